@@ -1,0 +1,43 @@
+# Everything a user or a developer types. Each target sets itself up: .venv is made from the pinned constraints.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+.PHONY: demo test lint bench setup clean
+
+demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
+	@$(BIN)/trainband run --ps 1 --workers 2 examples/mnist.py -- --train_steps 10000 --plot runs/demo/training_curve.png
+
+test: $(VENV)/.ready-dev   ## run the whole test suite
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready-dev   ## check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own
+	@$(BIN)/python -m bench.ps_mnist
+	@$(BIN)/python -m bench.push_pull
+
+setup: $(VENV)/.ready-dev   ## only make the environment
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trainband needs Python 3.11 or later, but $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.11")'
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/.made
+	@echo "installing trainband into $(VENV) (once; about a minute)"
+	@$(INSTALL) '.[plot]'
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	@echo "installing the development tools into $(VENV) (once)"
+	@$(INSTALL) '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .bench runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

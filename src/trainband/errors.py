@@ -1,0 +1,85 @@
+"""Every error that trainband raises on purpose, in one tree.
+
+::
+
+    TrainbandError
+    ├── YourError                  what you gave us cannot be used; mend it and run again
+    │   ├── ClusterError           a ClusterSpec, TF_CONFIG or cluster flag (also a ValueError)
+    │   ├── ModelError             the params, the loss or the optimizer (also a ValueError)
+    │   │   └── ModelMismatch      this worker's model or optimizer is not the chief's
+    │   └── DataError              a data file or a batch (also a ValueError)
+    ├── PeerError                  another task, or the network to it
+    │   ├── AddressInUse           somebody else has the port (also an OSError)
+    │   ├── Unreachable            nobody answers there (also a ConnectionError)
+    │   ├── DeadlineExceeded       somebody is there, but did not answer in time (also a TimeoutError)
+    │   ├── StreamClosed           the other end of a stream has gone (also a ConnectionError)
+    │   ├── ProtocolError          what came is not what this version of trainband sends
+    │   └── Refused                the other task said no, and why
+    └── TrainingError              the mathematics
+        └── NonFiniteGradient      a gradient holds NaN or infinity
+
+Each is split off by whose fault it is, so that a program can react: mend the input, try another
+time, or look at the model.
+"""
+
+from __future__ import annotations
+
+
+class TrainbandError(Exception):
+    """The root: everything that trainband raises on purpose."""
+
+
+class YourError(TrainbandError):
+    """What the caller gave cannot be used."""
+
+
+class ClusterError(YourError, ValueError):
+    """A cluster description is malformed, half-set or contradicts itself."""
+
+
+class ModelError(YourError, ValueError):
+    """The params, the loss or the optimizer cannot be trained."""
+
+
+class ModelMismatch(ModelError):
+    """This worker's model, optimizer or settings are not those of the chief."""
+
+
+class DataError(YourError, ValueError):
+    """A data file or a batch cannot be used."""
+
+
+class PeerError(TrainbandError):
+    """Another task, or the network between, did not do its part."""
+
+
+class AddressInUse(PeerError, OSError):
+    """Another process listens on the address that this task should serve."""
+
+
+class Unreachable(PeerError, ConnectionError):
+    """Nobody answers at an address."""
+
+
+class DeadlineExceeded(PeerError, TimeoutError):
+    """A peer is there but gave no answer in time."""
+
+
+class StreamClosed(PeerError, ConnectionError):
+    """The other end of a stream has closed it or died."""
+
+
+class ProtocolError(PeerError):
+    """A message does not have the form that this version of trainband sends."""
+
+
+class Refused(PeerError):
+    """The other task refused a request; the message says why."""
+
+
+class TrainingError(TrainbandError):
+    """The model's arithmetic went wrong."""
+
+
+class NonFiniteGradient(TrainingError):
+    """A gradient holds NaN or infinity."""

@@ -1,0 +1,201 @@
+"""The seam between trainband and whatever carries its bytes.
+
+A transport carries two things: control calls (`Connection.call`: one request, one answer, small) and
+streams (`Connection.open_stream`: a long-lived, ordered, two-way flow of frames, where a training step
+is one frame up and one frame down). Each implementation stands in a file of its own beside this one and
+passes the contract suite in `tests/wire/test_transport_contract.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+"""Raw bytes as a one-dimensional uint8 array."""
+
+BODY_ALIGNMENT = 64
+"""Bytes. Every array of a body starts on such a boundary at the receiver, because JAX on the CPU uses
+memory with this alignment as it is and copies any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message of a stream.
+
+    Attributes:
+      header: the encoded record that says what this frame is.
+      body: raw bytes of each array that came with it, 64-byte aligned. BORROWED: they are overwritten
+        by the next `receive` on the same stream, so whoever wants to keep them copies them.
+    """
+
+    header: bytes
+    body: tuple[Bytes, ...] = ()
+
+
+class Stream(Protocol):
+    """One end of an ordered two-way flow of frames. One thread may send while another receives."""
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end, for messages to people, such as `10.0.0.7:2222`."""
+        ...
+
+    @property
+    def transport(self) -> str:
+        """How the bytes travel: `flight`, `shared memory` or `memory`."""
+        ...
+
+    def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
+        """Sends one frame. The arrays are C-contiguous and are free for reuse when this returns.
+
+        Raises:
+          StreamClosed: the other end has gone.
+          DeadlineExceeded: the other end has taken nothing for `Timeouts.stall_s`.
+        """
+        ...
+
+    def receive(self, timeout_s: float) -> Frame | None:
+        """Waits for the next frame, `None` when none has come in `timeout_s` seconds.
+
+        Raises:
+          StreamClosed: the other end has closed or died, and every frame it had sent was received.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the stream: the other end receives what was sent, then `StreamClosed`. Idempotent."""
+        ...
+
+
+class Connection(Protocol):
+    """A client's way to one listener. Thread-safe."""
+
+    @property
+    def address(self) -> str: ...
+
+    def call(self, action: str, body: bytes = b"", *, timeout_s: float) -> bytes:
+        """One control request and its answer.
+
+        Raises:
+          Unreachable: nobody listens there.
+          DeadlineExceeded: no answer in `timeout_s` seconds.
+          Refused: the handler raised; the message is the handler's.
+        """
+        ...
+
+    def open_stream(self, *, timeout_s: float) -> Stream:
+        """Opens a stream that the listener's `Handler.stream` will serve.
+
+        Raises:
+          Unreachable, DeadlineExceeded: as for `call`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes the connection and every stream opened by it. Idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A variable as the public face shows it: rows are the first axis; `read` gives the whole value."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    slices: tuple[tuple[int, int, str], ...]
+    """(first row, end row, address) of each slice: where `DoGet` answers for it."""
+
+
+class Handler(Protocol):
+    """What a listener serves. Called from the transport's own threads, several at a time."""
+
+    def call(self, action: str, body: bytes) -> bytes:
+        """Answers a control request; a `TrainbandError` raised here reaches the caller as `Refused`."""
+        ...
+
+    def stream(self, stream: Stream) -> None:
+        """Serves one stream, until it is closed or the listener stops; then returns."""
+        ...
+
+    def tensors(self) -> Sequence[Tensor]:
+        """The variables, for clients that only look."""
+        ...
+
+    def read(self, name: str) -> tuple[int, NDArray[np.generic]]:
+        """This task's rows of one variable: (first row, values). Raises `Refused` for an unknown name."""
+        ...
+
+    def write(self, name: str, values: NDArray[np.generic]) -> None:
+        """Assigns one variable (this task's rows of it). Raises `Refused` where that is not allowed."""
+        ...
+
+
+class Listener(Protocol):
+    """A task's open door."""
+
+    @property
+    def address(self) -> str:
+        """The address as clients reach it; with port 0 asked for, the port that was given."""
+        ...
+
+    def stop(self, grace_s: float) -> None:
+        """Stops taking calls, waits up to `grace_s` seconds for open streams to end, then cuts them. Idempotent."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeouts:
+    """How long to wait for what, in seconds."""
+
+    connect_s: float = 10.0
+    """For a peer's first answer."""
+    call_s: float = 10.0
+    """For the answer to one control call."""
+    stall_s: float = 60.0
+    """For a peer that is alive to take or to give the next bytes of a stream."""
+    heartbeat_s: float = 1.0
+    """Between two signs of life of an idle worker."""
+    lease_s: float = 10.0
+    """Without any sign of life after which a worker counts as gone."""
+    start_s: float = 300.0
+    """For all the tasks of a job to come up and for the chief to initialise it."""
+    grace_s: float = 3.0
+    """For a task's open streams to end when it stops."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not value > 0:
+                raise ValueError(f"Timeouts.{name} must be > 0 seconds, got {value}.")
+        if self.lease_s < 2 * self.heartbeat_s:
+            raise ValueError(
+                f"Timeouts.lease_s must be at least twice heartbeat_s, got lease_s={self.lease_s} "
+                f"with heartbeat_s={self.heartbeat_s}: one late heartbeat would end a worker's lease."
+            )
+
+
+class Transport(Protocol):
+    """One way to carry bytes between tasks."""
+
+    def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:
+        """Serves `handler` at `host:port` (port 0: any free one).
+
+        Raises:
+          AddressInUse: another process has the port.
+          ClusterError: the address is not one of this machine.
+        """
+        ...
+
+    def connect(self, address: str, timeouts: Timeouts) -> Connection:
+        """A connection to a listener. Does not wait: the first call finds out whether anybody is there."""
+        ...
+
+
+Clock = Callable[[], float]
+"""Seconds from an arbitrary start, never going back: `time.monotonic` in production."""
