@@ -1,0 +1,325 @@
+"""Running all the tasks of a cluster on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType, TracebackType
+
+from ..errors import ClusterError, DeadlineExceeded
+from .ports import ReservedPorts
+from .process import TaskProcess, Warden
+from .resolvers import tf_config
+from .spec import ClusterSpec
+from .supervision import Event, Exited, Grace, Interrupted, Left, Outcome, Say, Send, Supervision, Tick, advance
+from .task import Task
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BETWEEN_LOOKS_S = 0.05
+_THREAD_POOLS = ("NPROC", "PJRT_NPROC")
+_GRACE = Grace()
+_PLATFORMS = "JAX_PLATFORMS"
+
+
+def task_environment(
+    environ: Mapping[str, str], *, spec: ClusterSpec, task: Task, cores: int, threads: int | None = None
+) -> dict[str, str]:
+    """The environment of one of several tasks that share this machine.
+
+    Beside `TF_CONFIG` it sets, where the user has not:
+
+    - `NPROC` and `PJRT_NPROC`, the size of XLA's thread pools, to the task's share of the cores: each
+      task takes the whole machine for itself otherwise, and on shared cores the pools' threads
+      then mostly wait for one another.
+    - `JAX_PLATFORMS=cpu` for a ps, so that it takes no memory on a card that the workers compute on.
+    - `PYTHONUNBUFFERED=1`, always, so that lines come as they are printed.
+
+    Args:
+      environ: the user's.
+      cores: how many this machine gives us.
+      threads: the pools' size; the share when `None`. It beats the user's environment.
+    """
+    result = dict(environ)
+    shared = len(list(spec.tasks())) > 1
+    if threads is not None:
+        result.update(dict.fromkeys(_THREAD_POOLS, str(threads)))
+    elif shared and not any(name in environ for name in _THREAD_POOLS):
+        result.update(dict.fromkeys(_THREAD_POOLS, str(max(1, cores // max(1, len(spec.workers))))))
+    if task.job == "ps":
+        result.setdefault(_PLATFORMS, "cpu")
+    result["PYTHONUNBUFFERED"] = "1"
+    result[tf_config.VARIABLE] = tf_config.write(spec, task)
+    return result
+
+
+def _not_started() -> ClusterError:
+    return ClusterError("this LocalCluster has not started: use it in a with statement.")
+
+
+class LocalCluster:
+    """Starts a cluster's tasks as processes of this machine and sees them to their end.
+
+    ::
+
+        with LocalCluster(["train.py", "--steps=100"], environ=os.environ, ps=1, workers=2, on_line=show) as cluster:
+            outcome = cluster.wait()
+        sys.exit(outcome.exit_code)
+
+    The tasks learn who they are from `TF_CONFIG`. Leaving the `with` block ends whatever still runs, also
+    what the tasks have started themselves, unless that has made itself a process group of its own; when
+    this process is killed with SIGKILL, a warden process does the same. What the tasks print is read
+    in `wait` and nowhere else, so a task that prints much pauses between two calls of it.
+
+    Args:
+      command: what each task runs with this Python: a script, or `-m` and a module, and its arguments.
+      environ: the environment of the tasks, as `os.environ`; `task_environment` says what is added.
+      ps: how many parameter servers.
+      workers: how many workers.
+      chief: whether there is a chief beside the workers.
+      host: the address of this machine that the tasks serve on.
+      threads: size of each task's XLA thread pool; the cores shared out among the workers when `None`.
+      on_line: called with (task, `stdout` or `stderr`, line) from within `wait`.
+      on_note: called with a sentence about what happens to the tasks, from within `wait`.
+      keep_lines: how many of each task's last lines `last_lines` gives.
+      grace: how long to wait for tasks to end.
+      clock: seconds that never go back.
+
+    Raises:
+      ClusterError: a number is negative, no task would train, or the host is not this machine's.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        ps: int = 1,
+        workers: int = 2,
+        chief: bool = False,
+        host: str = "127.0.0.1",
+        threads: int | None = None,
+        on_line: Callable[[Task, str, str], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
+        keep_lines: int = 20,
+        grace: Grace = _GRACE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not command:
+            raise ClusterError("LocalCluster.command is empty: give a script, or -m and a module.")
+        for name, number in (("ps", ps), ("workers", workers), ("keep_lines", keep_lines)):
+            if number < 0:
+                raise ClusterError(f"LocalCluster.{name} must be 0 or more, got {number}.")
+        if not workers and not chief:
+            raise ClusterError("LocalCluster.workers is 0 and there is no chief: nobody would train.")
+        if threads is not None and threads < 1:
+            raise ClusterError(f"LocalCluster.threads must be 1 or more, got {threads}.")
+        self._command = list(command)
+        self._environ = dict(environ)
+        self._sizes = {"ps": ps, "worker": workers, "chief": int(chief)}
+        self._host = host
+        self._threads = threads
+        self._on_line = on_line
+        self._on_note = on_note
+        self._keep_lines = keep_lines
+        self._grace = grace
+        self._clock = clock
+        self._spec: ClusterSpec | None = None
+        self._state = Supervision(alive=frozenset(), grace=grace)
+        self._processes: dict[Task, TaskProcess] = {}
+        self._owned = contextlib.ExitStack()
+        self._selector: selectors.BaseSelector
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """Who is where.
+
+        Raises:
+          ClusterError: the tasks have not been started.
+        """
+        if self._spec is None:
+            raise _not_started()
+        return self._spec
+
+    @property
+    def alive(self) -> frozenset[Task]:
+        """The tasks that have not ended, as far as `wait` has seen."""
+        return self._state.alive
+
+    def process_id(self, task: Task) -> int:
+        """The number of a task's process, which leads a process group of the same number.
+
+        Raises:
+          ClusterError: there is no such task.
+        """
+        return self._process(task).pid
+
+    def last_lines(self, task: Task) -> list[str]:
+        """The last lines that a task has printed, on both streams. Raises `ClusterError`: no such task."""
+        return list(self._process(task).last_lines)
+
+    def send(self, task: Task, signal_number: int) -> None:
+        """Sends a signal to a task and what it has started; one that has ended gets nothing.
+
+        Raises:
+          ClusterError: there is no such task.
+        """
+        process = self._process(task)
+        if task in self._state.alive:
+            process.send(signal_number)
+
+    def wait(self, timeout_s: float | None = None) -> Outcome:
+        """Sees the tasks to their end.
+
+        SIGINT, SIGTERM and SIGHUP end the tasks while this waits in the main thread: SIGTERM for them at
+        the first, SIGKILL at the second. A signal that this process ignores (`nohup`) stays ignored.
+
+        Args:
+          timeout_s: how long at most; a training takes as long as it takes when `None`.
+
+        Raises:
+          ClusterError: the tasks have not been started.
+          DeadlineExceeded: tasks still run; the message says which. They run on until the `with` block is left.
+        """
+        if self._spec is None:
+            raise _not_started()
+        until = None if timeout_s is None else self._clock() + timeout_s
+        with self._signals():
+            while (outcome := self._state.outcome) is None:
+                if until is not None and self._clock() >= until:
+                    names = ", ".join(sorted(map(str, self._state.alive)))
+                    raise DeadlineExceeded(f"{names} did not end in {timeout_s:g} s.")
+                self._turn(until)
+        return outcome
+
+    def close(self) -> None:
+        """Ends what still runs and frees everything. Idempotent."""
+        try:
+            self._apply(Left())
+            while self._state.outcome is None:
+                self._turn(None)
+        finally:
+            # Also where the wait above was broken off by a second Ctrl-C: nothing stays behind.
+            for process in self._processes.values():
+                if process.task in self._state.alive:
+                    process.send(signal.SIGKILL)
+            self._owned.close()
+
+    def __enter__(self) -> LocalCluster:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            # What has broken may be the callbacks themselves, such as a closed terminal.
+            self._on_line = self._on_note = None
+        self.close()
+
+    def _start(self) -> None:
+        self._selector = self._owned.enter_context(selectors.DefaultSelector())
+        sizes = {job: size for job, size in self._sizes.items() if size}
+        reserved = self._owned.enter_context(ReservedPorts(sum(sizes.values()), self._host))
+        addresses = iter(reserved.addresses)
+        spec = ClusterSpec({job: [next(addresses) for _ in range(size)] for job, size in sizes.items()})
+        self._spec = spec
+        guard = Warden(stop_s=self._grace.stop_s)
+        self._owned.callback(guard.close)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        for task in (*spec.ps, *spec.workers):
+            environ = task_environment(self._environ, spec=spec, task=task, cores=cores, threads=self._threads)
+            process = TaskProcess(task, self._command, environ=environ, guard=guard, keep_lines=self._keep_lines)
+            self._owned.callback(process.close)
+            self._processes[task] = process
+            self._state = Supervision(alive=frozenset(self._processes), grace=self._grace)
+            process.register(self._selector)
+
+    def _process(self, task: Task) -> TaskProcess:
+        if task not in self._processes:
+            raise ClusterError(f"this LocalCluster has no task {task}, only {', '.join(map(str, self._processes))}.")
+        return self._processes[task]
+
+    def _turn(self, until: float | None) -> None:
+        """Waits for the next thing to happen, or for a deadline, and sees to it."""
+        for key, _ in self._selector.select(self._timeout_s(until)):
+            if key.data is None:
+                for number in os.read(key.fd, 64):
+                    self._apply(Interrupted(number))
+                continue
+            process, ended = key.data
+            if ended:
+                self._look(process)
+            else:
+                self._print(process, process.read(self._selector))
+        for process in self._processes.values():
+            if process.task in self._state.alive and not process.tells_its_end:
+                self._look(process)
+        self._apply(Tick())
+
+    def _timeout_s(self, until: float | None) -> float | None:
+        deadlines = [deadline for deadline in (until, self._state.deadline) if deadline is not None]
+        waits = [max(0.0, deadline - self._clock()) for deadline in deadlines]
+        if any(not self._processes[task].tells_its_end for task in self._state.alive):
+            waits.append(_BETWEEN_LOOKS_S)
+        return min(waits, default=None)
+
+    def _look(self, process: TaskProcess) -> None:
+        status = process.status()
+        if status is not None:
+            process.forget_end(self._selector)
+            self._print(process, process.read(self._selector))
+            self._print(process, process.finish())
+            self._apply(Exited(process.task, status))
+
+    def _print(self, process: TaskProcess, lines: Iterator[tuple[str, str]]) -> None:
+        for name, line in lines:
+            if self._on_line is not None:
+                self._on_line(process.task, name, line)
+
+    def _apply(self, event: Event) -> None:
+        self._state, instructions = advance(self._state, event, self._clock())
+        for instruction in instructions:
+            match instruction:
+                case Send(task, number):
+                    self._processes[task].send(number)
+                case Say(text) if self._on_note is not None:
+                    self._on_note(text)
+                case Say():
+                    pass
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Turns signals to this process into events, by a pipe that wakes the selector."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python gives signals to the main thread alone
+            return
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+
+        def pass_on(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler
+            with contextlib.suppress(BlockingIOError):  # 65536 signals that nobody has read yet say enough
+                os.write(writer, bytes([number]))
+
+        # None: set by C code, which Python cannot put back, so we leave it.
+        previous = {number: signal.getsignal(number) for number in _SIGNALS}
+        taken = [number for number, handler in previous.items() if handler not in (signal.SIG_IGN, None)]
+        self._selector.register(reader, selectors.EVENT_READ, None)
+        try:
+            for number in taken:
+                signal.signal(number, pass_on)
+            yield
+        finally:
+            for number in taken:
+                signal.signal(number, previous[number])
+            self._selector.unregister(reader)
+            os.close(reader)
+            os.close(writer)

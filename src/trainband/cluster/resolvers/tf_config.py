@@ -1,0 +1,83 @@
+"""`TF_CONFIG`: the JSON that launchers (Kubeflow, Vertex AI, SageMaker, `trainband run`) give each task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ...errors import ClusterError
+from ..cluster import Cluster
+from ..spec import ClusterSpec
+from ..task import Task, check_index, check_job
+
+VARIABLE = "TF_CONFIG"
+
+_WITHOUT_A_CLUSTER = frozenset({"environment", "job", "rpc_layer", "trial"})
+"""What platforms write even for a program that runs alone."""
+
+
+def resolve(environ: Mapping[str, str]) -> Cluster | None:
+    """The cluster that `TF_CONFIG` describes; `None` when it is absent, empty or has an empty cluster.
+
+    ::
+
+        {"cluster": {"ps": ["a:2222"], "worker": ["b:2222", "c:2222"]}, "task": {"type": "worker", "index": 1}}
+
+    Other keys beside `cluster` and `task` are left alone: platforms add their own (`environment`,
+    `rpc_layer`, `job`), and a misspelt `cluster` or `task` shows up as a missing one.
+
+    Raises:
+      ClusterError: it is not JSON, or a part is missing or wrong; the message names the part, such as
+        `TF_CONFIG.task.index`.
+
+    Source: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
+    """
+    text = environ.get(VARIABLE, "")
+    if not text.strip():
+        return None
+    try:
+        config = json.loads(text)
+    except ValueError as exc:
+        raise ClusterError(f"{VARIABLE} is not JSON: {exc}; it reads {_shorten(text)!r}.") from exc
+    if not isinstance(config, dict):
+        raise ClusterError(f"{VARIABLE} must be a JSON object with cluster and task, got {_shorten(text)!r}.")
+    if "cluster" not in config:
+        if "task" in config:
+            raise ClusterError(f"{VARIABLE}.cluster is missing, though {VARIABLE}.task is set.")
+        if not config.keys() <= _WITHOUT_A_CLUSTER:
+            raise ClusterError(f"{VARIABLE}.cluster is missing; the keys are {', '.join(config)}.")
+        return None
+    if not isinstance(config["cluster"], dict):
+        raise ClusterError(f"{VARIABLE}.cluster must be an object {{job: [address, ...]}}, got {config['cluster']!r}.")
+    spec = ClusterSpec(config["cluster"], field=f"{VARIABLE}.cluster.{{job}}")
+    if not spec:
+        return None
+    return Cluster(spec=spec, task=_read_task(config, spec))
+
+
+def write(spec: ClusterSpec, task: Task) -> str:
+    """The text that makes `resolve` give this cluster and task."""
+    return json.dumps({"cluster": spec.as_dict(), "task": {"type": task.job, "index": task.index}})
+
+
+def _read_task(config: Mapping[str, object], spec: ClusterSpec) -> Task:
+    field = f"{VARIABLE}.task"
+    task = config.get("task")
+    if task is None:
+        raise ClusterError(f"{field} is missing: it says which task this process is.")
+    if not isinstance(task, dict):
+        raise ClusterError(f"{field} must be an object with type and index, got {task!r}.")
+    for part in ("type", "index"):
+        if part not in task:
+            raise ClusterError(f"{field}.{part} is missing.")
+    job = check_job(task["type"], f"{field}.type")
+    index = check_index(task["index"], f"{field}.index")
+    if job != "evaluator" and job not in spec.jobs:
+        raise ClusterError(f"{field}.type = {job!r}: {VARIABLE}.cluster has no such job, only {', '.join(spec.jobs)}.")
+    if job in spec.jobs and Task(job, index) not in spec:
+        raise ClusterError(f"{field}.index = {index}: the cluster has no {job}:{index}; {spec.describe_indices(job)}.")
+    return Task(job, index)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,251 @@
+"""What the exits of a job's tasks mean, as a pure state machine: events in, instructions out.
+
+It has no processes, clocks or signals: `launch.LocalCluster` is the thin shell around it.
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from .task import Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grace:
+    """How long to wait for tasks to end, in seconds."""
+
+    ps_s: float = 10.0
+    """For the ps to end by themselves once every worker has ended well."""
+    stop_s: float = 5.0
+    """Between SIGTERM and SIGKILL."""
+    kill_s: float = 5.0
+    """After SIGKILL, until a process that the kernel cannot end is given up."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not value > 0:
+                raise ValueError(f"Grace.{name} must be > 0 seconds, got {value}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+      kind: `succeeded`, `failed` (a task did) or `interrupted` (a signal to the launcher).
+      exit_code: what the launcher exits with: 0, the failed task's own code, or 128 + the signal's number.
+      failed: the first task that failed.
+      reason: how, in words.
+    """
+
+    kind: Literal["succeeded", "failed", "interrupted"]
+    exit_code: int
+    failed: Task | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A task has ended.
+
+    Attributes:
+      status: its exit code, or minus the number of the signal that ended it.
+    """
+
+    task: Task
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The launcher got a signal: SIGINT, SIGTERM or SIGHUP."""
+
+    signal_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The caller has left the job to be ended, without a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event: TypeAlias = Exited | Interrupted | Left | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Instruction: send a signal to a task and all the processes that it has started."""
+
+    task: Task
+    signal_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Instruction: tell the user."""
+
+    text: str
+
+
+Instruction: TypeAlias = Send | Say
+
+
+ECHO_S = 0.5
+"""Seconds within which a second signal counts as the first one's echo: a terminal that closes signals both the
+shell, which passes it on, and us; and wrappers pass on a Ctrl-C that we got from the terminal ourselves."""
+
+
+class Phase(enum.Enum):
+    """How far the job is."""
+
+    RUNNING = enum.auto()
+    ENDING = enum.auto()
+    """Every worker has ended well; the ps have their grace."""
+    STOPPING = enum.auto()
+    """All have got SIGTERM."""
+    KILLING = enum.auto()
+    """All have got SIGKILL."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Supervision:
+    """The state of a job.
+
+    Attributes:
+      alive: the tasks that run.
+      grace: how long each phase may last.
+      phase: how far it is.
+      deadline: when the phase ends, in seconds of the caller's clock; `None` while training runs.
+      verdict: what the outcome will be, once that is known.
+    """
+
+    alive: frozenset[Task]
+    grace: Grace = Grace()
+    phase: Phase = Phase.RUNNING
+    deadline: float | None = None
+    verdict: Outcome | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the job ended; `None` while a task is alive."""
+        return None if self.alive else (self.verdict or Outcome(kind="succeeded", exit_code=0))
+
+
+def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, list[Instruction]]:
+    """The state after an event, and what to do.
+
+    Args:
+      now: seconds of the clock that `Supervision.deadline` counts in.
+
+    The job succeeds when every worker and the chief have exited with 0 and then the ps have, too. A ps that
+    does not end by itself is stopped and mentioned, but fails nothing. A task that exits otherwise before
+    it was told to stop fails the job, and a signal to the launcher interrupts it: all the others get
+    SIGTERM, and SIGKILL when that does not help or at a second signal that is no echo of the first.
+    """
+    match event:
+        case Exited(task, status):
+            return _exited(state, task, status, now)
+        case Interrupted(number):
+            return _interrupted(state, number, now)
+        case Left():
+            return _left(state, now)
+        case Tick() if state.alive and state.deadline is not None and now >= state.deadline:
+            return _deadline_passed(state, now)
+        case Tick():
+            return state, []
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words: `exit code 3`, or `killed by SIGSEGV`."""
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Supervision, list[Instruction]]:
+    if task not in state.alive:
+        return state, []
+    state = replace(state, alive=state.alive - {task})
+    if state.phase in (Phase.STOPPING, Phase.KILLING):
+        return state, []
+    if status != 0:
+        outcome = Outcome(
+            kind="failed",
+            exit_code=status if status > 0 else 128 - status,
+            failed=task,
+            reason=describe_status(status),
+        )
+        text = f"{task} failed ({outcome.reason})" + _others(state.alive, "; stopping the others: ")
+        return _stop(replace(state, verdict=outcome), text, now)
+    if state.phase is Phase.RUNNING and state.alive and not any(other.trains for other in state.alive):
+        return replace(state, phase=Phase.ENDING, deadline=now + state.grace.ps_s), []
+    return state, []
+
+
+def _interrupted(state: Supervision, number: int, now: float) -> tuple[Supervision, list[Instruction]]:
+    if not state.alive:
+        return state, []
+    name = signal.Signals(number).name
+    if state.phase is Phase.KILLING:
+        return state, []
+    if state.phase is Phase.STOPPING:
+        if state.deadline is not None and now < state.deadline - state.grace.stop_s + ECHO_S:
+            return state, []
+        return _kill(state, f"{name} again; killing" + _others(state.alive, " "), now)
+    outcome = Outcome(kind="interrupted", exit_code=128 + number, reason=name)
+    return _stop(replace(state, verdict=outcome), f"{name}; stopping" + _others(state.alive, " "), now)
+
+
+def _left(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
+    if not state.alive or state.phase in (Phase.STOPPING, Phase.KILLING):
+        return state, []
+    outcome = Outcome(kind="interrupted", exit_code=128 + signal.SIGTERM, reason="ended by the launcher")
+    state, instructions = _stop(replace(state, verdict=outcome), "", now)
+    return state, [instruction for instruction in instructions if isinstance(instruction, Send)]
+
+
+def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
+    grace = state.grace
+    if state.phase is Phase.ENDING:
+        text = f"did not end within {grace.ps_s:g} s after the workers; sent SIGTERM"
+        return _stop(state, _others(state.alive, "") + " " + text, now)
+    if state.phase is Phase.STOPPING:
+        text = f" did not end within {grace.stop_s:g} s after SIGTERM; sent SIGKILL"
+        return _kill(state, _others(state.alive, "") + text, now)
+    text = f" did not end within {grace.kill_s:g} s after SIGKILL; left to the kernel"
+    return replace(state, alive=frozenset()), [Say(_others(state.alive, "") + text)]
+
+
+def _stop(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
+    state = replace(state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s)
+    return state, [Say(text), *_send_all(state.alive, signal.SIGTERM)]
+
+
+def _kill(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
+    state = replace(state, phase=Phase.KILLING, deadline=now + state.grace.kill_s)
+    return state, [Say(text), *_send_all(state.alive, signal.SIGKILL)]
+
+
+def _send_all(tasks: Iterable[Task], number: int) -> list[Send]:
+    return [Send(task, number) for task in _in_order(tasks)]
+
+
+def _others(tasks: Iterable[Task], before: str) -> str:
+    names = ", ".join(map(str, _in_order(tasks)))
+    return before + names if names else ""
+
+
+def _in_order(tasks: Iterable[Task]) -> list[Task]:
+    return sorted(tasks, key=lambda task: (task.job, task.index))
