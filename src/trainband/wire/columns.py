@@ -1,0 +1,107 @@
+"""Variables as Arrow columns: what a Flight client in any language gets and gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import Refused
+
+CHUNK_BYTES = 4 << 20
+"""Of a message's body: large enough that the cost per message vanishes, small enough to flow."""
+
+_ARROW_TYPES = {
+    name: getattr(pa, name)()
+    for name in (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64"),
+    )
+}
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        # bfloat16 and its small relatives are known to NumPy only once ml_dtypes is imported; JAX
+        # brings it, a ps or a client that only reads need not have imported JAX.
+        import ml_dtypes
+
+        true: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return true
+
+
+def _carrier(name: str) -> str:
+    """The Arrow type in which values of a dtype travel: their own, or raw bits of the same width."""
+    if name in _ARROW_TYPES:
+        return name
+    width = _dtype(name).itemsize
+    if width not in (1, 2, 4, 8):
+        raise Refused(f"dtype {name} has no form in Arrow.")
+    return f"uint{8 * width}"
+
+
+def tensor_schema(name: str, shape: tuple[int, ...], dtype: str) -> pa.Schema:
+    """The schema of a variable: one column `values` of fixed-shape tensors, one row for each row.
+
+    A scalar is one row. A dtype that Arrow lacks travels as its raw bits; the metadata name the true one.
+    """
+    column = pa.fixed_shape_tensor(_ARROW_TYPES[_carrier(dtype)], shape[1:])
+    metadata = {"trainband.name": name, "trainband.dtype": dtype, "trainband.shape": json.dumps(shape)}
+    return pa.schema([pa.field("values", column, nullable=False)], metadata=metadata)
+
+
+def tensor_batches(schema: pa.Schema, values: NDArray[np.generic]) -> Iterator[pa.RecordBatch]:
+    """The rows of a variable in batches of about `CHUNK_BYTES`, all views of its memory."""
+    column = schema.field("values").type
+    rows = values.reshape(1) if values.ndim == 0 else np.ascontiguousarray(values)
+    step = max(1, CHUNK_BYTES // max(1, rows[:1].nbytes))
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        raw = part.reshape(-1).view(np.uint8)
+        items = pa.Array.from_buffers(column.value_type, part.size, [None, pa.py_buffer(raw)])
+        # By hand, not by FixedSizeListArray.from_arrays: that cannot tell the number of rows when a row is empty.
+        storage = pa.Array.from_buffers(column.storage_type, len(part), [None], children=[items])
+        yield pa.RecordBatch.from_arrays([pa.ExtensionArray.from_storage(column, storage)], schema=schema)
+
+
+def read_tensor(table: pa.Table, dtype: str | None, shape: tuple[int, ...] | None) -> NDArray[np.generic]:
+    """The values of a one-column table: of fixed-shape tensors, of fixed-size lists or of numbers.
+
+    Args:
+      dtype: of the variable that it is meant for, to undo raw bits; `None` where it is not known.
+      shape: of that variable; a scalar's is `()`.
+
+    Raises:
+      Refused: the table has another form.
+    """
+    if table.num_columns != 1:
+        raise Refused(f"a variable is one column of tensors, got {table.num_columns} columns.")
+    column = table.column(0)
+    row_shape: tuple[int, ...] = ()
+    if isinstance(column.type, pa.FixedShapeTensorType):
+        row_shape = tuple(column.type.shape)
+        chunks = [chunk.storage for chunk in column.chunks]
+    else:
+        chunks = list(column.chunks)
+        if pa.types.is_fixed_size_list(column.type):
+            row_shape = (column.type.list_size,)
+    if column.null_count:
+        raise Refused("a variable has no nulls.")
+    value_type = column.type.value_type if hasattr(column.type, "value_type") else column.type
+    if value_type not in _ARROW_TYPES.values():
+        raise Refused(f"a variable is made of numbers, got a column of {column.type}.")
+    flat = [chunk.flatten() if pa.types.is_fixed_size_list(chunk.type) else chunk for chunk in chunks]
+    parts = [part.to_numpy(zero_copy_only=True) for part in flat]
+    values: NDArray[np.generic] = np.concatenate(parts) if parts else np.empty(0, value_type.to_pandas_dtype())
+    values = values.reshape((table.num_rows, *row_shape))
+    if dtype is not None and _carrier(dtype) != dtype and values.dtype == np.dtype(_carrier(dtype)):
+        values = values.view(_dtype(dtype))
+    if shape == () and table.num_rows == 1:
+        values = values.reshape(())
+    return values

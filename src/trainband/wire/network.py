@@ -1,0 +1,105 @@
+"""The transport that tasks use: shared memory within a machine, Arrow Flight between machines."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ..errors import Unreachable
+from .flight import FlightConnection, FlightListener
+from .local import LocalDoor, LocalStream, is_supported, open_local_stream
+from .transport import Connection, Handler, Listener, Stream, Timeouts
+
+
+class _NetworkListener:
+    """A Flight listener, and a door for the tasks on this machine."""
+
+    def __init__(self, address: str, handler: Handler, timeouts: Timeouts, shared_memory: bool) -> None:
+        self._door = LocalDoor(handler, timeouts) if shared_memory else None
+        try:
+            self._flight = FlightListener(address, handler, timeouts, self._door.name if self._door else "")
+        except BaseException:
+            if self._door is not None:
+                self._door.stop(timeouts.grace_s)
+            raise
+        if self._door is not None:
+            self._door.address = self._flight.address
+
+    @property
+    def address(self) -> str:
+        return self._flight.address
+
+    def stop(self, grace_s: float) -> None:
+        deadline = time.monotonic() + grace_s
+        if self._door is None:
+            self._flight.stop(grace_s)
+            return
+        # Both at once: they share the grace period.
+        door = threading.Thread(target=self._door.stop, args=(grace_s,), name="trainband-stop-local", daemon=True)
+        door.start()
+        self._flight.stop(grace_s)
+        door.join(max(0.0, deadline - time.monotonic()))
+
+
+class _NetworkConnection:
+    """A Flight connection whose streams use shared memory where the listener is on this machine."""
+
+    def __init__(self, address: str, timeouts: Timeouts, shared_memory: bool) -> None:
+        self._flight = FlightConnection(address, timeouts)
+        self._timeouts = timeouts
+        self._shared_memory = shared_memory
+        self._lock = threading.Lock()
+        self._local: set[LocalStream] = set()
+
+    @property
+    def address(self) -> str:
+        return self._flight.address
+
+    def call(self, action: str, body: bytes = b"", *, timeout_s: float) -> bytes:
+        return self._flight.call(action, body, timeout_s=timeout_s)
+
+    def open_stream(self, *, timeout_s: float) -> Stream:
+        deadline = time.monotonic() + timeout_s
+        if self._shared_memory:
+            # Asked each time: a task that was restarted has another door.
+            name = self._flight.hello(timeout_s=timeout_s).local
+            if name:
+                try:
+                    return self._open_local(name, max(0.001, deadline - time.monotonic()))
+                except Unreachable:
+                    pass  # another machine, container or user: the network reaches it
+        return self._flight.open_stream(timeout_s=max(0.001, deadline - time.monotonic()))
+
+    def _open_local(self, name: str, timeout_s: float) -> Stream:
+        stream = open_local_stream(name, self.address, self._timeouts, timeout_s, self._forget)
+        with self._lock:
+            self._local.add(stream)
+        return stream
+
+    def _forget(self, stream: LocalStream) -> None:
+        with self._lock:
+            self._local.discard(stream)
+
+    def close(self) -> None:
+        with self._lock:
+            local = list(self._local)
+        for stream in local:
+            stream.close()
+        self._flight.close()
+
+
+class Network:
+    """Carries calls over Arrow Flight, and streams over shared memory where both ends are on one machine.
+
+    Args:
+      shared_memory: `False` sends everything over the network, also within the machine. macOS always does.
+    """
+
+    def __init__(self, shared_memory: bool = True) -> None:
+        self._shared_memory = shared_memory and is_supported()
+
+    def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:
+        return _NetworkListener(address, handler, timeouts, self._shared_memory)
+
+    def connect(self, address: str, timeouts: Timeouts) -> Connection:
+        return _NetworkConnection(address, timeouts, self._shared_memory)

@@ -1,0 +1,61 @@
+"""Waiting that has an end and is never silent."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from trainband.errors import DeadlineExceeded
+from trainband.wire.transport import Clock
+
+Say = Callable[[str], None]
+"""Tells the user one line."""
+
+FIRST_WORD_S = 2.0
+EVERY_S = 5.0
+
+
+def say_on_stderr(text: str) -> None:
+    """The default `Say`."""
+    print(f"trainband: {text}", file=sys.stderr, flush=True)
+
+
+class Patience:
+    """One wait: says what it waits for after 2 s and then every 5 s, and gives up at its deadline.
+
+    Args:
+      timeout_s: seconds until `check` raises; `None` waits for ever, saying so.
+      say: where the lines go.
+      clock: seconds, monotonic.
+    """
+
+    def __init__(self, timeout_s: float | None, say: Say, clock: Clock = time.monotonic) -> None:
+        self._timeout_s = timeout_s
+        self._say = say
+        self._clock = clock
+        self._start = clock()
+        self._next = self._start + FIRST_WORD_S
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since this wait began."""
+        return self._clock() - self._start
+
+    def check(self, waiting_for: str, advice: str) -> None:
+        """To be called now and then while waiting.
+
+        Args:
+          waiting_for: as in «waiting for {waiting_for}».
+          advice: a clause that says what to do, for the error.
+
+        Raises:
+          DeadlineExceeded: the time is over.
+        """
+        now = self._clock()
+        waited = now - self._start
+        if self._timeout_s is not None and waited >= self._timeout_s:
+            raise DeadlineExceeded(f"waited {waited:.1f} s for {waiting_for}; {advice}.")
+        if now >= self._next:
+            self._next = now + EVERY_S
+            self._say(f"waiting for {waiting_for} ({waited:.0f} s)")

@@ -1,0 +1,69 @@
+"""What every listener does with its handler, whatever carries the bytes."""
+
+from __future__ import annotations
+
+import logging
+
+from ..errors import Refused, StreamClosed, TrainbandError
+from .transport import Handler, Stream
+
+logger = logging.getLogger("trainband.wire")
+
+
+def refusal(exc: BaseException, doing: str, address: str) -> str:
+    """What the other side is told about an exception of our handler.
+
+    An error of ours was written for people and travels as it is. Any other is a defect here: the log of
+    this task gets its traceback, the other side only where to look.
+    """
+    if isinstance(exc, TrainbandError):
+        return str(exc)
+    logger.error("%s: internal error while serving %s", address, doing, exc_info=exc)
+    return f"internal error ({type(exc).__name__}) while {address} served {doing}; see the log of {address}."
+
+
+def answer(handler: Handler, action: str, body: bytes, address: str) -> bytes:
+    """Lets the handler answer a control call.
+
+    Raises:
+      Refused: the handler raised, whatever it raised.
+    """
+    try:
+        return handler.call(action, body)
+    except Exception as exc:
+        raise Refused(refusal(exc, f"the call {action!r}", address)) from exc
+
+
+def serve(handler: Handler, stream: Stream, address: str) -> str:
+    """Lets the handler serve a stream to its end.
+
+    Returns:
+      Why it ended, for the other end to read; empty where it ended as streams do.
+    """
+    try:
+        handler.stream(stream)
+    except StreamClosed:
+        return ""
+    except Exception as exc:
+        return refusal(exc, f"a stream of {stream.peer}", address)
+    return ""
+
+
+def ended(peer: str, reason: str) -> StreamClosed:
+    """The error for a stream whose other end has closed it."""
+    return StreamClosed(f"{peer} closed the stream: {reason}" if reason else f"{peer} closed the stream.")
+
+
+def vanished(peer: str) -> StreamClosed:
+    """The error for a stream whose other end went without a word."""
+    return StreamClosed(f"{peer} has gone without closing the stream; its process ended or the network broke.")
+
+
+def closed_here(peer: str) -> StreamClosed:
+    """The error for the use of a stream that this end has closed."""
+    return StreamClosed(f"the stream to {peer} was closed at this end.")
+
+
+def stopping(address: str) -> StreamClosed:
+    """The error for a handler that waits in a stream while its listener stops."""
+    return StreamClosed(f"{address} is stopping.")
