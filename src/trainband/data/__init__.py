@@ -1,0 +1,10 @@
+"""Data to train on: the digits in the package, MNIST's files, and batches of either."""
+
+from __future__ import annotations
+
+from trainband.data.batches import Batches as Batches
+from trainband.data.dataset import Dataset as Dataset
+from trainband.data.dataset import Split as Split
+from trainband.data.sources import load as load
+
+__all__ = ["Batches", "Dataset", "Split", "load"]

@@ -1,0 +1,66 @@
+"""The idx file format, in which MNIST is published: a magic number, the dimensions, the bytes.
+
+Source: LeCun, Cortes, Burges, The MNIST database of handwritten digits, section "File formats".
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.errors import DataError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_UNSIGNED_BYTE = 0x08
+
+
+def read(path: Path, ndim: int) -> NDArray[np.uint8]:
+    """Read a whole idx file of unsigned bytes, compressed by gzip or not (its first bytes tell, not its name).
+
+    Args:
+      path: the file.
+      ndim: how many dimensions it must have; 1 for labels, 3 for images.
+
+    Returns:
+      uint8[...] of ndim dimensions, read-only.
+
+    Raises:
+      DataError: the file cannot be read, is damaged, is no idx file or has another number of dimensions.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise DataError(f"Cannot read {path}: {exc.strerror or exc}.") from exc
+    return parse(data, ndim, name=str(path))
+
+
+def parse(data: bytes, ndim: int, *, name: str) -> NDArray[np.uint8]:
+    """Parse the content of an idx file; arguments, result and errors are those of `read`, name is for the errors."""
+    if data.startswith(_GZIP_MAGIC):
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as exc:
+            raise DataError(f"{name} is a damaged gzip file ({exc}); fetch it again.") from exc
+    magic = bytes((0, 0, _UNSIGNED_BYTE, ndim))
+    if data[:4] != magic:
+        raise DataError(
+            f"{name} starts with {data[:4].hex(' ') or 'nothing'}, but an idx file of unsigned bytes with {ndim} "
+            f"dimension(s) starts with {magic.hex(' ')}; is it the right file?"
+        )
+    header = 4 + 4 * ndim
+    if len(data) < header:
+        raise DataError(f"{name} ends inside its header, after {len(data)} of {header} bytes; fetch it again.")
+    shape = struct.unpack(f">{ndim}I", data[4:header])
+    wanted = header + math.prod(shape)
+    if len(data) != wanted:
+        state = "is cut off" if len(data) < wanted else "is too long"
+        raise DataError(
+            f"{name} {state}: shape {list(shape)} takes {wanted} bytes, it has {len(data)}; fetch it again."
+        )
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
