@@ -1,0 +1,64 @@
+"""trainband trains one JAX model on whatever machines you have. These are its public names.
+
+They are loaded when first used, so that `import trainband` costs nothing: a launcher does not wait for JAX.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainband import cluster as cluster
+    from trainband import data as data
+    from trainband import errors as errors
+    from trainband.cluster import Cluster as Cluster
+    from trainband.cluster import ClusterSpec as ClusterSpec
+    from trainband.cluster import Task as Task
+    from trainband.errors import TrainbandError as TrainbandError
+    from trainband.ps.placement import GreedyBytes as GreedyBytes
+    from trainband.ps.placement import RoundRobin as RoundRobin
+    from trainband.ps.rules import Async as Async
+    from trainband.ps.server import Server as Server
+    from trainband.strategies import OneDevice as OneDevice
+    from trainband.strategies import ParameterServer as ParameterServer
+    from trainband.train import Evaluation as Evaluation
+    from trainband.train import FitResult as FitResult
+    from trainband.train import Trainer as Trainer
+    from trainband.wire.network import Network as Network
+    from trainband.wire.transport import Timeouts as Timeouts
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Async": "ps.rules",
+    "Cluster": "cluster",
+    "ClusterSpec": "cluster",
+    "Evaluation": "train",
+    "FitResult": "train",
+    "GreedyBytes": "ps.placement",
+    "Network": "wire.network",
+    "OneDevice": "strategies",
+    "ParameterServer": "strategies",
+    "RoundRobin": "ps.placement",
+    "Server": "ps.server",
+    "Task": "cluster",
+    "Timeouts": "wire.transport",
+    "TrainbandError": "errors",
+    "Trainer": "train",
+}
+_MODULES = ("cluster", "data", "errors")
+
+__all__ = ["__version__", *_MODULES, *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"trainband.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"trainband.{name}")
+    raise AttributeError(f"module 'trainband' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,324 @@
+"""A worker's side of the parameter servers: joining the job, and one exchange with all of them per step."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from trainband.cluster import Cluster
+from trainband.errors import (
+    DeadlineExceeded,
+    ModelMismatch,
+    PeerError,
+    ProtocolError,
+    Refused,
+    StreamClosed,
+    Unreachable,
+)
+from trainband.ps.description import Plan
+from trainband.ps.service import MISMATCH
+from trainband.ps.statistics import PsStatus
+from trainband.wire import messages as m
+from trainband.wire.codec import decode, decode_any, encode
+from trainband.wire.patience import Patience, Say, say_on_stderr
+from trainband.wire.transport import Bytes, Clock, Connection, Stream, Timeouts, Transport
+
+POLL_S = 0.05
+"""Between two questions to a ps that is not ready yet."""
+
+Blocks = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What came back from all ps.
+
+    Attributes:
+      params: for each ps its blocks. BORROWED: the next exchange or pull overwrites them.
+      versions: of each shard; the first is the global step.
+      staleness: of the update that the push became, the largest over the ps; 0 where it became none.
+      applied: whether every ps made an update of the push.
+      done: whether every ps has made all the updates that were asked for.
+      refusal: why a ps refused the gradient as not finite; empty if none did.
+    """
+
+    params: tuple[Blocks, ...]
+    versions: tuple[int, ...]
+    staleness: int
+    applied: bool
+    done: bool
+    refusal: str
+
+    @property
+    def global_step(self) -> int:
+        """The version of ps:0."""
+        return self.versions[0]
+
+
+class _Link:
+    """The way to one ps."""
+
+    def __init__(self, name: str, address: str, connection: Connection, index: int) -> None:
+        self.name = name
+        self.address = address
+        self.connection = connection
+        self.index = index
+        self.worker = -1
+        self.stream: Stream | None = None
+        self._last_body: tuple[Bytes, ...] | None = None
+        self._last_blocks: Blocks = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.address}"
+
+    def blocks(self, plan: Plan, body: tuple[Bytes, ...]) -> Blocks:
+        """The body as this shard's blocks; the same views again while the transport reuses its memory."""
+        if body is not self._last_body:
+            blocks = plan.layout.shards[self.index].from_wire(body)
+            if blocks is None:
+                raise ProtocolError(f"{self} sent params of another size than the model's.")
+            self._last_body, self._last_blocks = body, blocks
+        return self._last_blocks
+
+
+class JobClient:
+    """One worker's membership of a job. Use from one thread; a second one, its own, sends the heartbeats."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        *,
+        transport: Transport,
+        timeouts: Timeouts,
+        say: Say = say_on_stderr,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._task = str(cluster.task)
+        self._plan = plan
+        self._timeouts = timeouts
+        self._say = say
+        self._clock = clock
+        self._incarnation = secrets.token_hex(8)
+        self._sequence = 0
+        self._links = [
+            _Link(str(task), cluster.spec.address(task), transport.connect(cluster.spec.address(task), timeouts), i)
+            for i, task in enumerate(cluster.spec.ps)
+        ]
+        self._stop = threading.Event()
+        self._heart: threading.Thread | None = None
+        self._left = False
+
+    # --- coming and going
+
+    def join(self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]]) -> Exchange:
+        """Joins every ps and pulls the params; the chief defines and initialises each ps that is new.
+
+        Args:
+          first_values: called on the chief only, when some ps has no values: each shard's blocks.
+
+        Raises:
+          ModelMismatch: the model or optimizer is not the chief's.
+          Refused: another process holds this task's name.
+          Unreachable, DeadlineExceeded: a ps, or the chief, has not come up in `Timeouts.start_s`.
+        """
+        for link in self._links:
+            self._join_link(link, until=lambda _: True, whom=f"{link} to come up")
+        self._heart = threading.Thread(target=self._beat, name="trainband-heartbeat", daemon=True)
+        self._heart.start()
+        if self._cluster.is_chief:
+            self._set_up(first_values)
+        else:
+            chief = self._cluster.spec.chief
+            for link in self._links:
+                self._join_link(
+                    link,
+                    until=lambda joined: joined.initialised,
+                    whom=f"{chief} to initialise the variables on {link.name}",
+                )
+        for link in self._links:
+            self._open(link)
+        return self.pull()
+
+    def leave(self, failure: str = "") -> None:
+        """Says goodbye to every ps and closes. `failure` says why, if something went wrong. Idempotent."""
+        if self._left:
+            return
+        self._left = True
+        self._stop.set()
+        if self._heart is not None:
+            self._heart.join(self._timeouts.grace_s)
+        for link in self._links:
+            if link.worker >= 0:
+                try:
+                    link.connection.call(
+                        "leave", encode(m.Leave(link.worker, failure)), timeout_s=self._timeouts.grace_s
+                    )
+                except PeerError as exc:
+                    if not failure:  # one that fails has said enough
+                        self._say(f"could not say goodbye to {link}: {exc}")
+            if link.stream is not None:
+                link.stream.close()
+            link.connection.close()
+
+    def _join_link(self, link: _Link, until: Callable[[m.Joined], bool], whom: str) -> m.Joined:
+        request = encode(
+            m.Join(self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description)
+        )
+        patience = Patience(self._timeouts.start_s, self._say, self._clock)
+        while True:
+            try:
+                joined = decode(
+                    link.connection.call("join", request, timeout_s=self._timeouts.connect_s), m.Joined, str(link)
+                )
+                link.worker = joined.worker
+                if until(joined):
+                    return joined
+                patience.check(whom, "check that it runs, or raise Timeouts.start_s")
+            except Unreachable as exc:
+                try:
+                    patience.check(whom, "check that it runs and that its address is right, or raise Timeouts.start_s")
+                except DeadlineExceeded as late:
+                    raise Unreachable(str(late)) from exc
+            except Refused as exc:
+                if MISMATCH in str(exc):
+                    raise ModelMismatch(str(exc)) from exc
+                raise
+            time.sleep(POLL_S)
+
+    def _set_up(self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]]) -> None:
+        new = []
+        for link in self._links:
+            program = self._plan.shard_optimizer(link.index).export()
+            define = m.Define(link.worker, link.index, self._plan.description, program.initialise, program.update)
+            joined = decode(self._call(link, "define", encode(define), self._timeouts.stall_s), m.Joined, str(link))
+            if not joined.initialised:
+                new.append(link)
+        if not new:
+            return
+        values = first_values()
+        for link in new:
+            stream = self._open(link)
+            stream.send(encode(m.Initialise()), values[link.index])
+            self._receive(link, "its answer to the first values")
+
+    def _open(self, link: _Link) -> Stream:
+        if link.stream is None:
+            link.stream = link.connection.open_stream(timeout_s=self._timeouts.connect_s)
+            link.stream.send(encode(m.Open(link.worker, self._incarnation)))
+        return link.stream
+
+    # --- training
+
+    def begin(self, fit: int, steps: int) -> None:
+        """Chief only: asks every ps for `steps` more updates, as training number `fit` (from 1)."""
+        for link in self._links:
+            self._call(link, "begin", encode(m.Begin(link.worker, fit, steps)), self._timeouts.call_s)
+
+    def await_begin(self, fit: int) -> m.JobState:
+        """Waits until the chief has begun training number `fit` on every ps; returns the state of ps:0."""
+        patience = Patience(self._timeouts.start_s, self._say, self._clock)
+        while True:
+            states = self.states()
+            if all(state.fit >= fit for state in states):
+                return states[0]
+            patience.check(f"{self._cluster.spec.chief} to begin the training", "check that it runs")
+            time.sleep(POLL_S)
+
+    def states(self) -> list[m.JobState]:
+        """How far every ps is."""
+        return [
+            decode(self._call(link, "state", b"", self._timeouts.call_s), m.JobState, str(link)) for link in self._links
+        ]
+
+    def status(self) -> PsStatus:
+        """What ps:0 knows of the job; may be called from any thread."""
+        link = self._links[0]
+        return decode(self._call(link, "status", b"", self._timeouts.call_s), PsStatus, str(link))
+
+    def pull(self) -> Exchange:
+        """The params of every ps as they are now."""
+        header = encode(m.Pull())
+        for link in self._links:
+            self._stream(link).send(header)
+        return self._collect("the params")
+
+    def push(
+        self,
+        gradients: Sequence[Sequence[NDArray[Any]]],
+        versions: Sequence[int],
+        *,
+        loss: float,
+        examples: int,
+        finite: bool,
+    ) -> Exchange:
+        """One exchange: each ps gets its gradient blocks and answers with its params.
+
+        Everything is sent before any answer is awaited.
+
+        Args:
+          gradients: for each ps its blocks, computed from params of `versions`.
+          loss: of the batch, for the display.
+          examples: in the batch.
+          finite: whether every element of the whole gradient is finite.
+        """
+        self._sequence += 1
+        for link, blocks, version in zip(self._links, gradients, versions, strict=True):
+            header = encode(m.Push(self._sequence, version, examples, loss, finite))
+            self._stream(link).send(header, blocks)
+        return self._collect("the answer to a push")
+
+    def _collect(self, what: str) -> Exchange:
+        params, versions = [], []
+        staleness, applied, done, refusal = 0, True, True, ""
+        for link in self._links:
+            answer, blocks = self._receive(link, what)
+            params.append(blocks)
+            versions.append(answer.version)
+            staleness = max(staleness, answer.staleness)
+            applied = applied and answer.outcome == m.APPLIED
+            done = done and answer.done
+            if answer.outcome == m.NON_FINITE:
+                refusal = answer.detail
+        return Exchange(tuple(params), tuple(versions), staleness, applied, done, refusal)
+
+    def _receive(self, link: _Link, what: str) -> tuple[m.Params, Blocks]:
+        stream = self._stream(link)
+        frame = stream.receive(self._timeouts.heartbeat_s)
+        if frame is None:
+            patience = Patience(self._timeouts.stall_s, self._say, self._clock)
+            while frame is None:
+                patience.check(
+                    f"{link} to send {what}", "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
+                )
+                frame = stream.receive(self._timeouts.heartbeat_s)
+        answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
+        if isinstance(answer, m.Failure):
+            raise Refused(f"{link} refused: {answer.message}")
+        return answer, link.blocks(self._plan, frame.body)
+
+    def _stream(self, link: _Link) -> Stream:
+        if link.stream is None:
+            raise StreamClosed(f"{self._task} has no stream to {link}: it has not joined the job, or has left it.")
+        return link.stream
+
+    def _call(self, link: _Link, action: str, body: bytes, timeout_s: float) -> bytes:
+        return link.connection.call(action, body, timeout_s=timeout_s)
+
+    def _beat(self) -> None:
+        """Signs of life, whatever the main thread does: compiling, reading data, waiting for others."""
+        while not self._stop.wait(self._timeouts.heartbeat_s):
+            for link in self._links:
+                try:
+                    self._call(link, "heartbeat", encode(m.Heartbeat(link.worker)), self._timeouts.heartbeat_s)
+                except PeerError:
+                    continue  # the main thread meets the same trouble on its stream, and tells

@@ -1,0 +1,269 @@
+"""What an optimizer's update depends on, found by following its traced program.
+
+Two questions decide how an optimizer may be spread over parameter servers:
+
+- Does the new value of one element depend on other elements, of the same variable (a norm over it, as in LAMB)
+  or of others (clipping by the global norm)? Then these must lie on one ps, or the answer is wrong.
+- Is the same arithmetic done to every element of every variable? Then it may be done to whole blocks at once,
+  which for many small variables costs half the time.
+
+The answers come from an abstract interpretation of the jaxpr, not from a list of names: a primitive that is
+not known to work element by element is taken to mix everything that goes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from trainband.ps.variables import PyTree
+
+ELEMENTWISE = frozenset(
+    """
+    abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy copy_p cos
+    cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt imag integer_pow is_finite le lgamma log log1p
+    logistic lt max min mul ne neg nextafter not optimization_barrier or pow real reduce_precision rem round rsqrt
+    select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan
+    tanh xor
+    """.split()
+)
+"""Primitives whose output at a position depends only on the inputs at that position (or on scalars)."""
+
+_CALLS = ("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
+_SHAPE_PARAMS = ("sharding", "out_sharding", "shape", "broadcast_dimensions")
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What is known of a value of the program.
+
+    Attributes:
+      variable: the variable that it lies along, element by element; `None` for a scalar or anything else.
+      mixes: the variables of which more than the element at hand went in.
+      formula: a number that two values share if and only if they are computed in the same way, from the same
+        roles; `None` when it is not known.
+    """
+
+    variable: int | None
+    mixes: frozenset[int]
+    formula: int | None
+    scalar: bool
+
+    @property
+    def touched(self) -> frozenset[int]:
+        return self.mixes if self.variable is None else self.mixes | {self.variable}
+
+
+class Formulas:
+    """Numbers for formulas: equal formulas get equal numbers. Share one to compare two programs."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, *parts: Hashable) -> int:
+        """The number of a formula with these parts."""
+        return self._numbers.setdefault(parts, len(self._numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """What the update of each variable depends on.
+
+    Attributes:
+      mixes: for each variable the variables of which other elements than its own go into its update; a variable
+        may stand in its own set.
+      formula: the whole update's formula for each dtype, where it is one and the same for all variables of
+        that dtype; `None` where it is not.
+      text: the traced program, for people and for comparing.
+    """
+
+    mixes: tuple[frozenset[int], ...]
+    formula: Mapping[str, Hashable] | None
+    text: str
+
+    def rows_mixed(self) -> list[int]:
+        """The variables whose own elements are mixed: they must not be sliced."""
+        return [i for i, mixed in enumerate(self.mixes) if i in mixed]
+
+    def variables_mixed(self) -> list[int]:
+        """The variables that are mixed with others: all of them must lie on one ps."""
+        return sorted({j for i, mixed in enumerate(self.mixes) if mixed - {i} for j in mixed | {i}})
+
+
+@dataclass(slots=True)
+class _Interpreter:
+    formulas: Formulas
+
+    def run(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[_Value]) -> list[_Value]:
+        environment: dict[Any, _Value] = {}
+        for variable, const in zip(jaxpr.constvars, consts, strict=True):
+            environment[variable] = self._constant(const)
+        environment.update(zip(jaxpr.invars, arguments, strict=True))
+
+        def read(atom: Any) -> _Value:
+            return self._constant(atom.val) if isinstance(atom, Literal) else environment[atom]
+
+        for equation in jaxpr.eqns:
+            inputs = [read(atom) for atom in equation.invars]
+            environment.update(zip(equation.outvars, self._outputs(equation, inputs), strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _cond(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
+        """Either branch may be taken: an output is what both make of it, and depends on the predicate too."""
+        predicate, arguments = inputs[0], inputs[1:]
+        branches = [self.run(closed.jaxpr, closed.consts, arguments) for closed in equation.params["branches"]]
+        outputs = []
+        for values in zip(*branches, strict=True):
+            mixes = predicate.mixes.union(*(value.mixes for value in values))
+            formulas = [predicate.formula, *(value.formula for value in values)]
+            formula = None if None in formulas else self.formulas.number("cond", *formulas)
+            along = {value.variable for value in values if not value.scalar}
+            if len(along) <= 1 and all(value.scalar or value.variable is not None for value in values):
+                outputs.append(_Value(next(iter(along), None), mixes, formula, not along))
+            else:
+                touched = mixes.union(*(value.touched for value in values))
+                outputs.append(_Value(None, touched, None, scalar=False))
+        return outputs
+
+    def _constant(self, value: Any) -> _Value:
+        array = np.asarray(value)
+        known = array.ndim == 0
+        formula = self.formulas.number("constant", str(array.dtype), str(array)) if known else None
+        return _Value(None, frozenset(), formula, known)
+
+    def _outputs(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
+        name = equation.primitive.name
+        inner = next((equation.params[key] for key in ("jaxpr", "call_jaxpr") if key in equation.params), None)
+        if name in _CALLS and inner is not None:
+            closed = inner if isinstance(inner, ClosedJaxpr) else None
+            jaxpr, consts = (closed.jaxpr, closed.consts) if closed is not None else (inner, ())
+            if len(jaxpr.invars) == len(inputs):
+                return self.run(jaxpr, consts, inputs)
+        if name == "cond" and inputs[0].scalar:
+            return self._cond(equation, inputs)
+        settings = str(sorted((k, str(v)) for k, v in equation.params.items() if k not in _SHAPE_PARAMS))
+        along = {value.variable for value in inputs if value.variable is not None}
+        plain = all(value.scalar or value.variable is not None for value in inputs)
+        # A scalar spread over a variable's shape is that scalar still.
+        spread = name == "broadcast_in_dim" and len(inputs) == 1 and inputs[0].scalar
+        if spread:
+            return [inputs[0]]
+        mixes = frozenset[int]().union(*(value.mixes for value in inputs))
+        formulas = [value.formula for value in inputs]
+        if plain and len(along) <= 1 and (name in ELEMENTWISE or not along):
+            # Scalars alone give scalars only if the output is one: random bits of a shape are not.
+            scalar = not along
+            if not scalar or all(v.aval.shape == () for v in equation.outvars) or name in ELEMENTWISE:
+                known = None not in formulas
+                return [
+                    _Value(
+                        next(iter(along), None),
+                        mixes,
+                        self.formulas.number(name, settings, i, *formulas) if known else None,
+                        scalar,
+                    )
+                    for i in range(len(equation.outvars))
+                ]
+        touched = frozenset[int]().union(*(value.touched for value in inputs))
+        return [_Value(None, touched, None, v.aval.shape == ()) for v in equation.outvars]
+
+
+def analyse(optimizer: Any, params: PyTree, formulas: Formulas) -> Dependence:
+    """Traces one update of `params` and follows what goes where.
+
+    Args:
+      optimizer: with optax's `init` and `update`.
+      params: a pytree of arrays or `jax.ShapeDtypeStruct`s.
+      formulas: shared between analyses that are to be compared.
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    paths = [path for path, _ in leaves]
+    state = jax.eval_shape(optimizer.init, params)
+    state_leaves, state_tree = jax.tree_util.tree_flatten_with_path(state)
+
+    def update(params: PyTree, state: PyTree, gradient: PyTree) -> Any:
+        updates, new_state = optimizer.update(gradient, state, params)
+        return apply_updates(params, updates), new_state
+
+    traced = jax.jit(update).trace(params, jax.tree.unflatten(state_tree, [leaf for _, leaf in state_leaves]), params)
+    begun = jax.jit(optimizer.init).trace(params).jaxpr
+    roles = [_role(path, leaf, paths, leaves) for path, leaf in state_leaves]
+    shapes = [leaf.shape for _, leaf in leaves]
+
+    def argument(kind: Hashable, variable: int | None, scalar: bool) -> _Value:
+        known = variable is not None or scalar
+        return _Value(variable, frozenset(), formulas.number("role", kind) if known else None, scalar)
+
+    arguments = [argument("params", i, scalar=False) for i in range(len(leaves))]
+    first_state = _Interpreter(formulas).run(begun.jaxpr, begun.consts, arguments)
+    arguments += [
+        argument(role, i, leaf.shape == () and i is None)
+        for (i, role), (_, leaf) in zip(roles, state_leaves, strict=True)
+    ]
+    arguments += [argument("gradient", i, scalar=False) for i in range(len(leaves))]
+    closed = traced.jaxpr
+    outputs = _Interpreter(formulas).run(closed.jaxpr, closed.consts, arguments)
+    new_params, new_state = outputs[: len(leaves)], outputs[len(leaves) :]
+
+    mixes = []
+    for i, value in enumerate(new_params):
+        # What its own optimizer state becomes will be part of its next update.
+        own = [value, *(v for (j, _), v in zip(roles, new_state, strict=True) if j == i)]
+        shared = [v for (j, _), v in zip(roles, new_state, strict=True) if j is None]
+        mixed = frozenset[int]().union(*(v.mixes for v in own), *(v.touched for v in shared))
+        strayed = any(v.variable not in (i, None) or (v.variable is None and not v.scalar) for v in own)
+        mixes.append(mixed | {i} if strayed and shapes[i] != () else mixed)
+    formula = _formula(leaves, roles, new_params, new_state, first_state)
+    return Dependence(tuple(mixes), formula, str(closed))
+
+
+def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
+    """`params + updates`, in the dtypes of the params."""
+    return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates)
+
+
+def _role(path: Any, leaf: Any, paths: list[Any], leaves: Any) -> tuple[int | None, Hashable]:
+    """(the variable that a leaf of the state belongs to, or None; what it is to it)."""
+    for i, variable in enumerate(paths):
+        start = len(path) - len(variable)
+        # optax keeps a tree like the params' inside its state, so that a variable's path ends the path of its state.
+        if leaf.shape == leaves[i][1].shape and start >= 0 and path[start:] == variable:
+            return i, (str(path[:start]), str(leaf.dtype))
+    return None, (str(path), str(leaf.dtype))
+
+
+def _formula(
+    leaves: Any,
+    roles: list[tuple[int | None, Hashable]],
+    new_params: list[_Value],
+    new_state: list[_Value],
+    first_state: list[_Value],
+) -> Mapping[str, Hashable] | None:
+    """The one formula for each dtype, if there is one; with those of the state that all variables share."""
+    shared: list[Hashable] = []
+    by_variable: list[list[Hashable]] = [[] for _ in leaves]
+    for i, value in enumerate(new_params):
+        if not _is_known(value, i):
+            return None
+        by_variable[i].append(("params", value.formula))
+    for (variable, role), new, first in zip(roles, new_state, first_state, strict=True):
+        if not (_is_known(new, variable) and _is_known(first, variable)):
+            return None
+        mine = shared if variable is None else by_variable[variable]
+        mine.append((str(role), new.formula, first.formula))
+    by_dtype: dict[str, Hashable] = {}
+    for (_, leaf), formulas in zip(leaves, by_variable, strict=True):
+        whole = tuple(sorted(formulas, key=str))
+        if by_dtype.setdefault(str(leaf.dtype), whole) != whole:
+            return None
+    return {**by_dtype, "shared": tuple(sorted(shared, key=str))}
+
+
+def _is_known(value: _Value, variable: int | None) -> bool:
+    along = value.variable == variable or (value.variable is None and value.scalar)
+    return along and value.formula is not None and not value.mixes

@@ -1,0 +1,138 @@
+"""What all tasks of a job must agree on, made comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import jax
+
+from trainband.errors import ModelError
+from trainband.ps.dependence import Dependence, Formulas, analyse
+from trainband.ps.layout import JobLayout
+from trainband.ps.placement import Placement, PlacementPolicy, Slice
+from trainband.ps.program import Optimizer, ShardOptimizer, WholeFormula
+from trainband.ps.rules import UpdateRule
+from trainband.ps.variables import Variable, Variables
+from trainband.wire.messages import Description, SliceRecord, VariableRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker derives from its model: the layout, each shard's optimizer, and the description to compare."""
+
+    variables: Variables
+    layout: JobLayout
+    description: Description
+    optimizer: Optimizer
+    formula: WholeFormula | None
+
+    def shard_optimizer(self, ps: int) -> ShardOptimizer:
+        """The optimizer of one shard, as the chief defines it there."""
+        return ShardOptimizer(self.optimizer, self.variables, self.layout, ps, self.formula)
+
+    @classmethod
+    def of(
+        cls, variables: Variables, optimizer: Optimizer, policy: PlacementPolicy, rule: UpdateRule, ps_count: int
+    ) -> Plan:
+        """Plans a job. Pure: every task that has the same arguments comes to the same plan."""
+        dependence, formula = _analysed(optimizer, variables)
+        names = [variable.name for variable in variables.entries]
+        together = [names[i] for i in dependence.variables_mixed()]
+        if together and ps_count > 1:
+            raise ModelError(_apart(together, ps_count))
+        placement = policy.place(variables.entries, ps_count, keep_whole=[names[i] for i in dependence.rows_mixed()])
+        layout = JobLayout.of(placement)
+        index = {variable.name: i for i, variable in enumerate(variables.entries)}
+        description = Description(
+            variables=tuple(VariableRecord(v.name, v.shape, v.dtype) for v in variables.entries),
+            slices=tuple(SliceRecord(index[s.variable.name], s.start, s.stop, s.ps) for s in placement.slices),
+            ps_count=ps_count,
+            rule=dict(rule.settings()),
+            update_text=dependence.text,
+            jax_version=jax.__version__,
+        )
+        return cls(variables, layout, description, optimizer, formula)
+
+
+def _analysed(optimizer: Optimizer, variables: Variables) -> tuple[Dependence, WholeFormula | None]:
+    formulas = Formulas()
+    shapes = variables.unflatten([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables.entries])
+    try:
+        dependence = analyse(optimizer, shapes, formulas)
+    except Exception as exc:
+        raise ModelError(f"the optimizer cannot be traced on these params: {type(exc).__name__}: {exc}") from exc
+    return dependence, None if dependence.formula is None else WholeFormula(formulas, dependence.formula)
+
+
+def _apart(names: Sequence[str], ps_count: int) -> str:
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return (
+        f"the optimizer computes the update of a variable from other variables as well ({shown} are mixed, as by "
+        f"clipping to a global norm), which goes wrong with the variables spread over {ps_count} ps. Use one ps, or "
+        "an optimizer that treats each variable by itself."
+    )
+
+
+def placement_of(description: Description) -> Placement:
+    """The placement that a description speaks of.
+
+    Raises:
+      ModelError: its slices do not cover each variable exactly once.
+    """
+    variables = [Variable(v.name, v.shape, v.dtype) for v in description.variables]
+    slices = []
+    covered = [0] * len(variables)
+    for record in description.slices:
+        if not (0 <= record.variable < len(variables) and 0 <= record.ps < description.ps_count):
+            raise ModelError(f"a description has a slice of a variable or on a ps that it does not have: {record}.")
+        if record.start != covered[record.variable]:
+            raise ModelError(f"the slices of {variables[record.variable].name} overlap or leave rows out.")
+        covered[record.variable] = record.stop
+        slices.append(Slice(variables[record.variable], record.start, record.stop, record.ps))
+    for variable, rows in zip(variables, covered, strict=True):
+        if rows != (variable.shape[0] if variable.shape else 1):
+            raise ModelError(f"the slices of {variable.name} leave rows out.")
+    return Placement(tuple(slices), description.ps_count)
+
+
+def first_difference(chief: Description, worker: Description, task: str) -> str | None:
+    """In which point a worker's description is not the chief's, in words; `None` where there is none."""
+    for ours, theirs in zip_longest(chief.variables, worker.variables):
+        if ours != theirs:
+            return (
+                f"the first variable that differs is {(theirs or ours).name}: the chief has {_shown(ours)}, "
+                f"{task} has {_shown(theirs)}"
+            )
+    for what, mine, other in (
+        ("the number of ps", chief.ps_count, worker.ps_count),
+        ("the update rule", _flat(chief.rule), _flat(worker.rule)),
+    ):
+        if mine != other:
+            return f"{what} differs: the chief has {mine}, {task} has {other}"
+    if chief.slices != worker.slices:
+        return f"the placement of the variables differs: give {task} the same placement policy as the chief"
+    # Two versions of JAX may print one program in two ways, so only equal versions are compared.
+    if chief.jax_version == worker.jax_version and chief.update_text != worker.update_text:
+        return f"the optimizer differs: {_first_line(chief.update_text, worker.update_text, task)}"
+    return None
+
+
+def _shown(record: VariableRecord | None) -> str:
+    return "none" if record is None else str(Variable(record.name, record.shape, record.dtype))
+
+
+def _flat(settings: Mapping[str, Any]) -> str:
+    name = settings.get("name", "?")
+    return f"{name}({', '.join(f'{key}={value}' for key, value in settings.items() if key != 'name')})"
+
+
+def _first_line(chief: str, worker: str, task: str) -> str:
+    pair: Sequence[str | None]
+    for pair in zip_longest(chief.splitlines(), worker.splitlines()):
+        if pair[0] != pair[1]:
+            ours, theirs = ("nothing more" if line is None else f"«{line.strip()}»" for line in pair)
+            return f"where the chief's traced update has {ours}, that of {task} has {theirs}"
+    return "the traced updates are not the same"

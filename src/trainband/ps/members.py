@@ -1,0 +1,116 @@
+"""Who is in the job, by lease: a worker that gives no sign of life for a lease is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from trainband.errors import Refused
+
+
+class Presence(Enum):
+    """What a ps knows of a worker."""
+
+    LIVE = "live"
+    LOST = "lost"
+    """Its lease ended, or its process died; it may come back."""
+    LEFT = "left"
+    """It said goodbye."""
+    FAILED = "failed"
+    """It said goodbye because of an error of its own."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One worker of the job, in one life of its process."""
+
+    number: int
+    task: str
+    incarnation: str
+    host: str
+    pid: int
+    joined_at: float
+    heard_at: float
+    presence: Presence = Presence.LIVE
+    failure: str = ""
+    streams: int = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether the rule counts it."""
+        return self.presence is Presence.LIVE
+
+
+class Members:
+    """The book of members. A pure object: the time is an argument, in seconds of any monotonic clock."""
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._by_number: dict[int, Member] = {}
+        self._by_task: dict[str, Member] = {}
+
+    def __iter__(self) -> Iterator[Member]:
+        """The newest member of each task name, in the order of joining."""
+        return iter(self._by_task.values())
+
+    def join(self, task: str, incarnation: str, host: str, pid: int, now: float) -> tuple[Member, bool]:
+        """Takes a worker in; returns it and whether that is news (not a repeated call).
+
+        Raises:
+          Refused: another live process holds this task's name.
+        """
+        holder = self._by_task.get(task)
+        if holder is not None and holder.incarnation == incarnation:
+            news = not holder.live
+            holder.presence, holder.heard_at = Presence.LIVE, now
+            return holder, news
+        if holder is not None and holder.live and now - holder.heard_at < self._lease_s:
+            raise Refused(
+                f"{task} is in the job already: process {holder.pid} on {holder.host}, heard "
+                f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first."
+            )
+        member = Member(len(self._by_number), task, incarnation, host, pid, joined_at=now, heard_at=now)
+        self._by_number[member.number] = member
+        self._by_task[task] = member
+        return member, True
+
+    def get(self, number: int) -> Member:
+        """The member with this number. Raises `Refused` if there is none."""
+        member = self._by_number.get(number)
+        if member is None:
+            raise Refused(
+                f"no worker has the number {number} here: this ps serves another life of the job; join again."
+            )
+        return member
+
+    def heard(self, member: Member, now: float) -> bool:
+        """Notes a sign of life; returns whether a member that had been lost is back by it."""
+        member.heard_at = now
+        if member.presence is Presence.LOST and self._by_task.get(member.task) is member:
+            member.presence = Presence.LIVE
+            return True
+        return False
+
+    def leave(self, member: Member, failure: str) -> bool:
+        """Notes a goodbye; returns whether that is news."""
+        news = member.live
+        if member.presence is not Presence.FAILED:
+            member.presence = Presence.FAILED if failure else Presence.LEFT
+            member.failure = failure
+        return news
+
+    def lose(self, member: Member) -> bool:
+        """Notes a death; returns whether that is news."""
+        news = member.live
+        if news:
+            member.presence = Presence.LOST
+        return news
+
+    def expired(self, now: float) -> list[Member]:
+        """The live members whose lease has ended by now."""
+        return [m for m in self._by_task.values() if m.live and now - m.heard_at >= self._lease_s]
+
+    def live(self) -> list[Member]:
+        """The members that the rule counts."""
+        return [m for m in self._by_task.values() if m.live]

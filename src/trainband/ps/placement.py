@@ -1,0 +1,147 @@
+"""Placement: which ps holds which slice of which variable.
+
+Every task computes the plan for itself from the same variables, policy and number of ps, so a policy
+must be a pure function of these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from trainband.ps.variables import Variable
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows `start` to `stop` (exclusive) of a variable's first axis, on the ps task of index `ps`.
+
+    A scalar is one slice with `start` 0 and `stop` 1.
+    """
+
+    variable: Variable
+    start: int
+    stop: int
+    ps: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether this is all of the variable."""
+        return self.start == 0 and self.stop == rows_of(self.variable)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The slice's own shape."""
+        if not self.variable.shape:
+            return ()
+        return (self.stop - self.start, *self.variable.shape[1:])
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return self.variable.nbytes * (self.stop - self.start) // max(1, rows_of(self.variable))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The whole plan: every slice, in the order of the variables and of their rows."""
+
+    slices: tuple[Slice, ...]
+    ps_count: int
+
+    def on(self, ps: int) -> tuple[Slice, ...]:
+        """The slices that ps number `ps` holds."""
+        return tuple(piece for piece in self.slices if piece.ps == ps)
+
+    def of(self, variable: Variable) -> tuple[Slice, ...]:
+        """The slices of one variable, by rows."""
+        return tuple(piece for piece in self.slices if piece.variable == variable)
+
+
+class PlacementPolicy(Protocol):
+    """Decides where slices go."""
+
+    def place(self, variables: Sequence[Variable], ps_count: int, *, keep_whole: Collection[str] = ()) -> Placement:
+        """The plan for these variables over `ps_count` ps. Variables named in `keep_whole` are never sliced."""
+        ...
+
+
+def rows_of(variable: Variable) -> int:
+    """How many rows a variable can be split into: its first axis, 1 for a scalar."""
+    return variable.shape[0] if variable.shape else 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundRobin:
+    """Slices go to ps 0, 1, 2, ... in turn, in the variables' order, as `tf.train.replica_device_setter` did."""
+
+    max_slice_bytes: int = 64 * MIB
+
+    def __post_init__(self) -> None:
+        _check(self.max_slice_bytes)
+
+    def place(self, variables: Sequence[Variable], ps_count: int, *, keep_whole: Collection[str] = ()) -> Placement:
+        """See `PlacementPolicy.place`."""
+        cuts = _cut(variables, ps_count, self.max_slice_bytes, keep_whole)
+        return Placement(
+            tuple(Slice(v, start, stop, i % ps_count) for i, (v, start, stop) in enumerate(cuts)), ps_count
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GreedyBytes:
+    """Slices go, the largest first, to the ps that holds the fewest bytes so far (ties: the lowest index).
+
+    Source: Graham 1969, Bounds on Multiprocessing Timing Anomalies: never more than 4/3 of the best maximum load.
+    """
+
+    max_slice_bytes: int = 64 * MIB
+
+    def __post_init__(self) -> None:
+        _check(self.max_slice_bytes)
+
+    def place(self, variables: Sequence[Variable], ps_count: int, *, keep_whole: Collection[str] = ()) -> Placement:
+        """See `PlacementPolicy.place`."""
+        slices = [
+            Slice(v, start, stop, 0) for v, start, stop in _cut(variables, ps_count, self.max_slice_bytes, keep_whole)
+        ]
+        load = [0] * ps_count
+        home = [0] * len(slices)
+        for i in sorted(range(len(slices)), key=lambda i: -slices[i].nbytes):
+            home[i] = min(range(ps_count), key=load.__getitem__)
+            load[home[i]] += slices[i].nbytes
+        return Placement(
+            tuple(Slice(s.variable, s.start, s.stop, ps) for s, ps in zip(slices, home, strict=True)), ps_count
+        )
+
+
+def _check(max_slice_bytes: int) -> None:
+    if max_slice_bytes < 1:
+        raise ValueError(f"max_slice_bytes must be at least 1 byte, got {max_slice_bytes}.")
+
+
+def _cut(
+    variables: Sequence[Variable], ps_count: int, max_slice_bytes: int, keep_whole: Collection[str]
+) -> list[tuple[Variable, int, int]]:
+    """Each variable as (variable, start, stop) pieces of nearly equal rows, none over the limit where rows allow it.
+
+    With one ps nothing is cut: there is nowhere else to put a piece, and joining pieces costs a copy.
+    """
+    pieces = []
+    for variable in variables:
+        rows = rows_of(variable)
+        wanted = math.ceil(variable.nbytes / max_slice_bytes) if ps_count > 1 and variable.name not in keep_whole else 1
+        count = max(1, min(wanted, rows))
+        edges = [rows * i // count for i in range(count + 1)]
+        pieces += [(variable, start, stop) for start, stop in pairwise(edges)]
+    return pieces

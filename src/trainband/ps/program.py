@@ -1,0 +1,184 @@
+"""The update program: the optimizer as StableHLO, so that a ps runs it without the user's code.
+
+The chief traces, for each shard, `initialise(params) -> optimizer state` and
+`update(params, optimizer state, gradient) -> (params, optimizer state)` over the shard's blocks, and
+serialises both with `jax.export`. A ps deserialises, compiles and runs them, whatever the optimizer was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax import export
+
+from trainband.errors import ModelError, ProtocolError
+from trainband.ps.dependence import Formulas, analyse, apply_updates
+from trainband.ps.layout import JobLayout, ShardLayout
+from trainband.ps.variables import PyTree, Variables
+
+PLATFORM = "cpu"
+"""What a ps computes on. The chief may trace on any other."""
+
+
+class Optimizer(Protocol):
+    """What optax calls a GradientTransformation: two pure functions."""
+
+    @property
+    def init(self) -> Any:
+        """`init(params) -> state`."""
+        ...
+
+    @property
+    def update(self) -> Any:
+        """`update(gradient, state, params) -> (updates, state)`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateProgram:
+    """Both functions for one shard, serialised."""
+
+    initialise: bytes
+    update: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFormula:
+    """The formula of an optimizer on all the variables: see `Dependence.formula`."""
+
+    formulas: Formulas
+    by_dtype: Mapping[str, Hashable]
+
+    def covers(self, other: Mapping[str, Hashable]) -> bool:
+        """Whether an analysis of some of the variables, or of blocks of them, found the same arithmetic."""
+        return all(self.by_dtype.get(key) == value for key, value in other.items())
+
+
+class ShardOptimizer:
+    """An optimizer restricted to what one shard holds, as functions of the shard's blocks.
+
+    The optimizer sees the params in their own tree, with `None` in place of variables that live elsewhere,
+    so that masks and labels that go by the tree's keys keep working. Where the same arithmetic is done to
+    every element of every variable, it sees the blocks themselves: measured for Adam on four small
+    variables, 55 us an update instead of 105 us.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, variables: Variables, layout: JobLayout, ps: int, formula: WholeFormula | None
+    ) -> None:
+        """Takes the part that ps number `ps` holds; `formula` is that of the whole optimizer, if it has one."""
+        self._optimizer = optimizer
+        self._variables = variables
+        self._shard: ShardLayout = layout.shards[ps]
+        self._where = f"the optimizer cannot run on the part of the params that ps:{ps} holds"
+        self._blocks = tuple(jax.ShapeDtypeStruct((b.size,), b.dtype) for b in self._shard.blocks)
+        self._by_block = False
+        try:
+            if formula is not None:
+                by_block = analyse(optimizer, _named(self._blocks), formula.formulas)
+                self._by_block = by_block.formula is not None and formula.covers(by_block.formula)
+            state = jax.eval_shape(optimizer.init, self._tree_of_avals())
+        except Exception as exc:
+            raise ModelError(f"{self._where}: {type(exc).__name__}: {exc}") from exc
+        leaves, self._state_tree = jax.tree.flatten(state)
+        self._state = tuple(leaves)
+
+    @property
+    def by_block(self) -> bool:
+        """Whether the update is made on whole blocks."""
+        return self._by_block
+
+    def initialise(self, params: Sequence[jax.Array]) -> tuple[Any, ...]:
+        """The optimizer state's leaves for these param blocks."""
+        return tuple(jax.tree.leaves(self._optimizer.init(self._tree(params))))
+
+    def update(
+        self, params: Sequence[jax.Array], state: Sequence[jax.Array], gradient: Sequence[jax.Array]
+    ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
+        """One update: new param blocks and new state leaves."""
+        tree = self._tree(params)
+        updates, new_state = self._optimizer.update(
+            self._tree(gradient), jax.tree.unflatten(self._state_tree, state), tree
+        )
+        new = jax.tree.leaves(apply_updates(tree, updates))
+        leaves, structure = jax.tree.flatten(new_state)
+        if str(structure) != str(self._state_tree):
+            raise ModelError(f"{self._where}: its update changes the structure of its state")
+        return tuple(new) if self._by_block else self._shard.pack(new), tuple(leaves)
+
+    def export(self) -> UpdateProgram:
+        """Both functions as bytes."""
+        try:
+            initialise = export.export(jax.jit(self.initialise), platforms=[PLATFORM])(self._blocks)
+            update = export.export(jax.jit(self.update), platforms=[PLATFORM])(self._blocks, self._state, self._blocks)
+        except ModelError:
+            raise
+        except Exception as exc:
+            raise ModelError(f"{self._where}: it cannot be exported: {type(exc).__name__}: {exc}") from exc
+        return UpdateProgram(bytes(initialise.serialize()), bytes(update.serialize()))
+
+    def _tree(self, blocks: Sequence[Any]) -> PyTree:
+        return _named(blocks) if self._by_block else self._fill(self._shard.unpack(blocks))
+
+    def _tree_of_avals(self) -> PyTree:
+        if self._by_block:
+            return _named(self._blocks)
+        return self._fill([jax.ShapeDtypeStruct(s.shape, s.variable.dtype) for s in self._shard.slices])
+
+    def _fill(self, slices: Sequence[Any]) -> PyTree:
+        """The params tree with these slices; a variable with several slices here becomes a tuple of them."""
+        parts: dict[str, list[Any]] = {}
+        for piece, value in zip(self._shard.slices, slices, strict=True):
+            parts.setdefault(piece.variable.name, []).append(value)
+        leaves = [parts.get(variable.name) for variable in self._variables.entries]
+        return self._variables.unflatten(
+            [None if part is None else part[0] if len(part) == 1 else tuple(part) for part in leaves]
+        )
+
+
+def _named(blocks: Sequence[Any]) -> dict[str, Any]:
+    return {f"block {i:04}": block for i, block in enumerate(blocks)}
+
+
+Blocks = tuple[jax.Array, ...]
+
+
+class CompiledProgram:
+    """An update program, compiled for this process's CPU."""
+
+    def __init__(self, program: UpdateProgram, sender: str) -> None:
+        """Compiles. Raises `ProtocolError` where the bytes are no program that this version of JAX can run."""
+        try:
+            initialise = export.deserialize(bytearray(program.initialise))
+            update = export.deserialize(bytearray(program.update))
+        except Exception as exc:
+            raise ProtocolError(
+                f"the update program that {sender} sent cannot be loaded by JAX {jax.__version__} here ({exc}); "
+                "run versions of JAX on all tasks that are at most six months apart."
+            ) from exc
+        self._initialise = jax.jit(initialise.call)
+
+        def run(params: Blocks, state: Blocks, gradient: Blocks, spare: Blocks) -> tuple[Blocks, Blocks]:
+            del spare  # only its memory is wanted, for the new params
+            new: tuple[Blocks, Blocks] = update.call(params, state, gradient)
+            return new
+
+        # Donated: the state, and an old version of the params. A fresh 400 MB output costs 0.1-1.1 s of page
+        # faults on a two-core machine, an update into donated memory 0.03 s.
+        self._update = jax.jit(run, donate_argnums=(1, 3), keep_unused=True)
+
+    def initialise(self, params: Blocks) -> Blocks:
+        """The optimizer state for these params."""
+        state: Blocks = jax.block_until_ready(self._initialise(params))
+        return state
+
+    def update(
+        self, params: Blocks, state: Blocks, gradient: Sequence[np.ndarray[Any, Any]], spare: Blocks
+    ) -> tuple[Blocks, Blocks]:
+        """One update. `state` and `spare` (param blocks that nobody reads any more) are used up."""
+        updated: tuple[Blocks, Blocks] = jax.block_until_ready(self._update(params, state, tuple(gradient), spare))
+        return updated

@@ -1,0 +1,579 @@
+"""The parameter service: the threaded shell around a shard, its rule and its members.
+
+The transport calls `stream` in one thread for each worker and `call` in others; `run` is the task's main
+thread. Everything that changes is changed under one lock, and nothing is sent while it is held.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.cluster import Cluster
+from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
+from trainband.ps.description import first_difference, placement_of
+from trainband.ps.layout import JobLayout, ShardLayout
+from trainband.ps.members import Member, Members, Presence
+from trainband.ps.placement import Slice
+from trainband.ps.program import CompiledProgram, UpdateProgram
+from trainband.ps.rules.base import Apply, Drop, Event, Reply, RuleError, RuleState
+from trainband.ps.rules.base import Begin as BeginEvent
+from trainband.ps.rules.base import Join as JoinEvent
+from trainband.ps.rules.base import Leave as LeaveEvent
+from trainband.ps.rules.base import Push as PushEvent
+from trainband.ps.rules.registry import rule_of
+from trainband.ps.shard import Shard, all_finite
+from trainband.ps.statistics import PsStatus, Rate, SliceStatus, StalenessCounts, VariableStatus, WorkerStatus
+from trainband.wire import messages as m
+from trainband.wire.codec import decode, decode_any, encode
+from trainband.wire.patience import EVERY_S, Patience, Say, say_on_stderr
+from trainband.wire.transport import Clock, Stream, Tensor, Timeouts
+
+TICK_S = 0.2
+"""Between two looks at the leases."""
+
+LINGER_S = 30.0
+"""How long a finished job waits for workers of the cluster that have never come: one that starts slowly should find
+the job finished, not gone."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What one worker has done, for the status."""
+
+    pushes: int = 0
+    refused: int = 0
+    dropped: int = 0
+    examples: int = 0
+    loss: float | None = None
+    staleness: float = 0.0
+    transport: str = ""
+    rate: Rate = field(default_factory=Rate)
+
+
+class ParameterService:
+    """One ps task of a job. A `Handler` for any transport."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeouts: Timeouts,
+        say: Say = say_on_stderr,
+        clock: Clock = time.monotonic,
+        incarnation: str = "",
+    ) -> None:
+        self._cluster = cluster
+        self._task = str(cluster.task)
+        self._timeouts = timeouts
+        self._say = say
+        self._clock = clock
+        self._incarnation = incarnation
+        self._born = clock()
+
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._members = Members(timeouts.lease_s)
+        self._accounts: dict[int, _Account] = {}
+        self._description: m.Description | None = None
+        self._layout: JobLayout | None = None
+        self._shard: Shard | None = None
+        self._rule: RuleState | None = None
+        self._fit = 0
+        self._last_version = 0
+        self._shutdown_reason = ""
+
+        self._rate = Rate()
+        self._staleness = StalenessCounts()
+        self._bytes_in = 0
+        self._bytes_out = 0
+        self._non_finite_said = -EVERY_S
+
+    # --- control
+
+    def call(self, action: str, body: bytes) -> bytes:
+        """See `Handler.call`."""
+        match action:
+            case "join":
+                return encode(self._join(decode(body, m.Join, "a worker")))
+            case "define":
+                return encode(self._define(decode(body, m.Define, "the chief")))
+            case "begin":
+                return encode(self._begin(decode(body, m.Begin, "the chief")))
+            case "heartbeat":
+                return encode(self._heartbeat(decode(body, m.Heartbeat, "a worker")))
+            case "leave":
+                return encode(self._leave(decode(body, m.Leave, "a worker")))
+            case "state":
+                with self._lock:
+                    return encode(self._state())
+            case "status":
+                return encode(self.status())
+            case "shutdown":
+                return encode(self._shutdown(decode(body, m.Shutdown, "a client")))
+            case _:
+                raise Refused(
+                    f"{self._task} knows no action {action!r}; check that both run the same version of trainband."
+                )
+
+    def _join(self, join: m.Join) -> m.Joined:
+        with self._lock:
+            member, news = self._members.join(join.task, join.incarnation, join.host, join.pid, self._clock())
+            self._accounts.setdefault(member.number, _Account())
+            if news:
+                self._advance(JoinEvent(member.number))
+            self._compare(join.description, join.task)
+            return self._joined(member)
+
+    def _joined(self, member: Member) -> m.Joined:
+        return m.Joined(
+            worker=member.number,
+            lease_s=self._timeouts.lease_s,
+            defined=self._shard is not None,
+            initialised=self._shard is not None and self._shard.initialised,
+        )
+
+    def _compare(self, description: m.Description, task: str) -> None:
+        if self._description is None:
+            return
+        difference = first_difference(self._description, description, task)
+        if difference is not None:
+            raise Refused(f"{MISMATCH}{task} cannot join this job: {difference}.")
+
+    def _define(self, define: m.Define) -> m.Joined:
+        with self._lock:
+            member = self._members.get(define.worker)
+            self._require_chief(member, "define the model")
+            self._members.heard(member, self._clock())
+            self._compare(define.description, member.task)
+            if self._shard is not None:
+                return self._joined(member)
+        layout = JobLayout.of(placement_of(define.description))
+        if not 0 <= define.ps < len(layout.shards):
+            raise Refused(f"the definition has {len(layout.shards)} ps, but calls this one number {define.ps}.")
+        program = CompiledProgram(UpdateProgram(define.initialise, define.update), member.task)
+        rule = rule_of(define.description.rule)
+        with self._lock:
+            if self._shard is None:  # else: a repeated call overtook this one
+                self._description, self._layout = define.description, layout
+                self._shard = Shard(layout.shards[define.ps], program)
+                self._rule = rule.start(0, len(self._cluster.spec.workers))
+                for live in self._members.live():
+                    self._advance(JoinEvent(live.number))
+            return self._joined(member)
+
+    def _begin(self, begin: m.Begin) -> m.JobState:
+        with self._lock:
+            member = self._members.get(begin.worker)
+            self._require_chief(member, "begin a training")
+            self._members.heard(member, self._clock())
+            if self._shard is None or not self._shard.initialised:
+                raise Refused(f"{self._task} has no values yet, so training cannot begin.")
+            if begin.fit == self._fit + 1:
+                self._fit = begin.fit
+                self._last_version = self._shard.version + begin.steps
+                self._advance(BeginEvent(self._last_version))
+            return self._state()
+
+    def _heartbeat(self, heartbeat: m.Heartbeat) -> m.JobState:
+        with self._lock:
+            self._hear(self._members.get(heartbeat.worker))
+            return self._state()
+
+    def _leave(self, leave: m.Leave) -> m.JobState:
+        with self._lock:
+            member = self._members.get(leave.worker)
+            if self._members.leave(member, leave.failure):
+                self._advance(LeaveEvent(member.number))
+                if leave.failure:
+                    self._say(f"{member.task} left the job: {leave.failure}")
+            self._wake.set()
+            return self._state()
+
+    def _shutdown(self, shutdown: m.Shutdown) -> m.JobState:
+        with self._lock:
+            self._shutdown_reason = shutdown.reason or "asked to"
+            self._wake.set()
+            return self._state()
+
+    def _state(self) -> m.JobState:
+        shard = self._shard
+        return m.JobState(
+            version=shard.version if shard else 0,
+            last_version=self._last_version,
+            fit=self._fit,
+            initialised=shard is not None and shard.initialised,
+            live=tuple(member.task for member in self._members.live()),
+        )
+
+    def _require_chief(self, member: Member, deed: str) -> None:
+        chief = str(self._cluster.spec.chief)
+        if member.task != chief:
+            raise Refused(f"{member.task} may not {deed}: only the chief may, which is {chief}.")
+
+    def _hear(self, member: Member) -> None:
+        if self._members.heard(member, self._clock()):
+            self._say(f"{member.task} is back")
+            self._advance(JoinEvent(member.number))
+
+    # --- training streams
+
+    def stream(self, stream: Stream) -> None:
+        """See `Handler.stream`: serves one worker for as long as it lives."""
+        member: Member | None = None
+        try:
+            member = self._opened(stream)
+            while member is not None and not self._stopped:
+                frame = stream.receive(self._timeouts.heartbeat_s)
+                if frame is None:
+                    continue
+                message: m.Upward = decode_any(frame.header, m.Upward, member.task)
+                if isinstance(message, m.Push):
+                    self._push(stream, member, message, frame.body)
+                elif isinstance(message, m.Pull):
+                    self._send_params(stream, m.APPLIED, 0, "")
+                elif isinstance(message, m.Initialise):
+                    self._initialise(member, frame.body)
+                    self._send_params(stream, m.APPLIED, 0, "")
+                else:
+                    raise ProtocolError(f"{member.task} opened its stream twice.")
+        except (Refused, ProtocolError, RuleError) as exc:
+            self._fail(stream, exc)
+        except (StreamClosed, DeadlineExceeded):
+            pass  # the worker's end is gone: what that means for the job is decided below
+        finally:
+            stream.close()
+            if member is not None:
+                self._closed(member)
+
+    def _opened(self, stream: Stream) -> Member | None:
+        patience = Patience(self._timeouts.connect_s, self._say, self._clock)
+        while not self._stopped:
+            frame = stream.receive(self._timeouts.heartbeat_s)
+            if frame is not None:
+                message: m.Upward = decode_any(frame.header, m.Upward, stream.peer)
+                if not isinstance(message, m.Open):
+                    raise ProtocolError(f"{stream.peer} did not say who it is before anything else.")
+                with self._lock:
+                    member = self._members.get(message.worker)
+                    if member.incarnation != message.incarnation:
+                        raise Refused(f"worker number {message.worker} is another process; join again.")
+                    member.streams += 1
+                    self._accounts[member.number].transport = stream.transport
+                    self._hear(member)
+                return member
+            patience.check(f"the first word of {stream.peer}", "it opened a stream and says nothing")
+        return None
+
+    def _closed(self, member: Member) -> None:
+        """A stream of `member` has ended. Without a goodbye it is lost at once; its heartbeat may bring it back."""
+        with self._lock:
+            member.streams -= 1
+            if member.streams == 0 and not self._stopped and self._members.lose(member):
+                self._say(f"{member.task} is gone: its stream broke off")
+                self._advance(LeaveEvent(member.number))
+            self._wake.set()
+
+    def _fail(self, stream: Stream, exc: Exception) -> None:
+        self._say(f"refused {stream.peer}: {exc}")
+        try:
+            stream.send(encode(m.Failure(str(exc))))
+        except (StreamClosed, DeadlineExceeded):
+            return
+
+    def _initialise(self, member: Member, body: Sequence[NDArray[np.uint8]]) -> None:
+        with self._lock:
+            self._require_chief(member, "initialise the variables")
+            shard = self._require_shard()
+            if shard.initialised:
+                return
+            blocks = shard.layout.from_wire(body)
+            if blocks is None:
+                raise ProtocolError(f"{member.task} sent first values of another size than it defined.")
+            shard.initialise(blocks)
+
+    def _push(self, stream: Stream, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]) -> None:
+        shard = self._shard
+        gradient = shard.layout.from_wire(body) if shard is not None else None
+        if shard is None or not shard.initialised or gradient is None:
+            raise ProtocolError(
+                f"{member.task} pushed a gradient that does not fit this shard ("
+                + (
+                    "it has no values yet"
+                    if shard is None or not shard.initialised
+                    else "other sizes than were defined"
+                )
+                + ")."
+            )
+        finite = push.finite and all_finite(gradient)
+        account = self._accounts[member.number]
+        with self._lock:
+            self._hear(member)
+            account.pushes += 1
+            account.examples += push.examples
+            self._bytes_in += shard.layout.nbytes
+            if finite:
+                account.loss = push.loss
+                event = PushEvent(member.number, push.sequence, push.version, push.examples)
+                outcome, staleness, detail = self._follow(event, gradient)
+                if outcome == m.APPLIED:
+                    self._staleness.add(staleness)
+                    account.staleness += 0.05 * (staleness - account.staleness)
+                else:
+                    account.dropped += 1
+            else:
+                account.refused += 1
+                outcome, staleness = m.NON_FINITE, 0
+                detail = self._non_finite(member, push, shard.layout, gradient, account.refused)
+        self._send_params(stream, outcome, staleness, detail)
+
+    def _follow(self, event: PushEvent, gradient: Sequence[NDArray[Any]]) -> tuple[int, int, str]:
+        """Does what the rule says of a push; returns its outcome, staleness and the reason of a drop."""
+        outcome, staleness, detail = m.APPLIED, 0, ""
+        for instruction in self._advance(event):
+            match instruction:
+                case Apply():
+                    self._require_shard().update(gradient)
+                case Drop(reason=reason):
+                    outcome, detail = m.DROPPED, reason
+                case Reply(staleness=age):
+                    staleness = age
+        return outcome, staleness, detail
+
+    def _advance(self, event: Event) -> Sequence[Apply | Drop | Reply]:
+        if self._rule is None:
+            return ()
+        self._rule, instructions = self._rule.advance(event)
+        return instructions
+
+    def _send_params(self, stream: Stream, outcome: int, staleness: int, detail: str) -> None:
+        with self._lock:
+            shard = self._require_shard()
+            version = shard.acquire()
+            self._bytes_out += shard.layout.nbytes
+            done = self._fit > 0 and version.number >= self._last_version
+        try:
+            stream.send(encode(m.Params(version.number, outcome, staleness, done, detail)), version.arrays())
+        finally:
+            with self._lock:
+                shard.release(version)
+
+    def _require_shard(self) -> Shard:
+        if self._shard is None:
+            raise Refused(f"{self._task} has no model yet: it waits for the chief to define one.")
+        return self._shard
+
+    def _non_finite(
+        self, member: Member, push: m.Push, layout: ShardLayout, gradient: Sequence[NDArray[Any]], count: int
+    ) -> str:
+        bad = [
+            piece.variable.name
+            for piece, value in zip(layout.slices, layout.unpack(gradient), strict=True)
+            if not np.isfinite(np.asarray(value, np.float64)).all()
+        ]
+        text = (
+            f"refused a gradient of {member.task} that is not finite"
+            f" (push {push.sequence}, computed from version {push.version}, loss {push.loss:g}"
+            + (f", in {', '.join(bad[:3])}" if bad else "")
+            + f"; {count} so far)"
+        )
+        if self._clock() - self._non_finite_said >= EVERY_S:
+            self._non_finite_said = self._clock()
+            self._say(text)
+        return text
+
+    # --- the public face
+
+    def tensors(self) -> Sequence[Tensor]:
+        """See `Handler.tensors`."""
+        with self._lock:
+            if self._layout is None:
+                return ()
+            placement, addresses = self._layout.placement, self._ps_addresses()
+            variables = dict.fromkeys(piece.variable for piece in placement.slices)
+            return [
+                Tensor(v.name, v.shape, v.dtype, tuple((s.start, s.stop, addresses[s.ps]) for s in placement.of(v)))
+                for v in variables
+            ]
+
+    def read(self, name: str) -> tuple[int, NDArray[np.generic]]:
+        """See `Handler.read`."""
+        with self._lock:
+            shard = self._require_shard()
+            mine = [i for i, piece in enumerate(shard.layout.slices) if piece.variable.name == name]
+            if not mine:
+                raise Refused(f"{self._task} holds no variable {name!r}; GetFlightInfo tells where each one lives.")
+            version = shard.acquire()
+        try:
+            slices = shard.layout.unpack(version.arrays())
+            start = shard.layout.slices[mine[0]].start
+            if len(mine) == 1:
+                return start, np.array(slices[mine[0]])
+            return start, np.concatenate([slices[i] for i in mine])
+        finally:
+            del slices
+            with self._lock:
+                shard.release(version)
+
+    def write(self, name: str, values: NDArray[np.generic]) -> None:  # noqa: ARG002 - the seam has it, this task refuses
+        """See `Handler.write`."""
+        raise Refused(f"{self._task} does not let {name!r} be assigned from outside: only the chief's own stream may.")
+
+    def status(self) -> PsStatus:
+        """A frozen picture of this ps and, through it, of the job."""
+        with self._lock:
+            now = self._clock()
+            version = self._shard.version if self._shard else 0
+            workers = tuple(self._worker_status(member, now) for member in self._members)
+            losses = [w.loss for w in workers if w.loss is not None and w.presence == Presence.LIVE.value]
+            names = {member.number: member.task for member in self._members}
+            return PsStatus(
+                task=self._task,
+                address=self._cluster.address,
+                incarnation=self._incarnation,
+                rule=self._description.rule if self._description else {},
+                initialised=self._shard is not None and self._shard.initialised,
+                version=version,
+                last_version=self._last_version,
+                ended=self._stopped,
+                uptime_s=now - self._born,
+                rate=self._rate.at(now, version),
+                staleness_median=self._staleness.quantile(0.5),
+                staleness_p99=self._staleness.quantile(0.99),
+                staleness_max=self._staleness.maximum(),
+                bytes_in=self._bytes_in,
+                bytes_out=self._bytes_out,
+                shard_bytes=self._shard.layout.nbytes if self._shard else 0,
+                loss=sum(losses) / len(losses) if losses else None,
+                waiting_for=tuple(names[n] for n in self._rule.waiting_for()) if self._rule else (),
+                workers=workers,
+                variables=self._variable_status(),
+            )
+
+    def _worker_status(self, member: Member, now: float) -> WorkerStatus:
+        account = self._accounts[member.number]
+        return WorkerStatus(
+            task=member.task,
+            presence=member.presence.value,
+            host=member.host,
+            pid=member.pid,
+            transport=account.transport,
+            pushes=account.pushes,
+            refused=account.refused,
+            dropped=account.dropped,
+            rate=account.rate.at(now, account.pushes),
+            staleness=account.staleness,
+            loss=account.loss,
+            examples=account.examples,
+            heard_s=now - member.heard_at,
+            failure=member.failure,
+        )
+
+    def _variable_status(self) -> tuple[VariableStatus, ...]:
+        if self._layout is None:
+            return ()
+        placement = self._layout.placement
+        names = [str(task) for task in self._cluster.spec.ps]
+
+        def where(piece: Slice) -> SliceStatus:
+            return SliceStatus(names[piece.ps], piece.start, piece.stop)
+
+        variables = dict.fromkeys(piece.variable for piece in placement.slices)
+        return tuple(
+            VariableStatus(v.name, v.shape, v.dtype, v.nbytes, tuple(where(s) for s in placement.of(v)))
+            for v in variables
+        )
+
+    def _ps_addresses(self) -> list[str]:
+        return [self._cluster.spec.address(task) for task in self._cluster.spec.ps]
+
+    # --- the life of the task
+
+    def run(self) -> str:
+        """Serves until the job ends; returns why it did, in words.
+
+        Raises:
+          DeadlineExceeded: every worker was lost before the job was complete, and none came back.
+        """
+        patience: Patience | None = None
+        reason = ""
+        try:
+            while True:
+                with self._lock:
+                    self._expire()
+                    self._sample()
+                    ended, waiting, timeout_s = self._verdict()
+                if ended:
+                    return ended
+                if waiting:
+                    if patience is None or reason != waiting:
+                        patience, reason = Patience(timeout_s, self._say, self._clock), waiting
+                    try:
+                        patience.check(waiting, "start the workers again, or look at why they ended")
+                    except DeadlineExceeded:
+                        if self._complete():
+                            return "the job is complete"
+                        raise
+                else:
+                    patience = None
+                self._wake.wait(TICK_S)
+                self._wake.clear()
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Lets every stream end. Idempotent."""
+        with self._lock:
+            self._stopped = True
+            self._wake.set()
+
+    def _sample(self) -> None:
+        """Keeps the rates fresh, so that whoever asks once gets an answer about the last seconds."""
+        now = self._clock()
+        self._rate.at(now, self._shard.version if self._shard else 0)
+        for account in self._accounts.values():
+            account.rate.at(now, account.pushes)
+
+    def _expire(self) -> None:
+        for member in self._members.expired(self._clock()):
+            self._members.lose(member)
+            self._say(f"{member.task} is gone: not heard for {self._timeouts.lease_s:g} s")
+            self._advance(LeaveEvent(member.number))
+
+    def _complete(self) -> bool:
+        return self._fit > 0 and self._shard is not None and self._shard.version >= self._last_version
+
+    def _verdict(self) -> tuple[str, str, float | None]:
+        """(why the job has ended, or ""; whom this ps waits for with nobody at work, or ""; seconds at most)."""
+        if self._shutdown_reason:
+            return f"shut down: {self._shutdown_reason}", "", None
+        members = list(self._members)
+        if not members:
+            return "", "the first worker to join", None
+        if any(member.live for member in members):
+            return "", "", None
+        came = {member.task for member in members}
+        missing = [str(task) for task in self._cluster.spec.workers if str(task) not in came]
+        if self._complete():
+            if missing:
+                return "", f"{', '.join(missing)} to look in at the end of the job", LINGER_S
+            return "the job is complete", "", None
+        gone = [member.task for member in members if member.presence is not Presence.LEFT]
+        if not gone and not missing:
+            return "every worker has left", "", None
+        return (
+            "",
+            f"a worker to come back, now that nobody is left ({', '.join(gone + missing)})",
+            self._timeouts.start_s,
+        )
+
+
+MISMATCH = "another model: "
+"""Begins the refusal of a worker whose model is not the chief's, for the client to tell it from others."""

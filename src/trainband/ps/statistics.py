@@ -1,0 +1,120 @@
+"""What a ps knows about its job, as frozen records: the console, `trainband status` and metrics read only these."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from msgspec import Struct
+
+RATE_WINDOW_S = 2.0
+"""Rates are means over about this long."""
+
+
+class WorkerStatus(Struct, frozen=True):
+    """One worker as a ps sees it."""
+
+    task: str
+    presence: str
+    host: str
+    pid: int
+    transport: str
+    pushes: int
+    refused: int
+    """Pushes whose gradient was not finite."""
+    dropped: int
+    rate: float
+    """Pushes per second, lately."""
+    staleness: float
+    """Mean staleness of its updates, lately."""
+    loss: float | None
+    examples: int
+    heard_s: float
+    """Seconds since its last sign of life."""
+    failure: str
+
+
+class SliceStatus(Struct, frozen=True):
+    """Where rows [start, stop) of a variable live."""
+
+    ps: str
+    start: int
+    stop: int
+
+
+class VariableStatus(Struct, frozen=True):
+    """One variable and where it lives."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    slices: tuple[SliceStatus, ...]
+
+
+class PsStatus(Struct, frozen=True):
+    """A ps, and through it the job."""
+
+    task: str
+    address: str
+    incarnation: str
+    rule: dict[str, str | int | float | bool | None]
+    initialised: bool
+    version: int
+    last_version: int
+    ended: bool
+    uptime_s: float
+    rate: float
+    """Updates per second, lately."""
+    staleness_median: float
+    staleness_p99: float
+    staleness_max: int
+    bytes_in: int
+    bytes_out: int
+    shard_bytes: int
+    loss: float | None
+    """Mean loss of the latest pushes of all workers."""
+    waiting_for: tuple[str, ...]
+    workers: tuple[WorkerStatus, ...]
+    variables: tuple[VariableStatus, ...]
+
+
+class Rate:
+    """Events per second over the last `RATE_WINDOW_S`, from a few samples of a counter."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def at(self, now: float, count: int) -> float:
+        """Notes that `count` events had happened by `now`; returns events per second."""
+        samples = self._samples
+        if not samples or now > samples[-1][0]:
+            samples.append((now, count))
+        while len(samples) > 2 and samples[1][0] <= now - RATE_WINDOW_S:
+            samples.popleft()
+        span = samples[-1][0] - samples[0][0]
+        return (samples[-1][1] - samples[0][1]) / span if span > 0 else 0.0
+
+
+class StalenessCounts:
+    """How often each staleness occurred."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+
+    def add(self, staleness: int) -> None:
+        """Counts one update."""
+        self._counts[staleness] += 1
+
+    def quantile(self, q: float) -> float:
+        """The smallest staleness that at least the share `q` of the updates did not exceed; 0 without updates."""
+        total = self._counts.total()
+        seen = 0
+        for staleness in sorted(self._counts):
+            seen += self._counts[staleness]
+            if seen >= q * total:
+                return float(staleness)
+        return 0.0
+
+    def maximum(self) -> int:
+        """The largest staleness of any update."""
+        return max(self._counts, default=0)

@@ -1,0 +1,109 @@
+"""Variables: the leaves of a params pytree, each with a name, a shape and a dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainband.errors import ModelError
+
+PyTree = Any
+"""Any nest of containers that JAX knows, with arrays as leaves."""
+
+LONE_LEAF = "params"
+"""The name of the only variable where the params are one bare array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One leaf of the params, by its path, such as `hidden/kernel`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return self.size * jnp.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The variables of a model, in the pytree's order, and the tree that they came from."""
+
+    entries: tuple[Variable, ...]
+    treedef: jax.tree_util.PyTreeDef
+
+    @classmethod
+    def of(cls, params: PyTree) -> Variables:
+        """Names the leaves of `params` (arrays, or anything with a shape and a dtype).
+
+        Raises:
+          ModelError: there are no leaves, a leaf is no floating-point array, or its name is a duplicate or
+            unusable (it becomes part of file names and of URLs).
+        """
+        leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
+        if not leaves:
+            raise ModelError("init() returned params with no variables in them; return a pytree of arrays.")
+        entries = tuple(_variable(path, leaf) for path, leaf in leaves)
+        first: dict[str, tuple[Any, ...]] = {}
+        for (path, _), entry in zip(leaves, entries, strict=True):
+            if entry.name in first:
+                raise ModelError(
+                    f"two variables have the name {entry.name!r}: {jax.tree_util.keystr(first[entry.name])} and "
+                    f"{jax.tree_util.keystr(path)} of the params; rename one of them."
+                )
+            first[entry.name] = path
+        return cls(entries, treedef)
+
+    def unflatten(self, leaves: Sequence[Any]) -> PyTree:
+        """The params pytree with these leaves."""
+        return jax.tree_util.tree_unflatten(self.treedef, leaves)
+
+
+def _variable(path: tuple[Any, ...], leaf: Any) -> Variable:
+    name = "/".join(_key(key) for key in path) or LONE_LEAF
+    where = f"the variable at params{jax.tree_util.keystr(path)}"
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts) or not name.isprintable() or "\\" in name:
+        raise ModelError(
+            f"{where} would be named {name!r}, which cannot be used: a name is made of printable parts joined "
+            "by '/', none of them empty, '.' or '..', with no backslash; rename the key."
+        )
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        raise ModelError(
+            f"{where} is {leaf!r} of type {type(leaf).__name__}; every leaf of the params must be an array."
+        )
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        raise ModelError(
+            f"{where} ({name}) has dtype {leaf.dtype}, which no gradient can train; keep only floating-point arrays "
+            "in the params and close over the others."
+        )
+    return Variable(name, tuple(int(n) for n in leaf.shape), np.dtype(leaf.dtype).name)
+
+
+def _key(key: Any) -> str:
+    match key:
+        case jax.tree_util.DictKey(key=k) | jax.tree_util.FlattenedIndexKey(key=k):
+            return str(k)
+        case jax.tree_util.SequenceKey(idx=i):
+            return str(i)
+        case jax.tree_util.GetAttrKey(name=n):
+            return str(n)
+        case _:
+            return str(key).strip("[].'\"")

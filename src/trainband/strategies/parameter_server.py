@@ -1,0 +1,228 @@
+"""ParameterServer: workers compute gradients, ps tasks hold the variables and make the updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.cluster import Cluster
+from trainband.errors import ClusterError, NonFiniteGradient, PeerError
+from trainband.ps.client import Exchange, JobClient
+from trainband.ps.description import Plan
+from trainband.ps.placement import GreedyBytes, PlacementPolicy
+from trainband.ps.rules import Async, UpdateRule
+from trainband.ps.server import Server
+from trainband.ps.statistics import PsStatus
+from trainband.ps.variables import PyTree
+from trainband.strategies.base import Progress, Replica, StepReport, WorkerRow
+from trainband.strategies.devices import choose_device, on_device
+from trainband.strategies.model import Model, examples_in
+from trainband.strategies.one_device import OneDevice
+from trainband.wire.network import Network
+from trainband.wire.patience import Say, say_on_stderr
+from trainband.wire.transport import Timeouts, Transport
+
+UNLIMITED = 1 << 62
+"""Steps, where no number was asked for."""
+
+MOST_REFUSALS = 100
+"""In a row, after which a worker gives up: its model is broken for good, and repeating it would go on for ever."""
+
+
+class ParameterServer:
+    """Trains on a cluster of ps and workers.
+
+    Args:
+      cluster: the cluster and which task of it this process is, as `trainband.cluster.resolve()` gives it.
+        `None`: this process stands alone and trains by itself.
+      update: how pushes become updates.
+      placement: which ps holds what.
+      device: what a worker computes on: `cpu`, `gpu`, `gpu:1`, ...; by default an accelerator if JAX has
+        one, each worker of a host its own. A ps computes on the CPU always.
+      transport: how bytes travel; by default Arrow Flight, with shared memory between tasks of one machine.
+      timeouts: how long to wait for what.
+      say: where lines for people go.
+
+    Raises:
+      ClusterError: the cluster has no ps, or this task is an evaluator.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster | None,
+        *,
+        update: UpdateRule | None = None,
+        placement: PlacementPolicy | None = None,
+        device: str | None = None,
+        transport: Transport | None = None,
+        timeouts: Timeouts | None = None,
+        say: Say = say_on_stderr,
+    ) -> None:
+        self._cluster = cluster
+        self._update = update or Async()
+        self._placement = placement or GreedyBytes()
+        self._device = device
+        self._transport = transport or Network()
+        self._timeouts = timeouts or Timeouts()
+        self._say = say
+        if cluster is None:
+            return
+        if not cluster.spec.ps:
+            raise ClusterError(f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}.")
+        if not cluster.spec.workers:
+            raise ClusterError(f"ParameterServer needs at least one worker, but the cluster has none: {cluster.spec}.")
+        if not cluster.is_ps and not cluster.task.trains:
+            raise ClusterError(
+                f"ParameterServer has no work for {cluster.task}: only ps, worker and chief tasks take part."
+            )
+        # Both take effect only before JAX starts its backends, so this comes first in a program.
+        # Handing each small computation to another thread costs 0.05 ms; a worker and a ps wait for it anyway.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        if cluster.is_ps:
+            # A ps must not take memory on a card that workers compute on.
+            jax.config.update("jax_platforms", "cpu")
+
+    @property
+    def serves(self) -> bool:
+        """See `Strategy.serves`."""
+        return self._cluster is not None and self._cluster.is_ps
+
+    def serve(self) -> str:
+        """See `Strategy.serve`."""
+        if self._cluster is None:
+            raise ClusterError("ParameterServer.serve: this process stands alone and serves nobody.")
+        with Server(self._cluster, transport=self._transport, timeouts=self._timeouts, say=self._say) as server:
+            return server.join()
+
+    def start(self, model: Model) -> Replica:
+        """See `Strategy.start`."""
+        if self._cluster is None:
+            return OneDevice(self._device, say=self._say).start(model)
+        device = choose_device(self._device, self._cluster.device_index, str(self._cluster.task), self._say)
+        plan = Plan.of(model.variables(), model.optimizer, self._placement, self._update, len(self._cluster.spec.ps))
+        client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
+        return ParameterServerReplica(model, self._cluster, plan, client, device, self._say)
+
+
+class ParameterServerReplica:
+    """See `Replica`: one worker."""
+
+    def __init__(
+        self, model: Model, cluster: Cluster, plan: Plan, client: JobClient, device: jax.Device, say: Say
+    ) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._client = client
+        self._device = device
+        self._say = say
+        self._fit = 0
+        self._refusals = 0
+        self._several_ps = len(cluster.spec.ps) > 1
+
+        def first_values() -> Sequence[Sequence[NDArray[Any]]]:
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.first_params())]
+            return plan.layout.scatter(leaves, np)
+
+        try:
+            self._now: Exchange = client.join(first_values)
+        except BaseException as exc:
+            client.leave(f"{type(exc).__name__}: {exc}")
+            raise
+
+        def compute(shards: Any, batch: PyTree) -> Any:
+            params = plan.variables.unflatten(plan.layout.gather(shards))
+            loss, gradient = jax.value_and_grad(model.loss_only)(params, batch)
+            blocks = plan.layout.scatter(jax.tree.leaves(gradient))
+            # A ps checks its own part. With several, all must refuse what one of them would.
+            finite = all_finite(blocks) if self._several_ps else True
+            return loss, blocks, finite
+
+        self._compute = jax.jit(compute)
+
+    @property
+    def task(self) -> str:
+        """See `Replica.task`."""
+        return str(self._cluster.task)
+
+    @property
+    def is_chief(self) -> bool:
+        """See `Replica.is_chief`."""
+        return self._cluster.is_chief
+
+    @property
+    def global_step(self) -> int:
+        """See `Replica.global_step`."""
+        return self._now.global_step
+
+    def begin(self, steps: int | None) -> bool:
+        """See `Replica.begin`."""
+        self._fit += 1
+        if self.is_chief:
+            self._client.begin(self._fit, UNLIMITED if steps is None else steps)
+        state = self._client.await_begin(self._fit)
+        self._now = self._client.pull()
+        # A worker that came late, in a script that trains several times, finds its early trainings over.
+        return state.fit == self._fit and not self._now.done
+
+    def step(self, batch: PyTree) -> StepReport:
+        """See `Replica.step`.
+
+        Raises:
+          NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.
+        """
+        with on_device(self._device):
+            loss, gradients, finite = self._compute(self._now.params, batch)
+        arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradients)
+        value = float(loss)
+        self._now = now = self._client.push(
+            arrays, self._now.versions, loss=value, examples=examples_in(batch), finite=bool(finite)
+        )
+        if now.refusal:
+            self._refused(now.refusal)
+        else:
+            self._refusals = 0
+        return StepReport(value, now.global_step, now.applied, now.staleness, now.done, now.refusal)
+
+    def params(self) -> PyTree:
+        """See `Replica.params`."""
+        self._now = self._client.pull()
+        leaves = self._plan.layout.gather(self._now.params, np)
+        return self._plan.variables.unflatten([np.array(leaf) for leaf in leaves])
+
+    def progress(self) -> Progress | None:
+        """See `Replica.progress`."""
+        try:
+            return progress_of(self._client.status())
+        except PeerError:
+            return None
+
+    def close(self, failure: str = "") -> None:
+        """See `Replica.close`."""
+        self._client.leave(failure)
+
+    def _refused(self, refusal: str) -> None:
+        self._refusals += 1
+        if self._refusals == 1:
+            self._say(f"{self.task}: a ps {refusal}; the params are as they were, training goes on")
+        if self._refusals >= MOST_REFUSALS:
+            raise NonFiniteGradient(
+                f"{self.task}: the ps refused {self._refusals} gradients in a row that were not finite; the last: "
+                f"{refusal}. Look at the data and the loss, or lower the learning rate."
+            )
+
+
+def all_finite(blocks: Any) -> jax.Array:
+    """Whether no element of any block is NaN or infinite; traceable."""
+    return jnp.all(jnp.stack([jnp.isfinite(block).all() for block in jax.tree.leaves(blocks)]))
+
+
+def progress_of(status: PsStatus) -> Progress:
+    """A ps's status as the display shows it."""
+    rows = tuple(WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss) for w in status.workers)
+    limited = 0 < status.last_version < UNLIMITED
+    return Progress(status.version, status.last_version if limited else None, status.rate, status.loss, rows)

@@ -1,0 +1,103 @@
+"""The console: a live picture of a training on a terminal, a line now and then anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console as RichConsole
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from trainband.strategies.base import Progress
+from trainband.wire.patience import Say
+
+LIVE_EVERY_S = 0.5
+LINE_EVERY_S = 10.0
+
+
+def picture(progress: Progress | None) -> RenderableType:
+    """A training as rich shows it: a line with the job's figures, a bar, and one row for each worker."""
+    if progress is None:
+        return Text("waiting for the job to begin", style="dim")
+    head = Text(line(progress))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("worker", "", "steps/s", "staleness", "loss"):
+        table.add_column(title, justify="left" if title in ("worker", "") else "right")
+    for row in progress.workers:
+        style = "" if row.presence == "live" else "dim"
+        loss = "" if row.loss is None else f"{row.loss:.4f}"
+        table.add_row(row.task, row.presence, f"{row.rate:,.0f}", f"{row.staleness:.1f}", loss, style=style)
+    if not progress.last_step:
+        return Group(head, table)
+    return Group(head, ProgressBar(total=progress.last_step, completed=progress.global_step, width=60), table)
+
+
+def line(progress: Progress) -> str:
+    """A training in one line: global step, steps/s, loss, time left."""
+    of = f"/{progress.last_step:,}" if progress.last_step else ""
+    parts = [f"global step {progress.global_step:,}{of}", f"{progress.rate:,.0f} steps/s"]
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.4f}")
+    if progress.last_step and progress.rate > 0:
+        parts.append(f"{duration((progress.last_step - progress.global_step) / progress.rate)} left")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people write them."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+class Console:
+    """Shows what `source` tells for as long as it is open, from a thread of its own.
+
+    Args:
+      source: how far the job is; `None` when it cannot be told just now.
+      say: where the lines go when stderr is no terminal.
+    """
+
+    def __init__(self, source: Callable[[], Progress | None], say: Say) -> None:
+        self._source = source
+        self._say = say
+        self._stop = threading.Event()
+        self._console = RichConsole(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if sys.stderr.isatty() else None
+        self._thread = threading.Thread(target=self._show, name="trainband-console", daemon=True)
+
+    def __enter__(self) -> Console:
+        if self._live is not None:
+            self._live.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._live is not None:
+            self._live.stop()
+
+    def _show(self) -> None:
+        spoken = time.monotonic()
+        while not self._stop.wait(LIVE_EVERY_S):
+            if self._live is None and time.monotonic() - spoken < LINE_EVERY_S:
+                continue
+            progress = self._source()
+            if self._live is not None:
+                self._live.update(picture(progress), refresh=True)
+            elif progress is not None:
+                spoken = time.monotonic()
+                self._say(line(progress))
