@@ -1,0 +1,71 @@
+"""Where the peers' interpreters come from: TensorFlow is never installed beside trainband."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parent.parent
+TENSORFLOW = "2.21"
+_HOME = ROOT / ".bench"
+
+
+def tensorflow_python(given: Path | None = None) -> Path:
+    """Give a Python interpreter that has TensorFlow, making a virtual environment for it if need be.
+
+    Args:
+      given: an interpreter that has it already, which is checked; None for the one in ``.bench/tensorflow``.
+
+    Returns:
+      The interpreter's path.
+
+    Raises:
+      click.ClickException: the given interpreter has no TensorFlow of the wanted version, or the installation failed.
+    """
+    if given is not None:
+        found = _tensorflow_version(given)
+        if found is None:
+            raise click.ClickException(f"{given} has no TensorFlow; leave --tensorflow-python out to install it.")
+        if not _is_wanted(found):
+            click.echo(f"Note: {given} has TensorFlow {found}; the published figures are of {TENSORFLOW}.", err=True)
+        return given.absolute()
+    python = _HOME / "tensorflow" / "bin" / "python"
+    if _is_wanted(_tensorflow_version(python)):
+        return python
+    click.echo(f"Installing TensorFlow {TENSORFLOW} into {python.parents[1]}; this happens once.", err=True)
+    _HOME.mkdir(exist_ok=True)
+    (_HOME / ".gitignore").write_text("*\n")  # the directory hides itself, whatever the repository ignores
+    venv.create(python.parents[1], with_pip=True, clear=True)
+    command = [str(python), "-m", "pip", "install", "--quiet", f"tensorflow=={TENSORFLOW}.*"]
+    # Our standard output may be JSON for another program.
+    if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+        raise click.ClickException("TensorFlow could not be installed; give an interpreter by --tensorflow-python.")
+    return python
+
+
+def task_environment(workers: int, cores: int) -> dict[str, str]:
+    """Give the environment variables with which `trainband run` starts tasks that share one machine.
+
+    Each of the processes would otherwise start as many compute threads as there are cores, and they get in each
+    other's way.
+    """
+    threads = str(max(1, cores // workers))
+    return {"NPROC": threads, "PJRT_NPROC": threads, "JAX_PLATFORMS": "cpu"}
+
+
+def _is_wanted(version: str | None) -> bool:
+    return version is not None and version.startswith(f"{TENSORFLOW}.")
+
+
+def _tensorflow_version(python: Path) -> str | None:
+    """Ask an interpreter for its TensorFlow's version, without importing that (it takes seconds)."""
+    program = "from importlib.metadata import version; print(version('tensorflow'))"
+    try:
+        done = subprocess.run([python, "-c", program], capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,1 @@
+"""What trainband is compared with; programs that `bench` starts in the peers' own environments."""

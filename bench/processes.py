@@ -1,0 +1,175 @@
+"""The processes of one measured case: started together, observed from outside, and gone afterwards in any event."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+_POLL_S = 0.005
+_SAMPLE_S = 1.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class CaseFailed(Exception):
+    """A process of the case failed or was late; the message holds the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one task, with all its children, has used so far.
+
+    Attributes:
+      cpu_s: processor seconds, user and system.
+      peak_mib: the largest resident memory, in MiB; the sum of the peaks where a task has children.
+    """
+
+    cpu_s: float
+    peak_mib: float
+
+
+class Processes:
+    """Starts tasks, each in a session of its own, and kills all that is left of those sessions on leaving.
+
+    Args:
+      directory: an empty directory, for what the tasks print.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Start nothing yet."""
+        self._directory = directory
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._usage: dict[str, Usage] = {}
+
+    def __enter__(self) -> Self:
+        """Make a request to end us (SIGTERM) an exception, so that nothing is left running then either."""
+        self._handler = signal.signal(signal.SIGTERM, _leave)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill every task and its children, and wait until they are gone."""
+        for process in self._running.values():
+            # The leader may have ended before its children; its session, which is its group, goes on until they end.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in self._running.values():
+            process.wait()
+        signal.signal(signal.SIGTERM, self._handler)
+
+    def start(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+        """Start one task; environment is added to ours."""
+        with self._path(name, "out").open("wb") as out, self._path(name, "err").open("wb") as err:
+            self._running[name] = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    def wait_for(self, what: str, condition: Callable[[], bool], deadline_s: float) -> None:
+        """Wait until a condition holds.
+
+        Raises:
+          CaseFailed: a task ended with an error, or deadline_s seconds passed first.
+        """
+        begin = sampled = time.monotonic()
+        while not condition():
+            for name, process in self._running.items():
+                if process.poll() not in (None, 0):
+                    raise CaseFailed(f"{name} ended with {process.returncode} before {what}.{self._said([name])}")
+            now = time.monotonic()
+            if now - begin > deadline_s:
+                raise CaseFailed(f"Waited {deadline_s} s for {what}, in vain.{self._said(self._running)}")
+            if now - sampled > _SAMPLE_S:
+                sampled = now
+                self.usage()
+            time.sleep(_POLL_S)
+
+    def wait_for_end(self, names: Sequence[str], deadline_s: float) -> None:
+        """Wait until these tasks have ended; errors as for `wait_for`."""
+        tasks = [self._running[name] for name in names]
+        self.wait_for(f"the end of {', '.join(names)}", lambda: all(t.poll() == 0 for t in tasks), deadline_s)
+
+    def usage(self) -> dict[str, Usage]:
+        """Give what each task has used, from /proc; of a task that has ended, what was last seen."""
+        members: dict[int, list[int]] = {process.pid: [] for process in self._running.values()}
+        cpu: dict[int, float] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    # The name in parentheses may hold spaces; the session is field 6, utime to cstime are 14 to 17.
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                    session = int(fields[3])
+                    if session in members and fields[0] != "Z":
+                        members[session].append(int(entry.name))
+                        cpu[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS_PER_S
+        for name, process in self._running.items():
+            pids = members[process.pid]
+            if process.pid in pids:
+                peaks = sum(_peak_mib(pid) for pid in pids)
+                peak_before = self._usage[name].peak_mib if name in self._usage else 0.0
+                self._usage[name] = Usage(sum(cpu[pid] for pid in pids), max(peaks, peak_before))
+        return dict(self._usage)
+
+    def result(self, name: str) -> dict[str, Any]:
+        """Give the JSON object that a task printed as its last line.
+
+        Raises:
+          CaseFailed: it printed none.
+        """
+        for line in reversed(self._path(name, "out").read_text(errors="replace").splitlines()):
+            if line.startswith("{"):
+                result: dict[str, Any] = json.loads(line)
+                return result
+        raise CaseFailed(f"{name} printed no line of JSON.{self._said([name])}")
+
+    def _path(self, name: str, stream: str) -> Path:
+        return self._directory / f"{name.replace(':', '-')}.{stream}"
+
+    def _said(self, names: Sequence[str] | Mapping[str, object]) -> str:
+        """Give the end of what tasks printed, for an error message."""
+        parts = []
+        for name in names:
+            for stream in ("out", "err"):
+                text = self._path(name, stream).read_text(errors="replace").strip()
+                if text:
+                    parts.append(f"\n--- {name}, std{stream}:\n{text[-2000:]}")
+        return "".join(parts)
+
+
+def free_addresses(count: int) -> list[str]:
+    """Give so many addresses on the loopback interface that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _leave(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _peak_mib(pid: int) -> float:
+    """Give the largest resident memory of a live process, in MiB."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return 0.0

@@ -1,0 +1,99 @@
+"""The program `trainband`: finds the command that was asked for and says plainly what was wrong with it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import click
+
+from ..errors import TrainbandError
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command is, so that it is imported when it is called and not before.
+
+    Attributes:
+      module: of the package `trainband.cli`.
+      attribute: the click command in it.
+      summary: for `trainband --help`, which thus imports no command.
+    """
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS = {
+    "run": LazyCommand("trainband.cli.run", "run", "Run a script as all the tasks of a cluster on this machine."),
+    "status": LazyCommand("trainband.cli.status", "status", "Show what a running job's tasks are doing."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands stand in `COMMANDS`.
+
+    One command's imports (JAX takes a second) would otherwise slow down every other command, and with it
+    each start of `trainband run`.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The names of the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Imports a command, `None` when there is no such one."""
+        if cmd_name not in COMMANDS:
+            return None
+        lazy = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(lazy.module), lazy.attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{lazy.module}.{lazy.attribute} is no click command but {command!r}.")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Writes the summaries without importing the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata  # 30 ms that no other command needs
+
+        try:
+            version = metadata.version("trainband")
+        except metadata.PackageNotFoundError:
+            version = "(not installed)"
+        click.echo(f"trainband {version}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
+    """Train one model on whatever machines you have."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the program and exits: 0 when all went well, 2 when what it was given cannot be used.
+
+    Args:
+      arguments: without the program's name; `sys.argv[1:]` when `None`.
+    """
+    try:
+        cli.main(args=None if arguments is None else list(arguments), prog_name="trainband")
+    except TrainbandError as exc:
+        click.echo(f"error: {exc}", err=True)
+        sys.exit(2)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

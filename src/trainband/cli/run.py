@@ -1,0 +1,239 @@
+"""`trainband run`: a script as all the tasks of a cluster on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol, TextIO
+
+import click
+
+from ..cluster.launch import LocalCluster
+from ..cluster.spec import ClusterSpec
+from ..cluster.task import Task
+from ..errors import YourError
+
+LAST_LINES = 20
+_RESET = "\x1b[0m"
+_DIM = "\x1b[2m"
+# Not red, which terminals keep for errors, nor black, white and grey, which are the ground of some.
+_COLOURS = tuple(f"\x1b[{code}m" for code in (36, 33, 32, 35, 34, 96, 93, 92, 95, 94))
+
+
+# Not run's docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
+_HELP = """Run SCRIPT as all the tasks of a cluster on this machine.
+
+Each task is a Python process that finds in TF_CONFIG who it is. What follows SCRIPT goes to it.
+When a task fails, all are ended, and its last lines and exit code are shown; Ctrl-C ends them all.
+
+\b
+    trainband run train.py
+    trainband run --ps 2 --workers 4 train.py -- --steps 1000
+    trainband run -m my.trainer --steps 1000
+"""
+
+
+class Output(Protocol):
+    """Where everything goes that `trainband run` shows. Called from one thread, a line at a time."""
+
+    def line(self, task: Task, text: str, stream: str = "stdout") -> None:
+        """A line that a task has printed on its `stdout` or `stderr`."""
+        ...
+
+    def note(self, text: str) -> None:
+        """What the launcher itself has to say, one line or several."""
+        ...
+
+    def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:
+        """A context that lasts as long as the tasks, which have been started, run."""
+        ...
+
+
+class StreamOutput:
+    """Writes each line behind its task's name: what tasks write on stderr to stderr, else to stdout.
+
+    So `trainband run train.py >log` keeps what the script prints, as the script alone would. Every line is
+    one write that is flushed at once, so that lines stay whole and the two streams keep their order.
+    Where stderr is a terminal, a live picture of the job stands below the lines while the tasks run.
+
+    Args:
+      tasks: all the tasks; each gets the colour of its place here.
+      stdout, stderr: where to write.
+      environ: `NO_COLOR` in it, when not empty, turns colour off (https://no-color.org).
+    """
+
+    def __init__(self, tasks: Sequence[Task], *, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str]) -> None:
+        self._streams = {"stdout": stdout, "stderr": stderr}
+        plain = bool(environ.get("NO_COLOR"))
+        self._coloured = {name: not plain and stream.isatty() for name, stream in self._streams.items()}
+        self._colours = {task: _COLOURS[place % len(_COLOURS)] for place, task in enumerate(tasks)}
+        self._live = stderr.isatty() and environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._above: Callable[[str], None] | None = None
+
+    def line(self, task: Task, text: str, stream: str = "stdout") -> None:
+        """Writes one line of a task."""
+        if self._coloured[stream]:
+            # The reset at the end is for tasks that colour their own lines and do not finish it.
+            text = f"{self._colours.get(task, '')}[{task}]{_RESET} {text}{_RESET}"
+        else:
+            text = f"[{task}] {text}"
+        self._write(stream, text)
+
+    def note(self, text: str) -> None:
+        """Writes the launcher's own words to stderr."""
+        self._write("stderr", f"{_DIM}{text}{_RESET}" if self._coloured["stderr"] and "\n" not in text else text)
+
+    @contextmanager
+    def watching(self, spec: ClusterSpec) -> Iterator[None]:
+        """Shows the live picture, where there is a terminal to show it on and a ps to ask."""
+        if not (self._live and spec.ps):
+            yield
+            return
+        from .panel import Panel  # the tasks have been started by now, and do not wait for rich
+
+        with Panel(str(spec.ps[0]), spec.address(spec.ps[0]), self._streams["stderr"]) as panel:
+            self._above = panel.write
+            try:
+                yield
+            finally:
+                self._above = None
+
+    def _write(self, name: str, text: str) -> None:
+        stream = self._streams[name]
+        encoding = stream.encoding or "utf-8"
+        # A terminal that cannot show a character must not end the training.
+        text = text.encode(encoding, errors="backslashreplace").decode(encoding) + "\n"
+        if self._above is not None and stream.isatty():
+            self._above(text)
+        else:
+            stream.write(text)
+            stream.flush()
+
+
+def describe_failure(task: Task, reason: str, last_lines: Sequence[str], *, width: int) -> str:
+    """The section that stands at the end when a task has failed: which, how, and its last lines.
+
+    Args:
+      width: of the frame, in characters.
+    """
+    title = f"── {task} failed: {reason} "
+    title += "── it printed nothing " if not last_lines else f"── its last {len(last_lines)} lines "
+    return "\n".join([title.ljust(width, "─"), *(f"│ {line}" for line in last_lines), "─" * width])
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    ps: int,
+    workers: int,
+    chief: bool,
+    threads: int | None,
+    host: str,
+    environ: Mapping[str, str],
+    output: Output,
+) -> int:
+    """Runs a cluster to its end and shows it on `output`. Returns the exit code.
+
+    Raises:
+      ClusterError: the cluster cannot be as it was asked for.
+    """
+    cluster = LocalCluster(
+        command,
+        environ=environ,
+        ps=ps,
+        workers=workers,
+        chief=chief,
+        host=host,
+        threads=threads,
+        on_line=lambda task, stream, text: output.line(task, text, stream),
+        on_note=lambda text: output.note(f"trainband: {text}"),
+        keep_lines=LAST_LINES,
+    )
+    with cluster:
+        with output.watching(cluster.spec):
+            outcome = cluster.wait()
+        if outcome.failed is not None:
+            width = min(100, shutil.get_terminal_size().columns)
+            last_lines = cluster.last_lines(outcome.failed)
+            output.note(describe_failure(outcome.failed, outcome.reason, last_lines, width=width))
+    return outcome.exit_code
+
+
+@click.command(
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    help=_HELP,
+)
+@click.option("--ps", type=click.IntRange(min=0), default=1, show_default=True, help="How many parameter servers.")
+@click.option("--workers", type=click.IntRange(min=0), default=2, show_default=True, help="How many workers.")
+@click.option("--chief", is_flag=True, help="A chief beside the workers; without one, worker:0 is the chief.")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Size of each task's XLA thread pool.  [default: the cores, shared out among the workers]",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address of this machine to serve on.")
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--] [ARGS]...")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    ps: int,
+    workers: int,
+    chief: bool,
+    threads: int | None,
+    host: str,
+    as_module: bool,
+    script: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """The command; `_HELP` is its documentation."""
+    arguments = script_arguments(ctx, script, arguments)
+    if not as_module and not Path(script).exists():
+        raise YourError(f"there is no script {script!r} in {Path.cwd()}.")
+    tasks = [*(Task("ps", i) for i in range(ps)), *(Task("chief", i) for i in range(chief))]
+    tasks += [Task("worker", i) for i in range(workers)]
+    output = StreamOutput(tasks, stdout=sys.stdout, stderr=sys.stderr, environ=os.environ)
+    try:
+        code = launch(
+            [*(["-m"] if as_module else []), script, *arguments],
+            ps=ps,
+            workers=workers,
+            chief=chief,
+            threads=threads,
+            host=host,
+            environ=os.environ,
+            output=output,
+        )
+    except KeyboardInterrupt:
+        # Ctrl-C while the tasks were being started: they have been ended on the way out.
+        code = 128 + signal.SIGINT
+    ctx.exit(code)
+
+
+def script_arguments(ctx: click.Context, script: str, arguments: Sequence[str]) -> tuple[str, ...]:
+    """What follows SCRIPT, without the `--` that may stand before it.
+
+    Raises:
+      click.UsageError: without `--`, an option of ours stands among them: it may be meant for the script
+        or for us, and to run two workers for somebody who wrote `train.py --workers 8` would be a bad guess.
+    """
+    if arguments and arguments[0] == "--":
+        return tuple(arguments[1:])
+    ours = {name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")}
+    for argument in arguments:
+        if argument == "--":
+            break
+        name = argument.partition("=")[0]
+        if name in ours:
+            raise click.UsageError(
+                f"{name} after {script} may be meant for the script or for trainband: "
+                f"write it before {script} for trainband, or after `--` for the script.",
+                ctx,
+            )
+    return tuple(arguments)

@@ -1,0 +1,142 @@
+"""`trainband status`: who is in a job, and how it goes."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import TracebackType
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from trainband.ps.statistics import PsStatus
+from trainband.strategies.parameter_server import UNLIMITED
+from trainband.wire.codec import decode
+from trainband.wire.network import Network
+from trainband.wire.transport import Timeouts
+
+
+@click.command()
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.option("--timeout", "timeout_s", default=5.0, show_default=True, help="Seconds to wait for the answer.")
+def status(address: str, as_json: bool, timeout_s: float) -> None:
+    """Shows the job that the ps at HOST:PORT serves: workers, global step, speed, staleness, placement, bytes."""
+    answer = ask(address, timeout_s)
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(answer), indent=2, default=str))
+    else:
+        show(answer, Console())
+
+
+class Inquiry:
+    """Asks one ps, over one connection, as often as wanted.
+
+    Args:
+      address: of the ps, `host:port`.
+      timeout_s: seconds to wait for each answer.
+    """
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._connection = Network().connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
+
+    def ask(self) -> PsStatus:
+        """The ps's status.
+
+        Raises:
+          PeerError: nobody answers there, or not in time.
+        """
+        return decode(self._connection.call("status", timeout_s=self._timeout_s), PsStatus, self._connection.address)
+
+    def __enter__(self) -> Inquiry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+
+def ask(address: str, timeout_s: float) -> PsStatus:
+    """One ps's status, asked once.
+
+    Raises:
+      PeerError: nobody answers there, or not in time.
+    """
+    with Inquiry(address, timeout_s) as inquiry:
+        return inquiry.ask()
+
+
+def show(answer: PsStatus, console: Console) -> None:
+    """The status as tables."""
+    of = f" of {answer.last_version:,}" if 0 < answer.last_version < UNLIMITED else ""
+    rule = dict(answer.rule)
+    settings = ", ".join(f"{key}={value}" for key, value in rule.items() if key != "name")
+    console.print(f"[bold]{answer.task}[/bold] at {answer.address}, up {answer.uptime_s:,.0f} s", highlight=False)
+    console.print(
+        f"global step {answer.version:,}{of}, {answer.rate:,.0f} steps/s, loss "
+        + ("not known yet" if answer.loss is None else f"{answer.loss:.4f}"),
+        highlight=False,
+    )
+    console.print(
+        f"update rule {rule.get('name', 'not defined yet')}{f'({settings})' if settings else ''}, staleness median "
+        f"{answer.staleness_median:g}, p99 {answer.staleness_p99:g}, largest {answer.staleness_max}",
+        highlight=False,
+    )
+    console.print(
+        f"gradients in {size(answer.bytes_in)}, params out {size(answer.bytes_out)}, shard {size(answer.shard_bytes)}",
+        highlight=False,
+    )
+    if answer.waiting_for:
+        console.print(f"waiting for {', '.join(answer.waiting_for)}", style="yellow")
+
+    workers = Table(title="workers", title_justify="left")
+    for title in (
+        "task",
+        "",
+        "process",
+        "via",
+        "pushes",
+        "steps/s",
+        "staleness",
+        "loss",
+        "dropped",
+        "not finite",
+        "heard",
+    ):
+        workers.add_column(title, justify="left" if title in ("task", "", "process", "via") else "right")
+    for worker in answer.workers:
+        workers.add_row(
+            worker.task,
+            worker.presence + (f": {worker.failure}" if worker.failure else ""),
+            f"{worker.pid} on {worker.host}",
+            worker.transport,
+            f"{worker.pushes:,}",
+            f"{worker.rate:,.0f}",
+            f"{worker.staleness:.1f}",
+            "" if worker.loss is None else f"{worker.loss:.4f}",
+            f"{worker.dropped:,}",
+            f"{worker.refused:,}",
+            f"{worker.heard_s:.1f} s ago",
+        )
+    console.print(workers)
+
+    variables = Table(title="variables", title_justify="left")
+    for title in ("name", "type", "size", "where"):
+        variables.add_column(title, justify="right" if title == "size" else "left")
+    for variable in answer.variables:
+        where = [s.ps if len(variable.slices) == 1 else f"{s.ps}[{s.start}:{s.stop}]" for s in variable.slices]
+        shape = ",".join(map(str, variable.shape))
+        variables.add_row(variable.name, f"{variable.dtype}[{shape}]", size(variable.nbytes), ", ".join(where))
+    console.print(variables)
+
+
+def size(nbytes: int) -> str:
+    """Bytes as people write them, in powers of 1000."""
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    power = min(4, int(math.log10(nbytes) / 3))
+    return f"{nbytes / 1000**power:.1f} {['B', 'kB', 'MB', 'GB', 'TB'][power]}"

@@ -1,0 +1,251 @@
+"""`trainband run`: what it accepts, shows and exits with."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import trainband.cli.run as run_module
+from trainband.cli.main import COMMANDS, cli, main
+from trainband.cli.run import StreamOutput, describe_failure, launch, run, script_arguments
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
+from trainband.errors import ClusterError
+
+DEADLINE_S = 30.0
+# Absolute, because the programs run in another directory than the tests, whose PYTHONPATH may be a relative one.
+ENVIRON = {**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[2])}
+PS, WORKER0, WORKER1 = Task("ps", 0), Task("worker", 0), Task("worker", 1)
+
+
+def _trainband(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "trainband.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        cwd=cwd,
+        env=ENVIRON,
+        check=False,
+    )
+
+
+ECHO = """
+import json, os, sys
+who = "{type}:{index}".format(**json.loads(os.environ["TF_CONFIG"])["task"])
+print(who, json.dumps(sys.argv[1:]), os.environ["NPROC"])
+print("warned", file=sys.stderr)
+"""
+
+CALLS: list[tuple[list[str], list[str]]] = [
+    (["train.py"], []),
+    (["train.py", "--"], []),
+    (["train.py", "data", "--lr", "0.1", "-m", "x"], ["data", "--lr", "0.1", "-m", "x"]),
+    (["train.py", "--", "--workers", "8", "--", "x"], ["--workers", "8", "--", "x"]),
+    (["-m", "train", "--lr=0.1"], ["--lr=0.1"]),
+    (["-m", "train", "--", "--help"], ["--help"]),
+    (["train.py", "--help"], ["--help"]),
+]
+
+
+@pytest.mark.parametrize(("call", "received"), CALLS)
+def test_what_follows_the_script_goes_to_it(call: list[str], received: list[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ECHO)
+    result = _trainband("run", "--threads", "3", "--workers", "1", "--ps", "0", *call, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"[worker:0] worker:0 {json.dumps(received)} 3\n"
+    assert result.stderr == "[worker:0] warned\n"
+
+
+def test_each_line_has_its_task_before_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ECHO)
+    result = _trainband("run", "--chief", "--ps", "2", "--threads", "1", "train.py", cwd=tmp_path)
+    tasks = ["chief:0", "ps:0", "ps:1", "worker:0", "worker:1"]
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [f"[{task}] {task} [] 1" for task in tasks]
+    assert sorted(result.stderr.splitlines()) == [f"[{task}] warned" for task in tasks]
+
+
+def test_a_failure_shows_who_how_and_the_last_lines_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        ECHO + "if who == 'worker:1':\n  for i in range(30): print('step', i)\n  raise ValueError('no such luck')\n"
+        "import signal; signal.pause()"
+    )
+    result = _trainband("run", "train.py", cwd=tmp_path)
+    assert result.returncode == 1
+    frame = result.stderr[result.stderr.index("── worker:1 failed: exit code 1 ── its last 20 lines ──") :].splitlines()
+    assert len(frame) == 22
+    assert frame[-2] == "│ ValueError: no such luck"
+    assert set(frame[-1]) == {"─"}
+    assert "trainband: worker:1 failed (exit code 1); stopping the others: ps:0, worker:0\n" in result.stderr
+
+
+def test_a_task_that_dies_of_a_signal_gives_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    result = _trainband("run", "--ps", "0", "--workers", "1", "train.py", cwd=tmp_path)
+    assert result.returncode == 128 + 9
+    assert "── worker:0 failed: killed by SIGKILL ── it printed nothing ──" in result.stderr
+
+
+ERRORS: list[tuple[list[str], str]] = [
+    (["nowhere.py"], r"error: there is no script 'nowhere.py' in "),
+    (["--workers", "0", "train.py"], r"error: LocalCluster.workers is 0 and there is no chief: nobody would train."),
+    (["--host", "192.0.2.1", "train.py"], r"error: ReservedPorts.host: cannot bind on '192.0.2.1'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), ERRORS)
+def test_the_users_errors_are_one_line_and_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    result = _trainband("run", *arguments, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(message)
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--workers", "-1", "train.py"], ["--wrokers", "1", "train.py"], []])
+def test_what_cannot_be_parsed_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["run", *arguments])
+    assert exited.value.code == 2
+    assert "Usage: trainband run [OPTIONS] SCRIPT [--] [ARGS]..." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argument", ["--workers", "--workers=3", "--ps", "--chief"])
+def test_an_option_of_ours_after_the_script_is_ambiguous(argument: str) -> None:
+    with pytest.raises(click.UsageError, match=rf"{argument.split('=')[0]} after train.py may be meant for"):
+        script_arguments(click.Context(run), "train.py", ["x", argument])
+
+
+def test_the_launcher_loads_neither_jax_nor_pyarrow(tmp_path: Path) -> None:
+    """Else each start of `trainband run` would take a second more, and its memory beside that of the tasks."""
+    (tmp_path / "train.py").write_text("")
+    code = (
+        "import sys, trainband.cli.main as m\n"
+        "try: m.main(sys.argv[1:])\n"
+        "finally: print('loaded', [n for n in ('jax', 'pyarrow', 'numpy', 'rich', 'msgspec') if n in sys.modules])\n"
+    )
+    for arguments in (["--help"], ["run", "--help"], ["run", "train.py"]):
+        result = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            cwd=tmp_path,
+            env=ENVIRON,
+            check=False,
+        )
+        assert result.stdout.splitlines()[-1] == "loaded []", result.stderr
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, expected in ((["--help"], "Run a script as all the tasks"), (["--version"], "trainband ")):
+        with pytest.raises(SystemExit) as exited:
+            main(arguments)
+        assert exited.value.code == 0
+        assert expected in capsys.readouterr().out
+    assert cli.list_commands(click.Context(cli)) == list(COMMANDS)
+    assert cli.get_command(click.Context(cli), "run") is run
+    assert cli.get_command(click.Context(cli), "fly") is None
+
+
+class Terminal(io.StringIO):
+    """A stream that says whether it is a terminal, and counts the writes."""
+
+    encoding = "utf-8"
+
+    def __init__(self, *, terminal: bool = True, encoding: str = "utf-8") -> None:
+        super().__init__()
+        self.terminal = terminal
+        self.encoding = encoding
+        self.writes: list[str] = []
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str, /) -> int:
+        self.writes.append(text)
+        return super().write(text)
+
+
+def test_each_task_has_a_colour_on_a_terminal_only() -> None:
+    stdout, stderr = Terminal(), Terminal(terminal=False)
+    output = StreamOutput([PS, WORKER0, WORKER1], stdout=stdout, stderr=stderr, environ={})
+    for task in (PS, WORKER0, WORKER1):
+        output.line(task, "hello")
+        output.line(task, "hello", "stderr")
+    output.note("a note")
+    assert stdout.writes == [
+        "\x1b[36m[ps:0]\x1b[0m hello\x1b[0m\n",
+        "\x1b[33m[worker:0]\x1b[0m hello\x1b[0m\n",
+        "\x1b[32m[worker:1]\x1b[0m hello\x1b[0m\n",
+    ]
+    assert stderr.writes == ["[ps:0] hello\n", "[worker:0] hello\n", "[worker:1] hello\n", "a note\n"]
+
+
+@pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False), ("0", False)])
+def test_no_color_turns_colour_off(no_colour: str, coloured: bool) -> None:
+    stdout = Terminal()
+    StreamOutput([PS], stdout=stdout, stderr=stdout, environ={"NO_COLOR": no_colour}).line(PS, "hello")
+    assert ("\x1b" in stdout.getvalue()) is coloured
+
+
+def test_what_a_terminal_cannot_show_is_shown_as_well_as_it_can() -> None:
+    stdout = Terminal(terminal=False, encoding="ascii")
+    StreamOutput([PS], stdout=stdout, stderr=stdout, environ={}).line(PS, "loss — 0.1")
+    assert stdout.getvalue() == "[ps:0] loss \\u2014 0.1\n"
+
+
+def test_the_frame_around_the_last_lines() -> None:
+    assert describe_failure(WORKER1, "exit code 3", ["a", "b"], width=50).splitlines() == [
+        "── worker:1 failed: exit code 3 ── its last 2 lines ".ljust(50, "─"),
+        "│ a",
+        "│ b",
+        "─" * 50,
+    ]
+
+
+class Recorder:
+    """An `Output` that keeps what it gets, as another front end would show it."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, str]] = []
+        self.notes: list[str] = []
+
+    def line(self, task: Task, text: str, stream: str = "stdout") -> None:
+        self.lines.append((str(task), text, stream))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:
+        self.tasks = list(spec.tasks())
+        return nullcontext()
+
+
+def test_another_output_can_take_the_place_of_the_streams() -> None:
+    output = Recorder()
+    command = ["-c", "import sys; print('hello'); print('oh', file=sys.stderr); sys.exit(5)"]
+    options: dict[str, Any] = {
+        "ps": 0,
+        "workers": 1,
+        "chief": False,
+        "threads": None,
+        "host": "127.0.0.1",
+        "environ": {},
+    }
+    assert launch(command, output=output, **options) == 5
+    assert sorted(output.lines) == [("worker:0", "hello", "stdout"), ("worker:0", "oh", "stderr")]
+    assert output.notes[0] == "trainband: worker:0 failed (exit code 5)"
+    assert output.tasks == [WORKER0]
+    with pytest.raises(ClusterError, match="nobody would train"):
+        launch(command, output=output, **{**options, "workers": 0})
