@@ -41,6 +41,9 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--train_steps", type=int, default=10_000, help="updates of the whole job")
     parser.add_argument("--batch_size", type=int, default=100, help="examples in a worker's batch")
     parser.add_argument("--learning_rate", type=float, default=0.01, help="of Adam")
+    parser.add_argument(
+        "--weight_decay", type=float, default=0.1, help="of Adam, decoupled; the few digits need some, 0 is plain Adam"
+    )
     parser.add_argument("--ps_hosts", help="host:port of each ps, with commas between")
     parser.add_argument("--worker_hosts", help="host:port of each worker, with commas between")
     parser.add_argument("--job_name", choices=["ps", "worker"])
@@ -86,7 +89,8 @@ def main() -> None:
         data.test.images, data.test.labels, batch_size=1000, shuffle=False, drop_remainder=False, epochs=1
     )
 
-    trainer = trainband.Trainer(init=init, loss=loss, optimizer=optax.adam(flag.learning_rate), strategy=strategy)
+    optimizer = optax.adamw(flag.learning_rate, weight_decay=flag.weight_decay)
+    trainer = trainband.Trainer(init=init, loss=loss, optimizer=optimizer, strategy=strategy)
     result = trainer.fit(batches, steps=flag.train_steps)  # a ps task serves here until the job ends
     print(f"{result.task}: {result.steps} of {result.global_step} steps, mean staleness {result.mean_staleness:.2f}")
     if trainer.is_chief:
