@@ -2,8 +2,10 @@
 
 ::
 
-    python -m bench.ps_mnist     parameter-server training of a small network: TensorFlow and trainband in turn
+    python -m bench.ps_mnist     parameter-server training of a small network: the peers and trainband in turn
     python -m bench.push_pull    moving 400 MB to a parameter server and back: a socket, TensorFlow, trainband
+    python -m bench.scaling      how an exchange grows with the number of ps and workers
+    python -m bench.stragglers   what a slow worker costs under each update rule
 
 `peers` holds what we compare with, `tasks` what runs of ours; both are programs that the commands start, one process a
 task. TensorFlow lives in an environment of its own, which is made when first needed (see `environments`).

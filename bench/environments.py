@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -47,14 +48,29 @@ def tensorflow_python(given: Path | None = None) -> Path:
     return python
 
 
-def task_environment(workers: int, cores: int) -> dict[str, str]:
-    """Give the environment variables with which `trainband run` starts tasks that share one machine.
+def has_torch(python: Path) -> bool:
+    """Say whether an interpreter has PyTorch."""
+    return _version(python, "torch") is not None
+
+
+def our_environment(workers: int) -> dict[str, str]:
+    """Give the variables for tasks in our own interpreter: XLA's, as `trainband run` sets them, and the code's place.
 
     Each of the processes would otherwise start as many compute threads as there are cores, and they get in each
     other's way.
     """
-    threads = str(max(1, cores // workers))
-    return {"NPROC": threads, "PJRT_NPROC": threads, "JAX_PLATFORMS": "cpu"}
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    paths = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    return {"NPROC": threads, "PJRT_NPROC": threads, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+
+
+def peer_environment(workers: int) -> dict[str, str]:
+    """Give the variables for a peer in its own interpreter: `bench` alone, and PyTorch's threads as torchrun does.
+
+    TensorFlow heeds none of these; it decides for itself, as it does for its users.
+    """
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    return {"OMP_NUM_THREADS": threads, "PYTHONPATH": str(ROOT)}
 
 
 def _is_wanted(version: str | None) -> bool:
@@ -62,8 +78,12 @@ def _is_wanted(version: str | None) -> bool:
 
 
 def _tensorflow_version(python: Path) -> str | None:
-    """Ask an interpreter for its TensorFlow's version, without importing that (it takes seconds)."""
-    program = "from importlib.metadata import version; print(version('tensorflow'))"
+    return _version(python, "tensorflow")
+
+
+def _version(python: Path, package: str) -> str | None:
+    """Ask an interpreter for a package's version, without importing that (it takes seconds)."""
+    program = f"from importlib.metadata import version; print(version({package!r}))"
     try:
         done = subprocess.run([python, "-c", program], capture_output=True, text=True)
     except OSError:

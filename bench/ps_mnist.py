@@ -1,14 +1,19 @@
-"""Asynchronous training of a small network on parameter servers: TensorFlow and trainband in turn.
+"""Training a small network on parameter servers, under each update rule: the peers and trainband in turn.
 
 1 ps and 2 workers on this machine's loopback interface; 784-100-10 with ReLU, batches of 100 of the digits in the
 package, Adam at 0.01. Cases: TensorFlow 2.21; trainband with the transport it chooses (shared memory); trainband over
 Flight, as between machines; and the limit set by computing alone. They alternate for some rounds, because a machine's
 speed drifts, and the medians count.
 
+The rules: ``async``; ``sync``, in TensorFlow its SyncReplicasOptimizer, where a step is one gradient of each worker and
+one update; ``bounded`` with a staleness of 2, which TensorFlow does not have: its async rule stands beside it. For sync
+there are also peers without a ps, whose workers average their gradients among themselves: TensorFlow's
+MultiWorkerMirrored, PyTorch's DistributedDataParallel where there is a PyTorch, and bare JAX.
+
 The contract of a task's program: flags ``--job_name ps|worker --task_index I --ps_hosts A,B --worker_hosts C,D
---train_steps N --warm_up_steps W --batch_size B --learning_rate R --data X.npz --marks DIR [--sync]``, for trainband
-also ``--transport auto|flight``. X.npz holds train_images uint8[n, 28, 28], train_labels int32[n], test_images and
-test_labels. A worker
+--train_steps N --warm_up_steps W --batch_size B --learning_rate R --data X.npz --marks DIR --rule sync|async|bounded``,
+for trainband also ``--transport auto|flight``; a peer without a ps gets no ``--ps_hosts``. X.npz holds train_images
+uint8[n, 28, 28], train_labels int32[n], test_images and test_labels. A worker
 
 1. makes the file DIR/worker-I.ready when its next act is its first training step, and waits for all other workers';
 2. makes DIR/worker-I.begin when it sees a global step >= W, and measures from there;
@@ -27,6 +32,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,15 +42,44 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.environments import ROOT, task_environment, tensorflow_python
+from bench import environments
+from bench.environments import has_torch, our_environment, peer_environment
 from bench.processes import CaseFailed, Processes, free_addresses
 from trainband.data import load
 
-TENSORFLOW_TASK = ROOT / "bench" / "peers" / "tensorflow_ps.py"
-TRAINBAND_TASK = ROOT / "bench" / "tasks" / "trainband_ps.py"
-COMPUTE_TASK = ROOT / "bench" / "tasks" / "compute_only.py"
-CASES = ("tensorflow", "trainband", "trainband-flight", "compute-only")
+RULES = ("async", "sync", "bounded")
+BASE = "tensorflow"
+LIMIT = "compute-only"
+RATIOS = {"x TF": "times_tensorflow", "x best peer": "times_best_peer", "x limit": "share_of_compute_only"}
 CHIEF = "worker:0"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to do the training.
+
+    Attributes:
+      module: the task's program.
+      interpreter: whose Python runs it: ``own``, ``tensorflow`` or ``torch``.
+      flags: that only this case has.
+      has_ps: whether there is a ps beside the workers; those without one know the sync rule only.
+    """
+
+    module: str
+    interpreter: str = "own"
+    flags: tuple[str, ...] = ()
+    has_ps: bool = True
+
+
+CASES = {
+    BASE: Case("bench.peers.tensorflow_ps", "tensorflow"),
+    "tensorflow-mirrored": Case("bench.peers.tensorflow_mirrored", "tensorflow", has_ps=False),
+    "torch-ddp": Case("bench.peers.torch_ddp", "torch", has_ps=False),
+    "jax-allreduce": Case("bench.peers.jax_allreduce", has_ps=False),
+    "trainband": Case("bench.tasks.trainband_ps"),
+    "trainband-flight": Case("bench.tasks.trainband_ps", flags=("--transport", "flight")),
+    LIMIT: Case("bench.tasks.compute_only"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +95,7 @@ class Plan:
     batch_size: int = 100
     learning_rate: float = 0.01
     workers: int = 2
-    sync: bool = False
+    rule: str = "async"
     deadline_s: float = 300.0
 
 
@@ -86,45 +121,78 @@ class Run:
 
 
 @click.command(help=__doc__.partition("\n")[0])
+@click.option("--rule", type=click.Choice(RULES), default="async", show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--train_steps", type=click.IntRange(1000), default=10_000, show_default=True)
-@click.option("--case", "cases", type=click.Choice(CASES), multiple=True, help="May be repeated; all if not given.")
-@click.option("--sync", is_flag=True, help="Synchronous updates instead of asynchronous ones.")
-@click.option("--tensorflow-python", "python", type=click.Path(path_type=Path), envvar="TENSORFLOW_PYTHON")
+@click.option("--train_steps", type=click.IntRange(300), default=10_000, show_default=True)
+@click.option("--case", "cases", type=click.Choice(list(CASES)), multiple=True, help="May be repeated; else all.")
+@click.option("--tensorflow-python", type=click.Path(path_type=Path), envvar="TENSORFLOW_PYTHON")
+@click.option("--torch-python", type=click.Path(path_type=Path), envvar="TORCH_PYTHON", help="Else this Python.")
 @click.option("--deadline", "deadline_s", default=300.0, show_default=True, help="Seconds for one case.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def main(
+    rule: str,
     rounds: int,
     train_steps: int,
     cases: tuple[str, ...],
-    sync: bool,
-    python: Path | None,
+    tensorflow_python: Path | None,
+    torch_python: Path | None,
     deadline_s: float,
     as_json: bool,
 ) -> None:
     """Run the cases in turn and print what came out."""
-    chosen = cases or CASES
-    if any(case.startswith("trainband") for case in chosen) and not TRAINBAND_TASK.exists():
-        raise click.ClickException(f"{TRAINBAND_TASK} is missing; choose the other cases by --case.")
-    tensorflow = tensorflow_python(python) if "tensorflow" in chosen else None
-    plan = Plan(train_steps=train_steps, sync=sync, deadline_s=deadline_s)
+    plan = Plan(train_steps=train_steps, rule=rule, deadline_s=deadline_s)
+    chosen = choose(cases, rule)
+    pythons = find_pythons(chosen, tensorflow_python, torch_python)
+    chosen = [name for name in chosen if CASES[name].interpreter in pythons]
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="trainband-bench-") as home:
         data = write_data(Path(home) / "digits.npz")
         for number in range(rounds):
-            for case in chosen:
-                click.echo(f"round {number + 1} of {rounds}: {case}", err=True)
+            for name in chosen:
+                click.echo(f"round {number + 1} of {rounds}: {name}, {rule}", err=True)
                 with tempfile.TemporaryDirectory(dir=home) as directory:
+                    python = pythons[CASES[name].interpreter]
                     try:
-                        runs.append(run_case(case, number, plan, data, tensorflow, Path(directory)))
+                        runs.append(run_case(name, number, plan, data, python, Path(directory)))
                     except CaseFailed as exc:
-                        raise click.ClickException(f"{case}: {exc}") from exc
+                        raise click.ClickException(f"{name}: {exc}") from exc
     if as_json:
         click.echo(json.dumps({"plan": asdict(plan), "runs": [asdict(run) for run in runs], **summarise(runs)}))
     else:
         console = Console()
-        console.width = max(console.width, 120)  # a pipe counts as 80 columns
+        console.width = max(console.width, 130)  # a pipe counts as 80 columns
         console.print(make_table(runs, plan))
+
+
+def choose(asked: Sequence[str], rule: str) -> list[str]:
+    """Give the cases to run.
+
+    Raises:
+      click.ClickException: one that was asked for does not know the rule.
+    """
+    wrong = [name for name in asked if not CASES[name].has_ps and rule != "sync"]
+    if wrong:
+        raise click.ClickException(f"{', '.join(wrong)}: without a ps there is the sync rule only, not {rule}.")
+    return list(asked) or [name for name, case in CASES.items() if case.has_ps or rule == "sync"]
+
+
+def find_pythons(names: Sequence[str], tensorflow: Path | None, torch: Path | None) -> dict[str, Path]:
+    """Give the interpreters that the cases need, by name; says so where there is no PyTorch.
+
+    Raises:
+      click.ClickException: TensorFlow can be found nowhere.
+    """
+    needed = {CASES[name].interpreter for name in names}
+    pythons = {"own": Path(sys.executable)}
+    if "tensorflow" in needed:
+        pythons["tensorflow"] = environments.tensorflow_python(tensorflow)
+    if "torch" in needed:
+        python = torch.absolute() if torch is not None else Path(sys.executable)
+        if has_torch(python):
+            pythons["torch"] = python
+        else:
+            click.echo(f"torch-ddp is left out: {python} has no torch; give one by --torch-python.", err=True)
+    return pythons
 
 
 def write_data(path: Path) -> Path:
@@ -140,26 +208,23 @@ def write_data(path: Path) -> Path:
     return path
 
 
-def run_case(case: str, number: int, plan: Plan, data: Path, tensorflow: Path | None, directory: Path) -> Run:
+def run_case(name: str, number: int, plan: Plan, data: Path, python: Path, directory: Path) -> Run:
     """Run one case once.
 
     Raises:
       CaseFailed: a task failed or was late.
     """
-    if case == "compute-only":
+    if name == LIMIT:
         return run_compute_only(number, plan, data)
-    if case == "tensorflow":
-        command: list[str | Path] = [tensorflow or sys.executable, TENSORFLOW_TASK]
-        environment: dict[str, str] = {}
-    else:
-        transport = "flight" if case == "trainband-flight" else "auto"
-        command = [sys.executable, TRAINBAND_TASK, "--transport", transport]
-        environment = our_environment(plan)
+    case = CASES[name]
+    rule = "async" if name == BASE and plan.rule == "bounded" else plan.rule
+    own = case.interpreter == "own"
+    environment = our_environment(plan.workers) if own else peer_environment(plan.workers)
     addresses = free_addresses(1 + plan.workers)
     marks = directory / "marks"
     marks.mkdir()
     flags: dict[str, object] = {
-        "--ps_hosts": addresses[0],
+        **({"--ps_hosts": addresses[0]} if case.has_ps else {}),
         "--worker_hosts": ",".join(addresses[1:]),
         "--train_steps": plan.train_steps,
         "--warm_up_steps": plan.warm_up_steps,
@@ -167,23 +232,24 @@ def run_case(case: str, number: int, plan: Plan, data: Path, tensorflow: Path | 
         "--learning_rate": plan.learning_rate,
         "--data": data,
         "--marks": marks,
+        "--rule": rule,
     }
-    command += [str(part) for flag in flags.items() for part in flag] + (["--sync"] if plan.sync else [])
+    command = [str(python), "-m", case.module, *case.flags, *(str(part) for flag in flags.items() for part in flag)]
     workers = [f"worker:{index}" for index in range(plan.workers)]
     with Processes(directory) as processes:
-        for name in ("ps:0", *workers):
-            job, _, index = name.partition(":")
-            processes.start(name, [*command, "--job_name", job, "--task_index", index], environment)
+        for task in (*(["ps:0"] if case.has_ps else []), *workers):
+            job, _, index = task.partition(":")
+            processes.start(task, [*command, "--job_name", job, "--task_index", index], environment)
         processes.wait_for("the end of the warm-up", (marks / "worker-0.begin").exists, plan.deadline_s)
         before = processes.usage()
         processes.wait_for("the last step", (marks / "worker-0.end").exists, plan.deadline_s)
         after = processes.usage()
         processes.wait_for_end(workers, plan.deadline_s)
-        peaks = {name: usage.peak_mib for name, usage in processes.usage().items()}
+        peaks = {task: usage.peak_mib for task, usage in processes.usage().items()}
         result = processes.result(CHIEF)
-    cpu_s = sum(after[name].cpu_s - before[name].cpu_s for name in after)
+    cpu_s = sum(after[task].cpu_s - before[task].cpu_s for task in after)
     return Run(
-        case=case,
+        case=name,
         round=number,
         steps_per_s=result["steps_per_s"],
         cpu_ms_per_step=1000 * cpu_s / result["steps"],
@@ -196,11 +262,11 @@ def run_case(case: str, number: int, plan: Plan, data: Path, tensorflow: Path | 
 def run_compute_only(number: int, plan: Plan, data: Path) -> Run:
     """Run the limit, which starts its own processes."""
     flags = ["--train_steps", plan.train_steps, "--batch_size", plan.batch_size, "--workers", plan.workers]
-    command = [str(part) for part in (sys.executable, COMPUTE_TASK, "--data", data, *flags)]
-    command += ["--sync"] if plan.sync else []
+    module = CASES[LIMIT].module
+    command = [str(part) for part in (sys.executable, "-m", module, "--data", data, "--rule", plan.rule, *flags)]
     done = subprocess.run(
         command,
-        env={**os.environ, **our_environment(plan)},
+        env={**os.environ, **our_environment(plan.workers)},
         capture_output=True,
         text=True,
         timeout=plan.deadline_s,
@@ -209,29 +275,25 @@ def run_compute_only(number: int, plan: Plan, data: Path) -> Run:
         raise CaseFailed(f"it ended with {done.returncode}.\n{done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return Run(
-        case="compute-only",
+        case=LIMIT,
         round=number,
         steps_per_s=result["steps_per_s"],
         cpu_ms_per_step=result["cpu_ms_per_step"],
     )
 
 
-def our_environment(plan: Plan) -> dict[str, str]:
-    """Give what our tasks need beside our own environment; the package may be a checkout that is not installed."""
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
-    return {**task_environment(plan.workers, os.cpu_count() or 1), "PYTHONPATH": path}
-
-
 def summarise(runs: list[Run]) -> dict[str, Any]:
-    """Give each case's median speed, and ours as a multiple of TensorFlow's and of the limit."""
+    """Give each case's median speed, and as a multiple of TensorFlow's, of the best peer's and of the limit."""
     speeds: dict[str, list[float]] = {}
     for run in runs:
         speeds.setdefault(run.case, []).append(run.steps_per_s)
-    medians = {case: statistics.median(values) for case, values in speeds.items()}
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    peers = {name: speed for name, speed in medians.items() if CASES[name].module.startswith("bench.peers")}
     return {
         "median_steps_per_s": medians,
-        "times_tensorflow": _ratios(medians, "tensorflow"),
-        "share_of_compute_only": _ratios(medians, "compute-only"),
+        "times_tensorflow": _ratios(medians, BASE),
+        "times_best_peer": _ratios(medians, max(peers, key=peers.__getitem__)) if peers else {},
+        "share_of_compute_only": _ratios(medians, LIMIT),
     }
 
 
@@ -242,15 +304,16 @@ def _ratios(medians: dict[str, float], base: str) -> dict[str, float]:
 def make_table(runs: list[Run], plan: Plan) -> Table:
     """Lay out every run, and below each case's medians; CPU is in milliseconds a step, of all tasks together."""
     summary = summarise(runs)
-    rule = "sync" if plan.sync else "async"
-    table = Table(title=f"1 ps, {plan.workers} workers, {rule}, {plan.train_steps} steps of {plan.batch_size}")
+    title = f"1 ps, {plan.workers} workers, {plan.rule}, {plan.train_steps} steps of {plan.batch_size}"
+    note = "TensorFlow has no bounded rule: its async one stands here." if plan.rule == "bounded" else None
+    table = Table(title=title, caption=note, caption_justify="left")
     table.add_column("case")
-    for title in ("round", "steps/s", "CPU ms", "ps MiB", "worker MiB", "loss", "accuracy", "x TF", "of limit"):
+    for title in ("round", "steps/s", "CPU ms", "ps MiB", "worker MiB", "loss", "accuracy", *RATIOS):
         table.add_column(title, justify="right")
     for case in summary["median_steps_per_s"]:
         mine = [run for run in runs if run.case == case]
         for run in mine:
-            table.add_row(*_cells(run), "", "")
+            table.add_row(*_cells(run), *[""] * len(RATIOS))
         median = Run(
             case=case,
             round=-1,
@@ -260,8 +323,8 @@ def make_table(runs: list[Run], plan: Plan) -> Table:
             loss=_median([run.loss for run in mine]),
             accuracy=_median([run.accuracy for run in mine]),
         )
-        ratios = (summary["times_tensorflow"].get(case), summary["share_of_compute_only"].get(case))
-        shown = ("" if ratios[0] is None else f"{ratios[0]:.2f}", "" if ratios[1] is None else f"{ratios[1]:.0%}")
+        ratios = [summary[key].get(case) for key in RATIOS.values()]
+        shown = ("" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
         table.add_row(*_cells(median), *shown, style="bold", end_section=True)
     return table
 

@@ -13,7 +13,6 @@ killed, or ends with status 0.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -27,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.environments import ROOT, task_environment, tensorflow_python
+from bench.environments import ROOT, our_environment, tensorflow_python
 from bench.processes import CaseFailed, Processes, free_addresses
 
 SOCKET_TASK = ROOT / "bench" / "peers" / "socket_push_pull.py"
@@ -117,8 +116,7 @@ def run_case(case: str, number: int, millions: int, exchanges: int, tensorflow: 
     else:
         transport = "flight" if case == "trainband-flight" else "auto"
         command = [sys.executable, TRAINBAND_TASK, "--transport", transport]
-        path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
-        environment = {**task_environment(1, os.cpu_count() or 1), "PYTHONPATH": path}
+        environment = our_environment(1)
     command += ["--address", address, "--millions", str(millions), "--rounds", str(LEFT_OUT + exchanges)]
     with tempfile.TemporaryDirectory(prefix="trainband-bench-") as directory, Processes(Path(directory)) as processes:
         for role in ("ps", "worker"):

@@ -12,52 +12,32 @@ Source: TensorFlow's tools/dist_test/python/mnist_replica.py, whose form is kept
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import time
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
-HIDDEN = 100
+from bench.peers.contract import HIDDEN, Part, parse_flags
 
 
 def main() -> None:
     """Run the task that the flags name; a ps serves until it is killed."""
-    flags = parse_flags()
+    flags = parse_flags(__doc__, jobs=("ps", "worker"))
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
     cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")})
     server = tf.train.Server(cluster, job_name=flags.job_name, task_index=flags.task_index)
     if flags.job_name == "ps":
         server.join()
-    print(json.dumps(work(flags, cluster, server)), flush=True)
+    work(flags, cluster, server)
 
 
-def parse_flags() -> argparse.Namespace:
-    """Read the flags of the contract."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--job_name", choices=["ps", "worker"], required=True)
-    parser.add_argument("--task_index", type=int, required=True)
-    parser.add_argument("--ps_hosts", required=True)
-    parser.add_argument("--worker_hosts", required=True)
-    parser.add_argument("--train_steps", type=int, default=10_000)
-    parser.add_argument("--warm_up_steps", type=int, default=200)
-    parser.add_argument("--batch_size", type=int, default=100)
-    parser.add_argument("--learning_rate", type=float, default=0.01)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--marks", type=Path, required=True)
-    parser.add_argument("--sync", action="store_true")
-    return parser.parse_args()
-
-
-def work(flags: argparse.Namespace, cluster: Any, server: Any) -> dict[str, Any]:
+def work(flags: argparse.Namespace, cluster: Any, server: Any) -> None:
     """Train to the global step train_steps together with the other workers, and say how fast it went."""
-    workers = len(flags.worker_hosts.split(","))
+    part = Part(flags)
+    workers = len(part.hosts)
     is_chief = flags.task_index == 0
     with tf.device(
         tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{flags.task_index}")
@@ -83,35 +63,26 @@ def work(flags: argparse.Namespace, cluster: Any, server: Any) -> dict[str, Any]
         session.run(synchronous["init_tokens"])
         supervisor.start_queue_runners(session, [synchronous["queue_runner"]])
 
-    data = np.load(flags.data)
-    batches = make_batches(as_floats(data["train_images"]), data["train_labels"], flags.batch_size, flags.task_index)
-    fetches = (model["train"], model["global_step"])
+    batches = part.batches()
+    fetches = (model["train"], model["step"])
     images, labels = model["images"], model["labels"]
 
-    mark(flags, "ready")
-    wait_for_all(flags, workers)
+    part.ready()
     step = 0
     while step < flags.warm_up_steps:
         x, y = next(batches)
         _, step = session.run(fetches, feed_dict={images: x, labels: y})
-    begin_step, begin_s = step, time.perf_counter()
-    mark(flags, "begin")
+    part.begin(int(step))
     while step < flags.train_steps:
         x, y = next(batches)
         _, step = session.run(fetches, feed_dict={images: x, labels: y})
-    wall_s = time.perf_counter() - begin_s
-    mark(flags, "end")
+    part.end(int(step))
 
-    feed = {images: as_floats(data["test_images"]), labels: data["test_labels"]}
-    loss, accuracy = session.run((model["loss"], model["accuracy"]), feed_dict=feed)
-    return {
-        "task": f"worker:{flags.task_index}",
-        "steps": int(step - begin_step),
-        "wall_s": wall_s,
-        "steps_per_s": float((step - begin_step) / wall_s),
-        "loss": float(loss),
-        "accuracy": float(accuracy),
-    }
+    test_images, test_labels = part.test()
+    loss, accuracy = session.run(
+        (model["loss"], model["accuracy"]), feed_dict={images: test_images, labels: test_labels}
+    )
+    part.say(float(loss), float(accuracy))
 
 
 def build_model(flags: argparse.Namespace, workers: int) -> dict[str, Any]:
@@ -135,11 +106,15 @@ def build_model(flags: argparse.Namespace, workers: int) -> dict[str, Any]:
         "accuracy": tf.reduce_mean(tf.cast(hits, tf.float32)),
     }
     optimizer = tf.train.AdamOptimizer(flags.learning_rate)
-    if flags.sync:
+    if flags.rule == "sync":
         optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=workers, total_num_replicas=workers)
     model["train"] = optimizer.minimize(loss, global_step=global_step)
-    if flags.sync:
+    model["step"] = global_step
+    if flags.rule == "sync":
         is_chief = flags.task_index == 0
+        with tf.control_dependencies([model["train"]]):
+            # Read earlier, the last step may look like the one before; its worker would then wait for ever for others.
+            model["step"] = global_step.read_value()
         model["synchronous"] = {
             "local_init": optimizer.chief_init_op if is_chief else optimizer.local_step_init_op,
             "ready": optimizer.ready_for_local_init_op,
@@ -147,32 +122,6 @@ def build_model(flags: argparse.Namespace, workers: int) -> dict[str, Any]:
             "init_tokens": optimizer.get_init_tokens_op(),
         }
     return model
-
-
-def as_floats(images: Any) -> Any:
-    """Turn uint8[n, 28, 28] into float32[n, 784] of 0..1."""
-    return images.reshape(len(images), -1).astype(np.float32) / 255
-
-
-def make_batches(images: Any, labels: Any, size: int, seed: int) -> Any:
-    """Yield batches for ever; each epoch is shuffled as a whole, then cut up, which is the fastest here."""
-    random = np.random.default_rng(seed)
-    while True:
-        order = random.permutation(len(labels))
-        shuffled_images, shuffled_labels = images[order], labels[order]
-        for start in range(0, len(labels) - size + 1, size):
-            yield shuffled_images[start : start + size], shuffled_labels[start : start + size]
-
-
-def mark(flags: argparse.Namespace, moment: str) -> None:
-    """Tell the bench that this worker is at a moment."""
-    (flags.marks / f"worker-{flags.task_index}.{moment}").touch()
-
-
-def wait_for_all(flags: argparse.Namespace, workers: int) -> None:
-    """Wait until all workers are ready, so that none trains alone; the bench ends us if one never is."""
-    while not all((flags.marks / f"worker-{index}.ready").exists() for index in range(workers)):
-        time.sleep(0.001)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """The limit that computing alone sets: the gradients and the updates of `bench.ps_mnist`, with no communication.
 
 One process for each worker computes its part of the gradients, one more applies the Adam updates, everything at the
-same time on the same cores. A step is one gradient and its update; with --sync, one gradient from each worker and one
-update with their mean (making the mean is not counted). No parameter server that does this work in JAX can be faster
-than steps / (seconds until all are done), so a share of it says what communication costs.
+same time on the same cores. A step is one gradient and its update; with --rule sync, one gradient from each worker and
+one update with their mean (making the mean is not counted). No parameter server that does this work in JAX can be
+faster than steps / (seconds until all are done), so a share of it says what communication costs.
 
 Every process warms up, says that it is ready by a line on a pipe and waits for a line on another one.
 """
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--train_steps", type=int, default=10_000)
     parser.add_argument("--batch_size", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--sync", action="store_true")
+    parser.add_argument("--rule", choices=["async", "bounded", "sync"], default="async")
     parser.add_argument("--role", choices=["gradients", "updates"])
     flags = parser.parse_args()
     if flags.role is None:
@@ -45,7 +45,7 @@ def main() -> None:
 def lead(flags: argparse.Namespace) -> dict[str, Any]:
     """Start all roles, let them go at the same moment and collect what they say."""
     steps = flags.train_steps
-    share = steps if flags.sync else -(-steps // flags.workers)
+    share = steps if flags.rule == "sync" else -(-steps // flags.workers)
     roles = [("updates", steps)] + [("gradients", share)] * flags.workers
     children: list[subprocess.Popen[str]] = []
     try:

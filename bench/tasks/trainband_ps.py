@@ -17,6 +17,11 @@ import optax
 import trainband
 
 HIDDEN = 100
+RULES: dict[str, Any] = {
+    "async": trainband.Async(),
+    "sync": trainband.Sync(),
+    "bounded": trainband.Bounded(staleness=2),
+}
 
 
 def main() -> None:
@@ -25,7 +30,11 @@ def main() -> None:
     cluster = trainband.cluster.resolve(
         ps_hosts=flags.ps_hosts, worker_hosts=flags.worker_hosts, job_name=flags.job_name, task_index=flags.task_index
     )
-    strategy = trainband.ParameterServer(cluster, transport=trainband.Network(shared_memory=flags.transport == "auto"))
+    strategy = trainband.ParameterServer(
+        cluster,
+        update=RULES[flags.rule],
+        transport=trainband.Network(shared_memory=flags.transport == "auto"),
+    )
     trainer = trainband.Trainer(
         init=init, loss=loss, optimizer=optax.adam(flags.learning_rate), strategy=strategy, console=False
     )
@@ -54,6 +63,7 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument("--learning_rate", type=float, default=0.01)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--marks", type=Path, required=True)
+    parser.add_argument("--rule", choices=list(RULES), default="async")
     parser.add_argument("--transport", choices=["auto", "flight"], default="auto")
     return parser.parse_args()
 

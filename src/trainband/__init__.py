@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from trainband.ps.placement import GreedyBytes as GreedyBytes
     from trainband.ps.placement import RoundRobin as RoundRobin
     from trainband.ps.rules import Async as Async
+    from trainband.ps.rules import Bounded as Bounded
+    from trainband.ps.rules import Sync as Sync
     from trainband.ps.server import Server as Server
     from trainband.strategies import OneDevice as OneDevice
     from trainband.strategies import ParameterServer as ParameterServer
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Async": "ps.rules",
+    "Bounded": "ps.rules",
     "Cluster": "cluster",
     "ClusterSpec": "cluster",
     "Evaluation": "train",
@@ -42,6 +45,7 @@ _HOMES = {
     "ParameterServer": "strategies",
     "RoundRobin": "ps.placement",
     "Server": "ps.server",
+    "Sync": "ps.rules",
     "Task": "cluster",
     "Timeouts": "wire.transport",
     "TrainbandError": "errors",

@@ -42,7 +42,7 @@ class ModelError(YourError, ValueError):
 
 
 class ModelMismatch(ModelError):
-    """This worker's model, optimizer or settings are not those of the chief."""
+    """A worker's model, optimizer or settings are not those of the chief."""
 
 
 class DataError(YourError, ValueError):

@@ -210,6 +210,12 @@ def test_an_evaluator_may_stand_outside() -> None:
         _ = outside.address
 
 
+def test_the_tasks_that_train_are_numbered_with_the_chief() -> None:
+    rows = {"chief:0": 0, "worker:0": 1, "ps:0": 0}
+    assert {task: _cluster(WITH_CHIEF, task).training_index for task in rows} == rows
+    assert _cluster(SPARSE, "worker:3").training_index == 1
+
+
 def test_workers_of_a_host_count_up_to_share_its_devices() -> None:
     spec = ClusterSpec(
         {

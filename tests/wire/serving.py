@@ -18,8 +18,8 @@ from trainband.wire.transport import Frame, Stream, Tensor, Timeouts
 class EchoHandler:
     """Sends every frame back; some headers make it do something else.
 
-    `quiet`: sends nothing back for this frame. `bye`: closes the stream. `fail`: raises one of our errors. `bug`: raises
-    any other. `gate`: sends `entered` and waits for `finish`. `count`: also sends back how many bodies came.
+    `quiet`: sends nothing back for this frame. `bye`: closes the stream. `fail`: raises one of our errors. `bug`:
+    raises any other. `gate`: sends `entered` and waits for `finish`.
     """
 
     def __init__(self) -> None:
@@ -112,6 +112,16 @@ def main(mode: str, address: str) -> None:
         sys.stdin.readline()
         listener.stop(0.5)
         print("stopped", flush=True)
+        return
+    if role == "interrupt":  # a client that waits until somebody presses Ctrl-C
+        stream = transport.connect(address, timeouts).open_stream(timeout_s=10.0)
+        try:
+            print("open", flush=True)
+            while True:
+                stream.receive(10.0)
+        except KeyboardInterrupt:
+            stream.close()
+            print("interrupted", flush=True)
         return
     stream = transport.connect(address, timeouts).open_stream(timeout_s=10.0)
     stream.send(b"hello", [np.ones(1000, np.float32)])

@@ -13,10 +13,10 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import FAST, Wire, open_descriptors, wait_until
 from numpy.typing import NDArray
-from processes import task
-from serving import EchoHandler
+from tests.wire.harness import FAST, Wire, open_descriptors, wait_until
+from tests.wire.processes import task
+from tests.wire.serving import EchoHandler
 
 from trainband.errors import (
     AddressInUse,
@@ -27,7 +27,7 @@ from trainband.errors import (
 )
 from trainband.wire.flight import FlightTransport
 from trainband.wire.network import Network
-from trainband.wire.transport import BODY_ALIGNMENT, Frame, Stream, Transport
+from trainband.wire.transport import BODY_ALIGNMENT, Frame, Stream, Timeouts, Transport
 
 
 def receive(stream: Stream, deadline_s: float = 10.0) -> Frame:
@@ -334,13 +334,13 @@ class TestEnds:
         stream.send(b"quiet", [np.ones(10)])
         stream.close()
         stream.close()
+        assert "closed the stream" in str(wire.handler.ended.get(timeout=5.0))
         frames = []
-        while wire.handler.ended.empty() or not wire.handler.seen.empty():
-            frame = wire.handler.seen.get(timeout=5.0)
+        while not wire.handler.seen.empty():
+            frame = wire.handler.seen.get()
             if frame is not None:
                 frames.append(frame)
         assert len(frames) == 1, "what was sent before is received"
-        assert "closed the stream" in str(wire.handler.ended.get(timeout=5.0))
         with pytest.raises(StreamClosed, match="closed at this end"):
             stream.send(b"x")
         with pytest.raises(StreamClosed, match="closed at this end"):
@@ -366,20 +366,39 @@ class TestEnds:
             receive(stream)
         assert "secret" not in str(caught.value)
 
-    def test_sending_to_one_that_has_closed(self, wire: Wire) -> None:
+    def test_whether_the_other_end_is_alive(self, wire: Wire) -> None:
+        stream = wire.connection.open_stream(timeout_s=5.0)
+        assert stream.alive
+        stream.send(b"bye")
+        with pytest.raises(StreamClosed):
+            receive(stream)
+        assert not stream.alive
+
+    def test_a_close_is_noticed_by_the_next_receive(self, wire: Wire) -> None:
         stream = wire.connection.open_stream(timeout_s=5.0)
         stream.send(b"bye")
         with pytest.raises(StreamClosed):
             receive(stream)
+        with pytest.raises(StreamClosed):
+            stream.send(b"x")
+
+    @pytest.mark.parametrize("size", [100_000, 1_000_000])
+    def test_sending_to_one_that_has_closed(self, wire: Wire, size: int) -> None:
+        stream = wire.connection.open_stream(timeout_s=5.0)
+        stream.send(b"bye")
 
         def fails() -> bool:
             try:
-                stream.send(b"x", [np.ones(100_000)])
+                stream.send(b"quiet", [np.ones(size)])
             except StreamClosed:
                 return True
             return False
 
         wait_until(fails, "the sender's notice of the end")
+        with pytest.raises(StreamClosed):
+            receive(stream)
+        with pytest.raises(StreamClosed):
+            stream.send(b"x")
 
     def test_close_ends_a_wait_in_another_thread(self, wire: Wire) -> None:
         stream = wire.connection.open_stream(timeout_s=5.0)
@@ -487,9 +506,7 @@ class TestProcesses:
             assert isinstance(handler.ended.get(timeout=10.0), StreamClosed)
         listener.stop(2.0)
 
-    def test_stop_does_not_wait_for_a_client_that_stands_still(
-        self, mode: str, make: Callable[[], Transport]
-    ) -> None:
+    def test_stop_does_not_wait_for_a_client_that_stands_still(self, mode: str, make: Callable[[], Transport]) -> None:
         with task(f"{mode}/stop") as server:
             address = server.line()
             with task(f"{mode}/hold", address) as client:
@@ -501,6 +518,56 @@ class TestProcesses:
                 assert time.monotonic() - start < 1.5
                 status, errors = server.wait(3.0)
         assert (status, errors) == (0, ""), make
+
+    def test_a_task_ends_though_a_handler_does_not(self, mode: str, make: Callable[[], Transport]) -> None:
+        with task(f"{mode}/stop") as server:
+            connection = make().connect(server.line(), FAST)
+            stream = connection.open_stream(timeout_s=10.0)
+            stream.send(b"gate")
+            assert receive(stream).header == b"entered"
+            server.say("stop now")
+            assert server.line() == "stopped"
+            status, errors = server.wait(3.0)
+            connection.close()
+        assert (status, errors) == (0, "")
+
+    def test_an_interrupt_ends_a_wait(self, mode: str, make: Callable[[], Transport]) -> None:
+        listener = make().listen("127.0.0.1:0", EchoHandler(), FAST)
+        with task(f"{mode}/interrupt", listener.address) as client:
+            assert client.line() == "open"
+            start = time.monotonic()
+            client.process.send_signal(signal.SIGINT)
+            assert client.line() == "interrupted"
+            assert time.monotonic() - start < 2.0
+            status, errors = client.wait(5.0)
+        listener.stop(2.0)
+        assert (status, errors) == (0, "")
+
+    def test_a_client_that_stands_still_takes_nothing(self, mode: str, make: Callable[[], Transport]) -> None:
+        failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+        class Sender(EchoHandler):
+            def stream(self, stream: Stream) -> None:
+                receive(stream)
+                stream.send(b"welcome")
+                body = np.zeros(1_000_000, np.uint8)
+                self.finish.wait(10.0)
+                try:
+                    for _ in range(1000):
+                        stream.send(b"x", [body])
+                except DeadlineExceeded as exc:
+                    failures.put(exc)
+                    raise
+
+        handler = Sender()
+        short = Timeouts(heartbeat_s=0.1, lease_s=1.0, stall_s=0.5)
+        listener = make().listen("127.0.0.1:0", handler, short)
+        with task(f"{mode}/hold", listener.address) as client:
+            assert client.line() == "open"
+            client.process.send_signal(signal.SIGSTOP)
+            handler.finish.set()
+            assert "has taken nothing from its stream for 0.5 s" in str(failures.get(timeout=5.0))
+        listener.stop(1.0)
 
     def test_a_task_ends_with_streams_open_and_its_listener_not_stopped(
         self, mode: str, make: Callable[[], Transport]

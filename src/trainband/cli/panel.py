@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from types import TracebackType
 from typing import TextIO
 
@@ -18,6 +19,8 @@ from ..errors import TrainbandError
 
 ASK_EVERY_S = 0.5
 ANSWER_S = 1.0
+SILENCE_S = 2.0
+"""Without an answer, until the panel says so: a ps that has ended with its job is no news."""
 BETWEEN_DRAWS_S = 0.05
 """Lines that come within this time are written together: drawing takes 2 ms, and a task may print much."""
 
@@ -127,15 +130,19 @@ class Panel:
         from trainband.strategies.parameter_server import progress_of
         from trainband.train.console import picture
 
-        shown: RenderableType | None = None
+        shown: RenderableType = Text()
+        answered = time.monotonic()
         with Inquiry(self._address, ANSWER_S) as inquiry:
             while not self._stop.is_set():
                 try:
                     shown = picture(progress_of(inquiry.ask()))
+                    answered = time.monotonic()
                     self._set(shown)
                 except TrainbandError:
-                    waiting = Text(f"waiting for {self._task} at {self._address} to answer", style="dim")
-                    self._set(waiting if shown is None else Group(shown, waiting))
+                    silent_s = time.monotonic() - answered
+                    if silent_s >= SILENCE_S:
+                        text = f"waiting for {self._task} at {self._address} to answer ({silent_s:.0f} s)"
+                        self._set(Group(shown, Text(text, style="yellow")))
                 self._stop.wait(ASK_EVERY_S)
 
     def _await_listener(self) -> bool:

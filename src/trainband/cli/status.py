@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+import sys
 from types import TracebackType
 
 import click
@@ -26,9 +26,10 @@ def status(address: str, as_json: bool, timeout_s: float) -> None:
     """Shows the job that the ps at HOST:PORT serves: workers, global step, speed, staleness, placement, bytes."""
     answer = ask(address, timeout_s)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(answer), indent=2, default=str))
+        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())  # NaN becomes null
     else:
-        show(answer, Console())
+        # A file or a pipe has no width that lines would have to be broken for.
+        show(answer, Console() if sys.stdout.isatty() else Console(width=160))
 
 
 class Inquiry:
@@ -93,45 +94,46 @@ def show(answer: PsStatus, console: Console) -> None:
     if answer.waiting_for:
         console.print(f"waiting for {', '.join(answer.waiting_for)}", style="yellow")
 
-    workers = Table(title="workers", title_justify="left")
-    for title in (
-        "task",
-        "",
-        "process",
-        "via",
-        "pushes",
-        "steps/s",
-        "staleness",
-        "loss",
-        "dropped",
-        "not finite",
-        "heard",
-    ):
-        workers.add_column(title, justify="left" if title in ("task", "", "process", "via") else "right")
+    workers = _table("workers", "task", "state", right="pushes steps/s staleness loss dropped")
+    for title in ("not\nfinite", "heard\nago"):
+        workers.add_column(title, justify="right", no_wrap=True)
+    workers.add_column("process")
     for worker in answer.workers:
         workers.add_row(
             worker.task,
-            worker.presence + (f": {worker.failure}" if worker.failure else ""),
-            f"{worker.pid} on {worker.host}",
-            worker.transport,
+            worker.presence,
             f"{worker.pushes:,}",
             f"{worker.rate:,.0f}",
             f"{worker.staleness:.1f}",
             "" if worker.loss is None else f"{worker.loss:.4f}",
             f"{worker.dropped:,}",
             f"{worker.refused:,}",
-            f"{worker.heard_s:.1f} s ago",
+            f"{worker.heard_s:.1f} s",
+            f"{worker.pid} on {worker.host}" + (f", {worker.transport}" if worker.transport else ""),
         )
     console.print(workers)
+    for worker in answer.workers:
+        if worker.failure:
+            console.print(f"{worker.task} failed: {worker.failure}", style="red", highlight=False)
 
-    variables = Table(title="variables", title_justify="left")
-    for title in ("name", "type", "size", "where"):
-        variables.add_column(title, justify="right" if title == "size" else "left")
+    variables = _table("variables", "name", "type", "where", right="size")
     for variable in answer.variables:
         where = [s.ps if len(variable.slices) == 1 else f"{s.ps}[{s.start}:{s.stop}]" for s in variable.slices]
         shape = ",".join(map(str, variable.shape))
-        variables.add_row(variable.name, f"{variable.dtype}[{shape}]", size(variable.nbytes), ", ".join(where))
+        variables.add_row(variable.name, f"{variable.dtype}[{shape}]", ", ".join(where), size(variable.nbytes))
     console.print(variables)
+
+
+def _table(title: str, *left: str, right: str) -> Table:
+    """A table that stays readable on a terminal of 80 columns: no lines, and only the longest texts fold."""
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, header_style="dim", padding=(0, 1, 0, 0)
+    )
+    for name in left:
+        table.add_column(name, overflow="fold", no_wrap=name in ("task", "state", "type"))
+    for name in right.split():
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def size(nbytes: int) -> str:

@@ -58,6 +58,11 @@ class Cluster:
         return self.spec.address(self.task)
 
     @property
+    def training_index(self) -> int:
+        """Which of all the tasks that train this one is, from 0, as a seed for its batches; 0 for the other tasks."""
+        return self.spec.workers.index(self.task) if self.task.trains else 0
+
+    @property
     def device_index(self) -> int:
         """How many of the training tasks on this host come before this one; 0 for a task that does not train.
 

@@ -131,10 +131,11 @@ class JobClient:
           Refused: another process holds this task's name.
           Unreachable, DeadlineExceeded: a ps, or the chief, has not come up in `Timeouts.start_s`.
         """
-        for link in self._links:
-            self._join_link(link, until=lambda _: True, whom=f"{link} to come up")
+        # Before the first: its lease must not end while this worker waits for another ps to come up.
         self._heart = threading.Thread(target=self._beat, name="trainband-heartbeat", daemon=True)
         self._heart.start()
+        for link in self._links:
+            self._join_link(link, until=lambda _: True, whom=f"{link} to come up")
         if self._cluster.is_chief:
             self._set_up(first_values)
         else:
@@ -181,6 +182,7 @@ class JobClient:
                     link.connection.call("join", request, timeout_s=self._timeouts.connect_s), m.Joined, str(link)
                 )
                 link.worker = joined.worker
+                self._sequence = max(self._sequence, joined.last_sequence)
                 if until(joined):
                     return joined
                 patience.check(whom, "check that it runs, or raise Timeouts.start_s")
@@ -249,7 +251,10 @@ class JobClient:
         """The params of every ps as they are now."""
         header = encode(m.Pull())
         for link in self._links:
-            self._stream(link).send(header)
+            try:
+                self._stream(link).send(header)
+            except StreamClosed as exc:
+                raise _lost(link, exc) from exc
         return self._collect("the params")
 
     def push(
@@ -261,9 +266,20 @@ class JobClient:
         examples: int,
         finite: bool,
     ) -> Exchange:
-        """One exchange: each ps gets its gradient blocks and answers with its params.
+        """One exchange: `send`, then `collect`."""
+        self.send(gradients, versions, loss=loss, examples=examples, finite=finite)
+        return self.collect()
 
-        Everything is sent before any answer is awaited.
+    def send(
+        self,
+        gradients: Sequence[Sequence[NDArray[Any]]],
+        versions: Sequence[int],
+        *,
+        loss: float,
+        examples: int,
+        finite: bool,
+    ) -> None:
+        """Sends each ps its gradient blocks; `collect` gets the answers. Nothing else may come between the two.
 
         Args:
           gradients: for each ps its blocks, computed from params of `versions`.
@@ -274,7 +290,13 @@ class JobClient:
         self._sequence += 1
         for link, blocks, version in zip(self._links, gradients, versions, strict=True):
             header = encode(m.Push(self._sequence, version, examples, loss, finite))
-            self._stream(link).send(header, blocks)
+            try:
+                self._stream(link).send(header, blocks)
+            except StreamClosed as exc:
+                raise _lost(link, exc) from exc
+
+    def collect(self) -> Exchange:
+        """The answers to what was sent: the params of every ps."""
         return self._collect("the answer to a push")
 
     def _collect(self, what: str) -> Exchange:
@@ -293,18 +315,32 @@ class JobClient:
 
     def _receive(self, link: _Link, what: str) -> tuple[m.Params, Blocks]:
         stream = self._stream(link)
-        frame = stream.receive(self._timeouts.heartbeat_s)
-        if frame is None:
-            patience = Patience(self._timeouts.stall_s, self._say, self._clock)
-            while frame is None:
-                patience.check(
-                    f"{link} to send {what}", "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
-                )
-                frame = stream.receive(self._timeouts.heartbeat_s)
+        try:
+            frame = stream.receive(self._timeouts.heartbeat_s)
+            if frame is None:
+                patience = Patience(self._timeouts.stall_s, self._say, self._clock)
+                advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
+                while frame is None:
+                    patience.check(self._whom(link, what, patience), advice)
+                    frame = stream.receive(self._timeouts.heartbeat_s)
+        except StreamClosed as exc:
+            raise _lost(link, exc) from exc
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
             raise Refused(f"{link} refused: {answer.message}")
         return answer, link.blocks(self._plan, frame.body)
+
+    def _whom(self, link: _Link, what: str, patience: Patience) -> str:
+        """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
+        try:
+            state = decode(self._call(link, "state", b"", self._timeouts.heartbeat_s), m.JobState, str(link))
+        except PeerError:
+            return f"{link} to send {what}"
+        others = [task for task in state.waiting_for if task != self._task]
+        if not others:
+            return f"{link} to send {what}"
+        patience.extend()
+        return f"the gradients of {', '.join(others)}, as {link.name} does"
 
     def _stream(self, link: _Link) -> Stream:
         if link.stream is None:
@@ -318,7 +354,16 @@ class JobClient:
         """Signs of life, whatever the main thread does: compiling, reading data, waiting for others."""
         while not self._stop.wait(self._timeouts.heartbeat_s):
             for link in self._links:
+                if link.worker < 0:
+                    continue  # it has not joined there yet
                 try:
                     self._call(link, "heartbeat", encode(m.Heartbeat(link.worker)), self._timeouts.heartbeat_s)
                 except PeerError:
                     continue  # the main thread meets the same trouble on its stream, and tells
+
+
+def _lost(link: _Link, exc: StreamClosed) -> StreamClosed:
+    """The error for a stream that has ended: which task that was, and what to do."""
+    return StreamClosed(
+        f"{link.name} is not there any more: {exc} See what {link.name} printed last, and start the job again."
+    )

@@ -13,6 +13,7 @@ not known to work element by element is taken to mix everything that goes in.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from trainband.errors import ModelError
 from trainband.ps.variables import PyTree
 
 ELEMENTWISE = frozenset(
@@ -188,24 +190,25 @@ def analyse(optimizer: Any, params: PyTree, formulas: Formulas) -> Dependence:
 
     def update(params: PyTree, state: PyTree, gradient: PyTree) -> Any:
         updates, new_state = optimizer.update(gradient, state, params)
+        _same_state(state, new_state)
         return apply_updates(params, updates), new_state
 
     traced = jax.jit(update).trace(params, jax.tree.unflatten(state_tree, [leaf for _, leaf in state_leaves]), params)
     begun = jax.jit(optimizer.init).trace(params).jaxpr
-    roles = [_role(path, leaf, paths, leaves) for path, leaf in state_leaves]
+    roles = [_role(path, leaf, paths) for path, leaf in state_leaves]
     shapes = [leaf.shape for _, leaf in leaves]
 
-    def argument(kind: Hashable, variable: int | None, scalar: bool) -> _Value:
+    def argument(kind: Hashable, variable: int | None, leaf: Any) -> _Value:
+        if variable is not None and leaf.shape != shapes[variable]:  # such as a sum over its rows
+            return _Value(None, frozenset([variable]), None, leaf.shape == ())
+        scalar = variable is None and leaf.shape == ()
         known = variable is not None or scalar
         return _Value(variable, frozenset(), formulas.number("role", kind) if known else None, scalar)
 
-    arguments = [argument("params", i, scalar=False) for i in range(len(leaves))]
+    arguments = [argument("params", i, leaf) for i, (_, leaf) in enumerate(leaves)]
     first_state = _Interpreter(formulas).run(begun.jaxpr, begun.consts, arguments)
-    arguments += [
-        argument(role, i, leaf.shape == () and i is None)
-        for (i, role), (_, leaf) in zip(roles, state_leaves, strict=True)
-    ]
-    arguments += [argument("gradient", i, scalar=False) for i in range(len(leaves))]
+    arguments += [argument(role, i, leaf) for (i, role), (_, leaf) in zip(roles, state_leaves, strict=True)]
+    arguments += [argument("gradient", i, leaf) for i, (_, leaf) in enumerate(leaves)]
     closed = traced.jaxpr
     outputs = _Interpreter(formulas).run(closed.jaxpr, closed.consts, arguments)
     new_params, new_state = outputs[: len(leaves)], outputs[len(leaves) :]
@@ -219,7 +222,32 @@ def analyse(optimizer: Any, params: PyTree, formulas: Formulas) -> Dependence:
         strayed = any(v.variable not in (i, None) or (v.variable is None and not v.scalar) for v in own)
         mixes.append(mixed | {i} if strayed and shapes[i] != () else mixed)
     formula = _formula(leaves, roles, new_params, new_state, first_state)
-    return Dependence(tuple(mixes), formula, str(closed))
+    return Dependence(tuple(mixes), formula, _text(closed, begun))
+
+
+def _same_state(old: PyTree, new: PyTree) -> None:
+    """Raises `ModelError` unless an update gives back state of the structure, shapes and dtypes that it was given."""
+    before, after = (jax.tree_util.tree_flatten_with_path(state) for state in (old, new))
+    if str(before[1]) != str(after[1]):
+        raise ModelError("the optimizer's update changes the structure of its state; it must keep it as init made it.")
+    for (path, a), (_, b) in zip(before[0], after[0], strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise ModelError(
+                f"the optimizer's update changes its state at {jax.tree_util.keystr(path)} from "
+                f"{a.dtype}{list(a.shape)} to {b.dtype}{list(b.shape)}; it must keep it as init made it."
+            )
+
+
+def _text(*programs: ClosedJaxpr) -> str:
+    """Programs as text, their array constants by digest: they do not stand in a jaxpr's own text."""
+    lines = []
+    for closed in programs:
+        lines.append(str(closed))
+        for const in closed.consts:
+            array = np.asarray(const)
+            digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+            lines.append(f"constant {array.dtype}{list(array.shape)} {digest}")
+    return "\n".join(lines)
 
 
 def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
@@ -227,12 +255,12 @@ def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
     return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates)
 
 
-def _role(path: Any, leaf: Any, paths: list[Any], leaves: Any) -> tuple[int | None, Hashable]:
+def _role(path: Any, leaf: Any, paths: list[Any]) -> tuple[int | None, Hashable]:
     """(the variable that a leaf of the state belongs to, or None; what it is to it)."""
     for i, variable in enumerate(paths):
         start = len(path) - len(variable)
         # optax keeps a tree like the params' inside its state, so that a variable's path ends the path of its state.
-        if leaf.shape == leaves[i][1].shape and start >= 0 and path[start:] == variable:
+        if start >= 0 and path[start:] == variable:
             return i, (str(path[:start]), str(leaf.dtype))
     return None, (str(path), str(leaf.dtype))
 

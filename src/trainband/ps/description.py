@@ -88,7 +88,7 @@ def placement_of(description: Description) -> Placement:
     for record in description.slices:
         if not (0 <= record.variable < len(variables) and 0 <= record.ps < description.ps_count):
             raise ModelError(f"a description has a slice of a variable or on a ps that it does not have: {record}.")
-        if record.start != covered[record.variable]:
+        if record.start != covered[record.variable] or record.stop < record.start:
             raise ModelError(f"the slices of {variables[record.variable].name} overlap or leave rows out.")
         covered[record.variable] = record.stop
         slices.append(Slice(variables[record.variable], record.start, record.stop, record.ps))
@@ -100,12 +100,15 @@ def placement_of(description: Description) -> Placement:
 
 def first_difference(chief: Description, worker: Description, task: str) -> str | None:
     """In which point a worker's description is not the chief's, in words; `None` where there is none."""
-    for ours, theirs in zip_longest(chief.variables, worker.variables):
-        if ours != theirs:
+    ours, theirs = ({record.name: record for record in one.variables} for one in (chief, worker))
+    for name in [*ours, *theirs]:
+        if ours.get(name) != theirs.get(name):
             return (
-                f"the first variable that differs is {(theirs or ours).name}: the chief has {_shown(ours)}, "
-                f"{task} has {_shown(theirs)}"
+                f"the first variable that differs is {name}: the chief has {_shown(ours.get(name))}, "
+                f"{task} has {_shown(theirs.get(name))}"
             )
+    if chief.variables != worker.variables:
+        return "the variables are the same, but their order in the params is another"
     for what, mine, other in (
         ("the number of ps", chief.ps_count, worker.ps_count),
         ("the update rule", _flat(chief.rule), _flat(worker.rule)),

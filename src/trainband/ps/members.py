@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,8 +45,10 @@ class Member:
 class Members:
     """The book of members. A pure object: the time is an argument, in seconds of any monotonic clock."""
 
-    def __init__(self, lease_s: float) -> None:
+    def __init__(self, lease_s: float, planned: Sequence[str] = ()) -> None:
+        """`planned`: the workers that the cluster lists; each has its place there as its number, in every life."""
         self._lease_s = lease_s
+        self._numbers = {task: number for number, task in enumerate(planned)}
         self._by_number: dict[int, Member] = {}
         self._by_task: dict[str, Member] = {}
 
@@ -70,10 +72,15 @@ class Members:
                 f"{task} is in the job already: process {holder.pid} on {holder.host}, heard "
                 f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first."
             )
-        member = Member(len(self._by_number), task, incarnation, host, pid, joined_at=now, heard_at=now)
+        number = self._numbers.setdefault(task, len(self._numbers))
+        member = Member(number, task, incarnation, host, pid, joined_at=now, heard_at=now)
         self._by_number[member.number] = member
         self._by_task[task] = member
         return member, True
+
+    def name(self, number: int) -> str:
+        """The task with this number, whether it has come or not."""
+        return next(task for task, other in self._numbers.items() if other == number)
 
     def get(self, number: int) -> Member:
         """The member with this number. Raises `Refused` if there is none."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import Protocol
 
 from trainband.ps.variables import Variable
@@ -92,10 +92,8 @@ class RoundRobin:
 
     def place(self, variables: Sequence[Variable], ps_count: int, *, keep_whole: Collection[str] = ()) -> Placement:
         """See `PlacementPolicy.place`."""
-        cuts = _cut(variables, ps_count, self.max_slice_bytes, keep_whole)
-        return Placement(
-            tuple(Slice(v, start, stop, i % ps_count) for i, (v, start, stop) in enumerate(cuts)), ps_count
-        )
+        slices = _cut(variables, ps_count, self.max_slice_bytes, keep_whole)
+        return _placed(slices, [i % ps_count for i in range(len(slices))], ps_count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,17 +110,13 @@ class GreedyBytes:
 
     def place(self, variables: Sequence[Variable], ps_count: int, *, keep_whole: Collection[str] = ()) -> Placement:
         """See `PlacementPolicy.place`."""
-        slices = [
-            Slice(v, start, stop, 0) for v, start, stop in _cut(variables, ps_count, self.max_slice_bytes, keep_whole)
-        ]
+        slices = _cut(variables, ps_count, self.max_slice_bytes, keep_whole)
         load = [0] * ps_count
         home = [0] * len(slices)
         for i in sorted(range(len(slices)), key=lambda i: -slices[i].nbytes):
             home[i] = min(range(ps_count), key=load.__getitem__)
             load[home[i]] += slices[i].nbytes
-        return Placement(
-            tuple(Slice(s.variable, s.start, s.stop, ps) for s, ps in zip(slices, home, strict=True)), ps_count
-        )
+        return _placed(slices, home, ps_count)
 
 
 def _check(max_slice_bytes: int) -> None:
@@ -132,16 +126,30 @@ def _check(max_slice_bytes: int) -> None:
 
 def _cut(
     variables: Sequence[Variable], ps_count: int, max_slice_bytes: int, keep_whole: Collection[str]
-) -> list[tuple[Variable, int, int]]:
-    """Each variable as (variable, start, stop) pieces of nearly equal rows, none over the limit where rows allow it.
+) -> list[Slice]:
+    """Each variable as slices of nearly equal rows, none over the limit where rows allow it; all on ps 0 for now.
 
     With one ps nothing is cut: there is nowhere else to put a piece, and joining pieces costs a copy.
     """
     pieces = []
     for variable in variables:
         rows = rows_of(variable)
-        wanted = math.ceil(variable.nbytes / max_slice_bytes) if ps_count > 1 and variable.name not in keep_whole else 1
-        count = max(1, min(wanted, rows))
+        count = 1
+        if ps_count > 1 and variable.nbytes > max_slice_bytes and variable.name not in keep_whole:
+            most_rows = max(1, max_slice_bytes // (variable.nbytes // rows))
+            count = math.ceil(rows / most_rows)
         edges = [rows * i // count for i in range(count + 1)]
-        pieces += [(variable, start, stop) for start, stop in pairwise(edges)]
+        pieces += [Slice(variable, start, stop, 0) for start, stop in pairwise(edges)]
     return pieces
+
+
+def _placed(slices: Sequence[Slice], homes: Sequence[int], ps_count: int) -> Placement:
+    """The plan with these homes, the slices of each variable swapped so that those on one ps lie together.
+
+    They are of nearly one size, so nobody's load changes; and a ps can answer for its rows in one piece.
+    """
+    placed: list[Slice] = []
+    for _, group in groupby(zip(slices, homes, strict=True), key=lambda pair: pair[0].variable.name):
+        pieces, places = zip(*group, strict=True)
+        placed += [replace(piece, ps=ps) for piece, ps in zip(pieces, sorted(places), strict=True)]
+    return Placement(tuple(placed), ps_count)

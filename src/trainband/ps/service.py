@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from numpy.typing import NDArray
 from trainband.cluster import Cluster
 from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
 from trainband.ps.description import first_difference, placement_of
+from trainband.ps.engine import Engine
 from trainband.ps.layout import JobLayout, ShardLayout
 from trainband.ps.members import Member, Members, Presence
 from trainband.ps.placement import Slice
 from trainband.ps.program import CompiledProgram, UpdateProgram
-from trainband.ps.rules.base import Apply, Drop, Event, Reply, RuleError, RuleState
 from trainband.ps.rules.base import Begin as BeginEvent
+from trainband.ps.rules.base import Event, RuleError
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
@@ -34,6 +36,9 @@ from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import EVERY_S, Patience, Say, say_on_stderr
 from trainband.wire.transport import Clock, Stream, Tensor, Timeouts
+
+WAIT_S = 0.2
+"""Between two looks whether a worker still lives whose push waits for others."""
 
 TICK_S = 0.2
 """Between two looks at the leases."""
@@ -80,21 +85,23 @@ class ParameterService:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
-        self._members = Members(timeouts.lease_s)
+        self._members = Members(timeouts.lease_s, [str(task) for task in cluster.spec.workers])
         self._accounts: dict[int, _Account] = {}
         self._description: m.Description | None = None
         self._layout: JobLayout | None = None
-        self._shard: Shard | None = None
-        self._rule: RuleState | None = None
+        self._engine: Engine | None = None
         self._fit = 0
         self._last_version = 0
         self._shutdown_reason = ""
 
         self._rate = Rate()
-        self._staleness = StalenessCounts()
         self._bytes_in = 0
         self._bytes_out = 0
         self._non_finite_said = -EVERY_S
+
+    @property
+    def _shard(self) -> Shard | None:
+        return self._engine.shard if self._engine is not None else None
 
     # --- control
 
@@ -125,11 +132,18 @@ class ParameterService:
 
     def _join(self, join: m.Join) -> m.Joined:
         with self._lock:
+            self._expire()  # so that the rule hears of a death before it hears of the heir
             member, news = self._members.join(join.task, join.incarnation, join.host, join.pid, self._clock())
             self._accounts.setdefault(member.number, _Account())
             if news:
                 self._advance(JoinEvent(member.number))
-            self._compare(join.description, join.task)
+            try:
+                self._compare(join.description, join.task)
+            except Refused as exc:
+                # It is not in the job: nobody waits for it, and the next process may have its name at once.
+                self._members.leave(member, str(exc))
+                self._advance(LeaveEvent(member.number))
+                raise
             return self._joined(member)
 
     def _joined(self, member: Member) -> m.Joined:
@@ -138,6 +152,7 @@ class ParameterService:
             lease_s=self._timeouts.lease_s,
             defined=self._shard is not None,
             initialised=self._shard is not None and self._shard.initialised,
+            last_sequence=self._engine.rule.ledger.seen.get(member.number, 0) if self._engine else 0,
         )
 
     def _compare(self, description: m.Description, task: str) -> None:
@@ -151,7 +166,7 @@ class ParameterService:
         with self._lock:
             member = self._members.get(define.worker)
             self._require_chief(member, "define the model")
-            self._members.heard(member, self._clock())
+            self._hear(member)
             self._compare(define.description, member.task)
             if self._shard is not None:
                 return self._joined(member)
@@ -163,8 +178,9 @@ class ParameterService:
         with self._lock:
             if self._shard is None:  # else: a repeated call overtook this one
                 self._description, self._layout = define.description, layout
-                self._shard = Shard(layout.shards[define.ps], program)
-                self._rule = rule.start(0, len(self._cluster.spec.workers))
+                shard = Shard(layout.shards[define.ps], program)
+                compensation = float(define.description.rule.get("delay_compensation") or 0.0)
+                self._engine = Engine(shard, rule.start(0, len(self._cluster.spec.workers)), compensation)
                 for live in self._members.live():
                     self._advance(JoinEvent(live.number))
             return self._joined(member)
@@ -173,7 +189,7 @@ class ParameterService:
         with self._lock:
             member = self._members.get(begin.worker)
             self._require_chief(member, "begin a training")
-            self._members.heard(member, self._clock())
+            self._hear(member)
             if self._shard is None or not self._shard.initialised:
                 raise Refused(f"{self._task} has no values yet, so training cannot begin.")
             if begin.fit == self._fit + 1:
@@ -211,7 +227,13 @@ class ParameterService:
             fit=self._fit,
             initialised=shard is not None and shard.initialised,
             live=tuple(member.task for member in self._members.live()),
+            waiting_for=self._waiting_for(),
         )
+
+    def _waiting_for(self) -> tuple[str, ...]:
+        if self._engine is None:
+            return ()
+        return tuple(self._members.name(number) for number in sorted(self._engine.rule.waiting_for()))
 
     def _require_chief(self, member: Member, deed: str) -> None:
         chief = str(self._cluster.spec.chief)
@@ -219,6 +241,8 @@ class ParameterService:
             raise Refused(f"{member.task} may not {deed}: only the chief may, which is {chief}.")
 
     def _hear(self, member: Member) -> None:
+        if self._members.get(member.number) is not member:
+            raise Refused(f"another process has taken the place of {member.task} in the job.")
         if self._members.heard(member, self._clock()):
             self._say(f"{member.task} is back")
             self._advance(JoinEvent(member.number))
@@ -238,10 +262,10 @@ class ParameterService:
                 if isinstance(message, m.Push):
                     self._push(stream, member, message, frame.body)
                 elif isinstance(message, m.Pull):
-                    self._send_params(stream, m.APPLIED, 0, "")
+                    self._send_params(stream, member, m.APPLIED, 0, "")
                 elif isinstance(message, m.Initialise):
                     self._initialise(member, frame.body)
-                    self._send_params(stream, m.APPLIED, 0, "")
+                    self._send_params(stream, member, m.APPLIED, 0, "")
                 else:
                     raise ProtocolError(f"{member.task} opened its stream twice.")
         except (Refused, ProtocolError, RuleError) as exc:
@@ -300,17 +324,13 @@ class ParameterService:
             shard.initialise(blocks)
 
     def _push(self, stream: Stream, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]) -> None:
-        shard = self._shard
-        gradient = shard.layout.from_wire(body) if shard is not None else None
-        if shard is None or not shard.initialised or gradient is None:
+        engine = self._engine
+        if engine is None or not engine.shard.initialised:
+            raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
+        gradient = engine.shard.layout.from_wire(body)
+        if gradient is None:
             raise ProtocolError(
-                f"{member.task} pushed a gradient that does not fit this shard ("
-                + (
-                    "it has no values yet"
-                    if shard is None or not shard.initialised
-                    else "other sizes than were defined"
-                )
-                + ")."
+                f"{member.task} pushed a gradient that does not fit this shard (other sizes than were defined)."
             )
         finite = push.finite and all_finite(gradient)
         account = self._accounts[member.number]
@@ -318,46 +338,35 @@ class ParameterService:
             self._hear(member)
             account.pushes += 1
             account.examples += push.examples
-            self._bytes_in += shard.layout.nbytes
-            if finite:
-                account.loss = push.loss
-                event = PushEvent(member.number, push.sequence, push.version, push.examples)
-                outcome, staleness, detail = self._follow(event, gradient)
-                if outcome == m.APPLIED:
-                    self._staleness.add(staleness)
-                    account.staleness += 0.05 * (staleness - account.staleness)
-                else:
-                    account.dropped += 1
-            else:
+            self._bytes_in += engine.shard.layout.nbytes
+            if not finite:
                 account.refused += 1
-                outcome, staleness = m.NON_FINITE, 0
-                detail = self._non_finite(member, push, shard.layout, gradient, account.refused)
-        self._send_params(stream, outcome, staleness, detail)
+                detail = self._non_finite(member, push, engine.shard.layout, gradient, account.refused)
+            else:
+                account.loss = push.loss
+                pending = engine.push(PushEvent(member.number, push.sequence, push.version, push.examples), gradient)
+        if not finite:
+            self._send_params(stream, member, m.NON_FINITE, 0, detail)
+            return
+        while not pending.answered.wait(WAIT_S):
+            if self._stopped or not stream.alive:
+                raise StreamClosed(f"{member.task} has gone while its push waited for others.")
+        if pending.outcome == m.APPLIED:
+            account.staleness += 0.05 * (pending.staleness - account.staleness)
+        else:
+            account.dropped += 1
+        self._send_params(stream, member, pending.outcome, pending.staleness, pending.detail)
 
-    def _follow(self, event: PushEvent, gradient: Sequence[NDArray[Any]]) -> tuple[int, int, str]:
-        """Does what the rule says of a push; returns its outcome, staleness and the reason of a drop."""
-        outcome, staleness, detail = m.APPLIED, 0, ""
-        for instruction in self._advance(event):
-            match instruction:
-                case Apply():
-                    self._require_shard().update(gradient)
-                case Drop(reason=reason):
-                    outcome, detail = m.DROPPED, reason
-                case Reply(staleness=age):
-                    staleness = age
-        return outcome, staleness, detail
+    def _advance(self, event: Event) -> None:
+        if self._engine is not None:
+            self._engine.advance(event)
 
-    def _advance(self, event: Event) -> Sequence[Apply | Drop | Reply]:
-        if self._rule is None:
-            return ()
-        self._rule, instructions = self._rule.advance(event)
-        return instructions
-
-    def _send_params(self, stream: Stream, outcome: int, staleness: int, detail: str) -> None:
+    def _send_params(self, stream: Stream, member: Member, outcome: int, staleness: int, detail: str) -> None:
         with self._lock:
             shard = self._require_shard()
             version = shard.acquire()
             self._bytes_out += shard.layout.nbytes
+            self._require_engine().remember(member.number, version)
             done = self._fit > 0 and version.number >= self._last_version
         try:
             stream.send(encode(m.Params(version.number, outcome, staleness, done, detail)), version.arrays())
@@ -365,10 +374,13 @@ class ParameterService:
             with self._lock:
                 shard.release(version)
 
-    def _require_shard(self) -> Shard:
-        if self._shard is None:
+    def _require_engine(self) -> Engine:
+        if self._engine is None:
             raise Refused(f"{self._task} has no model yet: it waits for the chief to define one.")
-        return self._shard
+        return self._engine
+
+    def _require_shard(self) -> Shard:
+        return self._require_engine().shard
 
     def _non_finite(
         self, member: Member, push: m.Push, layout: ShardLayout, gradient: Sequence[NDArray[Any]], count: int
@@ -410,13 +422,16 @@ class ParameterService:
             mine = [i for i, piece in enumerate(shard.layout.slices) if piece.variable.name == name]
             if not mine:
                 raise Refused(f"{self._task} holds no variable {name!r}; GetFlightInfo tells where each one lives.")
+            pieces = [shard.layout.slices[i] for i in mine]
+            if any(a.stop != b.start for a, b in pairwise(pieces)):
+                rows = ", ".join(f"{piece.start}-{piece.stop}" for piece in pieces)
+                raise Refused(f"{self._task} holds rows {rows} of {name!r}, which cannot be read as one piece.")
             version = shard.acquire()
         try:
             slices = shard.layout.unpack(version.arrays())
-            start = shard.layout.slices[mine[0]].start
             if len(mine) == 1:
-                return start, np.array(slices[mine[0]])
-            return start, np.concatenate([slices[i] for i in mine])
+                return pieces[0].start, np.array(slices[mine[0]])
+            return pieces[0].start, np.concatenate([slices[i] for i in mine])
         finally:
             del slices
             with self._lock:
@@ -433,7 +448,7 @@ class ParameterService:
             version = self._shard.version if self._shard else 0
             workers = tuple(self._worker_status(member, now) for member in self._members)
             losses = [w.loss for w in workers if w.loss is not None and w.presence == Presence.LIVE.value]
-            names = {member.number: member.task for member in self._members}
+            staleness = self._engine.staleness if self._engine else StalenessCounts()
             return PsStatus(
                 task=self._task,
                 address=self._cluster.address,
@@ -445,14 +460,16 @@ class ParameterService:
                 ended=self._stopped,
                 uptime_s=now - self._born,
                 rate=self._rate.at(now, version),
-                staleness_median=self._staleness.quantile(0.5),
-                staleness_p99=self._staleness.quantile(0.99),
-                staleness_max=self._staleness.maximum(),
+                staleness_median=staleness.quantile(0.5),
+                staleness_p99=staleness.quantile(0.99),
+                staleness_max=staleness.maximum(),
+                examples_applied=self._engine.examples_applied if self._engine else 0,
+                examples_dropped=self._engine.examples_dropped if self._engine else 0,
                 bytes_in=self._bytes_in,
                 bytes_out=self._bytes_out,
                 shard_bytes=self._shard.layout.nbytes if self._shard else 0,
                 loss=sum(losses) / len(losses) if losses else None,
-                waiting_for=tuple(names[n] for n in self._rule.waiting_for()) if self._rule else (),
+                waiting_for=self._waiting_for(),
                 workers=workers,
                 variables=self._variable_status(),
             )

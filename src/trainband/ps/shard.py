@@ -62,8 +62,8 @@ class Shard:
         self._state = self._program.initialise(params)
         self._current = ParamsVersion(0, params)
 
-    def update(self, gradient: Sequence[NDArray[Any]]) -> None:
-        """Applies one update. `gradient` is only read, and not kept."""
+    def update(self, gradient: Sequence[NDArray[Any]], scale: float = 1.0) -> None:
+        """Applies one update, multiplied by `scale`. `gradient` is only read, and not kept."""
         current = self._require()
         spare = self._previous
         self._previous = None
@@ -71,9 +71,17 @@ class Shard:
             scratch = tuple(jnp.empty_like(block) for block in current.blocks)
         else:
             scratch = spare.blocks
-        params, self._state = self._program.update(current.blocks, self._state, gradient, scratch)
+        params, self._state = self._program.update(current.blocks, self._state, gradient, scratch, scale)
         self._previous = current
         self._current = ParamsVersion(current.number + 1, params)
+
+    def compensate(
+        self, gradient: Sequence[NDArray[Any]], then: ParamsVersion, factor: float
+    ) -> tuple[NDArray[Any], ...]:
+        """G + factor * g * g * (params now - params `then`), see `Async.delay_compensation`."""
+        now = self._require()
+        blocks = _compensate(tuple(gradient), now.blocks, then.blocks, np.float32(factor))
+        return tuple(np.asarray(block) for block in blocks)
 
     def acquire(self) -> ParamsVersion:
         """The newest version, for reading; give it back with `release`."""
@@ -90,6 +98,39 @@ class Shard:
         if self._current is None:
             raise Refused("this ps has no values yet: the chief has not initialised it.")
         return self._current
+
+
+def weighted_mean(gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequence[int]) -> tuple[NDArray[Any], ...]:
+    """The mean of gradients, each weighted by its number of examples.
+
+    Summed in the order given, in float32 at least, by one compiled program for each number of gradients: so the
+    same gradients in the same order give the same bits.
+    """
+    total = sum(examples)
+    weights = np.array([count / total if total else 1 / len(examples) for count in examples], np.float32)
+    blocks = _weighted_mean(tuple(tuple(blocks) for blocks in gradients), weights)
+    return tuple(np.asarray(block) for block in blocks)
+
+
+@jax.jit
+def _weighted_mean(gradients: tuple[tuple[jax.Array, ...], ...], weights: jax.Array) -> list[jax.Array]:
+    means = []
+    for pushes in zip(*gradients, strict=True):
+        wide = jnp.promote_types(pushes[0].dtype, jnp.float32)
+        total = pushes[0].astype(wide) * weights[0]
+        for i, push in enumerate(pushes[1:], start=1):
+            total = total + push.astype(wide) * weights[i]
+        means.append(total.astype(pushes[0].dtype))
+    return means
+
+
+@jax.jit
+def _compensate(
+    gradient: tuple[jax.Array, ...], now: tuple[jax.Array, ...], then: tuple[jax.Array, ...], factor: jax.Array
+) -> list[jax.Array]:
+    return [
+        (g + factor * g * g * (w - w_then)).astype(g.dtype) for g, w, w_then in zip(gradient, now, then, strict=True)
+    ]
 
 
 def all_finite(blocks: Sequence[NDArray[Any]]) -> bool:

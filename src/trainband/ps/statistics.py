@@ -68,6 +68,10 @@ class PsStatus(Struct, frozen=True):
     staleness_median: float
     staleness_p99: float
     staleness_max: int
+    examples_applied: int
+    """Examples whose gradients are in the updates."""
+    examples_dropped: int
+    """Examples whose gradients came too late, or beyond the updates that were asked for."""
     bytes_in: int
     bytes_out: int
     shard_bytes: int

@@ -77,7 +77,7 @@ class Variables:
 
 
 def _variable(path: tuple[Any, ...], leaf: Any) -> Variable:
-    name = "/".join(_key(key) for key in path) or LONE_LEAF
+    name = "/".join(_key(key) for key in path) if path else LONE_LEAF
     where = f"the variable at params{jax.tree_util.keystr(path)}"
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts) or not name.isprintable() or "\\" in name:

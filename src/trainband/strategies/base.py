@@ -8,6 +8,10 @@ from typing import Any, Protocol
 from trainband.ps.variables import PyTree
 from trainband.strategies.model import Model
 
+MOST_REFUSALS = 100
+"""Gradients that are not finite, in a row, after which a replica gives up: its model is broken for good, and
+repeating it would go on for ever."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
@@ -41,7 +45,8 @@ class StepReport:
     Attributes:
       loss: of the batch, a float or a scalar array still being computed.
       global_step: updates made by the whole job, after this step.
-      applied: whether this step's gradient became an update.
+      applied: whether this step's gradient became an update. Where exchanges overlap with computing, this and
+        what follows speak of the step before.
       staleness: of that update.
       done: whether the job has made all the updates that were asked for.
       refusal: why the gradient was refused as not finite; empty if it was not.

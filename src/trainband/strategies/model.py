@@ -43,8 +43,8 @@ class Model:
                 )
 
     def first_params(self) -> PyTree:
-        """The params to start from: the same on every machine for the same seed."""
-        return self.init(jax.random.key(self.seed))
+        """The params to start from, as JAX's arrays: the same on every machine for the same seed."""
+        return jax.tree.map(jnp.asarray, self.init(jax.random.key(self.seed)))
 
     def variables(self) -> Variables:
         """The variables that `init` makes, found without making them.
@@ -56,7 +56,7 @@ class Model:
             shapes = jax.eval_shape(self.first_params)
         except TypeError as exc:
             # A leaf that is no array (a string, a function): say which, in our words.
-            Variables.of(self.first_params())
+            Variables.of(self.init(jax.random.key(self.seed)))
             raise ModelError(f"init() cannot be traced: {exc}") from exc
         return Variables.of(shapes)
 
@@ -75,7 +75,10 @@ class Model:
                     f"it returned a tuple of {', '.join(type(part).__name__ for part in returned)}."
                 )
             returned, metrics = returned
-        loss = jnp.asarray(returned)
+        try:
+            loss = jnp.asarray(returned)
+        except (TypeError, ValueError) as exc:
+            raise ModelError(f"loss() must return a floating-point scalar, got {returned!r}.") from exc
         if loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.floating):
             raise ModelError(
                 f"loss() must return a floating-point scalar, got {loss.dtype}{list(loss.shape)}; "

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.errors import TrainbandError
+from trainband.errors import NonFiniteGradient, TrainbandError
 from trainband.ps.statistics import Rate
 from trainband.ps.variables import PyTree
-from trainband.strategies.base import Progress, StepReport, WorkerRow
+from trainband.strategies.base import MOST_REFUSALS, Progress, StepReport, WorkerRow
 from trainband.strategies.devices import choose_device, on_device
 from trainband.strategies.model import Model
 from trainband.wire.patience import Say, say_on_stderr
@@ -38,7 +38,7 @@ class OneDevice:
 
     def start(self, model: Model) -> OneDeviceReplica:
         """See `Strategy.start`."""
-        return OneDeviceReplica(model, choose_device(self._device, 0, "this process", self._say))
+        return OneDeviceReplica(model, choose_device(self._device, 0, "this process", self._say), self._say)
 
     def serve(self) -> str:
         """See `Strategy.serve`."""
@@ -51,9 +51,11 @@ class OneDeviceReplica:
     task = "local"
     is_chief = True
 
-    def __init__(self, model: Model, device: jax.Device) -> None:
+    def __init__(self, model: Model, device: jax.Device, say: Say) -> None:
         model.variables()  # refuses params that no strategy could train
         self._device = device
+        self._say = say
+        self._refusals = 0
         self._step = 0
         self._last_step: int | None = 0
         self._rate = Rate()
@@ -67,7 +69,9 @@ class OneDeviceReplica:
             loss, gradient = jax.value_and_grad(model.loss_only)(params, batch)
             updates, new_state = model.optimizer.update(gradient, state, params)
             new_params = jax.tree.map(lambda p, u: jnp.asarray(p + u, p.dtype), params, updates)
-            return new_params, new_state, loss
+            finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient)]).all()
+            kept = jax.tree.map(partial(jnp.where, finite), (new_params, new_state), (params, state))
+            return *kept, loss, finite
 
         self._train = train
 
@@ -82,12 +86,19 @@ class OneDeviceReplica:
         return steps is None or steps > 0
 
     def step(self, batch: PyTree) -> StepReport:
-        """See `Replica.step`."""
+        """See `Replica.step`.
+
+        Raises:
+          NonFiniteGradient: the gradients of 100 steps in a row were not finite.
+        """
         with on_device(self._device):
-            self._params, self._state, self._loss = self._train(self._params, self._state, batch)
-        self._step += 1
+            self._params, self._state, self._loss, finite = self._train(self._params, self._state, batch)
+        refusal = "" if finite else self._refused(float(self._loss))
+        if finite:
+            self._step += 1
+            self._refusals = 0
         done = self._last_step is not None and self._step >= self._last_step
-        return StepReport(self._loss, self._step, applied=True, staleness=0, done=done)
+        return StepReport(self._loss, self._step, applied=not refusal, staleness=0, done=done, refusal=refusal)
 
     def params(self) -> PyTree:
         """See `Replica.params`."""
@@ -102,3 +113,15 @@ class OneDeviceReplica:
 
     def close(self, failure: str = "") -> None:
         """See `Replica.close`: there is nothing to leave."""
+
+    def _refused(self, loss: float) -> str:
+        self._refusals += 1
+        refusal = f"refused a gradient that is not finite (after global step {self._step}, loss {loss:g})"
+        if self._refusals == 1:
+            self._say(f"{refusal}; the params are as they were, training goes on")
+        if self._refusals >= MOST_REFUSALS:
+            raise NonFiniteGradient(
+                f"{self._refusals} gradients in a row were not finite; the last: {refusal}. "
+                "Look at the data and the loss, or lower the learning rate."
+            )
+        return refusal

@@ -15,11 +15,11 @@ from trainband.errors import ClusterError, NonFiniteGradient, PeerError
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.placement import GreedyBytes, PlacementPolicy
-from trainband.ps.rules import Async, UpdateRule
+from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server import Server
 from trainband.ps.statistics import PsStatus
 from trainband.ps.variables import PyTree
-from trainband.strategies.base import Progress, Replica, StepReport, WorkerRow
+from trainband.strategies.base import MOST_REFUSALS, Progress, Replica, StepReport, WorkerRow
 from trainband.strategies.devices import choose_device, on_device
 from trainband.strategies.model import Model, examples_in
 from trainband.strategies.one_device import OneDevice
@@ -30,9 +30,6 @@ from trainband.wire.transport import Timeouts, Transport
 UNLIMITED = 1 << 62
 """Steps, where no number was asked for."""
 
-MOST_REFUSALS = 100
-"""In a row, after which a worker gives up: its model is broken for good, and repeating it would go on for ever."""
-
 
 class ParameterServer:
     """Trains on a cluster of ps and workers.
@@ -42,6 +39,8 @@ class ParameterServer:
         `None`: this process stands alone and trains by itself.
       update: how pushes become updates.
       placement: which ps holds what.
+      overlap: compute the next gradient while a push and its answer travel. Hides the exchange, for one more step of
+        staleness. Not with `Sync`, whose every gradient is computed from the newest params.
       device: what a worker computes on: `cpu`, `gpu`, `gpu:1`, ...; by default an accelerator if JAX has
         one, each worker of a host its own. A ps computes on the CPU always.
       transport: how bytes travel; by default Arrow Flight, with shared memory between tasks of one machine.
@@ -58,6 +57,7 @@ class ParameterServer:
         *,
         update: UpdateRule | None = None,
         placement: PlacementPolicy | None = None,
+        overlap: bool = False,
         device: str | None = None,
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
@@ -66,6 +66,7 @@ class ParameterServer:
         self._cluster = cluster
         self._update = update or Async()
         self._placement = placement or GreedyBytes()
+        self._overlap = overlap
         self._device = device
         self._transport = transport or Network()
         self._timeouts = timeouts or Timeouts()
@@ -76,6 +77,15 @@ class ParameterServer:
             raise ClusterError(f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}.")
         if not cluster.spec.workers:
             raise ClusterError(f"ParameterServer needs at least one worker, but the cluster has none: {cluster.spec}.")
+        if overlap and isinstance(self._update, Sync):
+            raise ClusterError(
+                "ParameterServer: overlap=True cannot go with Sync(), which computes every gradient from the newest "
+                "params; leave it out, or use Bounded or Async."
+            )
+        try:
+            self._update.check(len(cluster.spec.workers))
+        except ValueError as exc:
+            raise ClusterError(f"ParameterServer: {exc}") from exc
         if not cluster.is_ps and not cluster.task.trains:
             raise ClusterError(
                 f"ParameterServer has no work for {cluster.task}: only ps, worker and chief tasks take part."
@@ -106,14 +116,21 @@ class ParameterServer:
         device = choose_device(self._device, self._cluster.device_index, str(self._cluster.task), self._say)
         plan = Plan.of(model.variables(), model.optimizer, self._placement, self._update, len(self._cluster.spec.ps))
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
-        return ParameterServerReplica(model, self._cluster, plan, client, device, self._say)
+        return ParameterServerReplica(model, self._cluster, plan, client, device, self._overlap, self._say)
 
 
 class ParameterServerReplica:
     """See `Replica`: one worker."""
 
     def __init__(
-        self, model: Model, cluster: Cluster, plan: Plan, client: JobClient, device: jax.Device, say: Say
+        self,
+        model: Model,
+        cluster: Cluster,
+        plan: Plan,
+        client: JobClient,
+        device: jax.Device,
+        overlap: bool,
+        say: Say,
     ) -> None:
         self._cluster = cluster
         self._plan = plan
@@ -122,6 +139,8 @@ class ParameterServerReplica:
         self._say = say
         self._fit = 0
         self._refusals = 0
+        self._overlap = overlap
+        self._in_flight = False
         self._several_ps = len(cluster.spec.ps) > 1
 
         def first_values() -> Sequence[Sequence[NDArray[Any]]]:
@@ -161,6 +180,7 @@ class ParameterServerReplica:
 
     def begin(self, steps: int | None) -> bool:
         """See `Replica.begin`."""
+        self._drain()
         self._fit += 1
         if self.is_chief:
             self._client.begin(self._fit, UNLIMITED if steps is None else steps)
@@ -179,17 +199,32 @@ class ParameterServerReplica:
             loss, gradients, finite = self._compute(self._now.params, batch)
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradients)
         value = float(loss)
-        self._now = now = self._client.push(
-            arrays, self._now.versions, loss=value, examples=examples_in(batch), finite=bool(finite)
-        )
-        if now.refusal:
-            self._refused(now.refusal)
+        used = self._now.versions
+        answer = self._drain()
+        if answer is None or not answer.done:  # what is sent after the last update could only be dropped
+            self._client.send(arrays, used, loss=value, examples=examples_in(batch), finite=bool(finite))
+            self._in_flight = True
+        if not self._overlap:
+            answer = self._drain()
+        if answer is None:  # the first of overlapping steps: nothing is known of it yet
+            return StepReport(value, self._now.global_step, applied=False, staleness=0, done=False)
+        if answer.refusal:
+            self._refused(answer.refusal)
         else:
             self._refusals = 0
-        return StepReport(value, now.global_step, now.applied, now.staleness, now.done, now.refusal)
+        return StepReport(value, answer.global_step, answer.applied, answer.staleness, answer.done, answer.refusal)
+
+    def _drain(self) -> Exchange | None:
+        """The answer to the push that is under way, if one is: from now on, its params are the newest."""
+        if not self._in_flight:
+            return None
+        self._in_flight = False
+        self._now = self._client.collect()
+        return self._now
 
     def params(self) -> PyTree:
         """See `Replica.params`."""
+        self._drain()
         self._now = self._client.pull()
         leaves = self._plan.layout.gather(self._now.params, np)
         return self._plan.variables.unflatten([np.array(leaf) for leaf in leaves])

@@ -11,6 +11,7 @@ from types import TracebackType
 from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -36,7 +37,8 @@ def picture(progress: Progress | None) -> RenderableType:
         table.add_row(row.task, row.presence, f"{row.rate:,.0f}", f"{row.staleness:.1f}", loss, style=style)
     if not progress.last_step:
         return Group(head, table)
-    return Group(head, ProgressBar(total=progress.last_step, completed=progress.global_step, width=60), table)
+    bar = ProgressBar(total=progress.last_step, completed=progress.global_step, width=60)
+    return Group(head, Padding(bar, 0), table)  # a bare bar does not end its line
 
 
 def line(progress: Progress) -> str:

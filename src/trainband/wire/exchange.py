@@ -13,6 +13,7 @@ reader at the other end, which then looks at its deadline, its signals and wheth
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import logging
@@ -22,7 +23,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,96 +30,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import DeadlineExceeded, PeerError, ProtocolError, StreamClosed
-from .arena import Arena, as_bytes, layout
-from .columns import CHUNK_BYTES
+from .arena import Arena, as_bytes
+from .outbox import Outbox, batch_of
 from .serving import closed_here, ended, stopping, vanished
 from .transport import Bytes, Frame, Timeouts
 
 logger = logging.getLogger("trainband.wire")
-
-BODY_SCHEMA = pa.schema([pa.field("body", pa.uint8(), nullable=False)])
 
 # kind, flags, bytes of header, arrays, messages of this frame, offset in the body, bytes received so far
 _PREFIX = struct.Struct("<BBxxIIIQQ")
 _FRAME, _MORE, _ALIVE, _END = 1, 2, 3, 4
 _ANSWER = 1  # flag: the other end wants a sign of life now
 
-# Smaller arrays are gathered in one message: a message costs about 40 us of both sides' time, a copy of this much 25.
-_GATHER_BELOW = 512 << 10
 # A sign of life must never block the pulse thread. HTTP/2 lets 64 KiB through to a peer that does not read;
 # nothing is added once the peer may have this much unread, as it then has something to wake it anyhow.
 _UNREAD_LIMIT = 16 << 10
 _MESSAGE_COST = 64  # bytes that a message counts for besides its body, a little more than it has
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One message's part of a body: a range of one large array, or some small arrays one after another."""
-
-    offset: int
-    first: int
-    sizes: tuple[int, ...] = ()  # of the gathered arrays `first`, `first + 1`, ...
-    start: int = 0  # else the range of array `first`
-    stop: int = 0
-
-
-def _pieces(sizes: tuple[int, ...]) -> list[_Piece]:
-    offsets, _ = layout(sizes)
-    pieces: list[_Piece] = []
-    gathered: list[int] = []
-
-    def flush() -> None:
-        if gathered and any(sizes[index] for index in gathered):
-            first = gathered[0]
-            pieces.append(_Piece(offsets[first], first, tuple(sizes[index] for index in gathered)))
-        gathered.clear()
-
-    for index, size in enumerate(sizes):
-        if size >= _GATHER_BELOW:
-            flush()
-            for start in range(0, size, CHUNK_BYTES):
-                pieces.append(_Piece(offsets[index] + start, index, (), start, min(start + CHUNK_BYTES, size)))
-            continue
-        if gathered and offsets[index] + size - offsets[gathered[0]] > CHUNK_BYTES:
-            flush()
-        gathered.append(index)
-    flush()
-    return pieces
-
-
-class _Outbox:
-    """Turns bodies into record batches and knows when gRPC has let go of the memory."""
-
-    def __init__(self) -> None:
-        self._sizes: tuple[int, ...] = ()
-        self._pieces: list[_Piece] = []
-        self._staging: list[tuple[Arena, weakref.ref[Bytes] | None]] = []
-
-    def pieces(self, sizes: tuple[int, ...]) -> list[_Piece]:
-        if sizes != self._sizes:
-            self._sizes, self._pieces = sizes, _pieces(sizes)
-        return self._pieces
-
-    def gather(self, piece: _Piece, body: Sequence[Bytes]) -> pa.Buffer:
-        """Copies small arrays, in the receiver's layout, into memory that gRPC has done with."""
-        for index, (arena, user) in enumerate(self._staging):  # noqa: B007 - index is used after the loop
-            if user is None or user() is None:
-                break
-        else:
-            arena = Arena()
-            index = len(self._staging)
-            self._staging.append((arena, None))
-        views = arena.views(piece.sizes)
-        for view, array in zip(views, body[piece.first : piece.first + len(views)], strict=True):
-            view[...] = array
-        memory = arena.memory[:]
-        self._staging[index] = (arena, weakref.ref(memory))
-        return pa.py_buffer(memory)
-
-
-def _batch(buffer: pa.Buffer) -> pa.RecordBatch:
-    column = pa.Array.from_buffers(pa.uint8(), buffer.size, [None, buffer], null_count=0)
-    return pa.RecordBatch.from_arrays([column], schema=BODY_SCHEMA)
 
 
 class ExchangeStream:
@@ -155,17 +81,21 @@ class ExchangeStream:
         self._translate = translate
         self._is_stopping = is_stopping
         self._arena = Arena()
-        self._outbox = _Outbox()
+        self._outbox = Outbox()
         self._send_lock = threading.Lock()
         self._receive_lock = threading.Lock()
+        self._pulse_lock = threading.Lock()
         self._closed = False
         self._over: PeerError | None = None  # why nothing more can be received
+        self._pending: tuple[Any, tuple[int, ...]] | None = None  # read, but not received
+        self._is_exhausted = False  # the reader has met the end of the exchange: writing is over too
         self._raw_sizes, self._sizes = b"", ()  # type: tuple[bytes, tuple[int, ...]]
         self._sent = self._received = self._acknowledged = 0
         self._last_sent = time.monotonic()
         self._reading_since: float | None = None
         self._writing_since: float | None = None
         self._stalled = False
+        self._broken = False  # a sign of life could not be sent
         self.abort_at: float | None = None
         """When the pulse shall end whatever the stream is blocked in, on the clock of `time.monotonic`."""
 
@@ -177,17 +107,25 @@ class ExchangeStream:
     def transport(self) -> str:
         return "flight"
 
+    @property
+    def alive(self) -> bool:
+        return not (self._closed or self._stalled or self._broken) and self._over is None
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         arrays = [as_bytes(array) for array in body]
         sizes = tuple(array.size for array in arrays)
         with self._send_lock:
             if self._closed:
                 raise closed_here(self._peer)
+            if self._over is not None:
+                raise self._over
             self._writing_since = time.monotonic()
             done = False
             try:
                 self._send_frame(header, arrays, sizes)
                 done = True
+            except PeerError:  # from `_look_for_end`; some of them are OSErrors too
+                raise
             except (pa.ArrowException, OSError, EOFError) as exc:
                 raise self._send_error(exc) from exc
             finally:
@@ -227,11 +165,34 @@ class ExchangeStream:
         wrappers.clear()
         deadline = time.monotonic() + self._timeouts.stall_s
         for _ in watchers:
+            while not self._is_released(released):
+                if time.monotonic() >= deadline:
+                    self._stalled = True
+                    raise pa.ArrowException("not taken")
+                self._look_for_end()
+
+    def _look_for_end(self) -> None:
+        """Reads one message, if nobody else does, while a send waits.
+
+        gRPC goes on taking what is sent on a call that the other end has ended, and keeps it; only a read finds
+        out. A frame that is found instead waits for the next `receive`, not copied, as the arena is still lent.
+        """
+        if self._pending is None and self._receive_lock.acquire(blocking=False):
             try:
-                released.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                self._stalled = True
-                raise pa.ArrowException("not taken") from None
+                message = self._read()
+                if message[1][0] == _ALIVE:
+                    self._acknowledged = message[1][-1]
+                else:
+                    self._pending = message
+            finally:
+                self._receive_lock.release()
+
+    def _is_released(self, released: queue.SimpleQueue[object]) -> bool:
+        try:
+            released.get(timeout=self._timeouts.heartbeat_s)
+        except queue.Empty:
+            return False
+        return True
 
     def _write(
         self,
@@ -249,7 +210,7 @@ class ExchangeStream:
             self._writer.write_metadata(pa.py_buffer(metadata))
             self._sent += len(metadata) + _MESSAGE_COST
         else:
-            self._writer.write_with_metadata(_batch(buffer), pa.py_buffer(metadata))
+            self._writer.write_with_metadata(batch_of(buffer), pa.py_buffer(metadata))
             self._sent += len(metadata) + _MESSAGE_COST + buffer.size
         self._last_sent = time.monotonic()
 
@@ -270,13 +231,14 @@ class ExchangeStream:
             while True:
                 if self._closed:
                     raise closed_here(self._peer)
-                chunk, fields = self._read()
+                chunk, fields = self._pending or self._read()
+                self._pending = None
                 kind, flags, _, _, _, _, self._acknowledged = fields
                 if kind == _FRAME:
                     return self._read_frame(chunk, fields)
                 if kind != _ALIVE:
                     raise self._end(ProtocolError(f"{self._peer} sent a message of the unknown kind {kind}."))
-                if flags & _ANSWER:
+                if flags & _ANSWER or self._is_due(time.monotonic()):
                     self._send_alive()
                 if self._is_stopping is not None and self._is_stopping():
                     raise stopping("this task's listener")
@@ -291,16 +253,17 @@ class ExchangeStream:
         """The next message: its chunk and its prefix."""
         if self._over is not None:
             raise self._over
-        self._reading_since = time.monotonic()
+        with self._pulse_lock:
+            self._reading_since = time.monotonic()
         whole = False
         try:
             chunk = self._reader.read_chunk()
             whole = True
         except StopIteration:
-            whole = True
+            whole = self._is_exhausted = True
             raise self._end(closed_here(self._peer) if self._closed else vanished(self._peer)) from None
         except (pa.ArrowException, OSError, EOFError) as exc:
-            whole = True
+            whole = self._is_exhausted = True
             raise self._end(self._receive_error(exc)) from exc
         finally:
             self._reading_since = None
@@ -373,10 +336,11 @@ class ExchangeStream:
             return
         if self._send_lock.acquire(blocking=False):
             try:
-                if not self._closed:
+                if not (self._closed or self._is_exhausted):
                     self._write(_ALIVE, 0, None, flags=flags)
             except (pa.ArrowException, OSError, EOFError) as exc:
                 # The stream is over. Whoever uses it next is told; the pulse has nobody to tell.
+                self._broken = True
                 logger.debug("no sign of life to %s: %s", self._peer, exc)
             finally:
                 self._send_lock.release()
@@ -412,8 +376,14 @@ class ExchangeStream:
                 return
         if self.abort_at is not None and now >= self.abort_at:
             self._abort()
-        elif now - self._last_sent >= self._timeouts.heartbeat_s / 2:
-            self._send_alive()
+        elif self._is_due(now):
+            self._beat()
+
+    def _is_due(self, now: float) -> bool:
+        return now - self._last_sent >= self._timeouts.heartbeat_s / 2
+
+    def _beat(self) -> None:
+        self._send_alive()
 
     def say_goodbye(self, reason: str = "") -> bool:
         """Sends the parting words; the first call only. Nothing can be sent any more."""
@@ -427,7 +397,7 @@ class ExchangeStream:
                 return False
             self._closed = True
             with contextlib.suppress(pa.ArrowException, OSError, EOFError):
-                if self._over is None:
+                if not self._is_exhausted:
                     # Truncated, as all of gRPC's own messages are, so that it fits into an empty window.
                     tail = reason.encode()[:8192]
                     self._writing_since = time.monotonic()
@@ -466,14 +436,21 @@ class ClientStream(ExchangeStream):
                 self._finished = True
                 self._finish()
 
+    def _beat(self) -> None:
+        # At the client's end, Arrow half-closes the exchange by itself when a read finds it over, and gRPC aborts
+        # the process when that meets a write. So while somebody reads here the pulse stays silent; the reader
+        # sends our signs of life itself, whenever one of the listener's wakes it.
+        with self._pulse_lock:
+            if self._reading_since is None:
+                self._send_alive()
+
     def _finish(self) -> None:
         self.abort_at = time.monotonic() + self._timeouts.grace_s
         self.say_goodbye()
         errors = (pa.ArrowException, OSError, EOFError)
-        with contextlib.suppress(*errors):
-            self._writer.done_writing()
-        # gRPC prints on stderr when an exchange is dropped before its status has come: read up to it. The
-        # handler at the other end returns at once, or the pulse ends this at `abort_at`.
+        # gRPC prints on stderr when an exchange is dropped before its status has come: read up to it. The handler
+        # at the other end returns when it has read our goodbye, or the pulse ends this at `abort_at`. No half-close
+        # by `done_writing`: the read does that, see `_beat`.
         with self._receive_lock, contextlib.suppress(StopIteration, *errors):
             for _ in itertools.repeat(None):
                 self._reader.read_chunk()
@@ -499,6 +476,8 @@ class Pulse:
             self._streams.add(stream)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"trainband-pulse-{self._name}", daemon=True)
+                # A thread that comes back from C++ into an interpreter that has ended may abort the process.
+                atexit.register(self.close)
                 self._thread.start()
 
     def remove(self, stream: ExchangeStream) -> None:
@@ -519,6 +498,7 @@ class Pulse:
     def close(self) -> None:
         """Ends the thread. Idempotent."""
         self._over.set()
+        atexit.unregister(self.close)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(self._interval_s + 1.0)

@@ -12,6 +12,7 @@ and the variables can be listed, read and written by clients that know nothing o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import os
@@ -30,18 +31,17 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from ..errors import (
-    AddressInUse,
     DeadlineExceeded,
     PeerError,
     ProtocolError,
     Refused,
     StreamClosed,
-    TrainbandError,
     Unreachable,
 )
 from . import port as ports
 from .columns import read_tensor, tensor_batches, tensor_schema
-from .exchange import BODY_SCHEMA, ClientStream, ExchangeStream, Pulse
+from .exchange import ClientStream, ExchangeStream, Pulse
+from .outbox import BODY_SCHEMA
 from .serving import answer, closed_here, refusal, serve
 from .transport import Connection, Handler, Listener, Stream, Tensor, Timeouts
 
@@ -187,11 +187,6 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
         with self._serving("a look at a variable") as handler:
             return _flight_info(_find(handler, _name(descriptor)))
 
-    def get_schema(self, _context: Any, descriptor: Any) -> Any:
-        with self._serving("a look at a variable") as handler:
-            tensor = _find(handler, _name(descriptor))
-            return flight.SchemaResult(tensor_schema(tensor.name, tensor.shape, tensor.dtype))
-
     def do_get(self, _context: Any, ticket: Any) -> Any:
         with self._serving("a read of a variable") as handler:
             name = ticket.ticket.decode(errors="replace")
@@ -241,7 +236,7 @@ class FlightListener:
     """A Flight server for one handler."""
 
     def __init__(self, address: str, handler: Handler, timeouts: Timeouts, local: str = "") -> None:
-        host, number = ports.split(address)
+        host, _ = ports.split(address)
         self.handler = handler
         self._timeouts = timeouts
         self._stopping = threading.Event()
@@ -249,22 +244,19 @@ class FlightListener:
         self._pulse = Pulse(address, timeouts.heartbeat_s / 2)
         self.hello = Hello(protocol=PROTOCOL, incarnation=secrets.token_hex(8), local=local)
         self._address = address
-        self._claim = ports.PortClaim(host, number)
+        ports.check(address)
         try:
             self._server = _Server(f"grpc+tcp://{address}", self)
-            self._address = ports.join(host, self._server.port)
-            self._claim.lock(self._server.port)
-            # Nor may its destructor run then, which waits too: what the frame of a daemon thread holds is never freed.
-            _leave_at_exit(self._server)
-            keeper = threading.Thread(target=self._server.wait, name=f"trainband-serve-{self._address}", daemon=True)
-            keeper.start()
         except (pa.ArrowException, OSError) as exc:
-            self._claim.close()
-            if isinstance(exc, PeerError):
-                raise
-            raise AddressInUse(
-                f"{address} cannot be bound: {str(exc).partition('. ')[0]}; give this task another port."
-            ) from exc
+            # The address was free a moment ago: somebody was faster.
+            raise ports.taken(address) from exc
+        self._address = ports.join(host, self._server.port)
+        # Nor may its destructor run then, which waits too: what the frame of a daemon thread holds is never freed.
+        _leave_at_exit(self._server)
+        keeper = threading.Thread(target=self._server.wait, name=f"trainband-serve-{self._address}", daemon=True)
+        keeper.start()
+        # A handler that is woken in an interpreter that has ended aborts the process: they end before that.
+        atexit.register(self.stop, timeouts.grace_s)
 
     @property
     def address(self) -> str:
@@ -300,6 +292,7 @@ class FlightListener:
             if self._stopping.is_set():
                 return
             self._stopping.set()
+        atexit.unregister(self.stop)
         for stream in self._pulse.streams():
             stream.wake()
         # In a thread of its own, because gRPC waits for open streams however long they stay. A thread that is
@@ -313,7 +306,6 @@ class FlightListener:
             _cut(server.port)
             shutdown.join(max(0.0, deadline - time.monotonic()))
         self._pulse.close()
-        self._claim.close()
 
 
 class FlightConnection:

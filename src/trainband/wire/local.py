@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import mmap
 import os
 import secrets
 import select
@@ -28,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeadlineExceeded, PeerError, ProtocolError, StreamClosed, Unreachable
-from .arena import aligned, as_bytes, layout
+from .arena import aligned, as_bytes
+from .segment import InSlot, OutSlot, Segment, map_received
 from .serving import closed_here, ended, serve, stopping, vanished
-from .transport import BODY_ALIGNMENT, Bytes, Frame, Handler, Timeouts
+from .transport import Frame, Handler, Timeouts
 
 # kind, slot, flags, bytes of header, arrays, sequence number of the body
 _PREFIX = struct.Struct("<BBHIIxxxxQ")
@@ -40,96 +39,9 @@ _NEW_SEGMENT, _HEADER_IN_SEGMENT = 1, 2  # flags
 _SLOTS = 2
 # A longer header (or list of sizes) travels in the segment: a packet must fit into the socket's buffer, 208 KiB.
 _PACKET_BYTES = 64 << 10
-_CONTROL_BYTES = mmap.PAGESIZE
-_LEAST_SEGMENT = 256 << 10
 # While a sender waits for its receiver it also looks by itself this often: the flag and the counter are two
 # words of memory, and a processor may let each side see its own first.
 _RECHECK_S = 0.01
-
-
-class _Segment:
-    """A piece of shared memory, which one end writes and the other reads.
-
-    The first page holds two words: the sequence number of the last body that the receiver has done with,
-    written by the receiver, and whether the sender waits for that, written by the sender.
-    """
-
-    def __init__(self, descriptor: int, size: int) -> None:
-        self._map = mmap.mmap(descriptor, size)
-        self.control = np.frombuffer(self._map, np.uint64, 2)
-        self.body: Bytes = np.frombuffer(self._map, np.uint8, size - _CONTROL_BYTES, _CONTROL_BYTES)
-        self._sizes: tuple[int, ...] | None = None
-        self._views: tuple[Bytes, ...] = ()
-
-    def views(self, sizes: tuple[int, ...], start: int = 0) -> tuple[Bytes, ...]:
-        """One view for each array of a body; the same objects while the sizes stay the same."""
-        if sizes != self._sizes or start:
-            offsets, end = layout(sizes)
-            if start + end > self.body.size:
-                raise ValueError("the body does not fit into its segment")
-            views = tuple(
-                self.body[start + offset : start + offset + size] for offset, size in zip(offsets, sizes, strict=True)
-            )
-            if start:
-                return views
-            self._sizes, self._views = sizes, views
-        return self._views
-
-    def trim_cache(self) -> None:
-        """Lets go of the views, so that the memory goes when its last reader does."""
-        self._sizes, self._views = None, ()
-
-
-class _OutSlot:
-    """One of the places into which a sender copies bodies, in turn."""
-
-    def __init__(self) -> None:
-        self.segment: _Segment | None = None
-        self.sequence = 0
-
-    def is_free(self) -> bool:
-        return self.segment is None or int(self.segment.control[0]) == self.sequence
-
-    def grow(self, size: int) -> tuple[_Segment, int]:
-        """Makes a segment of at least `size` bytes; also gives its descriptor, which the caller closes."""
-        if self.segment is not None:
-            self.segment.trim_cache()
-            self.segment = None
-        size = -(-max(size, _LEAST_SEGMENT) // mmap.PAGESIZE) * mmap.PAGESIZE + _CONTROL_BYTES
-        descriptor = os.memfd_create("trainband", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(descriptor, size)
-            # The other end would be killed by a SIGBUS if the memory it maps became shorter.
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-            segment = _Segment(descriptor, size)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        segment.control[0] = self.sequence
-        self.segment = segment
-        return segment, descriptor
-
-
-class _InSlot:
-    """The receiver's side of a slot."""
-
-    def __init__(self) -> None:
-        self.segment: _Segment | None = None
-        self.raw_sizes = b""
-        self.sizes: tuple[int, ...] = ()
-        self.doorbell = -1
-
-    def replace(self, segment: _Segment, doorbell: int) -> None:
-        self.close()
-        self.segment, self.doorbell = segment, doorbell
-
-    def close(self) -> None:
-        if self.segment is not None:
-            self.segment.trim_cache()
-            self.segment = None
-        if self.doorbell >= 0:
-            os.close(self.doorbell)
-            self.doorbell = -1
 
 
 class LocalStream:
@@ -153,11 +65,11 @@ class LocalStream:
         self._closed = self._released = False
         self._is_stopping = False
         self._over: PeerError | None = None
-        self._out = [_OutSlot() for _ in range(_SLOTS)]
-        self._in = [_InSlot() for _ in range(_SLOTS)]
+        self._out = [OutSlot() for _ in range(_SLOTS)]
+        self._in = [InSlot() for _ in range(_SLOTS)]
         self._doorbell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._sequence = 0
-        self._borrowed: tuple[_InSlot, int] | None = None
+        self._borrowed: tuple[InSlot, int] | None = None
         self._packet = bytearray(_PREFIX.size + _PACKET_BYTES)
         self._readable = select.poll()
         self._readable.register(connection, select.POLLIN)
@@ -170,10 +82,23 @@ class LocalStream:
     def transport(self) -> str:
         return "shared memory"
 
+    @property
+    def alive(self) -> bool:
+        if self._closed or self._over is not None:
+            return False
+        hung_up = select.poll()
+        try:
+            hung_up.register(self._socket, select.POLLRDHUP)
+            return not hung_up.poll(0)
+        except (OSError, ValueError):
+            return False  # closed by another thread meanwhile
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         with self._send_lock:
             if self._closed:
                 raise closed_here(self._peer)
+            if self._over is not None:
+                raise self._over
             deadline = time.monotonic() + self._timeouts.stall_s
             sizes = tuple(array.nbytes for array in body)
             tail = header + struct.pack(f"<{len(sizes)}Q", *sizes) if sizes else header
@@ -202,7 +127,7 @@ class LocalStream:
                 if descriptor >= 0:
                     os.close(descriptor)
 
-    def _take_slot(self, size: int, deadline: float) -> tuple[int, _Segment, int]:
+    def _take_slot(self, size: int, deadline: float) -> tuple[int, Segment, int]:
         """A slot that nobody reads: its number, its memory of at least `size` bytes, and, if that is new, its
         descriptor, else -1.
         """
@@ -337,7 +262,7 @@ class LocalStream:
         if self._closed:
             return closed_here(self._peer)
         if self._is_stopping:
-            return self._end(stopping("this task's listener"))
+            return stopping("this task's listener")  # not the end: an answer may still be sent
         return self._end(vanished(self._peer))
 
     def _end(self, error: PeerError) -> PeerError:
@@ -355,7 +280,7 @@ class LocalStream:
             raise ValueError(f"kind {kind}")
         slot = self._in[number]
         if flags & _NEW_SEGMENT:
-            slot.replace(_map_received(descriptors), os.dup(descriptors[1]))
+            slot.replace(map_received(descriptors), os.dup(descriptors[1]))
             slot.raw_sizes, slot.sizes = b"", ()
         start = 0
         if sequence:
@@ -432,18 +357,6 @@ class LocalStream:
 def _end_of(sizes: tuple[int, ...]) -> int:
     """How many bytes a body needs at most."""
     return sum(map(aligned, sizes))
-
-
-def _map_received(descriptors: list[int]) -> _Segment:
-    if len(descriptors) != 2:
-        raise ValueError("descriptors")
-    descriptor = descriptors[0]
-    if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-        raise ValueError("unsealed segment")
-    size = os.fstat(descriptor).st_size
-    if size < _CONTROL_BYTES + BODY_ALIGNMENT:
-        raise ValueError("segment")
-    return _Segment(descriptor, size)
 
 
 def _may_talk(connection: socket.socket) -> bool:

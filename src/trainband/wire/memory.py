@@ -52,6 +52,10 @@ class _MemoryStream:
     def transport(self) -> str:
         return "memory"
 
+    @property
+    def alive(self) -> bool:
+        return self._incoming.ended is None and not self._incoming.abandoned
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         # Copied here, because the caller may overwrite the arrays at once, and again into the other
         # end's arena, because a body is only lent to it: as on a network.

@@ -58,6 +58,8 @@ class Joined(Struct, frozen=True):
     lease_s: float
     defined: bool
     initialised: bool
+    last_sequence: int = 0
+    """Of the pushes that were seen from this worker, in this life or an earlier one: go on from there."""
 
 
 class Define(Struct, frozen=True):
@@ -100,6 +102,8 @@ class JobState(Struct, frozen=True):
     initialised: bool
     live: tuple[str, ...]
     """The workers that are in the job now."""
+    waiting_for: tuple[str, ...] = ()
+    """The workers without whose push somebody does not go on."""
 
 
 class Shutdown(Struct, frozen=True):

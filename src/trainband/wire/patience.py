@@ -36,11 +36,17 @@ class Patience:
         self._clock = clock
         self._start = clock()
         self._next = self._start + FIRST_WORD_S
+        self._deadline = None if timeout_s is None else self._start + timeout_s
 
     @property
     def waited_s(self) -> float:
         """Seconds since this wait began."""
         return self._clock() - self._start
+
+    def extend(self) -> None:
+        """Starts the time until the deadline anew, because what was waited for is known to be alive."""
+        if self._timeout_s is not None:
+            self._deadline = self._clock() + self._timeout_s
 
     def check(self, waiting_for: str, advice: str) -> None:
         """To be called now and then while waiting.
@@ -54,7 +60,7 @@ class Patience:
         """
         now = self._clock()
         waited = now - self._start
-        if self._timeout_s is not None and waited >= self._timeout_s:
+        if self._deadline is not None and now >= self._deadline:
             raise DeadlineExceeded(f"waited {waited:.1f} s for {waiting_for}; {advice}.")
         if now >= self._next:
             self._next = now + EVERY_S

@@ -50,6 +50,11 @@ class Stream(Protocol):
         """How the bytes travel: `flight`, `shared memory` or `memory`."""
         ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether the other end is still there, as far as it can be told without receiving."""
+        ...
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         """Sends one frame. The arrays are C-contiguous and are free for reuse when this returns.
 
@@ -128,7 +133,7 @@ class Handler(Protocol):
         ...
 
     def read(self, name: str) -> tuple[int, NDArray[np.generic]]:
-        """This task's rows of one variable: (first row, values). Raises `Refused` for an unknown name."""
+        """The rows of one variable that this task has: (first row, values). Raises `Refused` for an unknown name."""
         ...
 
     def write(self, name: str, values: NDArray[np.generic]) -> None:

@@ -2,3 +2,5 @@
 
 from trainband.ps.rules.asynchronous import Async as Async
 from trainband.ps.rules.base import UpdateRule as UpdateRule
+from trainband.ps.rules.bounded import Bounded as Bounded
+from trainband.ps.rules.synchronous import Sync as Sync

@@ -6,26 +6,65 @@ Source: Dean et al. 2012, Large Scale Distributed Deep Networks (Downpour SGD); 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from trainband.ps.rules.base import Apply, Begin, Drop, Event, Instruction, Join, Leave, Push, Reply, RuleError
+from trainband.ps.rules.base import (
+    ENOUGH,
+    REPLAYED,
+    Apply,
+    Begin,
+    Drop,
+    Event,
+    Instruction,
+    Join,
+    Leave,
+    Push,
+    Reply,
+    Setting,
+)
+from trainband.ps.rules.ledger import Ledger
 
-ENOUGH = "the job has made all the updates that were asked for"
-REPLAYED = "this push was dealt with before"
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Async:
-    """Apply each worker's gradient as it comes. The fastest rule; updates are made from stale params."""
+    """Apply each worker's gradient as it comes. The fastest rule; updates are made from stale params.
 
-    def settings(self) -> Mapping[str, Any]:
+    Args:
+      staleness_scale: an update of staleness t is multiplied by max(1, t) ** -staleness_scale. 0 makes all
+        updates alike; 1 is the staleness-aware learning rate of Zhang et al. 2016 (arXiv:1511.05950). What
+        is scaled is the optimizer's update, so that it works for Adam too, which would undo a scaled gradient.
+      delay_compensation: the factor of g * g * (params now - params the gradient was computed from) that is
+        added to the gradient g; 0 adds nothing. Source: Zheng et al. 2017, Asynchronous Stochastic Gradient
+        Descent with Delay Compensation (arXiv:1609.08326). A ps keeps one old version of its params for each
+        worker then.
+
+    Raises:
+      ValueError: one of them is negative.
+    """
+
+    staleness_scale: float = 0.0
+    delay_compensation: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("staleness_scale", "delay_compensation"):
+            value = getattr(self, name)
+            if not value >= 0:
+                raise ValueError(f"Async.{name} must be 0 or more, got {value}.")
+
+    def settings(self) -> Mapping[str, Setting]:
         """See `UpdateRule.settings`."""
-        return {"name": "async"}
+        return {
+            "name": "async",
+            "staleness_scale": self.staleness_scale,
+            "delay_compensation": self.delay_compensation,
+        }
+
+    def check(self, workers: int) -> None:
+        """See `UpdateRule.check`: it suits any number of workers."""
 
     def start(self, version: int, workers: int) -> AsyncState:  # noqa: ARG002 - it never counts workers
         """See `UpdateRule.start`."""
-        return AsyncState(version=version, last_version=version)
+        return AsyncState(version=version, last_version=version, rule=self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +73,8 @@ class AsyncState:
 
     version: int
     last_version: int
-    sequences: tuple[tuple[int, int], ...] = ()
-    """(worker, last sequence dealt with) of every worker that is in the job."""
+    rule: Async = field(default_factory=Async)
+    ledger: Ledger = field(default_factory=Ledger)
 
     def advance(self, event: Event) -> tuple[AsyncState, tuple[Instruction, ...]]:
         """See `RuleState.advance`."""
@@ -43,9 +82,9 @@ class AsyncState:
             case Push():
                 return self._push(event)
             case Join(worker):
-                return replace(self, sequences=(*self._others(worker), (worker, -1))), ()
+                return replace(self, ledger=self.ledger.join(worker)), ()
             case Leave(worker):
-                return replace(self, sequences=self._others(worker)), ()
+                return replace(self, ledger=self.ledger.leave(worker)), ()
             case Begin(last_version):
                 return replace(self, last_version=last_version), ()
 
@@ -54,21 +93,15 @@ class AsyncState:
         return frozenset()
 
     def _push(self, push: Push) -> tuple[AsyncState, tuple[Instruction, ...]]:
-        last = dict(self.sequences).get(push.worker)
-        if last is None:
-            raise RuleError(f"a push came from worker number {push.worker}, which is not in the job")
-        if not 0 <= push.version <= self.version:
-            raise RuleError(f"a push claims params of version {push.version}, but the version is {self.version}")
+        self.ledger.check(push, self.version)
         staleness = self.version - push.version
         reply = Reply(push.worker, push.sequence, staleness)
-        if push.sequence <= last:
+        if self.ledger.is_replay(push):
             return self, (Drop(push.worker, push.sequence, REPLAYED), reply)
-        sequences = (*self._others(push.worker), (push.worker, push.sequence))
+        ledger = self.ledger.note(push)
         if self.version >= self.last_version:
-            state = AsyncState(self.version, self.last_version, sequences)
+            state = AsyncState(self.version, self.last_version, self.rule, ledger)
             return state, (Drop(push.worker, push.sequence, ENOUGH), reply)
-        state = AsyncState(self.version + 1, self.last_version, sequences)
-        return state, (Apply(((push.worker, push.sequence),)), reply)
-
-    def _others(self, worker: int) -> tuple[tuple[int, int], ...]:
-        return tuple(entry for entry in self.sequences if entry[0] != worker)
+        scale = max(1, staleness) ** -self.rule.staleness_scale if self.rule.staleness_scale else 1.0
+        state = AsyncState(self.version + 1, self.last_version, self.rule, ledger)
+        return state, (Apply(((push.worker, push.sequence),), scale), reply)

@@ -1,0 +1,159 @@
+"""The engine: a shard and its rule, and the pushes that wait for an answer. It does what the rule says.
+
+Not thread-safe: the service holds its lock around every call. Only `PendingPush.answered` is for others to wait on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.ps.rules.base import Apply, Drop, Event, Reply, RuleState
+from trainband.ps.rules.base import Leave as LeaveEvent
+from trainband.ps.rules.base import Push as PushEvent
+from trainband.ps.shard import ParamsVersion, Shard, weighted_mean
+from trainband.ps.statistics import StalenessCounts
+from trainband.wire import messages as m
+
+Gradient = Sequence[NDArray[Any]]
+
+
+class PendingPush:
+    """A push whose worker waits for the answer.
+
+    Attributes:
+      answered: set when the worker may have the params.
+      outcome: APPLIED or DROPPED.
+      staleness: of the update.
+      detail: why it was dropped.
+    """
+
+    __slots__ = ("answered", "detail", "outcome", "staleness")
+
+    def __init__(self) -> None:
+        self.answered = threading.Event()
+        self.outcome = m.APPLIED
+        self.staleness = 0
+        self.detail = ""
+
+
+class _Held:
+    """A gradient that the rule has accepted and not yet applied."""
+
+    __slots__ = ("examples", "gradient", "version")
+
+    def __init__(self, gradient: Gradient, examples: int, version: int) -> None:
+        self.gradient = gradient
+        self.examples = examples
+        self.version = version
+
+
+class Engine:
+    """Turns events into updates and answers.
+
+    Args:
+      shard: what is updated.
+      rule: decides.
+      delay_compensation: see `Async`; 0 for none.
+    """
+
+    def __init__(self, shard: Shard, rule: RuleState, delay_compensation: float = 0.0) -> None:
+        self.shard = shard
+        self.rule = rule
+        self.staleness = StalenessCounts()
+        self.examples_applied = 0
+        self.examples_dropped = 0
+        self._held: dict[tuple[int, int], _Held] = {}
+        self._waiting: dict[int, tuple[int, PendingPush]] = {}
+        self._compensation = delay_compensation
+        self._seen: dict[int, ParamsVersion] = {}
+
+    def push(self, event: PushEvent, gradient: Gradient) -> PendingPush:
+        """Takes a push. Its gradient is borrowed until the push is answered.
+
+        Raises:
+          RuleError: no honest worker sends this; nothing has changed.
+        """
+        state, instructions = self.rule.advance(event)
+        self.rule = state
+        pending = PendingPush()
+        key = (event.worker, event.sequence)
+        self._held.setdefault(key, _Held(gradient, event.examples, event.version))
+        self._waiting[event.worker] = (event.sequence, pending)
+        self._follow(instructions)
+        return pending
+
+    def advance(self, event: Event) -> None:
+        """Takes any other event."""
+        if isinstance(event, LeaveEvent):
+            waiting = self._waiting.pop(event.worker, None)
+            if waiting is not None:
+                waiting[1].answered.set()  # if it lives after all, it goes on from the params as they are
+            self.forget(event.worker)
+            for (worker, _), held in self._held.items():
+                if worker == event.worker:  # the memory that it lies in goes with the worker's stream
+                    held.gradient = tuple(np.array(block) for block in held.gradient)
+        self.rule, instructions = self.rule.advance(event)
+        self._follow(instructions)
+
+    def remember(self, worker: int, version: ParamsVersion) -> None:
+        """Keeps what was sent to a worker, where its next gradient is to be compensated for its delay."""
+        if self._compensation:
+            self.forget(worker)
+            version.readers += 1
+            self._seen[worker] = version
+
+    def forget(self, worker: int) -> None:
+        """Keeps nothing for this worker any more."""
+        old = self._seen.pop(worker, None)
+        if old is not None:
+            old.readers -= 1
+
+    def _follow(self, instructions: Sequence[Apply | Drop | Reply]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Apply(pushes=keys, scale=scale):
+                    self._apply(keys, scale)
+                case Drop(worker=worker, sequence=sequence, reason=reason):
+                    dropped = self._held.pop((worker, sequence), None)
+                    self.examples_dropped += dropped.examples if dropped is not None else 0
+                    waiting = self._waiting.get(worker)
+                    if waiting is not None and waiting[0] == sequence:
+                        waiting[1].outcome, waiting[1].detail = m.DROPPED, reason
+                case Reply(worker=worker, sequence=sequence, staleness=staleness):
+                    self._answer(worker, sequence, staleness)
+
+    def _apply(self, keys: Sequence[tuple[int, int]], scale: float) -> None:
+        held = [self._held.pop(key) for key in keys]
+        gradients = [
+            self._compensated(worker, one) if self._compensation else one.gradient
+            for (worker, _), one in zip(keys, held, strict=True)
+        ]
+        self.shard.update(
+            gradients[0] if len(gradients) == 1 else weighted_mean(gradients, [one.examples for one in held]), scale
+        )
+        self.examples_applied += sum(one.examples for one in held)
+
+    def _compensated(self, worker: int, held: _Held) -> Gradient:
+        then = self._seen.get(worker)
+        if then is None or then.number != held.version:
+            return held.gradient
+        return self.shard.compensate(held.gradient, then, self._compensation)
+
+    def _answer(self, worker: int, sequence: int, staleness: int) -> None:
+        waiting = self._waiting.get(worker)
+        if waiting is None or waiting[0] != sequence:
+            return  # it has left since, or has sent another push after a reconnection
+        del self._waiting[worker]
+        pending = waiting[1]
+        held = self._held.get((worker, sequence))
+        if held is not None:  # answered before its step is complete: the worker's memory will be written again
+            held.gradient = tuple(np.array(block) for block in held.gradient)
+        pending.staleness = staleness
+        if pending.outcome == m.APPLIED:
+            self.staleness.add(staleness)
+        pending.answered.set()

@@ -1,0 +1,119 @@
+"""The bounded-staleness rule (stale-synchronous parallel): as asynchronous, but nobody runs far ahead.
+
+Source: Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from trainband.ps.rules.base import (
+    ENOUGH,
+    REPLAYED,
+    Apply,
+    Begin,
+    Drop,
+    Event,
+    Instruction,
+    Join,
+    Leave,
+    Push,
+    Reply,
+    Setting,
+)
+from trainband.ps.rules.ledger import Ledger
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounded:
+    """Apply each gradient as it comes, but let no worker run more than `staleness` clocks ahead of the slowest.
+
+    A worker's clock counts its pushes. Each push is applied at once; what waits is the answer, and with it the
+    worker's next step. A worker is counted from its first push (then it stands where the slowest stands)
+    until it leaves.
+
+    Args:
+      staleness: clocks; 0 makes the workers step together.
+
+    Raises:
+      ValueError: it is negative.
+    """
+
+    staleness: int
+
+    def __post_init__(self) -> None:
+        if self.staleness < 0:
+            raise ValueError(f"Bounded.staleness must be 0 clocks or more, got {self.staleness}.")
+
+    def settings(self) -> Mapping[str, Setting]:
+        """See `UpdateRule.settings`."""
+        return {"name": "bounded", "staleness": self.staleness}
+
+    def check(self, workers: int) -> None:
+        """See `UpdateRule.check`: it suits any number of workers."""
+
+    def start(self, version: int, workers: int) -> BoundedState:  # noqa: ARG002 - it counts those that push
+        """See `UpdateRule.start`."""
+        return BoundedState(version, version, self.staleness)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedState:
+    """See `RuleState`.
+
+    Attributes:
+      clocks: the pushes of every worker that is counted.
+      held: replies that wait until the slowest has come near enough.
+    """
+
+    version: int
+    last_version: int
+    staleness: int
+    clocks: Mapping[int, int] = field(default_factory=dict)
+    held: tuple[Reply, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def advance(self, event: Event) -> tuple[BoundedState, tuple[Instruction, ...]]:
+        """See `RuleState.advance`."""
+        match event:
+            case Push():
+                return self._push(event)
+            case Join(worker):
+                return replace(self, ledger=self.ledger.join(worker)), ()
+            case Leave(worker):
+                clocks = {other: clock for other, clock in self.clocks.items() if other != worker}
+                held = tuple(reply for reply in self.held if reply.worker != worker)
+                state = replace(self, ledger=self.ledger.leave(worker), clocks=clocks, held=held)
+                return state._release(())
+            case Begin(last_version):
+                return replace(self, last_version=last_version), ()
+
+    def waiting_for(self) -> frozenset[int]:
+        """See `RuleState.waiting_for`: the slowest, if somebody waits."""
+        if not self.held:
+            return frozenset()
+        slowest = min(self.clocks.values())
+        return frozenset(worker for worker, clock in self.clocks.items() if clock == slowest)
+
+    def _push(self, push: Push) -> tuple[BoundedState, tuple[Instruction, ...]]:
+        self.ledger.check(push, self.version)
+        reply = Reply(push.worker, push.sequence, self.version - push.version)
+        if self.ledger.is_replay(push):
+            return self, (Drop(push.worker, push.sequence, REPLAYED), reply)
+        state = replace(self, ledger=self.ledger.note(push))
+        if self.version >= self.last_version:
+            return state, (Drop(push.worker, push.sequence, ENOUGH), reply)
+        counted = push.worker in self.clocks
+        clock = self.clocks[push.worker] + 1 if counted else min(self.clocks.values(), default=1)
+        clocks = {**self.clocks, push.worker: clock}
+        state = replace(state, version=self.version + 1, clocks=clocks, held=(*self.held, reply))
+        return state._release((Apply(((push.worker, push.sequence),)),))
+
+    def _release(self, before: tuple[Instruction, ...]) -> tuple[BoundedState, tuple[Instruction, ...]]:
+        """Answers everybody whom nothing keeps any more."""
+        over = self.version >= self.last_version
+        limit = min(self.clocks.values(), default=0) + self.staleness
+        free = tuple(reply for reply in self.held if over or self.clocks[reply.worker] <= limit)
+        held = tuple(reply for reply in self.held if reply not in free)
+        return replace(self, held=held), (*before, *free)

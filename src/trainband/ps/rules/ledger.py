@@ -1,0 +1,48 @@
+"""The ledger: what every rule must remember of its workers, so that no push is applied twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainband.ps.rules.base import Push, RuleError
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Who is in the job, and which pushes were seen. Immutable.
+
+    Attributes:
+      workers: who is in the job now.
+      seen: the number of the last push of every worker that ever was: one that is lost and found goes on from it.
+    """
+
+    workers: frozenset[int] = frozenset()
+    seen: Mapping[int, int] = field(default_factory=dict)
+
+    def join(self, worker: int) -> Ledger:
+        """With this worker in the job."""
+        return Ledger(self.workers | {worker}, self.seen)
+
+    def leave(self, worker: int) -> Ledger:
+        """Without it."""
+        return Ledger(self.workers - {worker}, self.seen)
+
+    def check(self, push: Push, version: int) -> None:
+        """Refuses what no honest worker sends.
+
+        Raises:
+          RuleError: the worker is not in the job, or claims params that never were.
+        """
+        if push.worker not in self.workers:
+            raise RuleError(f"a push came from worker number {push.worker}, which is not in the job")
+        if not 0 <= push.version <= version:
+            raise RuleError(f"a push claims params of version {push.version}, but the version is {version}")
+
+    def is_replay(self, push: Push) -> bool:
+        """Whether this push was dealt with before, as one that is sent again after a reconnection."""
+        return push.sequence <= self.seen.get(push.worker, -1)
+
+    def note(self, push: Push) -> Ledger:
+        """With this push seen."""
+        return Ledger(self.workers, {**self.seen, push.worker: push.sequence})

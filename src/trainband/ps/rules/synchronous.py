@@ -1,0 +1,198 @@
+"""The synchronous rule: every update is the mean of all workers' gradients, each computed from the newest params.
+
+With backup workers the first gradients of a step make the update and the stragglers' are dropped.
+
+Source: Chen et al. 2016, Revisiting Distributed Synchronous SGD (arXiv:1604.00981), and TensorFlow's
+SyncReplicasOptimizer. Unlike there, nobody waits for a worker that has left, and a worker's place in the sum is
+fixed by its number, so that the result does not depend on who came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from trainband.ps.rules.base import (
+    ENOUGH,
+    LATE,
+    REPLAYED,
+    Apply,
+    Begin,
+    Drop,
+    Event,
+    Instruction,
+    Join,
+    Leave,
+    Push,
+    Reply,
+    Setting,
+)
+from trainband.ps.rules.ledger import Ledger
+
+TWICE = "this step has a gradient of this worker already"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sync:
+    """Make each update from the mean of the workers' gradients, weighted by their numbers of examples.
+
+    At the start every worker that the cluster plans is waited for; one that leaves is not any more, and one
+    that comes later counts from its first push.
+
+    Args:
+      backups: how many workers' gradients each step may do without: with N workers the first N - backups
+        make the update, those that come later are dropped and counted. With backups, the result depends
+        on who is fast.
+      aggregate: how many gradients make an update, TensorFlow's `replicas_to_aggregate`, where it is not the
+        number of workers less the backups. More than there are workers: some give several, each from
+        another batch; which ones is fixed.
+
+    Raises:
+      ValueError: negative backups, aggregate under 1, or both given.
+    """
+
+    backups: int = 0
+    aggregate: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.backups < 0:
+            raise ValueError(f"Sync.backups must be 0 or more, got {self.backups}.")
+        if self.aggregate is not None and self.aggregate < 1:
+            raise ValueError(f"Sync.aggregate must be at least 1, got {self.aggregate}.")
+        if self.aggregate is not None and self.backups:
+            raise ValueError("Sync: give backups or aggregate, not both: each says how many gradients a step takes.")
+
+    def settings(self) -> Mapping[str, Setting]:
+        """See `UpdateRule.settings`."""
+        return {"name": "sync", "backups": self.backups, "aggregate": self.aggregate}
+
+    def check(self, workers: int) -> None:
+        """See `UpdateRule.check`."""
+        if self.backups >= workers:
+            raise ValueError(
+                f"Sync(backups={self.backups}) leaves no gradient to wait for in a cluster of {workers} workers; "
+                f"use at most {workers - 1}."
+            )
+
+    def start(self, version: int, workers: int) -> SyncState:
+        """See `UpdateRule.start`."""
+        return SyncState(version, version, self, planned=frozenset(range(workers)))
+
+
+@dataclass(frozen=True, slots=True)
+class SyncState:
+    """See `RuleState`.
+
+    Attributes:
+      planned: workers that the cluster has and that have not come yet: waited for, at the start.
+      counted: workers that are in the job and are waited for.
+      step: the pushes of the step under way, in the order of arrival.
+      held: those of them whose workers have no answer yet.
+    """
+
+    version: int
+    last_version: int
+    rule: Sync
+    planned: frozenset[int] = frozenset()
+    counted: frozenset[int] = frozenset()
+    step: tuple[Push, ...] = ()
+    held: tuple[Push, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def advance(self, event: Event) -> tuple[SyncState, tuple[Instruction, ...]]:
+        """See `RuleState.advance`."""
+        match event:
+            case Push():
+                return self._push(event)
+            case Join(worker):
+                counted = self.counted | {worker} if worker in self.planned else self.counted
+                state = replace(self, ledger=self.ledger.join(worker), planned=self.planned - {worker}, counted=counted)
+                return state, ()
+            case Leave(worker):
+                state = replace(
+                    self,
+                    ledger=self.ledger.leave(worker),
+                    planned=self.planned - {worker},
+                    counted=self.counted - {worker},
+                    held=self._held_by_others(worker),
+                )
+                state, instructions = state._complete()
+                return state._ask_more(instructions)
+            case Begin(last_version):
+                return replace(self, last_version=last_version), ()
+
+    def waiting_for(self) -> frozenset[int]:
+        """See `RuleState.waiting_for`."""
+        if not self.held:
+            return frozenset()
+        return frozenset(worker for worker in self._expected() if self._given(worker) < self._quota(worker))
+
+    def _push(self, push: Push) -> tuple[SyncState, tuple[Instruction, ...]]:
+        self.ledger.check(push, self.version)
+        reply = Reply(push.worker, push.sequence, self.version - push.version)
+        if self.ledger.is_replay(push):
+            if self._is_in_step(push):  # sent again after a reconnection, while its step still waits for others
+                return replace(self, held=(*self._held_by_others(push.worker), push)), ()
+            return self, (Drop(push.worker, push.sequence, REPLAYED), reply)
+        state = replace(self, ledger=self.ledger.note(push), counted=self.counted | {push.worker})
+        reason = ENOUGH if self.version >= self.last_version else LATE if push.version < self.version else ""
+        if reason:
+            return state, (Drop(push.worker, push.sequence, reason), reply)
+        if state._given(push.worker) >= state._quota(push.worker) and not state._may_give_several():
+            # It was away and is back, and its gradient from before still stands in this step.
+            state = replace(state, held=(*state._held_by_others(push.worker), push))
+            return state, (Drop(push.worker, push.sequence, TWICE),)
+        state = replace(state, step=(*state.step, push))
+        if state._given(push.worker) < state._quota(push.worker):
+            # It gives another one to the same step, from the same params. Its own answer does not wait.
+            state, instructions = state._complete()
+            return state, (*instructions, reply)
+        return replace(state, held=(*state.held, push))._complete()
+
+    def _complete(self) -> tuple[SyncState, tuple[Instruction, ...]]:
+        """Makes the update if its gradients are there."""
+        if not self.step or len(self.step) < self._wanted():
+            return self, ()
+        pushes = sorted((push.worker, push.sequence) for push in self.step)
+        replies = tuple(Reply(push.worker, push.sequence, 0) for push in sorted(self.held))
+        state = replace(self, version=self.version + 1, step=(), held=())
+        return state, (Apply(tuple(pushes)), *replies)
+
+    def _ask_more(self, before: tuple[Instruction, ...]) -> tuple[SyncState, tuple[Instruction, ...]]:
+        """Answers those who must give more to this step, now that somebody who would have given has left."""
+        more = tuple(push for push in self.held if self._given(push.worker) < self._quota(push.worker))
+        held = tuple(push for push in self.held if push not in more)
+        return replace(self, held=held), (*before, *(Reply(push.worker, push.sequence, 0) for push in more))
+
+    def _held_by_others(self, worker: int) -> tuple[Push, ...]:
+        return tuple(push for push in self.held if push.worker != worker)
+
+    def _is_in_step(self, push: Push) -> bool:
+        return any((other.worker, other.sequence) == (push.worker, push.sequence) for other in self.step)
+
+    def _may_give_several(self) -> bool:
+        return self.rule.aggregate is not None and self.rule.aggregate > len(self._expected())
+
+    def _expected(self) -> frozenset[int]:
+        return self.planned | self.counted
+
+    def _wanted(self) -> int:
+        """How many gradients make this step: at most what its workers can give."""
+        if self.rule.aggregate is not None:
+            # Gradients of workers that have left since stay in the step.
+            gone = sum(push.worker not in self._expected() for push in self.step)
+            return self.rule.aggregate if self._expected() else gone
+        present = {push.worker for push in self.step} | self._expected()
+        return max(1, len(present) - self.rule.backups)
+
+    def _quota(self, worker: int) -> int:
+        """How many gradients of a step this worker gives: one, or its fixed share where more are wanted."""
+        expected = sorted(self._expected())
+        if not self._may_give_several() or worker not in expected:
+            return 1
+        assert self.rule.aggregate is not None
+        each, more = divmod(self.rule.aggregate, len(expected))
+        return each + (expected.index(worker) < more)
+
+    def _given(self, worker: int) -> int:
+        return sum(push.worker == worker for push in self.step)

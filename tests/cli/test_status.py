@@ -1,0 +1,98 @@
+"""`trainband status`: what it shows of a job."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from trainband.cli.status import show, size
+from trainband.ps.statistics import PsStatus, WorkerStatus
+
+
+def worker(task: str, presence: str, failure: str = "") -> dict[str, Any]:
+    others = {field.name: 0 for field in msgspec.structs.fields(WorkerStatus) if field.type is int}
+    return others | {
+        "task": task,
+        "presence": presence,
+        "host": "node17",
+        "pid": 2350201,
+        "transport": "shared memory",
+        "pushes": 123456,
+        "refused": 3,
+        "dropped": 12,
+        "rate": 1234.5,
+        "staleness": 1.25,
+        "loss": 0.5,
+        "examples": 100,
+        "heard_s": 0.25,
+        "failure": failure,
+    }
+
+
+@pytest.fixture
+def answer() -> PsStatus:
+    """A job in its middle."""
+    values: dict[str, Any] = {
+        "task": "ps:0",
+        "address": "10.0.0.7:2222",
+        "incarnation": "a",
+        "rule": {"name": "async"},
+        "initialised": True,
+        "version": 1500,
+        "last_version": 6000,
+        "ended": False,
+        "uptime_s": 10.0,
+        "rate": 1000.0,
+        "staleness_median": 1.0,
+        "staleness_p99": 2.0,
+        "staleness_max": 3,
+        "bytes_in": 1_500_000,
+        "bytes_out": 0,
+        "shard_bytes": 999,
+        "loss": None,
+        "waiting_for": ["worker:1"],
+        "workers": [worker("worker:0", "live"), worker("worker:1", "failed", "DataError: no file")],
+        "variables": [
+            {
+                "name": "kernel",
+                "shape": [8, 3],
+                "dtype": "float32",
+                "nbytes": 96,
+                "slices": [{"ps": "ps:0", "start": 0, "stop": 4}, {"ps": "ps:1", "start": 4, "stop": 8}],
+            }
+        ],
+    }
+    # Counters that this test has nothing to say about.
+    others = {field.name: 0 for field in msgspec.structs.fields(PsStatus) if field.type is int}
+    return msgspec.convert({**others, **values}, PsStatus)
+
+
+def test_it_is_readable_on_a_terminal_of_80_columns(answer: PsStatus) -> None:
+    console = Console(file=io.StringIO(), width=80)
+    show(answer, console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    for line in (
+        "ps:0 at 10.0.0.7:2222, up 10 s",
+        "global step 1,500 of 6,000, 1,000 steps/s, loss not known yet",
+        "gradients in 1.5 MB, params out 0 B, shard 999 B",
+        "waiting for worker:1",
+        "worker:1 failed: DataError: no file",
+        "kernel float32[8,3] ps:0[0:4], ps:1[4:8] 96 B",
+    ):
+        assert line in lines, text
+    assert any(line.startswith("worker:0 live 123,456 1,234 1.2 0.5000 12 3 0.2 s 2350201") for line in lines), text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "words"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (25_600_000, "25.6 MB"), (3 * 10**15, "3000.0 TB")],
+)
+def test_sizes_are_written_as_people_do(nbytes: int, words: str) -> None:
+    assert size(nbytes) == words

@@ -1,0 +1,58 @@
+"""Every program in examples/ is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from tests.programs import MNIST, ROOT, Programs
+
+EXAMPLES = ROOT / "examples"
+TESTED = {"mnist.py", "flight_client.py"}
+
+
+def test_every_example_is_tested_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == TESTED
+
+
+def test_mnist_in_one_process(programs: Programs, tmp_path: Path) -> None:
+    """tests/cluster_training runs it on clusters."""
+    output = programs.python("mnist.py", str(MNIST), "--train_steps=200", f"--plot={tmp_path / 'curve.png'}").succeed()
+    assert re.search(r"^local: 200 of 200 steps", output, re.M)
+    accuracy = re.search(
+        r"^held out: loss [\d.]+, accuracy (\d\.\d+) on 355 examples at global step 200$", output, re.M
+    )
+    assert accuracy
+    assert float(accuracy[1]) > 0.9
+
+
+def test_any_flight_client_lists_the_variables_and_reads_one(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path
+) -> None:
+    kept, seen = tmp_path / "params.npz", tmp_path / "seen.npz"
+    tasks = programs.cluster("--train_steps=50", f"--params={kept}", ps=ports[:2], workers=ports[2:3])
+    tasks["worker:0"].wait_for("^kept$")
+    with np.load(kept) as params:
+        expected = dict(params)
+
+    listed = programs.python("client", str(EXAMPLES / "flight_client.py"), ports[0], "bias").succeed()
+    assert re.search(r"^kernel extension<arrow\.fixed_shape_tensor\[.*\]> 96 bytes$", listed, re.M)
+    assert re.search(r"^bias .* 12 bytes$", listed, re.M)
+    assert f"bias = {expected['bias']}" in listed
+
+    # Its own functions, so that the values can be compared to the bit.
+    code = (
+        "import sys, numpy, flight_client as example\n"
+        f"client = example.flight.connect('grpc://{ports[0]}')\n"
+        f"numpy.savez({str(seen)!r}, **{{name: example.read(client, name) for name in ('kernel', 'bias')}})\n"
+        "assert not {'trainband', 'jax'} & set(sys.modules)\n"
+    )
+    programs.python("client", "-c", code, environ={"PYTHONPATH": str(EXAMPLES)}).succeed()
+    with np.load(seen) as read:
+        assert set(read) == set(expected)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(read[name], value)
+    kept.unlink()
+    for task in tasks.values():
+        task.succeed()

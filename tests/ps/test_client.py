@@ -1,0 +1,476 @@
+"""Workers and ps together, over the in-memory transport: every task is a thread of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import optax
+import pytest
+from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_thread, sgd_plan, spec_of
+from tests.ps.plans import plan_of, tree_of
+
+from trainband.cluster import Cluster, Task
+from trainband.errors import DeadlineExceeded, ModelMismatch, PeerError, Refused, StreamClosed, Unreachable
+from trainband.ps.client import Exchange, JobClient
+from trainband.ps.description import Plan
+from trainband.ps.placement import RoundRobin
+from trainband.wire import messages as m
+from trainband.wire.codec import decode, encode
+from trainband.wire.memory import MemoryTransport
+from trainband.wire.transport import Frame, Stream, Timeouts
+
+SLICED = RoundRobin(max_slice_bytes=16)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Job]]:
+    """Makes jobs, and ends them after the test."""
+    jobs: list[Job] = []
+
+    def start(**arguments: Any) -> Job:
+        jobs.append(Job(**arguments))
+        return jobs[-1].start()
+
+    yield start
+    for job in jobs:
+        job.close()
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Looks again and again until something in another thread has happened."""
+    deadline = time.monotonic() + 20.0
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what} did not happen in 20 s")
+        threading.Event().wait(0.01)
+
+
+def train(client: JobClient, plan: Plan, now: Exchange, value: float) -> tuple[Exchange, int]:
+    """Pushes one gradient again and again until the job is done; the last answer, and how many were applied."""
+    applied = 0
+    while not now.done:
+        now = client.push(gradient_of(plan, value), now.versions, loss=value, examples=8, finite=True)
+        applied += now.applied
+    return now, applied
+
+
+def worker(job: Job, plan: Plan, index: int, steps: int) -> tuple[Any, int]:
+    """A whole worker: what it ends with, as the params tree, and how many of its pushes were applied."""
+    client = job.client(plan, index)
+    client.join(first_values(plan, PARAMS))
+    if index == 0:
+        client.begin(1, steps)
+    client.await_begin(1)
+    _, applied = train(client, plan, client.pull(), float(index + 1))
+    final = client.pull()
+    client.leave()
+    return tree_of(plan, final.params), applied
+
+
+@pytest.mark.parametrize(("ps", "workers"), [(1, 1), (1, 2), (1, 4), (3, 1), (3, 4)])
+def test_a_job_makes_exactly_the_updates_asked_for(make: Callable[..., Job], ps: int, workers: int) -> None:
+    plan = sgd_plan(ps, rate=0.5, policy=SLICED)
+    job = make(ps=ps, workers=workers)
+    steps = 30
+    results = [in_thread(lambda i=i: worker(job, plan, i, steps), f"worker{i}") for i in range(workers)]  # type: ignore[misc]
+    found = [result.result(30.0) for result in results]
+    assert job.ends() == ["the job is complete"] * ps
+    assert [service.status().version for service in job.services] == [steps] * ps
+    applied = [count for _, count in found]
+    if ps == 1:
+        assert sum(applied) == steps
+        # SGD on constant gradients does not depend on the order: the sum of what was applied is all
+        taken = 0.5 * sum(count * (i + 1) for i, count in enumerate(applied))
+        for params, _ in found:
+            for name, first in PARAMS.items():
+                np.testing.assert_allclose(params[name], first - taken)
+    for params, _ in found[1:]:
+        for name in PARAMS:
+            np.testing.assert_array_equal(params[name], found[0][0][name])
+
+
+def test_one_worker_is_a_sequential_replay(make: Callable[..., Job]) -> None:
+    plan = plan_of(PARAMS, optax.adam(0.1), ps=3, policy=SLICED)
+    job = make(ps=3)
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.begin(1, 6)
+    params, optimizer = PARAMS, optax.adam(0.1)
+    state = optimizer.init(params)
+    for step in range(6):
+        value = float(step - 2)
+        now = client.push(gradient_of(plan, value), now.versions, loss=1.0, examples=1, finite=True)
+        assert (now.versions, now.global_step, now.staleness, now.applied) == ((step + 1,) * 3, step + 1, 0, True)
+        gradient = {name: np.full_like(leaf, value) for name, leaf in PARAMS.items()}
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        got = tree_of(plan, now.params)
+        for name in PARAMS:
+            np.testing.assert_allclose(got[name], params[name], rtol=1e-6, atol=1e-6)
+    assert now.done
+    client.leave()
+    assert job.ends() == ["the job is complete"] * 3
+
+
+# --- coming
+
+
+def test_the_chief_initialises_exactly_once(make: Callable[..., Job]) -> None:
+    plan = sgd_plan(2)
+    job = make(ps=2, workers=1)
+    calls: list[int] = []
+
+    def first(value: float) -> Callable[[], Any]:
+        def values() -> Any:
+            calls.append(1)
+            return gradient_of(plan, value)
+
+        return values
+
+    client = job.client(plan, 0)
+    client.join(first(5.0))
+    client.leave("crashed")
+    again = job.client(plan, 0).join(first(7.0))  # another life of the chief
+    assert len(calls) == 1
+    assert all((block == 5.0).all() for blocks in again.params for block in blocks)
+
+
+def test_who_is_not_the_chief_waits_and_says_for_whom(
+    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainband.wire.patience.FIRST_WORD_S", 0.02)
+    plan = sgd_plan()
+    job = make(workers=2)
+    late = in_thread(lambda: job.client(plan, 1).join(pytest.fail), "worker1")
+    wait_until(lambda: bool(job.heard), "a word")
+    assert job.heard[0].startswith("waiting for worker:0 to initialise the variables on ps:0 (")
+    assert not late.done()
+    job.client(plan, 0).join(first_values(plan, PARAMS))
+    assert late.result(20.0).versions == (0,)
+
+
+def test_a_worker_that_comes_late_finds_the_job_as_it_is(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make(workers=2)
+    chief = job.client(plan, 0)
+    now = chief.join(first_values(plan, PARAMS))
+    chief.begin(1, 5)
+    train(chief, plan, now, 1.0)
+    chief.begin(2, 5)
+    late = job.client(plan, 1)
+    assert late.join(pytest.fail).versions == (5,)
+    assert late.await_begin(1).fit == 2
+    last, applied = train(late, plan, late.pull(), 1.0)
+    assert (last.global_step, applied) == (10, 5)
+    after = late.push(gradient_of(plan, 1.0), last.versions, loss=1.0, examples=1, finite=True)
+    assert (after.applied, after.done, after.versions) == (False, True, (10,))
+    chief.leave()
+    late.leave()
+    assert job.ends() == ["the job is complete"]
+
+
+def test_a_worker_that_comes_before_the_ps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainband.wire.patience.FIRST_WORD_S", 0.02)
+    plan = sgd_plan()
+    job = Job()
+    try:
+        joining = in_thread(lambda: job.client(plan, 0).join(first_values(plan, PARAMS)), "worker0")
+        wait_until(lambda: bool(job.heard), "a word")
+        assert job.heard[0].startswith("waiting for ps:0 at ps0:1 to come up (")
+        job.start()
+        assert joining.result(20.0).versions == (0,)
+    finally:
+        job.close()
+
+
+def test_a_worker_keeps_its_lease_on_one_ps_while_it_waits_for_another() -> None:
+    plan = sgd_plan(2)
+    job = Job(ps=2, timeouts=Timeouts(heartbeat_s=0.02, lease_s=1.0, start_s=20.0, grace_s=2.0))
+    try:
+        job.start_ps(0)
+        joining = in_thread(lambda: job.client(plan, 0).join(first_values(plan, PARAMS)), "worker0")
+        wait_until(lambda: bool(job.services[0].status().workers), "the joining")
+        since = job.services[0].status().uptime_s
+        wait_until(lambda: job.services[0].status().uptime_s > since + 1.3, "more than a lease")
+        assert [w.presence for w in job.services[0].status().workers] == ["live"]
+        assert not job.said
+        job.start_ps(1)
+        assert joining.result(20.0).versions == (0, 0)
+    finally:
+        job.close()
+
+
+def test_a_ps_that_never_comes() -> None:
+    plan = sgd_plan()
+    job = Job()
+    timeouts = Timeouts(start_s=0.2, heartbeat_s=0.05, lease_s=1.0)
+    with pytest.raises(Unreachable, match=r"waited 0\.\d s for ps:0 at ps0:1 to come up; check that it runs and that"):
+        job.client(plan, 0, timeouts=timeouts).join(first_values(plan, PARAMS))
+    job.close()
+
+
+def test_a_chief_that_never_comes(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make(workers=2)
+    timeouts = Timeouts(start_s=0.2, heartbeat_s=0.05, lease_s=1.0)
+    with pytest.raises(DeadlineExceeded, match=r"waited 0\.\d s for worker:0 to initialise the variables on ps:0"):
+        job.client(plan, 1, timeouts=timeouts).join(pytest.fail)
+
+
+MODELS: list[tuple[Callable[[], Plan], str]] = [
+    (
+        lambda: sgd_plan(params={**PARAMS, "w": np.zeros((6, 3), np.float32)}),
+        r"differs is w: the chief has w float32\[6,2\]",
+    ),
+    (lambda: sgd_plan(params={"b": PARAMS["b"]}), r"differs is w: the chief has w float32\[6,2\], worker:1 has none"),
+    (lambda: sgd_plan(rate=0.5), "the optimizer differs"),
+    (lambda: plan_of(PARAMS, optax.adam(1.0)), "the optimizer differs"),
+]
+
+
+@pytest.mark.parametrize(("other", "words"), MODELS, ids=["shape", "missing", "learning rate", "optimizer"])
+def test_another_model_is_refused_by_name(make: Callable[..., Job], other: Callable[[], Plan], words: str) -> None:
+    plan = sgd_plan()
+    job = make(workers=2)
+    chief = job.client(plan, 0)
+    now = chief.join(first_values(plan, PARAMS))
+    stranger = job.client(other(), 1)
+    with pytest.raises(ModelMismatch, match=words):
+        stranger.join(pytest.fail)
+    stranger.leave("ModelMismatch")
+    # the others go on, and nobody waits for it
+    chief.begin(1, 3)
+    train(chief, plan, now, 1.0)
+    chief.leave()
+    assert job.ends() == ["the job is complete"]
+
+
+def test_two_processes_claim_one_task(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make()
+    job.client(plan, 0).join(first_values(plan, PARAMS))
+    with pytest.raises(Refused, match=r"worker:0 is in the job already.*Give this process another task index"):
+        job.client(plan, 0).join(first_values(plan, PARAMS))
+
+
+def test_the_heart_keeps_the_lease_while_the_main_thread_is_busy(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make(timeouts=Timeouts(heartbeat_s=0.02, lease_s=1.0, start_s=20.0, grace_s=2.0))
+    client = job.client(plan, 0)
+    client.join(first_values(plan, PARAMS))
+    beats = job.services[0].status().uptime_s
+    wait_until(lambda: job.services[0].status().uptime_s > beats + 1.3, "more than a lease")
+    status = job.services[0].status()
+    assert [w.presence for w in status.workers] == ["live"]
+    assert status.workers[0].heard_s < 1.0
+    assert not job.said
+
+
+# --- trouble
+
+
+def test_a_gradient_that_is_not_finite(make: Callable[..., Job]) -> None:
+    plan = sgd_plan(3, policy=SLICED)
+    job = make(ps=3)
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.begin(1, 10)
+    bad = [[block.copy() for block in blocks] for blocks in gradient_of(plan, 1.0)]
+    bad[2][0][0] = np.nan  # one element, on one ps; the worker has looked at all of it
+    refused = client.push(bad, now.versions, loss=float("nan"), examples=1, finite=False)
+    assert (refused.versions, refused.applied, refused.staleness, refused.done) == ((0, 0, 0), False, 0, False)
+    assert "refused a gradient of worker:0 that is not finite (push 1, computed from version 0" in refused.refusal
+    for name, first in PARAMS.items():
+        np.testing.assert_array_equal(tree_of(plan, refused.params)[name], first)
+    good = client.push(gradient_of(plan, 1.0), refused.versions, loss=1.0, examples=1, finite=True)
+    assert (good.versions, good.applied, good.refusal) == ((1, 1, 1), True, "")
+
+
+def test_a_gradient_of_other_sizes(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make()
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    with pytest.raises(
+        Refused, match=r"ps:0 at ps0:1 refused: worker:0 pushed a gradient that does not fit this shard"
+    ):
+        client.push([[np.zeros(3, np.float32)]], now.versions, loss=1.0, examples=1, finite=True)
+    with pytest.raises(StreamClosed):
+        client.pull()
+
+
+def test_a_client_that_has_not_joined_or_has_left(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make()
+    client = job.client(plan, 0)
+    with pytest.raises(StreamClosed, match="worker:0 has no stream to ps:0 at ps0:1: it has not joined the job"):
+        client.pull()
+    client.join(first_values(plan, PARAMS))
+    client.leave()
+    client.leave()
+    with pytest.raises(PeerError):
+        client.pull()
+
+
+def test_a_ps_that_goes_in_the_middle(make: Callable[..., Job]) -> None:
+    plan = sgd_plan(2)
+    job = make(ps=2)
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.begin(1, 1 << 40)
+    training: Future[Any] = in_thread(lambda: train(client, plan, now, 0.0), "worker0")
+    wait_until(lambda: job.services[0].status().version > 3, "some steps")
+    before = time.monotonic()
+    job.listeners[1].stop(0.5)
+    error = training.exception(10.0)
+    assert isinstance(error, PeerError)
+    assert "ps1:1" in str(error)
+    assert time.monotonic() - before < 5.0
+
+
+def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make(workers=3)
+    steps = 200
+    chief = job.client(plan, 0)
+    now = chief.join(first_values(plan, PARAMS))
+    # One has only joined and its stream breaks; it had pushed before.
+    dying = job.client(plan, 1)
+    at = dying.join(pytest.fail)
+    chief.begin(1, steps)
+    dying.push(gradient_of(plan, 1.0), at.versions, loss=1.0, examples=1, finite=True)
+    dying._stop.set()  # noqa: SLF001 - as if the process had ended: no goodbye, no heartbeats
+    assert dying._heart is not None  # noqa: SLF001
+    dying._heart.join(10.0)  # noqa: SLF001
+    dying._links[0].connection.close()  # noqa: SLF001
+    wait_until(lambda: "worker:1 is gone: its stream broke off" in job.said, "the loss")
+    # Another leaves with an error of its own.
+    failing = job.client(plan, 2)
+    failing.join(pytest.fail)
+    failing.leave("OSError: no space")
+    last, applied = train(chief, plan, now, 1.0)
+    assert (last.global_step, applied) == (steps, steps - 1)
+    assert [(w.task, w.presence) for w in job.services[0].status().workers] == [
+        ("worker:0", "live"),
+        ("worker:1", "lost"),
+        ("worker:2", "failed"),
+    ]
+    chief.leave()
+    assert job.ends() == ["the job is complete"]
+    assert "worker:2 left the job: OSError: no space" in job.said
+
+
+def test_a_dead_workers_heir_goes_on(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make(workers=1)
+    first = job.client(plan, 0)
+    now = first.join(first_values(plan, PARAMS))
+    first.begin(1, 6)
+    for _ in range(2):
+        now = first.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
+    first._stop.set()  # noqa: SLF001
+    assert first._heart is not None  # noqa: SLF001
+    first._heart.join(10.0)  # noqa: SLF001
+    first._links[0].connection.close()  # noqa: SLF001
+    wait_until(lambda: job.services[0].status().workers[0].presence == "lost", "the loss")
+    heir = job.client(plan, 0)
+    now = heir.join(pytest.fail)
+    assert now.versions == (2,)
+    last, applied = train(heir, plan, now, 1.0)
+    assert (last.global_step, applied) == (6, 4)
+    heir.leave()
+    assert job.ends() == ["the job is complete"]
+
+
+def test_a_job_is_shut_down(make: Callable[..., Job]) -> None:
+    plan = sgd_plan()
+    job = make()
+    client = job.client(plan, 0)
+    client.join(first_values(plan, PARAMS))
+    connection = job.transport.connect("ps0:1", FAST)
+    connection.call("shutdown", encode(m.Shutdown("it is late")), timeout_s=5.0)
+    connection.close()
+    assert job.ends() == ["shut down: it is late"]
+    job.listeners[0].stop(1.0)
+    with pytest.raises(PeerError):
+        client.pull()
+
+
+# --- a ps that does not behave, as a handler of the test's own
+
+
+class Silent:
+    """Takes workers in, and answers no frame of a stream; or sends what it is told to."""
+
+    def __init__(self, answer: Callable[[Stream, Frame], None] | None = None) -> None:
+        self.answer = answer
+        self.over = threading.Event()
+
+    def call(self, action: str, body: bytes) -> bytes:
+        if action == "leave":
+            return encode(m.JobState(0, 0, 0, True, ()))
+        if action == "join":
+            decode(body, m.Join, "a worker")
+        return encode(m.Joined(worker=0, lease_s=5.0, defined=True, initialised=True))
+
+    def stream(self, stream: Stream) -> None:
+        while not self.over.is_set():
+            frame = stream.receive(0.02)
+            if frame is not None and self.answer is not None:
+                self.answer(stream, frame)
+
+    def tensors(self) -> list[Any]:
+        return []
+
+    def read(self, name: str) -> Any:
+        raise Refused(name)
+
+    def write(self, name: str, values: Any) -> None:
+        raise Refused(f"{name} {values}")
+
+
+def join_a(handler: Silent, **timeouts: float) -> BaseException:
+    """What a worker gets that joins a ps like this."""
+    transport, plan = MemoryTransport(), sgd_plan()
+    times = Timeouts(**{"heartbeat_s": 0.05, "lease_s": 1.0, "start_s": 5.0, "grace_s": 0.5, **timeouts})
+    listener = transport.listen("ps0:1", handler, times)
+    said: list[str] = []
+    client = JobClient(
+        Cluster(spec=spec_of(1, 2), task=Task("worker", 1)), plan, transport=transport, timeouts=times, say=said.append
+    )
+    try:
+        with pytest.raises(PeerError) as caught:
+            client.join(pytest.fail)
+    finally:
+        client.leave("it failed")
+        handler.over.set()
+        listener.stop(1.0)
+    return caught.value
+
+
+def test_a_ps_that_hangs() -> None:
+    error = join_a(Silent(), stall_s=0.3)
+    assert isinstance(error, DeadlineExceeded)
+    assert "for ps:0 at ps0:1 to send the params; check that it is not overloaded or stopped" in str(error)
+
+
+ANSWERS: list[tuple[Callable[[Stream, Frame], None], str]] = [
+    (lambda stream, _: stream.send(b"\xc1\xc1"), "ps:0 at ps0:1 sent something that is no"),
+    (lambda stream, _: stream.send(encode(m.Pull())), "sent something that is no"),
+    (
+        lambda stream, _: stream.send(encode(m.Params(0, 0, 0, False, "")), [np.zeros(3, np.float32)]),
+        "ps:0 at ps0:1 sent params of another size than the model's",
+    ),
+    (lambda stream, _: stream.send(encode(m.Failure("I am tired"))), "ps:0 at ps0:1 refused: I am tired"),
+    (lambda stream, _: stream.close(), "ps0:1"),
+]
+
+
+@pytest.mark.parametrize(("answer", "words"), ANSWERS, ids=["garbage", "upward", "size", "failure", "closed"])
+def test_a_ps_that_answers_wrongly(answer: Callable[[Stream, Frame], None], words: str) -> None:
+    assert words in str(join_a(Silent(answer)))

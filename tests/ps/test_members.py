@@ -1,0 +1,124 @@
+"""Members: leases, under a clock that stands in the test."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainband.errors import Refused
+from trainband.ps.members import Member, Members, Presence
+
+LEASE_S = 10.0
+
+
+def book() -> Members:
+    return Members(LEASE_S)
+
+
+def join(members: Members, task: str, incarnation: str, now: float) -> tuple[Member, bool]:
+    return members.join(task, incarnation, "host", 4711, now)
+
+
+def test_a_worker_joins_once_however_often_it_asks() -> None:
+    members = book()
+    first, news = join(members, "worker:0", "a", 0.0)
+    assert news
+    again, news = join(members, "worker:0", "a", 3.0)
+    assert again is first
+    assert not news
+    assert first.heard_at == 3.0
+    assert first.joined_at == 0.0
+    other, _ = join(members, "worker:1", "b", 3.0)
+    assert (first.number, other.number) == (0, 1)
+    assert list(members) == members.live() == [first, other]
+    assert members.get(1) is other
+
+
+def test_a_second_claimant_is_refused_until_the_lease_ends() -> None:
+    members = book()
+    first, _ = join(members, "worker:0", "a", 0.0)
+    with pytest.raises(Refused, match=r"worker:0 is in the job already: process 4711 on host, heard 9\.9 s ago"):
+        join(members, "worker:0", "b", 9.9)
+    second, news = join(members, "worker:0", "b", 10.0)
+    assert news
+    assert second is not first
+    assert list(members) == [second]
+
+
+@pytest.mark.parametrize("how", ["left", "failed", "lost"])
+def test_a_name_that_was_given_up_is_free_at_once(how: str) -> None:
+    members = book()
+    first, _ = join(members, "worker:0", "a", 0.0)
+    if how == "lost":
+        members.lose(first)
+    else:
+        members.leave(first, "" if how == "left" else "ValueError: x")
+    second, news = join(members, "worker:0", "b", 0.1)
+    assert news
+    assert second.live
+    assert not first.live
+
+
+def test_leases_end_where_nobody_is_heard() -> None:
+    members = book()
+    silent, _ = join(members, "worker:0", "a", 0.0)
+    lively, _ = join(members, "worker:1", "b", 0.0)
+    assert not members.heard(lively, 9.0)
+    assert members.expired(9.999) == []
+    assert members.expired(10.0) == [silent]
+    assert members.lose(silent)
+    assert not members.lose(silent)  # no news
+    assert members.expired(11.0) == []
+    assert members.live() == [lively]
+    assert silent.presence is Presence.LOST
+
+
+def test_a_lost_worker_is_back_by_its_voice() -> None:
+    members = book()
+    member, _ = join(members, "worker:0", "a", 0.0)
+    members.lose(member)
+    assert members.heard(member, 20.0)
+    assert member.live
+    assert not members.heard(member, 21.0)  # no news
+
+
+def test_a_lost_worker_is_back_by_joining() -> None:
+    members = book()
+    member, _ = join(members, "worker:0", "a", 0.0)
+    members.lose(member)
+    again, news = join(members, "worker:0", "a", 20.0)
+    assert again is member
+    assert news
+    assert member.live
+
+
+def test_a_lost_worker_whose_name_was_taken_does_not_come_back() -> None:
+    members = book()
+    member, _ = join(members, "worker:0", "a", 0.0)
+    members.lose(member)
+    heir, _ = join(members, "worker:0", "b", 1.0)
+    assert not members.heard(member, 2.0)
+    assert not member.live
+    assert members.live() == [heir]
+
+
+def test_who_said_goodbye_does_not_come_back_by_a_late_heartbeat() -> None:
+    members = book()
+    member, _ = join(members, "worker:0", "a", 0.0)
+    assert members.leave(member, "")
+    assert not members.heard(member, 1.0)
+    assert member.presence is Presence.LEFT
+    assert not members.lose(member)
+    assert member.presence is Presence.LEFT
+
+
+def test_a_failure_is_kept() -> None:
+    members = book()
+    member, _ = join(members, "worker:0", "a", 0.0)
+    assert members.leave(member, "ValueError: the data is gone")
+    assert not members.leave(member, "")  # such as at exit
+    assert (member.presence, member.failure) == (Presence.FAILED, "ValueError: the data is gone")
+
+
+def test_an_unknown_number_is_refused_with_advice() -> None:
+    with pytest.raises(Refused, match=r"no worker has the number 3 here.*join again"):
+        book().get(3)

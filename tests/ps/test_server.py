@@ -1,0 +1,74 @@
+"""Server: one task's door, for people who drive tasks themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.ps.jobs import FAST, in_thread, spec_of
+
+from trainband.cluster import Cluster, Task
+from trainband.errors import AddressInUse, ClusterError
+from trainband.ps.server import Server
+from trainband.wire import messages as m
+from trainband.wire.codec import encode
+from trainband.wire.memory import MemoryTransport
+
+SPEC = spec_of(1, 1)
+PS = Cluster(spec=SPEC, task=Task("ps", 0))
+
+
+def server(transport: MemoryTransport, *cluster: Any, **arguments: Any) -> Server:
+    return Server(*cluster, transport=transport, timeouts=FAST, **{"say": lambda _: None, **arguments})
+
+
+WAYS: list[tuple[Any, dict[str, Any]]] = [
+    # the ways to say which task this is
+    (PS, {}),
+    (SPEC, {"job_name": "ps", "task_index": 0}),
+    ({"ps": ["ps0:1"], "worker": ["worker0:1"]}, {"job_name": "ps", "task_index": 0}),
+]
+
+
+@pytest.mark.parametrize(("cluster", "arguments"), WAYS, ids=["Cluster", "ClusterSpec", "mapping"])
+def test_a_ps_listens_from_its_birth_to_its_shutdown(cluster: Any, arguments: dict[str, Any]) -> None:
+    transport = MemoryTransport()
+    with server(transport, cluster, **arguments) as made:
+        assert made.cluster == PS
+        assert made.target == "grpc://ps0:1"
+        with pytest.raises(AddressInUse):
+            server(transport, cluster, **arguments)
+    made.shutdown()  # once more is nothing
+    server(transport, cluster, **arguments).shutdown()  # the address is free
+
+
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    (PS, {"job_name": "ps"}, "a Cluster says already which task this is; leave job_name and task_index out"),
+    (SPEC, {"job_name": "ps"}, "give job_name and task_index"),
+    (SPEC, {}, "give job_name and task_index"),
+    (SPEC, {"job_name": "ps", "task_index": 1}, "no task ps:1"),
+    (SPEC, {"job_name": "boss", "task_index": 0}, "'boss' is no job"),
+]
+
+
+@pytest.mark.parametrize(("cluster", "arguments", "words"), WRONG, ids=range(len(WRONG)))
+def test_which_task_must_be_said_once(cluster: Any, arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ClusterError, match=words):
+        server(MemoryTransport(), cluster, **arguments)
+
+
+def test_a_worker_waits_for_the_end_of_the_job() -> None:
+    transport = MemoryTransport()
+    said: list[str] = []
+    ps = server(transport, PS, say=said.append)
+    serving = in_thread(ps.join, "ps")
+    worker = server(transport, SPEC, job_name="worker", task_index=0)
+    connection = transport.connect("ps0:1", FAST)
+    waiting = in_thread(worker.join, "worker")
+    assert not waiting.done()
+    connection.call("shutdown", encode(m.Shutdown("enough")), timeout_s=5.0)
+    connection.close()
+    assert serving.result(20.0) == "shut down: enough"
+    assert said == ["ps:0 ends: shut down: enough"]
+    assert waiting.result(20.0) == "ps:0 has ended"
+    worker.shutdown()

@@ -1,0 +1,152 @@
+"""A shard: versions that never change, and memory that is used again when nobody reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from numpy.typing import NDArray
+from tests.ps.plans import blocks_of, plan_of
+
+from trainband.errors import Refused
+from trainband.ps.program import CompiledProgram
+from trainband.ps.shard import ParamsVersion, Shard, all_finite
+
+N = 4096
+"""Elements: enough that JAX aligns and keeps the buffers as they are."""
+
+
+@pytest.fixture(scope="module")
+def program() -> CompiledProgram:
+    """SGD with a learning rate of 1: each update with a gradient of ones takes 1 off."""
+    return CompiledProgram(plan_of({"w": np.zeros(N, np.float32)}, optax.sgd(1.0)).shard_optimizer(0).export(), "test")
+
+
+@pytest.fixture
+def shard(program: CompiledProgram) -> Shard:
+    """All zeros, at version 0."""
+    params = {"w": np.zeros(N, np.float32)}
+    plan = plan_of(params, optax.sgd(1.0))
+    fresh = Shard(plan.layout.shards[0], program)
+    fresh.initialise(blocks_of(plan, params)[0])
+    return fresh
+
+
+def ones() -> list[NDArray[Any]]:
+    return [np.ones(N, np.float32)]
+
+
+def place(version: ParamsVersion) -> int:
+    (block,) = version.blocks
+    return int(block.unsafe_buffer_pointer())
+
+
+def values(version: ParamsVersion) -> float:
+    """The one value that all elements have."""
+    (array,) = version.arrays()
+    assert (array == array[0]).all()
+    return float(array[0])
+
+
+def look(shard: Shard) -> tuple[int, float, int]:
+    """(version, value, address) of the newest params, read and let go."""
+    version = shard.acquire()
+    try:
+        return version.number, values(version), place(version)
+    finally:
+        shard.release(version)
+
+
+def test_updates_count_and_apply(shard: Shard) -> None:
+    seen = [look(shard)[:2]]
+    for _ in range(5):
+        shard.update(ones())
+        seen.append(look(shard)[:2])
+    assert seen == [(n, -float(n)) for n in range(6)]
+    assert shard.version == 5
+
+
+def test_the_memory_of_the_version_before_the_last_is_used_again(shard: Shard) -> None:
+    places = [look(shard)[2]]
+    for _ in range(6):
+        shard.update(ones())
+        places.append(look(shard)[2])
+    # Two buffers in turn: version n lies where n-2 lay.
+    assert places[2:] == places[:-2]
+    assert places[0] != places[1]
+
+
+def test_a_version_that_somebody_reads_keeps_its_memory_and_its_values(shard: Shard) -> None:
+    shard.update(ones())
+    reading = shard.acquire()
+    where, arrays = place(reading), reading.arrays()
+    for _ in range(5):
+        shard.update(ones())
+        assert look(shard)[2] != where
+        assert values(reading) == -1.0
+        assert (arrays[0] == -1.0).all()
+    assert look(shard)[:2] == (6, -6.0)
+    del arrays
+    shard.release(reading)
+    shard.update(ones())
+    assert look(shard)[:2] == (7, -7.0)
+
+
+def test_two_readers_must_both_let_go(shard: Shard) -> None:
+    first, second = shard.acquire(), shard.acquire()
+    assert first is second
+    where = place(first)
+    shard.release(first)
+    shard.update(ones())
+    shard.update(ones())
+    assert look(shard)[2] != where
+    assert values(second) == 0.0
+    shard.release(second)
+
+
+def test_the_gradient_and_the_first_values_are_only_borrowed(program: CompiledProgram) -> None:
+    params = {"w": np.zeros(N, np.float32)}
+    plan = plan_of(params, optax.sgd(1.0))
+    shard = Shard(plan.layout.shards[0], program)
+    (first,) = blocks_of(plan, params)
+    shard.initialise(first)
+    gradient = ones()
+    shard.update(gradient)
+    for block in (*first, *gradient):
+        block.fill(np.nan)  # the next frame is received into this memory
+    assert look(shard)[:2] == (1, -1.0)
+
+
+def test_before_the_first_values(program: CompiledProgram) -> None:
+    plan = plan_of({"w": np.zeros(N, np.float32)}, optax.sgd(1.0))
+    shard = Shard(plan.layout.shards[0], program)
+    assert (shard.initialised, shard.version) == (False, 0)
+    for use in (shard.acquire, lambda: shard.update(ones())):
+        with pytest.raises(Refused, match="the chief has not initialised it"):
+            use()
+    shard.initialise(ones())
+    assert bool(shard.initialised)
+    with pytest.raises(RuntimeError, match="values already"):
+        shard.initialise(ones())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e5m2", "float8_e4m3fn"])
+@pytest.mark.parametrize("place", [0, 500, 999])
+def test_all_finite_of_every_dtype(dtype: str, place: int) -> None:
+    block = np.ones(1000, np.float32).astype(jnp.dtype(dtype))
+    good = np.ones(3, np.float32)
+    assert all_finite([block])
+    assert all_finite([good, block])
+    bad = [float("nan")] if dtype == "float8_e4m3fn" else [float("nan"), float("inf"), -float("inf")]
+    for value in bad:
+        block[place] = value
+        assert not all_finite([block])
+        assert not all_finite([good, block])
+
+
+def test_all_finite_of_nothing() -> None:
+    assert all_finite([])
+    assert all_finite([np.zeros(0, np.float32)])

@@ -1,0 +1,255 @@
+"""ParameterServer: the strategy as a whole, over the in-memory transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tests.ps.jobs import FAST, in_thread, spec_of
+from tests.strategies.regression import batches, by_hand, model
+
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.errors import ClusterError, ModelError, NonFiniteGradient
+from trainband.ps.placement import RoundRobin
+from trainband.strategies import Model, ParameterServer, Replica
+from trainband.strategies.parameter_server import UNLIMITED, all_finite, progress_of
+from trainband.wire.memory import MemoryTransport
+
+STEPS = 20
+
+
+class Job:
+    """A cluster of strategies."""
+
+    def __init__(self, ps: int, workers: int) -> None:
+        self.spec = spec_of(ps, workers)
+        self.transport = MemoryTransport()
+        self.said: list[str] = []
+        self.serving: list[Future[str]] = []
+        self.replicas: list[Replica] = []
+        for i in range(ps):
+            strategy = self.strategy("ps", i)
+            assert strategy.serves
+            self.serving.append(in_thread(strategy.serve, f"ps{i}"))
+
+    def strategy(self, job: str, index: int, **arguments: Any) -> ParameterServer:
+        return ParameterServer(
+            Cluster(spec=self.spec, task=Task(job, index)),
+            transport=self.transport,
+            timeouts=FAST,
+            say=self.said.append,
+            placement=RoundRobin(max_slice_bytes=64),
+            **arguments,
+        )
+
+    def start(self, of: Model, worker: int = 0) -> Replica:
+        replica = self.strategy("worker", worker, device="cpu").start(of)
+        self.replicas.append(replica)
+        return replica
+
+    def close(self) -> list[str]:
+        for replica in self.replicas:
+            replica.close()
+        return [future.result(20.0) for future in self.serving]
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Job]]:
+    """Makes jobs; whatever is left of them ends after the test."""
+    jobs: list[Job] = []
+
+    def start(ps: int = 1, workers: int = 1) -> Job:
+        jobs.append(Job(ps, workers))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        for replica in job.replicas:
+            replica.close()
+        for task in job.spec.ps:
+            connection = job.transport.connect(job.spec.address(task), FAST)
+            try:
+                connection.call("shutdown", b"\x81\xa6reason\xa0", timeout_s=5.0)
+            except Exception:
+                continue
+        for future in job.serving:
+            future.exception(20.0)
+
+
+@pytest.mark.parametrize("ps", [1, 3])
+def test_one_worker_is_the_loop_by_hand(make: Callable[..., Job], ps: int) -> None:
+    job = make(ps)
+    optimizer = optax.adam(1e-2)
+    replica = job.start(model(optimizer))
+    assert (replica.task, replica.is_chief, replica.global_step) == ("worker:0", True, 0)
+    assert replica.begin(STEPS)
+    reports = [replica.step(batch) for batch in batches(STEPS)]
+    params, losses = by_hand(optimizer, STEPS)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replica.params(), params)
+    np.testing.assert_allclose([report.loss for report in reports], losses, rtol=1e-4)
+    assert [report.done for report in reports] == [False] * (STEPS - 1) + [True]
+    assert all(report.applied and report.staleness == 0 for report in reports)
+    progress = replica.progress()
+    assert progress is not None
+    assert (progress.global_step, progress.last_step) == (STEPS, STEPS)
+    assert [row.task for row in progress.workers] == ["worker:0"]
+    assert job.close() == ["the job is complete"] * ps
+
+
+def test_alone_it_trains_as_one_device() -> None:
+    strategy = ParameterServer(None, say=lambda _: None)
+    assert not strategy.serves
+    with pytest.raises(ClusterError, match="stands alone and serves nobody"):
+        strategy.serve()
+    replica = strategy.start(model())
+    assert replica.begin(3)
+    for batch in batches(3):
+        report = replica.step(batch)
+    assert report.done
+    params, _ = by_hand(optax.adam(1e-2), 3)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), replica.params(), params)
+
+
+INITS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("NumPy's float64", lambda _: {"w": np.zeros((2, 3)), "b": np.ones(3)}),
+    ("Python's floats", lambda _: {"w": 0.5, "b": jnp.ones(3)}),
+    ("bfloat16", lambda _: {"w": jnp.ones((2, 3), jnp.bfloat16), "b": jnp.ones(3)}),
+    ("a bare array", lambda _: jnp.ones(3)),
+]
+
+
+@pytest.mark.parametrize("init", [init for _, init in INITS], ids=[name for name, _ in INITS])
+def test_whatever_init_returns(make: Callable[..., Job], init: Callable[[Any], Any]) -> None:
+    def loss(params: Any, _batch: Any) -> Any:
+        return sum(leaf.astype(jnp.float32).sum() for leaf in map(jnp.asarray, jax.tree.leaves(params)))
+
+    of = Model(init=init, loss=loss, optimizer=optax.sgd(0.5))
+    replica = make(2).start(of)
+    replica.begin(2)
+    first = replica.params()
+    for _ in range(2):
+        replica.step(np.zeros(1, np.float32))
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a - 1, b), first, replica.params())
+
+
+def fragile() -> Model:
+    """The batch is the gradient."""
+    return Model(
+        init=lambda _: {"w": jnp.zeros(3), "other": jnp.zeros(4)},
+        loss=lambda params, batch: params["w"] @ batch + params["other"].sum(),
+        optimizer=optax.sgd(1.0),
+    )
+
+
+NAN, ONES = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize("ps", [1, 2])
+def test_a_step_that_is_not_finite_changes_nothing_on_any_ps(make: Callable[..., Job], ps: int) -> None:
+    job = make(ps)
+    replica = job.start(fragile())
+    replica.begin(10)
+    report = replica.step(NAN)
+    assert (report.applied, report.global_step, report.done) == (False, 0, False)
+    assert "refused a gradient of worker:0 that is not finite" in report.refusal
+    for leaf in jax.tree.leaves(replica.params()):
+        assert (leaf == 0).all()
+    report = replica.step(ONES)
+    assert (report.applied, report.global_step, report.refusal) == (True, 1, "")
+    assert [line for line in job.said if line.endswith("training goes on")]
+
+
+def test_many_in_a_row_are_too_many(make: Callable[..., Job]) -> None:
+    job = make()
+    replica = job.start(fragile())
+    replica.begin(1000)
+    for _ in range(99):
+        replica.step(NAN)
+    replica.step(ONES)
+    for _ in range(99):
+        replica.step(NAN)
+    with pytest.raises(NonFiniteGradient, match=r"worker:0: the ps refused 100 gradients in a row.*Look at the data"):
+        replica.step(NAN)
+
+
+def test_several_trainings(make: Callable[..., Job]) -> None:
+    job = make()
+    replica = job.start(model())
+    assert not replica.begin(0)
+    assert replica.begin(2)
+    assert [replica.step(batch).done for batch in batches(2)] == [False, True]
+    assert replica.begin(None)
+    assert [replica.step(batch).done for batch in batches(2)] == [False, False]
+    progress = replica.progress()
+    assert progress is not None
+    assert progress.last_step is None
+    assert replica.global_step == 4
+    assert job.close() == ["every worker has left"]
+
+
+def test_two_workers(make: Callable[..., Job]) -> None:
+    job = make(2, 2)
+
+    def work(index: int) -> tuple[int, int]:
+        replica = job.start(model(), index)
+        applied = 0
+        more = replica.begin(30 if index == 0 else None)  # the chief's number counts
+        for batch in batches(1000, seed=index):
+            if not more:
+                break
+            report = replica.step(batch)
+            applied += report.applied
+            more = not report.done
+        replica.close()
+        return replica.global_step, applied
+
+    found = [future.result(30.0) for future in [in_thread(lambda i=i: work(i), f"worker{i}") for i in range(2)]]  # type: ignore[misc]
+    assert [step for step, _ in found] == [30, 30]
+    assert job.close() == ["the job is complete"] * 2
+
+
+CLUSTERS: list[tuple[dict[str, list[str]], Task, str]] = [
+    ({"worker": ["a:1"]}, Task("worker", 0), "at least one ps, but the cluster has none"),
+    ({"ps": ["a:1"]}, Task("ps", 0), "at least one worker, but the cluster has none"),
+    ({"ps": ["a:1"], "worker": ["b:1"], "evaluator": ["c:1"]}, Task("evaluator", 0), "no work for evaluator:0"),
+]
+
+
+@pytest.mark.parametrize(("spec", "task", "words"), CLUSTERS, ids=range(len(CLUSTERS)))
+def test_clusters_that_it_cannot_use(spec: dict[str, list[str]], task: Task, words: str) -> None:
+    with pytest.raises(ClusterError, match=words):
+        ParameterServer(Cluster(spec=ClusterSpec(spec), task=task))
+
+
+def test_a_model_that_cannot_be_trained_is_found_before_anybody_is_called(make: Callable[..., Job]) -> None:
+    job = make()
+    with pytest.raises(ModelError, match="int32"):
+        job.start(model(init=lambda _: {"n": jnp.zeros(3, jnp.int32)}))
+    replica = job.start(model())  # the name is free
+    replica.close()
+
+
+def test_progress_without_an_end(make: Callable[..., Job]) -> None:
+    job = make()
+    replica = job.start(model())
+    replica.begin(None)
+    connection = job.transport.connect("ps0:1", FAST)
+    connection.close()
+    replica.close()
+    assert replica.progress() is None  # it has left: nobody tells
+    assert UNLIMITED > 1 << 60
+    assert callable(progress_of)
+
+
+def test_all_finite() -> None:
+    good = ((jnp.ones(3), jnp.ones(2, jnp.bfloat16)), ())
+    assert all_finite(good)
+    for bad in (jnp.nan, jnp.inf, -jnp.inf):
+        assert not all_finite((*good, (jnp.full(1, bad),)))
+        assert not jax.jit(all_finite)((*good, (jnp.full(1, bad, jnp.bfloat16),)))

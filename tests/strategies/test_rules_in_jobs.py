@@ -1,0 +1,222 @@
+"""What the update rules promise, kept by whole jobs: several workers in threads, over the in-memory transport."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from tests.ps.jobs import in_thread
+from tests.strategies.regression import batches, init, loss, model
+from tests.strategies.test_parameter_server import Job
+
+from trainband.errors import ClusterError
+from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
+from trainband.strategies import Replica, StepReport
+
+STEPS = 15
+SIZES = (4, 10, 16)
+"""Examples in a batch of each worker: unequal, so that a plain mean of their gradients would be wrong."""
+
+
+class RuleJob(Job):
+    """A cluster of strategies under one rule."""
+
+    def __init__(self, rule: UpdateRule, ps: int, workers: int, **arguments: Any) -> None:
+        self.rule = rule
+        self.arguments = arguments
+        super().__init__(ps, workers)
+
+    def strategy(self, job: str, index: int, **arguments: Any) -> Any:
+        return super().strategy(job, index, update=self.rule, **self.arguments, **arguments)
+
+    def join(self, of: Any) -> list[Replica]:
+        """All workers, the chief first."""
+        return [self.start(of, worker) for worker in range(len(self.spec.workers))]
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., RuleJob]]:
+    jobs: list[RuleJob] = []
+
+    def start(rule: UpdateRule, ps: int = 1, workers: int = 3, **arguments: Any) -> RuleJob:
+        jobs.append(RuleJob(rule, ps, workers, **arguments))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.close()
+
+
+def feed_of(worker: int) -> list[Any]:
+    return list(batches(STEPS, SIZES[worker], seed=worker))
+
+
+def train(
+    replica: Replica, feed: list[Any], steps: int | None, jitter: random.Random | None = None
+) -> list[StepReport]:
+    """Steps until the job is done or the feed is used up; a jitter keeps others waiting for a moment now and then."""
+    replica.begin(steps)
+    reports = []
+    for batch in feed:
+        if jitter is not None and jitter.random() < 0.3:
+            threading.Event().wait(jitter.random() * 0.01)
+        reports.append(replica.step(batch))
+        if reports[-1].done:
+            break
+    return reports
+
+
+def run(job: RuleJob, of: Any, seed: int = 0) -> tuple[Any, list[list[StepReport]]]:
+    """Trains on all workers at once, in a timing of its own; the params at the end, and everybody's reports."""
+    replicas = job.join(of)
+    dice = random.Random(seed)
+    futures = [
+        in_thread(lambda r=r, i=i: train(r, feed_of(i), STEPS, random.Random(dice.random())), f"worker{i}")  # type: ignore[misc]
+        for i, r in enumerate(replicas)
+    ]
+    reports = [future.result(60.0) for future in futures]
+    return replicas[0].params(), reports
+
+
+@pytest.mark.parametrize("ps", [1, 2])
+def test_sync_is_training_on_the_union_of_the_batches(make: Callable[..., RuleJob], ps: int) -> None:
+    """To float32 rounding: the sums are made in another order. Tolerance: 1e-5 of a param, 15 steps of Adam."""
+    params, reports = run(make(Sync(), ps), model(optax.adam(1e-2)))
+    union = [
+        tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        for parts in zip(*(feed_of(worker) for worker in range(3)), strict=True)
+    ]
+    optimizer = optax.adam(1e-2)
+    wanted: Any = init(jax.random.key(0))
+    state = optimizer.init(wanted)
+    for batch in union:
+        gradient = jax.grad(lambda p, b=batch: loss(p, b)[0])(wanted)
+        updates, state = optimizer.update(gradient, state, wanted)
+        wanted = optax.apply_updates(wanted, updates)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), params, wanted)
+    assert all(report.applied and report.staleness == 0 for worker in reports for report in worker)
+    assert [len(worker) for worker in reports] == [STEPS] * 3
+
+
+def test_sync_gives_the_same_bits_whatever_the_timing(make: Callable[..., RuleJob]) -> None:
+    results = [run(make(Sync(), 2), model(optax.adam(1e-2)), seed)[0] for seed in range(3)]
+    for other in results[1:]:
+        jax.tree.map(np.testing.assert_array_equal, results[0], other)
+
+
+def test_sync_goes_on_without_a_worker_whose_data_ends(make: Callable[..., RuleJob]) -> None:
+    job = make(Sync(), workers=2)
+    chief, other = job.join(model(optax.sgd(0.1)))
+    done = in_thread(lambda: train(chief, feed_of(0), STEPS), "chief")
+    train(other, feed_of(1)[:3], STEPS)
+    other.close()
+    reports = done.result(60.0)
+    assert reports[-1].done
+    assert reports[-1].global_step == STEPS
+
+
+def test_sync_with_a_backup_counts_what_it_drops(make: Callable[..., RuleJob]) -> None:
+    job = make(Sync(backups=1), workers=3)
+    _, reports = run(job, model(optax.sgd(0.1)))
+    assert max(worker[-1].global_step for worker in reports) == STEPS
+    status = job.replicas[0]._client.status()  # type: ignore[attr-defined]  # noqa: SLF001
+    assert status.version == STEPS
+    pushed = sum(worker.examples for worker in status.workers)
+    assert pushed == status.examples_applied + status.examples_dropped
+    assert sum(not report.applied for worker in reports for report in worker) == sum(w.dropped for w in status.workers)
+
+
+def test_bounded_keeps_workers_together(make: Callable[..., RuleJob]) -> None:
+    """With staleness 2 the fast worker is never more than two steps ahead of the slow one, once both have begun."""
+    job = make(Bounded(staleness=2), workers=2)
+    fast, slow = job.join(model(optax.sgd(0.01)))
+    fast.begin(40)
+    slow.begin(40)
+    feed = list(batches(100))
+    slow.step(feed[0])  # from its first push on, it is counted
+    taken = {"fast": 0, "slow": 1}
+    lead = []
+
+    def hurry() -> None:
+        for batch in feed:
+            report = fast.step(batch)
+            taken["fast"] += 1
+            lead.append(taken["fast"] - taken["slow"])
+            if report.done:
+                return
+
+    runner = in_thread(hurry, "fast")
+    for batch in feed[1:]:
+        threading.Event().wait(0.002)
+        taken["slow"] += 1  # before its push: the fast one may be answered before this thread goes on
+        if slow.step(batch).done:
+            break
+    runner.result(30.0)
+    assert max(lead) <= 2
+    assert taken["slow"] >= 15
+
+
+def test_overlap_reports_the_step_before_and_loses_none(make: Callable[..., RuleJob]) -> None:
+    job = make(Async(), workers=1, overlap=True)
+    (replica,) = job.join(model(optax.sgd(0.01)))
+    reports = train(replica, list(batches(STEPS + 5)), STEPS)
+    assert not reports[0].applied
+    assert all(report.applied for report in reports[1:])
+    assert [report.staleness for report in reports[1:]] == [0, *[1] * (STEPS - 1)]
+    assert replica.global_step == STEPS
+    assert len(reports) == STEPS + 1  # the last gradient found the job complete and was not sent
+
+
+def test_overlap_cannot_go_with_sync() -> None:
+    with pytest.raises(ClusterError, match="overlap=True cannot go with Sync"):
+        RuleJob(Sync(), 1, 1, overlap=True)
+
+
+def test_a_quorum_that_can_never_be_is_refused() -> None:
+    with pytest.raises(
+        ClusterError, match=r"Sync\(backups=2\) leaves no gradient to wait for in a cluster of 2 workers"
+    ):
+        RuleJob(Sync(backups=2), 1, 2)
+
+
+def test_stale_updates_are_scaled(make: Callable[..., RuleJob]) -> None:
+    """Two pushes from version 0, of SGD: the second counts whole (staleness 1), a third from version 0 half."""
+    job = make(Async(staleness_scale=1.0), workers=3)
+    replicas = job.join(model(optax.sgd(1.0)))
+    for replica in replicas:
+        replica.begin(3)
+    batch = feed_of(0)[0]
+    start = replicas[0].params()
+    for replica in replicas:
+        replica.step(batch)
+    gradient: Any = jax.grad(lambda p: loss(p, batch)[0])(start)
+    wanted = jax.tree.map(lambda p, g: p - (1 + 1 + 0.5) * g, start, gradient)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replicas[0].params(), wanted)
+
+
+def test_delay_compensation_follows_its_formula(make: Callable[..., RuleJob]) -> None:
+    factor = 0.5
+    job = make(Async(delay_compensation=factor), workers=2)
+    replicas = job.join(model(optax.sgd(0.1)))
+    for replica in replicas:
+        replica.begin(2)
+    start = replicas[0].params()
+    replicas[1].params()
+    first, second = feed_of(0)[0], feed_of(1)[0]
+
+    def gradient(params: Any, batch: Any) -> Any:
+        return jax.grad(lambda p: loss(p, batch)[0])(params)
+
+    replicas[0].step(first)
+    replicas[1].step(second)
+    after_first = jax.tree.map(lambda p, g: p - 0.1 * g, start, gradient(start, first))
+    wanted = jax.tree.map(
+        lambda w, g, w0: w - 0.1 * (g + factor * g * g * (w - w0)), after_first, gradient(start, second), start
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replicas[0].params(), wanted)

@@ -1,0 +1,164 @@
+"""The layers: imports point one way, and only the edge looks at the environment."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "trainband"
+
+LAYERS = ["errors", "cluster", "wire", "ps", "strategies", "train", "cli"]
+"""Each may import those before it."""
+
+BESIDE = {"data": {"errors"}}
+"""Folders beside the layers, and what they may import."""
+
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def module_of(path: Path) -> tuple[str, ...]:
+    """`ps/rules/base.py` -> ("trainband", "ps", "rules", "base")."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ("trainband", *(parts[:-1] if parts[-1] == "__init__" else parts))
+
+
+def imports_of(path: Path, source: str | None = None) -> Iterator[tuple[int, str]]:
+    """(line, module) of everything that a file imports, at its top or inside functions, by absolute name."""
+    module = module_of(path)
+    package = module if path.name == "__init__.py" else module[:-1]
+    for node in ast.walk(ast.parse(source if source is not None else path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            where = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{where}.{alias.name}"
+
+
+def layer_of(module: str) -> str | None:
+    """The folder or file of trainband that a module is in; "" for the package itself, None for others' modules."""
+    parts = module.split(".")
+    if parts[0] != "trainband":
+        return None
+    return parts[1] if len(parts) > 1 else ""
+
+
+def upward(path: Path, source: str | None = None) -> list[str]:
+    """The imports of a file that point the wrong way."""
+    here = layer_of(".".join(module_of(path)))
+    assert here is not None
+    allowed = BESIDE[here] | {here} if here in BESIDE else set(LAYERS[: LAYERS.index(here) + 1])
+    return [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for line, module in imports_of(path, source)
+        if layer_of(module) is not None and layer_of(module) not in allowed
+    ]
+
+
+def test_every_folder_has_its_place() -> None:
+    found = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if path.suffix in ("", ".py")}
+    assert found - {"__init__", "__pycache__"} == {*LAYERS, *BESIDE}
+
+
+@pytest.mark.parametrize(
+    "path", [f for f in FILES if f.parent != ROOT or f.stem == "errors"], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_imports_point_one_way(path: Path) -> None:
+    assert upward(path) == []
+
+
+CAUGHT: list[tuple[str, str, str]] = [
+    # file, what stands in it -> what is found
+    ("wire/x.py", "from trainband.ps.shard import Shard", "wire/x.py:1 imports trainband.ps.shard.Shard"),
+    ("wire/x.py", "def f():\n    import trainband.train", "wire/x.py:2 imports trainband.train"),
+    ("wire/x.py", "from ..ps import client", "wire/x.py:1 imports trainband.ps.client"),
+    ("wire/__init__.py", "from ..ps import client", "wire/__init__.py:1 imports trainband.ps.client"),
+    ("wire/__init__.py", "from .. import strategies", "wire/__init__.py:1 imports trainband.strategies"),
+    ("ps/rules/x.py", "from ...train.feed import feed", "ps/rules/x.py:1 imports trainband.train.feed.feed"),
+    ("data/x.py", "from trainband.cluster import Task", "data/x.py:1 imports trainband.cluster.Task"),
+    ("errors.py", "from trainband import data", "errors.py:1 imports trainband.data"),
+]
+
+
+@pytest.mark.parametrize(("file", "source", "found"), CAUGHT)
+def test_the_test_would_find_one(file: str, source: str, found: str) -> None:
+    assert upward(ROOT / file, source) == [found]
+
+
+FINE: list[tuple[str, str]] = [
+    ("ps/rules/x.py", "from ..members import Member\nfrom ...wire import messages\nfrom . import base"),
+    ("wire/__init__.py", "from .memory import MemoryTransport\nfrom ..errors import Refused"),
+    ("data/x.py", "import numpy\nfrom .idx import read\nfrom trainband.errors import DataError"),
+]
+
+
+@pytest.mark.parametrize(("file", "source"), FINE)
+def test_and_would_not_find_what_is_fine(file: str, source: str) -> None:
+    assert upward(ROOT / file, source) == []
+
+
+def test_only_one_file_knows_flight() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in FILES
+        for _, module in imports_of(path)
+        if module.startswith("pyarrow.flight")
+    }
+    assert all(name == "wire/flight.py" or name.startswith("wire/flight/") for name in found)
+    assert found
+
+
+def test_only_the_edge_reads_the_environment() -> None:
+    found = []
+    for path in FILES:
+        name = str(path.relative_to(ROOT))
+        if name.startswith(("cli/", "cluster/resolvers/")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            reads = (
+                (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))
+                or (isinstance(node, ast.Name) and node.id in ("getenv",))
+                or (
+                    isinstance(node, ast.ImportFrom)
+                    and node.module == "os"
+                    and any(a.name in ("environ", "getenv") for a in node.names)
+                )
+            )
+            if reads and not (isinstance(node, ast.Attribute) and _is_self(node)):
+                found.append(f"{name}:{node.lineno}")  # type: ignore[attr-defined]
+    assert found == []
+
+
+def _is_self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+ALONE = """
+import sys, threading
+import trainband
+from trainband import ClusterSpec, errors
+assert ClusterSpec({"ps": ["a:1"], "worker": ["b:1"]}).chief
+assert threading.active_count() == 1, threading.enumerate()
+heavy = {"jax", "jaxlib", "numpy", "pyarrow", "optax", "msgspec", "rich", "matplotlib", "click"}
+print(*sorted({name.partition(".")[0] for name in sys.modules} & heavy))
+"""
+
+
+def test_importing_has_no_effects() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ALONE],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("\n", "", 0)

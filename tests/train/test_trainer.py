@@ -1,0 +1,347 @@
+"""The trainer: what a user drives."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tests.ps.jobs import FAST, in_thread, spec_of
+from tests.strategies.regression import batches, by_hand, init, loss
+
+from trainband.cluster import Cluster, Task
+from trainband.errors import DataError, ModelError, NonFiniteGradient
+from trainband.strategies import OneDevice, ParameterServer, Replica, StepReport
+from trainband.strategies.base import Progress
+from trainband.train import Trainer
+from trainband.wire.memory import MemoryTransport
+
+
+def trainer(**changes: Any) -> Trainer:
+    """The regression on one device, in silence."""
+    fields: dict[str, Any] = {
+        "init": init,
+        "loss": loss,
+        "optimizer": optax.adam(1e-2),
+        "strategy": OneDevice("cpu"),
+        "console": False,
+        "say": pytest.fail,
+    }
+    return Trainer(**{**fields, **changes})
+
+
+def mean_model(**changes: Any) -> Trainer:
+    """The loss of a batch is the mean of its values, times one param that begins as 1."""
+    fields: dict[str, Any] = {
+        "init": lambda _: {"w": jnp.ones(())},
+        "loss": lambda params, batch: (params["w"].sum() * batch.mean(), {"largest": batch.max()}),
+        "optimizer": optax.sgd(0.5),
+    }
+    return trainer(**{**fields, **changes})
+
+
+ONES = np.ones(4, np.float32)
+
+
+class FakeReplica:
+    """Notes what it is asked for, and answers from a queue."""
+
+    task = "worker:9"
+    is_chief = True
+
+    def __init__(self, reports: list[StepReport] | None = None, more: bool = True) -> None:
+        self.reports = reports or []
+        self.more = more
+        self.calls: list[Any] = []
+        self.global_step = 0
+
+    def begin(self, steps: int | None) -> bool:
+        self.calls.append(("begin", steps))
+        return self.more
+
+    def step(self, batch: Any) -> StepReport:
+        self.calls.append(("step", batch))
+        report = self.reports.pop(0)
+        self.global_step = report.global_step
+        return report
+
+    def params(self) -> Any:
+        return {"w": np.zeros(3)}
+
+    def progress(self) -> Progress | None:
+        return None
+
+    def close(self, failure: str = "") -> None:
+        self.calls.append(("close", failure))
+
+
+class FakeStrategy:
+    """Gives out one replica."""
+
+    serves = False
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.starts = 0
+
+    def start(self, model: Any) -> Replica:
+        del model
+        self.starts += 1
+        return self.replica
+
+    def serve(self) -> str:
+        raise AssertionError
+
+
+def test_it_is_the_loop_by_hand() -> None:
+    with trainer() as made:
+        result = made.fit(batches(12))
+        params, losses = by_hand(optax.adam(1e-2), 12)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), made.params, params)
+        assert (made.global_step, made.is_chief) == (12, True)
+    assert (result.task, result.global_step, result.steps, result.examples) == ("local", 12, 12, 192)
+    assert (result.updates, result.refused, result.mean_staleness) == (11, 0, 0.0)
+    assert result.stopped == "its batches are used up"
+    np.testing.assert_array_equal(result.history[:, 0], np.arange(1, 13))
+    np.testing.assert_allclose(result.history[:, 1], losses, rtol=1e-5)
+    assert result.steps_per_second > 0
+
+
+FITS: list[tuple[int, int | None, int, str]] = [
+    # batches in the list, steps asked for -> steps made, why it stopped
+    (3, 7, 7, "the job has made the updates that were asked for"),
+    (3, 3, 3, "the job has made the updates that were asked for"),
+    (3, None, 3, "its batches are used up"),
+    (3, 0, 0, "the job has made the updates that were asked for"),
+]
+
+
+@pytest.mark.parametrize(("count", "steps", "made", "stopped"), FITS)
+def test_how_long_it_trains(count: int, steps: int | None, made: int, stopped: str) -> None:
+    result = mean_model().fit([ONES] * count, steps)
+    assert (result.steps, result.global_step, result.stopped) == (made, made, stopped)
+    assert result.history.shape == (made, 2)
+
+
+def test_a_generator_that_ends_early() -> None:
+    result = mean_model().fit(iter([ONES] * 4), steps=10)
+    assert (result.steps, result.stopped) == (4, "its batches are used up")
+
+
+def test_training_goes_on_where_it_was() -> None:
+    made = mean_model()
+    first = made.fit([ONES] * 3)
+    second = made.fit([ONES] * 3, steps=2)
+    assert (first.global_step, second.global_step) == (3, 5)
+    np.testing.assert_array_equal(second.history[:, 0], [4, 5])
+
+
+def test_fewer_than_no_steps() -> None:
+    with pytest.raises(DataError, match="fit: steps must be 0 or more, got -1"):
+        trainer().fit([], steps=-1)
+
+
+def test_the_model_is_checked_at_birth() -> None:
+    with pytest.raises(ModelError, match="loss must be a function"):
+        trainer(loss=None)
+
+
+def test_a_result_counts_what_its_steps_reported() -> None:
+    reports = [
+        StepReport(2.0, 5, applied=True, staleness=2, done=False),
+        StepReport(np.float32(1.0), 6, applied=False, staleness=0, done=False, refusal="refused a gradient"),
+        StepReport(jnp.float32(0.5), 9, applied=True, staleness=4, done=True),
+    ]
+    replica = FakeReplica(list(reports))
+    result = trainer(strategy=FakeStrategy(replica)).fit([np.zeros((7, 2))], steps=100)
+    assert (result.task, result.global_step, result.updates, result.steps) == ("worker:9", 9, 4, 3)
+    assert (result.examples, result.refused, result.mean_staleness) == (21, 1, 3.0)
+    np.testing.assert_array_equal(result.history, [[5, 2.0], [6, 1.0], [9, 0.5]])
+
+
+def test_a_training_that_is_over_before_it_begins() -> None:
+    replica = FakeReplica(more=False)
+    asked: list[int] = []
+
+    def source() -> Iterator[Any]:
+        asked.append(1)
+        yield np.zeros(1)
+
+    result = trainer(strategy=FakeStrategy(replica)).fit(source(), steps=5)
+    assert (result.steps, asked, replica.calls) == (0, [], [("begin", 5)])
+
+
+def test_the_job_is_joined_once_and_when_it_is_needed() -> None:
+    replica = FakeReplica([StepReport(0.0, 1, applied=True, staleness=0, done=True)])
+    strategy = FakeStrategy(replica)
+    made = trainer(strategy=strategy)
+    assert strategy.starts == 0
+    assert made.is_chief
+    made.fit([np.zeros(1)], steps=1)
+    assert made.params["w"].shape == (3,)
+    assert strategy.starts == 1
+
+
+def broken(exc: BaseException) -> Iterator[Any]:
+    """One batch and then an exception, as from a reader of files."""
+    yield np.zeros((2, 6)), np.zeros(2)
+    raise exc
+
+
+ENDS: list[tuple[BaseException, str]] = [
+    (OSError("the disk is gone"), "OSError: the disk is gone"),
+    (KeyboardInterrupt(), "KeyboardInterrupt"),
+    (ValueError(), "ValueError"),
+]
+
+
+@pytest.mark.parametrize(("exc", "failure"), ENDS, ids=[failure for _, failure in ENDS])
+def test_an_exception_leaves_the_job_and_says_why(exc: BaseException, failure: str) -> None:
+    replica = FakeReplica([StepReport(0.0, 1, applied=True, staleness=0, done=False)])
+    with pytest.raises(type(exc)):
+        trainer(strategy=FakeStrategy(replica)).fit(broken(exc))
+    assert replica.calls[-1] == ("close", failure)
+
+
+def test_a_context_leaves_the_job() -> None:
+    replica = FakeReplica()
+    with trainer(strategy=FakeStrategy(replica)) as made:
+        assert made.is_chief
+    assert replica.calls == [("close", "")]
+    replica.calls.clear()
+    made = trainer(strategy=FakeStrategy(replica))
+    assert made.is_chief
+
+    def fail() -> None:
+        with made:
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert replica.calls == [("close", "KeyError: 'x'")]
+    with trainer(strategy=FakeStrategy(FakeReplica())):
+        pass  # it has never joined, so there is nothing to leave
+
+
+def test_a_program_that_just_ends_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    monkeypatch.setattr(
+        atexit, "unregister", lambda function: at_exit.remove(function) if function in at_exit else None
+    )
+    replica = FakeReplica()
+    made = trainer(strategy=FakeStrategy(replica))
+    assert made.is_chief
+    (goodbye,) = at_exit
+    goodbye()
+    assert replica.calls == [("close", "")]
+    made.close()
+    assert at_exit == []
+
+
+# --- evaluation
+
+
+def test_an_evaluation_weights_batches_by_their_size() -> None:
+    made = mean_model()
+    found = made.evaluate([np.full(30, 1.0, np.float32), np.full(10, 5.0, np.float32)])
+    assert (found.loss, found.metrics, found.examples, found.global_step) == (2.0, {"largest": 2.0}, 40, 0)
+
+
+def test_an_evaluation_sees_the_params_as_they_are() -> None:
+    made = mean_model()
+    made.fit([ONES])
+    found = made.evaluate([ONES])
+    assert (found.loss, found.global_step) == (0.5, 1)
+
+
+@pytest.mark.parametrize("nothing", [[], iter(())], ids=["list", "iterator"])
+def test_nothing_to_evaluate_on(nothing: Any) -> None:
+    with pytest.raises(DataError, match="evaluate: there are no batches to evaluate on"):
+        mean_model().evaluate(nothing)
+
+
+def test_a_model_without_metrics() -> None:
+    made = trainer(init=lambda _: {"w": jnp.ones(())}, loss=lambda params, batch: params["w"] * batch.mean())
+    assert made.evaluate([np.ones(3, np.float32)]).metrics == {}
+
+
+# --- shapes, seeds and refusals
+
+
+def test_shapes_may_change_where_that_is_wanted() -> None:
+    uneven = [ONES, ONES, ONES[:3]]
+    with pytest.raises(DataError, match="batch 2: its array 0 is float32"):
+        mean_model().fit(uneven)
+    assert mean_model(fixed_shapes=False).fit(uneven).examples == 4 + 4 + 3
+
+
+def test_seeds() -> None:
+    def random(key: jax.Array) -> Any:
+        return {"w": jax.random.normal(key, (3,))}
+
+    one, same, other = (mean_model(init=random, seed=seed).params["w"] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_gradients_that_are_never_finite_end_the_training() -> None:
+    made = mean_model(strategy=OneDevice("cpu", say=lambda _: None))
+    with pytest.raises(NonFiniteGradient):
+        made.fit([ONES * np.nan], steps=1000)
+
+
+def test_gradients_that_are_not_finite_are_counted() -> None:
+    result = mean_model(strategy=OneDevice("cpu", say=lambda _: None)).fit([ONES, ONES * np.nan, ONES, ONES])
+    assert (result.refused, result.steps, result.global_step) == (1, 4, 3)
+
+
+# --- one program on every task
+
+
+def test_the_same_program_on_a_ps_and_a_worker() -> None:
+    spec, transport = spec_of(1, 1), MemoryTransport()
+    said: list[str] = []
+
+    def program(job: str) -> Any:
+        strategy = ParameterServer(
+            Cluster(spec=spec, task=Task(job, 0)), device="cpu", transport=transport, timeouts=FAST, say=said.append
+        )
+        with trainer(strategy=strategy, say=said.append) as made:
+            result = made.fit(list(batches(3)), steps=10)
+            return result, made.evaluate(batches(2))
+
+    tasks = [in_thread(lambda job=job: program(job), job) for job in ("ps", "worker")]  # type: ignore[misc]
+    result, evaluation = tasks[1].result(30.0)
+    end = tasks[0].exception(30.0)
+    assert isinstance(end, SystemExit)
+    assert end.code == 0
+    assert (result.task, result.global_step, result.steps) == ("worker:0", 10, 10)
+    assert (evaluation.global_step, evaluation.examples) == (10, 32)
+    assert "ps:0 ends: the job is complete" in said
+
+
+def test_a_failing_worker_tells_its_ps() -> None:
+    spec, transport = spec_of(1, 1), MemoryTransport()
+    said: list[str] = []
+    serving = in_thread(
+        ParameterServer(
+            Cluster(spec=spec, task=Task("ps", 0)), transport=transport, timeouts=FAST, say=said.append
+        ).serve,
+        "ps",
+    )
+    strategy = ParameterServer(
+        Cluster(spec=spec, task=Task("worker", 0)), device="cpu", transport=transport, timeouts=FAST, say=said.append
+    )
+    with pytest.raises(OSError, match="the disk is gone"):
+        trainer(strategy=strategy, say=said.append).fit(broken(OSError("the disk is gone")))
+    connection = transport.connect("ps0:1", FAST)
+    connection.call("shutdown", b"\x81\xa6reason\xa0", timeout_s=5.0)
+    connection.close()
+    assert serving.result(20.0) == "shut down: asked to"
+    assert "worker:0 left the job: OSError: the disk is gone" in said
