@@ -9,7 +9,7 @@ and start-up than the measurement itself. Processor time is read from outside, o
 separately. What a ps uses while nobody trains (leases, heartbeats) is measured just before and taken off, since it
 belongs to the second, not to the exchange; it has a column of its own.
 
-It ends with the growth of the ps's processor time for an exchange from 1 to 16 workers; the target is at most 30%. A
+The combinations alternate for some rounds, and the medians count. It ends with the growth of the ps's processor time for an exchange from 1 to 16 workers; the target is at most 30%. A
 ps that sleeps most of the time works with cold caches, which makes the exchanges of one worker dear. So the growth is
 given a second time at the same load: 16 workers that wait 16 times as long, beside 1 worker.
 """
@@ -17,10 +17,11 @@ given a second time at the same load: 16 workers that wait 16 times as long, bes
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -85,35 +86,45 @@ class Run:
 
 @click.command(help=__doc__.partition("\n")[0])
 @click.option("--compute-ms", type=click.FloatRange(0), default=20.0, show_default=True, help="The stand-in's time.")
-@click.option("--seconds", type=click.FloatRange(0.5), default=5.0, show_default=True, help="Measured, each.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.5), default=3.0, show_default=True, help="Measured, each.")
 @click.option("--ps", "only_ps", type=click.Choice(["1", "2", "4"]), help="Only the combinations with so many ps.")
 @click.option("--transport", type=click.Choice(["auto", "flight"]), default="auto", show_default=True)
 @click.option("--deadline", "deadline_s", default=120.0, show_default=True, help="Seconds for one combination.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def main(
-    compute_ms: float, seconds: float, only_ps: str | None, transport: str, deadline_s: float, as_json: bool
+    compute_ms: float,
+    rounds: int,
+    seconds: float,
+    only_ps: str | None,
+    transport: str,
+    deadline_s: float,
+    as_json: bool,
 ) -> None:
     """Run the combinations in turn and print what came out."""
     plan = Plan(compute_ms=compute_ms, seconds=seconds, transport=transport, deadline_s=deadline_s)
     runs: list[Run] = []
-    for ps, workers, times in COMBINATIONS:
-        if only_ps in (None, str(ps)):
-            click.echo(f"{ps} ps, {workers} workers, {compute_ms * times:g} ms", err=True)
-            try:
-                runs.append(run_combination(ps, workers, replace(plan, compute_ms=compute_ms * times)))
-            except CaseFailed as exc:
-                raise click.ClickException(f"{ps} ps, {workers} workers: {exc}") from exc
+    for number in range(rounds):
+        for ps, workers, times in COMBINATIONS:
+            if only_ps in (None, str(ps)):
+                wait_ms = compute_ms * times
+                click.echo(f"round {number + 1} of {rounds}: {ps} ps, {workers} workers, {wait_ms:g} ms", err=True)
+                try:
+                    runs.append(run_combination(ps, workers, replace(plan, compute_ms=wait_ms)))
+                except CaseFailed as exc:
+                    raise click.ClickException(f"{ps} ps, {workers} workers: {exc}") from exc
+    found = medians(runs)
     if as_json:
-        growths = {"growth_of_ps_cpu": growth(runs), "growth_of_ps_cpu_at_the_same_load": growth(runs, MOST_WORKERS)}
-        summary = {**growths, "most_growth": MOST_GROWTH}
+        growths = {"growth_of_ps_cpu": growth(found), "growth_of_ps_cpu_at_the_same_load": growth(found, MOST_WORKERS)}
+        summary = {"medians": [asdict(run) for run in found], **growths, "most_growth": MOST_GROWTH}
         click.echo(json.dumps({"plan": asdict(plan), "runs": [asdict(run) for run in runs], **summary}))
     else:
         console = Console()
         console.width = max(console.width, 110)  # a pipe counts as 80 columns
-        console.print(make_table(runs, plan))
+        console.print(make_table(found, plan))
         console.print("ps CPU for an exchange, from 1 to 16 workers on 1 ps:")
-        console.print(f"- each with the same wait: {verdict(growth(runs))}")
-        console.print(f"- all together with the same load: {verdict(growth(runs, MOST_WORKERS))}")
+        console.print(f"- each with the same wait: {verdict(growth(found))}")
+        console.print(f"- all together with the same load: {verdict(growth(found, MOST_WORKERS))}")
 
 
 def run_combination(ps: int, workers: int, plan: Plan) -> Run:
@@ -197,11 +208,23 @@ def _observe(processes: Processes, seconds: float) -> Span:
     return Span(begin_s, time.monotonic(), before, processes.usage())
 
 
+def medians(runs: list[Run]) -> list[Run]:
+    """Give one run for each combination, each of its figures the median of the rounds'."""
+    rounds: dict[tuple[int, int, float], list[Run]] = {}
+    for run in runs:
+        rounds.setdefault((run.ps, run.workers, run.compute_ms), []).append(run)
+    names = [each.name for each in fields(Run) if each.name not in ("ps", "workers", "compute_ms")]
+    return [
+        replace(some[0], **{name: statistics.median(getattr(run, name) for run in some) for name in names})
+        for some in rounds.values()
+    ]
+
+
 def growth(runs: list[Run], times: int = 1) -> float | None:
     """Give by which share the ps's processor time for an exchange grows from 1 to 16 workers on 1 ps.
 
     Args:
-      runs: all that were made.
+      runs: one of each combination.
       times: how many times the one worker's wait the 16 waited.
 
     Returns:

@@ -66,7 +66,7 @@ LOSSES: list[tuple[Callable[[Any, Any], Any], str]] = [
 def test_a_loss_that_is_no_scalar(function: Callable[[Any, Any], Any], words: str) -> None:
     made = model(loss=function)
     with pytest.raises(ModelError, match=words):
-        jax.eval_shape(made.loss_only, {"w": X[0]}, X)
+        jax.eval_shape(made.value, {"w": X[0]}, X)
 
 
 def test_losses_with_and_without_metrics() -> None:
@@ -76,8 +76,8 @@ def test_losses_with_and_without_metrics() -> None:
     with_metrics = model(loss=lambda params, batch: (loss(params, batch), {"twice": 2 * loss(params, batch)}))
     value, metrics = with_metrics.value(params, X)
     assert (float(value), float(metrics["twice"])) == (3.0, 6.0)
-    assert with_metrics.loss_only(params, X) == 3.0
-    assert model(loss=lambda *_: 1.5).loss_only(params, X) == 1.5  # a Python float will do
+    assert with_metrics.value(params, X)[0] == 3.0
+    assert model(loss=lambda *_: 1.5).value(params, X)[0] == 1.5  # a Python float will do
 
 
 VARIABLES: list[tuple[Callable[[Any], Any], str]] = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trainband.errors import DataError
-from trainband.train.feed import feed
+from trainband.train.feed import feed, grouped
 
 A, B, C = (np.full((4, 2), value, np.float32) for value in range(3))
 
@@ -116,3 +116,7 @@ def test_the_next_epoch_is_compared_with_the_first() -> None:
     loader.batches = (A[:2],)
     with pytest.raises(DataError, match="batch 1"):
         next(batches)
+
+
+def test_micro_batches_come_in_groups_and_a_rest_is_left_out() -> None:
+    assert list(grouped(iter("abcdefg"), 3)) == [("a", "b", "c"), ("d", "e", "f")]

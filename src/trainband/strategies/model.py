@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,15 +23,25 @@ class Model:
 
     Attributes:
       init: `init(key) -> params`, any pytree of floating-point arrays.
-      loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`.
+      loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`; with a third parameter, it gets a random
+        key there, another one for each worker and step.
       optimizer: any optax GradientTransformation.
-      seed: from which `init`'s key is made.
+      seed: from which the keys of `init` and of `loss` are made.
+      accumulate: micro-batches whose mean gradient makes one step.
+      compute_dtype: what the loss is computed in, such as `jnp.bfloat16`; params, gradients and the optimizer keep
+        the params' own dtypes.
+      worker_transform: an optax transformation that each worker applies to its whole gradient before it is sent,
+        such as `optax.clip_by_global_norm(1.0)`, which no ps could do to its part. With `Sync`, each worker's
+        gradient is clipped, and then the mean is taken.
     """
 
     init: Callable[[jax.Array], PyTree]
-    loss: Callable[[PyTree, PyTree], Any]
+    loss: Callable[..., Any]
     optimizer: Optimizer
     seed: int = 0
+    accumulate: int = 1
+    compute_dtype: Any = None
+    worker_transform: Optimizer | None = None
 
     def __post_init__(self) -> None:
         for name in ("init", "loss"):
@@ -41,6 +52,23 @@ class Model:
                 raise ModelError(
                     f"the optimizer must have the functions init and update, as optax's have, got {self.optimizer!r}."
                 )
+
+        if self.accumulate < 1:
+            raise ModelError(f"accumulate must be at least 1 micro-batch, got {self.accumulate}.")
+        if self.compute_dtype is not None and not jnp.issubdtype(self.compute_dtype, jnp.floating):
+            raise ModelError(f"compute_dtype must be a floating-point dtype, got {self.compute_dtype!r}.")
+
+    @property
+    def loss_takes_key(self) -> bool:
+        """Whether the loss has a third parameter, for a random key."""
+        try:
+            parameters = inspect.signature(self.loss).parameters.values()
+        except (TypeError, ValueError):
+            return False
+        required = [
+            p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        return len(required) == 3
 
     def first_params(self) -> PyTree:
         """The params to start from, as JAX's arrays: the same on every machine for the same seed."""
@@ -60,13 +88,16 @@ class Model:
             raise ModelError(f"init() cannot be traced: {exc}") from exc
         return Variables.of(shapes)
 
-    def value(self, params: PyTree, batch: PyTree) -> tuple[jax.Array, Metrics]:
-        """(loss, metrics) of a batch; traceable.
+    def value(self, params: PyTree, batch: PyTree, key: jax.Array | None = None) -> tuple[jax.Array, Metrics]:
+        """(loss, metrics) of a batch; traceable. `key` is for a loss that takes one.
 
         Raises:
           ModelError: `loss` returned something else than a scalar, or a scalar and a dict.
         """
-        returned = self.loss(params, batch)
+        if self.loss_takes_key:
+            returned = self.loss(params, batch, jax.random.key(self.seed) if key is None else key)
+        else:
+            returned = self.loss(params, batch)
         metrics: Metrics = {}
         if isinstance(returned, tuple):
             if len(returned) != 2 or not isinstance(returned[1], Mapping):
@@ -86,10 +117,6 @@ class Model:
             )
         return loss, metrics
 
-    def loss_only(self, params: PyTree, batch: PyTree) -> jax.Array:
-        """The loss of a batch, for training: metrics are only computed where somebody reads them."""
-        return self.value(params, batch)[0]
-
 
 def examples_in(batch: PyTree) -> int:
     """How many examples a batch has: the length of its first array's first axis, 1 where there is none."""
@@ -97,3 +124,8 @@ def examples_in(batch: PyTree) -> int:
         shape = getattr(leaf, "shape", ())
         return int(shape[0]) if shape else 1
     return 1
+
+
+def examples_in_step(batch: PyTree, accumulate: int) -> int:
+    """How many examples a step has, where it is made of `accumulate` micro-batches."""
+    return examples_in(batch) if accumulate == 1 else sum(examples_in(part) for part in batch)

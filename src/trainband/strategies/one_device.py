@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.errors import NonFiniteGradient, TrainbandError
+from trainband.ps.dependence import apply_updates
 from trainband.ps.statistics import Rate
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import MOST_REFUSALS, Progress, StepReport, WorkerRow
 from trainband.strategies.devices import choose_device, on_device
+from trainband.strategies.gradient import Carry, GradientFunction
 from trainband.strategies.model import Model
 from trainband.wire.patience import Say, say_on_stderr
 
@@ -63,15 +65,17 @@ class OneDeviceReplica:
         with on_device(device):
             self._params = jax.jit(model.first_params)()
             self._state = jax.jit(model.optimizer.init)(self._params)
+            gradient_of = GradientFunction(model, 0)
+            self._carry = jax.jit(gradient_of.first_carry)(self._params)
 
-        @partial(jax.jit, donate_argnums=(0, 1))
-        def train(params: PyTree, state: PyTree, batch: PyTree) -> Any:
-            loss, gradient = jax.value_and_grad(model.loss_only)(params, batch)
+        @partial(jax.jit, donate_argnums=(0, 1, 2))
+        def train(params: PyTree, state: PyTree, carry: Carry, batch: PyTree) -> Any:
+            loss, gradient, carry = gradient_of(params, carry, batch)
             updates, new_state = model.optimizer.update(gradient, state, params)
-            new_params = jax.tree.map(lambda p, u: jnp.asarray(p + u, p.dtype), params, updates)
+            new_params = apply_updates(params, updates)
             finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient)]).all()
             kept = jax.tree.map(partial(jnp.where, finite), (new_params, new_state), (params, state))
-            return *kept, loss, finite
+            return *kept, carry, loss, finite
 
         self._train = train
 
@@ -92,7 +96,9 @@ class OneDeviceReplica:
           NonFiniteGradient: the gradients of 100 steps in a row were not finite.
         """
         with on_device(self._device):
-            self._params, self._state, self._loss, finite = self._train(self._params, self._state, batch)
+            self._params, self._state, self._carry, self._loss, finite = self._train(
+                self._params, self._state, self._carry, batch
+            )
         refusal = "" if finite else self._refused(float(self._loss))
         if finite:
             self._step += 1

@@ -21,7 +21,8 @@ from trainband.ps.statistics import PsStatus
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import MOST_REFUSALS, Progress, Replica, StepReport, WorkerRow
 from trainband.strategies.devices import choose_device, on_device
-from trainband.strategies.model import Model, examples_in
+from trainband.strategies.gradient import Carry, GradientFunction
+from trainband.strategies.model import Model, examples_in_step
 from trainband.strategies.one_device import OneDevice
 from trainband.wire.network import Network
 from trainband.wire.patience import Say, say_on_stderr
@@ -141,6 +142,7 @@ class ParameterServerReplica:
         self._refusals = 0
         self._overlap = overlap
         self._in_flight = False
+        self._accumulate = model.accumulate
         self._several_ps = len(cluster.spec.ps) > 1
 
         def first_values() -> Sequence[Sequence[NDArray[Any]]]:
@@ -153,15 +155,20 @@ class ParameterServerReplica:
             client.leave(f"{type(exc).__name__}: {exc}")
             raise
 
-        def compute(shards: Any, batch: PyTree) -> Any:
+        gradient_of = GradientFunction(model, cluster.training_index if cluster.task in cluster.spec else 0)
+
+        def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
             params = plan.variables.unflatten(plan.layout.gather(shards))
-            loss, gradient = jax.value_and_grad(model.loss_only)(params, batch)
+            loss, gradient, carry = gradient_of(params, carry, batch)
             blocks = plan.layout.scatter(jax.tree.leaves(gradient))
             # A ps checks its own part. With several, all must refuse what one of them would.
             finite = all_finite(blocks) if self._several_ps else True
-            return loss, blocks, finite
+            return loss, blocks, finite, carry
 
-        self._compute = jax.jit(compute)
+        self._compute = jax.jit(compute, donate_argnums=1)
+        with on_device(device):
+            params = plan.variables.unflatten(plan.layout.gather(self._now.params, np))
+            self._carry = jax.jit(gradient_of.first_carry)(params)
 
     @property
     def task(self) -> str:
@@ -196,13 +203,15 @@ class ParameterServerReplica:
           NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.
         """
         with on_device(self._device):
-            loss, gradients, finite = self._compute(self._now.params, batch)
+            loss, gradients, finite, self._carry = self._compute(self._now.params, self._carry, batch)
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradients)
         value = float(loss)
         used = self._now.versions
         answer = self._drain()
         if answer is None or not answer.done:  # what is sent after the last update could only be dropped
-            self._client.send(arrays, used, loss=value, examples=examples_in(batch), finite=bool(finite))
+            self._client.send(
+                arrays, used, loss=value, examples=examples_in_step(batch, self._accumulate), finite=bool(finite)
+            )
             self._in_flight = True
         if not self._overlap:
             answer = self._drain()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import jax
@@ -47,6 +48,12 @@ def feed(batches: Iterable[PyTree], *, repeat: bool, fixed_shapes: bool) -> Iter
             )
         if not repeat or epoch is batches:
             return
+
+
+def grouped(batches: Iterator[PyTree], count: int) -> Iterator[tuple[PyTree, ...]]:
+    """Yields tuples of `count` batches; what is left at the end is too little for a step, and is left out."""
+    while len(group := tuple(islice(batches, count))) == count:
+        yield group
 
 
 def _difference(

@@ -16,10 +16,10 @@ from trainband.errors import DataError
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica, StepReport, Strategy
-from trainband.strategies.model import Model, examples_in
+from trainband.strategies.model import Model, examples_in, examples_in_step
 from trainband.strategies.one_device import OneDevice
 from trainband.train.console import Console
-from trainband.train.feed import feed
+from trainband.train.feed import feed, grouped
 from trainband.train.result import Evaluation, FitResult, as_float
 from trainband.wire.patience import Say, say_on_stderr
 
@@ -32,10 +32,16 @@ class Trainer:
 
     Args:
       init: `init(key) -> params`: any pytree of floating-point arrays, from a JAX random key.
-      loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`, each a mean over the batch.
+      loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`, each a mean over the batch. With a third
+        parameter it gets a random key there: each worker has a stream of its own, the same in every run.
       optimizer: any optax GradientTransformation.
       strategy: how replicas cooperate; `OneDevice()` when left out.
       seed: for the first params: the same seed gives the same ones everywhere.
+      accumulate: micro-batches whose mean gradient makes one step: each step takes so many batches.
+      compute_dtype: what the loss is computed in, such as `jnp.bfloat16`; params, gradients and the optimizer keep
+        the params' own dtypes.
+      worker_transform: an optax transformation that each worker applies to its whole gradient, such as
+        `optax.clip_by_global_norm(1.0)`. With `Sync`, each worker's gradient is clipped, and then the mean is taken.
       fixed_shapes: refuse batches whose shapes change (each would be compiled anew).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
       say: where lines for people go.
@@ -48,15 +54,26 @@ class Trainer:
         self,
         *,
         init: Callable[[jax.Array], PyTree],
-        loss: Callable[[PyTree, PyTree], Any],
+        loss: Callable[..., Any],
         optimizer: Optimizer,
         strategy: Strategy | None = None,
         seed: int = 0,
+        accumulate: int = 1,
+        compute_dtype: Any = None,
+        worker_transform: Optimizer | None = None,
         fixed_shapes: bool = True,
         console: bool = True,
         say: Say = say_on_stderr,
     ) -> None:
-        self._model = Model(init=init, loss=loss, optimizer=optimizer, seed=seed)
+        self._model = Model(
+            init=init,
+            loss=loss,
+            optimizer=optimizer,
+            seed=seed,
+            accumulate=accumulate,
+            compute_dtype=compute_dtype,
+            worker_transform=worker_transform,
+        )
         self._strategy: Strategy = strategy or OneDevice()
         self._fixed_shapes = fixed_shapes
         self._show = console
@@ -150,12 +167,13 @@ class Trainer:
         return self._replica
 
     def _fit(self, replica: Replica, batches: Iterable[PyTree], steps: int | None) -> FitResult:
-        log = _Log()
+        log = _Log(self._model.accumulate)
         stopped = "the job has made the updates that were asked for"
         if replica.begin(steps):
             show = Console(replica.progress, self._say) if self._show and replica.is_chief else nullcontext()
             with show:
-                for batch in feed(batches, repeat=steps is not None, fixed_shapes=self._fixed_shapes):
+                fed = feed(batches, repeat=steps is not None, fixed_shapes=self._fixed_shapes)
+                for batch in fed if self._model.accumulate == 1 else grouped(fed, self._model.accumulate):
                     report = replica.step(batch)
                     log.add(report, batch)
                     if report.done:
@@ -168,7 +186,8 @@ class Trainer:
 class _Log:
     """What a training did, noted cheaply: losses stay on the device until the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, accumulate: int) -> None:
+        self._accumulate = accumulate
         self._steps: list[int] = []
         self._losses: list[Any] = []
         self._examples = 0
@@ -182,7 +201,7 @@ class _Log:
             self._first_at = time.perf_counter()
         self._steps.append(report.global_step)
         self._losses.append(report.loss)
-        self._examples += examples_in(batch)
+        self._examples += examples_in_step(batch, self._accumulate)
         self._applied += report.applied
         self._staleness += report.staleness
         self._refused += bool(report.refusal)

@@ -1,0 +1,99 @@
+"""The switches of the Trainer that shape a worker's gradient: the same under every strategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tests.strategies.regression import batches, init, loss, model
+
+from trainband.errors import ModelError
+from trainband.strategies.gradient import GradientFunction
+from trainband.strategies.model import examples_in_step
+
+PARAMS: Any = init(jax.random.key(1))
+
+
+def gradient_of(rank: int = 0, **changes: Any) -> Any:
+    """A function of a batch: loss, gradient and carry of the first call."""
+    function = GradientFunction(model(**changes), rank)
+    return lambda batch: jax.jit(function)(PARAMS, function.first_carry(PARAMS), batch)
+
+
+def assert_close(got: Any, wanted: Any, tolerance: float = 1e-6) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), got, wanted)
+
+
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (4, 8, 12)], ids=["alike", "unequal"])
+def test_micro_batches_make_the_gradient_of_all_of_them(sizes: tuple[int, ...]) -> None:
+    parts = tuple(next(batches(1, size, seed)) for seed, size in enumerate(sizes))
+    whole = tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    value, gradient, _ = gradient_of(accumulate=3)(parts)
+    wanted_value, wanted, _ = gradient_of()(whole)
+    assert_close((value, gradient), (wanted_value, wanted), 1e-5)
+    assert examples_in_step(parts, 3) == examples_in_step(whole, 1) == 24
+
+
+def test_bfloat16_computes_but_the_gradient_is_the_masters() -> None:
+    batch = next(batches(1))
+    seen = []
+
+    def spy(params: Any, data: Any) -> Any:
+        seen.append((params["out"]["kernel"].dtype, data[0].dtype))
+        return loss(params, data)
+
+    value, gradient, _ = gradient_of(loss=spy, compute_dtype=jnp.bfloat16)(batch)
+    exact_value, exact, _ = gradient_of()(batch)
+    assert seen[0] == (jnp.bfloat16, jnp.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves((value, gradient))} == {np.dtype("float32")}
+    assert_close((value, gradient), (exact_value, exact), 0.1)
+    assert float(value) != float(exact_value)
+
+
+def test_a_worker_transform_sees_the_whole_gradient() -> None:
+    batch = next(batches(1))
+    _, plain, _ = gradient_of()(batch)
+    _, clipped, _ = gradient_of(worker_transform=optax.clip_by_global_norm(0.01))(batch)
+    assert optax.tree.norm(plain) > 0.02
+    np.testing.assert_allclose(optax.tree.norm(clipped), 0.01, rtol=1e-5)
+
+
+def test_a_worker_transform_keeps_its_state() -> None:
+    function = GradientFunction(model(worker_transform=optax.trace(0.5)), 0)
+    batch = next(batches(1))
+    _, first, carry = function(PARAMS, function.first_carry(PARAMS), batch)
+    _, second, _ = function(PARAMS, carry, batch)
+    assert_close(second, jax.tree.map(lambda g: 1.5 * g, first))
+
+
+def test_each_worker_has_its_own_random_keys_the_same_in_every_run() -> None:
+    def noisy(params: Any, batch: Any, key: Any) -> Any:
+        return loss(params, batch)[0] * 0.0 + jax.random.uniform(key)
+
+    def draws(rank: int) -> list[float]:
+        function = GradientFunction(model(loss=noisy), rank)
+        carry = function.first_carry(PARAMS)
+        values = []
+        for batch in batches(3):
+            value, _, carry = function(PARAMS, carry, batch)
+            values.append(float(value))
+        return values
+
+    assert draws(0) == draws(0)
+    assert len({*draws(0), *draws(1)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"accumulate": 0}, "accumulate must be at least 1"),
+        ({"compute_dtype": jnp.int8}, "compute_dtype must be a floating-point dtype"),
+    ],
+)
+def test_switches_that_cannot_be(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        model(**changes)
