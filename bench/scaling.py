@@ -9,9 +9,10 @@ and start-up than the measurement itself. Processor time is read from outside, o
 separately. What a ps uses while nobody trains (leases, heartbeats) is measured just before and taken off, since it
 belongs to the second, not to the exchange; it has a column of its own.
 
-The combinations alternate for some rounds, and the medians count. It ends with the growth of the ps's processor time for an exchange from 1 to 16 workers; the target is at most 30%. A
-ps that sleeps most of the time works with cold caches, which makes the exchanges of one worker dear. So the growth is
-given a second time at the same load: 16 workers that wait 16 times as long, beside 1 worker.
+The combinations alternate for some rounds, and the medians count. It ends with the growth of the ps's processor time
+for an exchange from 1 to 16 workers; the target is at most 30%. A ps that sleeps most of the time works with cold
+caches, which makes the exchanges of one worker dear. So the growth is given a second time at the same load: 16 workers
+that wait 16 times as long, beside 1 worker.
 """
 
 from __future__ import annotations

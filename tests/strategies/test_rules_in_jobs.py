@@ -15,7 +15,7 @@ from tests.ps.jobs import in_thread
 from tests.strategies.regression import batches, init, loss, model
 from tests.strategies.test_parameter_server import Job
 
-from trainband.errors import ClusterError
+from trainband.errors import ClusterError, ModelError
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.strategies import Replica, StepReport
 
@@ -220,3 +220,25 @@ def test_delay_compensation_follows_its_formula(make: Callable[..., RuleJob]) ->
         lambda w, g, w0: w - 0.1 * (g + factor * g * g * (w - w0)), after_first, gradient(start, second), start
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replicas[0].params(), wanted)
+
+
+def test_gradients_may_travel_as_bfloat16(make: Callable[..., RuleJob]) -> None:
+    """Params keep their float32: those of one step are off by bfloat16's rounding of the gradient, 2**-8 of it."""
+    job = make(Async(), ps=2, workers=1, wire_dtype="bfloat16")
+    (replica,) = job.join(model(optax.sgd(1.0)))
+    start = replica.params()
+    batch = feed_of(0)[0]
+    replica.begin(1)
+    replica.step(batch)
+    gradient: Any = jax.grad(lambda p: loss(p, batch)[0])(start)
+    moved = jax.tree.map(lambda a, b: a - b, start, replica.params())
+    jax.tree.map(lambda m, g: np.testing.assert_allclose(m, g, rtol=2**-8, atol=1e-6), moved, gradient)
+    assert {leaf.dtype for leaf in jax.tree.leaves(replica.params())} == {np.dtype("float32")}
+    status = replica._client.status()  # type: ignore[attr-defined]  # noqa: SLF001
+    assert status.bytes_saved == status.bytes_in > 0
+
+
+@pytest.mark.parametrize(("wire_dtype", "words"), [("int8", "floating-point dtype, got int8"), ("tiny", "is no dtype")])
+def test_a_wire_dtype_that_cannot_be(wire_dtype: str, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        RuleJob(Async(), 1, 1, wire_dtype=wire_dtype)

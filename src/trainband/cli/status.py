@@ -88,7 +88,9 @@ def show(answer: PsStatus, console: Console) -> None:
         highlight=False,
     )
     console.print(
-        f"gradients in {size(answer.bytes_in)}, params out {size(answer.bytes_out)}, shard {size(answer.shard_bytes)}",
+        f"gradients in {size(answer.bytes_in)}"
+        + (f" ({size(answer.bytes_saved)} saved)" if answer.bytes_saved else "")
+        + f", params out {size(answer.bytes_out)}, shard {size(answer.shard_bytes)}",
         highlight=False,
     )
     if answer.waiting_for:

@@ -35,7 +35,13 @@ class Plan:
 
     @classmethod
     def of(
-        cls, variables: Variables, optimizer: Optimizer, policy: PlacementPolicy, rule: UpdateRule, ps_count: int
+        cls,
+        variables: Variables,
+        optimizer: Optimizer,
+        policy: PlacementPolicy,
+        rule: UpdateRule,
+        ps_count: int,
+        wire_dtype: str = "",
     ) -> Plan:
         """Plans a job. Pure: every task that has the same arguments comes to the same plan."""
         dependence, formula = _analysed(optimizer, variables)
@@ -53,6 +59,7 @@ class Plan:
             rule=dict(rule.settings()),
             update_text=dependence.text,
             jax_version=jax.__version__,
+            wire_dtype=wire_dtype,
         )
         return cls(variables, layout, description, optimizer, formula)
 
@@ -112,6 +119,7 @@ def first_difference(chief: Description, worker: Description, task: str) -> str 
     for what, mine, other in (
         ("the number of ps", chief.ps_count, worker.ps_count),
         ("the update rule", _flat(chief.rule), _flat(worker.rule)),
+        ("wire_dtype", chief.wire_dtype or "none", worker.wire_dtype or "none"),
     ):
         if mine != other:
             return f"{what} differs: the chief has {mine}, {task} has {other}"

@@ -80,17 +80,26 @@ class ShardLayout:
                 offset += piece.size
         return out
 
-    def from_wire(self, body: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[Any], ...] | None:
-        """Raw bytes as this layout's blocks without copying, `None` if their number or sizes are not right."""
+    def from_wire(self, body: Sequence[NDArray[np.uint8]], wire_dtype: str = "") -> tuple[NDArray[Any], ...] | None:
+        """Raw bytes as this layout's blocks without copying, `None` if their number or sizes are not right.
+
+        With a `wire_dtype`, blocks that `narrow` would narrow are taken to be of that dtype.
+        """
         if len(body) != len(self.blocks):
             return None
         views = []
         for block, raw in zip(self.blocks, body, strict=True):
-            dtype = jnp.dtype(block.dtype)
+            dtype = narrow(block.dtype, wire_dtype)
             if raw.nbytes != block.size * dtype.itemsize:
                 return None
             views.append(raw.view(dtype))
         return tuple(views)
+
+
+def narrow(dtype: str, wire_dtype: str) -> jnp.dtype:
+    """What a block of `dtype` travels as: the narrower of the two."""
+    own = jnp.dtype(dtype)
+    return jnp.dtype(wire_dtype) if wire_dtype and jnp.dtype(wire_dtype).itemsize < own.itemsize else own
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.rules.registry import rule_of
-from trainband.ps.shard import Shard, all_finite
+from trainband.ps.shard import Shard, all_finite, widened
 from trainband.ps.statistics import PsStatus, Rate, SliceStatus, StalenessCounts, VariableStatus, WorkerStatus
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
@@ -97,6 +97,7 @@ class ParameterService:
         self._rate = Rate()
         self._bytes_in = 0
         self._bytes_out = 0
+        self._bytes_saved = 0
         self._non_finite_said = -EVERY_S
 
     @property
@@ -327,21 +328,27 @@ class ParameterService:
         engine = self._engine
         if engine is None or not engine.shard.initialised:
             raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
-        gradient = engine.shard.layout.from_wire(body)
+        layout = engine.shard.layout
+        wire_dtype = self._description.wire_dtype if self._description else ""
+        gradient = layout.from_wire(body, wire_dtype)
         if gradient is None:
             raise ProtocolError(
                 f"{member.task} pushed a gradient that does not fit this shard (other sizes than were defined)."
             )
+        if wire_dtype:
+            gradient = widened(gradient, [block.dtype for block in layout.blocks])
         finite = push.finite and all_finite(gradient)
         account = self._accounts[member.number]
         with self._lock:
             self._hear(member)
             account.pushes += 1
             account.examples += push.examples
-            self._bytes_in += engine.shard.layout.nbytes
+            arrived = sum(raw.nbytes for raw in body)
+            self._bytes_in += arrived
+            self._bytes_saved += layout.nbytes - arrived
             if not finite:
                 account.refused += 1
-                detail = self._non_finite(member, push, engine.shard.layout, gradient, account.refused)
+                detail = self._non_finite(member, push, layout, gradient, account.refused)
             else:
                 account.loss = push.loss
                 pending = engine.push(PushEvent(member.number, push.sequence, push.version, push.examples), gradient)
@@ -467,6 +474,7 @@ class ParameterService:
                 examples_dropped=self._engine.examples_dropped if self._engine else 0,
                 bytes_in=self._bytes_in,
                 bytes_out=self._bytes_out,
+                bytes_saved=self._bytes_saved,
                 shard_bytes=self._shard.layout.nbytes if self._shard else 0,
                 loss=sum(losses) / len(losses) if losses else None,
                 waiting_for=self._waiting_for(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -131,6 +132,16 @@ def _compensate(
     return [
         (g + factor * g * g * (w - w_then)).astype(g.dtype) for g, w, w_then in zip(gradient, now, then, strict=True)
     ]
+
+
+def widened(blocks: Sequence[NDArray[Any]], dtypes: Sequence[str]) -> tuple[NDArray[Any], ...]:
+    """Blocks that travelled in a narrower dtype, in their own again."""
+    return tuple(np.asarray(block) for block in _widened(tuple(blocks), tuple(dtypes)))
+
+
+@partial(jax.jit, static_argnums=1)
+def _widened(blocks: tuple[jax.Array, ...], dtypes: tuple[str, ...]) -> list[jax.Array]:
+    return [block.astype(dtype) for block, dtype in zip(blocks, dtypes, strict=True)]
 
 
 def all_finite(blocks: Sequence[NDArray[Any]]) -> bool:

@@ -74,6 +74,8 @@ class PsStatus(Struct, frozen=True):
     """Examples whose gradients came too late, or beyond the updates that were asked for."""
     bytes_in: int
     bytes_out: int
+    bytes_saved: int
+    """By sending gradients in a narrower dtype."""
     shard_bytes: int
     loss: float | None
     """Mean loss of the latest pushes of all workers."""

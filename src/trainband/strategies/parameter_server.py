@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
-from trainband.errors import ClusterError, NonFiniteGradient, PeerError
+from trainband.errors import ClusterError, ModelError, NonFiniteGradient, PeerError
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
+from trainband.ps.layout import narrow
 from trainband.ps.placement import GreedyBytes, PlacementPolicy
 from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server import Server
@@ -42,6 +43,7 @@ class ParameterServer:
       placement: which ps holds what.
       overlap: compute the next gradient while a push and its answer travel. Hides the exchange, for one more step of
         staleness. Not with `Sync`, whose every gradient is computed from the newest params.
+      wire_dtype: send gradients in this narrower dtype, such as `bfloat16`; a ps widens them again at once.
       device: what a worker computes on: `cpu`, `gpu`, `gpu:1`, ...; by default an accelerator if JAX has
         one, each worker of a host its own. A ps computes on the CPU always.
       transport: how bytes travel; by default Arrow Flight, with shared memory between tasks of one machine.
@@ -59,6 +61,7 @@ class ParameterServer:
         update: UpdateRule | None = None,
         placement: PlacementPolicy | None = None,
         overlap: bool = False,
+        wire_dtype: str | None = None,
         device: str | None = None,
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
@@ -68,6 +71,7 @@ class ParameterServer:
         self._update = update or Async()
         self._placement = placement or GreedyBytes()
         self._overlap = overlap
+        self._wire_dtype = _checked_wire_dtype(wire_dtype)
         self._device = device
         self._transport = transport or Network()
         self._timeouts = timeouts or Timeouts()
@@ -115,7 +119,14 @@ class ParameterServer:
         if self._cluster is None:
             return OneDevice(self._device, say=self._say).start(model)
         device = choose_device(self._device, self._cluster.device_index, str(self._cluster.task), self._say)
-        plan = Plan.of(model.variables(), model.optimizer, self._placement, self._update, len(self._cluster.spec.ps))
+        plan = Plan.of(
+            model.variables(),
+            model.optimizer,
+            self._placement,
+            self._update,
+            len(self._cluster.spec.ps),
+            self._wire_dtype,
+        )
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
         return ParameterServerReplica(model, self._cluster, plan, client, device, self._overlap, self._say)
 
@@ -162,6 +173,8 @@ class ParameterServerReplica:
             loss, gradient, carry = gradient_of(params, carry, batch)
             blocks = plan.layout.scatter(jax.tree.leaves(gradient))
             # A ps checks its own part. With several, all must refuse what one of them would.
+            wire_dtype = plan.description.wire_dtype
+            blocks = jax.tree.map(lambda block: block.astype(narrow(block.dtype.name, wire_dtype)), blocks)
             finite = all_finite(blocks) if self._several_ps else True
             return loss, blocks, finite, carry
 
@@ -258,6 +271,18 @@ class ParameterServerReplica:
                 f"{self.task}: the ps refused {self._refusals} gradients in a row that were not finite; the last: "
                 f"{refusal}. Look at the data and the loss, or lower the learning rate."
             )
+
+
+def _checked_wire_dtype(wire_dtype: str | None) -> str:
+    if wire_dtype is None:
+        return ""
+    try:
+        dtype = jnp.dtype(wire_dtype)
+    except TypeError as exc:
+        raise ModelError(f"ParameterServer: wire_dtype {wire_dtype!r} is no dtype; use bfloat16 or float16.") from exc
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ModelError(f"ParameterServer: wire_dtype must be a floating-point dtype, got {dtype.name}.")
+    return str(dtype.name)
 
 
 def all_finite(blocks: Any) -> jax.Array:

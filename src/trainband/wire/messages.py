@@ -38,6 +38,8 @@ class Description(Struct, frozen=True):
     update_text: str
     """The traced update program (a jaxpr) as text: two optimizers that differ, differ here."""
     jax_version: str
+    wire_dtype: str = ""
+    """What gradients are sent as; empty: as they are."""
 
 
 class Join(Struct, frozen=True):
