@@ -17,9 +17,13 @@ lint: $(VENV)/.ready-dev   ## check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own
-	@$(BIN)/python -m bench.ps_mnist
+bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (half an hour)
+	@$(BIN)/python -m bench.ps_mnist --rule async
+	@$(BIN)/python -m bench.ps_mnist --rule sync
+	@$(BIN)/python -m bench.ps_mnist --rule bounded
 	@$(BIN)/python -m bench.push_pull
+	@$(BIN)/python -m bench.scaling
+	@$(BIN)/python -m bench.stragglers
 
 setup: $(VENV)/.ready-dev   ## only make the environment
 

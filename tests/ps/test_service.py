@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from tests.ps.plans import blocks_of, plan_of
 from trainband.cluster import Cluster, Task
 from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refused, TrainbandError
 from trainband.ps.description import Plan
-from trainband.ps.placement import RoundRobin
+from trainband.ps.placement import Placement, RoundRobin
 from trainband.ps.program import UpdateProgram
 from trainband.ps.rules import Async
 from trainband.ps.rules.base import ENOUGH, REPLAYED
@@ -677,7 +678,7 @@ def test_reading_and_assigning(ps: Ps) -> None:
 
 
 def test_reading_slices() -> None:
-    # b on ps:0; w in three slices of two rows, on ps 1, 2, 0
+    # b on ps:0; w in three slices of two rows, on ps 0, 1, 2
     plan = sgd_plan(3, policy=RoundRobin(max_slice_bytes=16))
     rows = {0: (4, 6), 1: (0, 2), 2: (2, 4)}
     for index, (start, stop) in rows.items():
@@ -686,12 +687,19 @@ def test_reading_slices() -> None:
         assert first == start
         np.testing.assert_array_equal(values, PARAMS["w"][start:stop])
         (tensor,) = [t for t in ps.service.tensors() if t.name == "w"]
-        assert tensor.slices == ((0, 2, "ps1:1"), (2, 4, "ps2:1"), (4, 6, "ps0:1"))
+        assert tensor.slices == ((0, 2, "ps0:1"), (2, 4, "ps1:1"), (4, 6, "ps2:1"))
 
 
 def test_rows_that_do_not_lie_together_are_not_read_as_if_they_did() -> None:
-    # b on ps:0; w: rows 0-2 on ps:1, 2-4 on ps:0, 4-6 on ps:1
-    plan = sgd_plan(2, policy=RoundRobin(max_slice_bytes=16))
+    class Scattered:
+        """A user's own policy: w's rows 0-2 and 4-6 on ps:1, 2-4 on ps:0."""
+
+        def place(self, variables: Any, ps_count: int, *, keep_whole: Any = ()) -> Placement:
+            plan = RoundRobin(max_slice_bytes=16).place(variables, ps_count, keep_whole=keep_whole)
+            places = iter([0, 1, 0, 1])
+            return Placement(tuple(dataclasses.replace(s, ps=next(places)) for s in plan.slices), ps_count)
+
+    plan = sgd_plan(2, policy=Scattered())
     ps = Ps(plan, 1).ready()
     with pytest.raises(Refused, match="ps:1 holds rows 0-2, 4-6 of 'w', which cannot be read as one piece"):
         ps.service.read("w")
