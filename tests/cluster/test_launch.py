@@ -83,7 +83,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not left, f"the test left the processes {left}"
     assert threading.active_count() == threads
     assert {number: signal.getsignal(number) for number in handlers} == handlers
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors  # fewer: what an earlier test left to be collected
 
 
 class Recorder:

@@ -680,7 +680,7 @@ def test_reading_and_assigning(ps: Ps) -> None:
 def test_reading_slices() -> None:
     # b on ps:0; w in three slices of two rows, on ps 0, 1, 2
     plan = sgd_plan(3, policy=RoundRobin(max_slice_bytes=16))
-    rows = {0: (4, 6), 1: (0, 2), 2: (2, 4)}
+    rows = {0: (0, 2), 1: (2, 4), 2: (4, 6)}
     for index, (start, stop) in rows.items():
         ps = Ps(plan, index).ready()
         first, values = ps.service.read("w")
