@@ -24,7 +24,6 @@ from trainband.errors import (
     Unreachable,
 )
 from trainband.ps.description import Plan
-from trainband.ps.service import MISMATCH
 from trainband.ps.statistics import PsStatus
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
@@ -192,7 +191,7 @@ class JobClient:
                 except DeadlineExceeded as late:
                     raise Unreachable(str(late)) from exc
             except Refused as exc:
-                if MISMATCH in str(exc):
+                if m.MISMATCH in str(exc):
                     raise ModelMismatch(str(exc)) from exc
                 raise
             time.sleep(POLL_S)

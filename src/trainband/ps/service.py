@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -18,11 +17,11 @@ from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
 from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
+from trainband.ps.accounts import Account, variable_statuses
 from trainband.ps.description import first_difference, placement_of
 from trainband.ps.engine import Engine
 from trainband.ps.layout import JobLayout, ShardLayout
 from trainband.ps.members import Member, Members, Presence
-from trainband.ps.placement import Slice
 from trainband.ps.program import CompiledProgram, UpdateProgram
 from trainband.ps.rules.base import Begin as BeginEvent
 from trainband.ps.rules.base import Event, RuleError
@@ -30,8 +29,8 @@ from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.rules.registry import rule_of
-from trainband.ps.shard import Shard, all_finite, widened
-from trainband.ps.statistics import PsStatus, Rate, SliceStatus, StalenessCounts, VariableStatus, WorkerStatus
+from trainband.ps.shard import Shard, all_finite, not_finite, widened
+from trainband.ps.statistics import PsStatus, Rate, StalenessCounts
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import EVERY_S, Patience, Say, say_on_stderr
@@ -46,20 +45,6 @@ TICK_S = 0.2
 LINGER_S = 30.0
 """How long a finished job waits for workers of the cluster that have never come: one that starts slowly should find
 the job finished, not gone."""
-
-
-@dataclass(slots=True)
-class _Account:
-    """What one worker has done, for the status."""
-
-    pushes: int = 0
-    refused: int = 0
-    dropped: int = 0
-    examples: int = 0
-    loss: float | None = None
-    staleness: float = 0.0
-    transport: str = ""
-    rate: Rate = field(default_factory=Rate)
 
 
 class ParameterService:
@@ -86,7 +71,7 @@ class ParameterService:
         self._wake = threading.Event()
         self._stopped = False
         self._members = Members(timeouts.lease_s, [str(task) for task in cluster.spec.workers])
-        self._accounts: dict[int, _Account] = {}
+        self._accounts: dict[int, Account] = {}
         self._description: m.Description | None = None
         self._layout: JobLayout | None = None
         self._engine: Engine | None = None
@@ -135,7 +120,7 @@ class ParameterService:
         with self._lock:
             self._expire()  # so that the rule hears of a death before it hears of the heir
             member, news = self._members.join(join.task, join.incarnation, join.host, join.pid, self._clock())
-            self._accounts.setdefault(member.number, _Account())
+            self._accounts.setdefault(member.number, Account())
             if news:
                 self._advance(JoinEvent(member.number))
             try:
@@ -161,7 +146,7 @@ class ParameterService:
             return
         difference = first_difference(self._description, description, task)
         if difference is not None:
-            raise Refused(f"{MISMATCH}{task} cannot join this job: {difference}.")
+            raise Refused(f"{m.MISMATCH}{task} cannot join this job: {difference}.")
 
     def _define(self, define: m.Define) -> m.Joined:
         with self._lock:
@@ -359,7 +344,7 @@ class ParameterService:
             if self._stopped or not stream.alive:
                 raise StreamClosed(f"{member.task} has gone while its push waited for others.")
         if pending.outcome == m.APPLIED:
-            account.staleness += 0.05 * (pending.staleness - account.staleness)
+            account.note_update(pending.staleness)
         else:
             account.dropped += 1
         self._send_params(stream, member, pending.outcome, pending.staleness, pending.detail)
@@ -392,11 +377,7 @@ class ParameterService:
     def _non_finite(
         self, member: Member, push: m.Push, layout: ShardLayout, gradient: Sequence[NDArray[Any]], count: int
     ) -> str:
-        bad = [
-            piece.variable.name
-            for piece, value in zip(layout.slices, layout.unpack(gradient), strict=True)
-            if not np.isfinite(np.asarray(value, np.float64)).all()
-        ]
+        bad = not_finite(layout, gradient)
         text = (
             f"refused a gradient of {member.task} that is not finite"
             f" (push {push.sequence}, computed from version {push.version}, loss {push.loss:g}"
@@ -453,9 +434,10 @@ class ParameterService:
         with self._lock:
             now = self._clock()
             version = self._shard.version if self._shard else 0
-            workers = tuple(self._worker_status(member, now) for member in self._members)
+            workers = tuple(self._accounts[member.number].status(member, now) for member in self._members)
             losses = [w.loss for w in workers if w.loss is not None and w.presence == Presence.LIVE.value]
             staleness = self._engine.staleness if self._engine else StalenessCounts()
+            ps = [str(task) for task in self._cluster.spec.ps]
             return PsStatus(
                 task=self._task,
                 address=self._cluster.address,
@@ -479,42 +461,8 @@ class ParameterService:
                 loss=sum(losses) / len(losses) if losses else None,
                 waiting_for=self._waiting_for(),
                 workers=workers,
-                variables=self._variable_status(),
+                variables=variable_statuses(self._layout.placement, ps) if self._layout else (),
             )
-
-    def _worker_status(self, member: Member, now: float) -> WorkerStatus:
-        account = self._accounts[member.number]
-        return WorkerStatus(
-            task=member.task,
-            presence=member.presence.value,
-            host=member.host,
-            pid=member.pid,
-            transport=account.transport,
-            pushes=account.pushes,
-            refused=account.refused,
-            dropped=account.dropped,
-            rate=account.rate.at(now, account.pushes),
-            staleness=account.staleness,
-            loss=account.loss,
-            examples=account.examples,
-            heard_s=now - member.heard_at,
-            failure=member.failure,
-        )
-
-    def _variable_status(self) -> tuple[VariableStatus, ...]:
-        if self._layout is None:
-            return ()
-        placement = self._layout.placement
-        names = [str(task) for task in self._cluster.spec.ps]
-
-        def where(piece: Slice) -> SliceStatus:
-            return SliceStatus(names[piece.ps], piece.start, piece.stop)
-
-        variables = dict.fromkeys(piece.variable for piece in placement.slices)
-        return tuple(
-            VariableStatus(v.name, v.shape, v.dtype, v.nbytes, tuple(where(s) for s in placement.of(v)))
-            for v in variables
-        )
 
     def _ps_addresses(self) -> list[str]:
         return [self._cluster.spec.address(task) for task in self._cluster.spec.ps]
@@ -598,7 +546,3 @@ class ParameterService:
             f"a worker to come back, now that nobody is left ({', '.join(gone + missing)})",
             self._timeouts.start_s,
         )
-
-
-MISMATCH = "another model: "
-"""Begins the refusal of a worker whose model is not the chief's, for the client to tell it from others."""

@@ -155,3 +155,12 @@ def all_finite(blocks: Sequence[NDArray[Any]]) -> bool:
 
 
 _finite_any = jax.jit(lambda block: jnp.isfinite(block).all())
+
+
+def not_finite(layout: ShardLayout, blocks: Sequence[NDArray[Any]]) -> list[str]:
+    """The variables that hold NaN or infinity."""
+    return [
+        piece.variable.name
+        for piece, value in zip(layout.slices, layout.unpack(blocks), strict=True)
+        if not np.isfinite(np.asarray(value, np.float64)).all()
+    ]

@@ -53,6 +53,10 @@ class Join(Struct, frozen=True):
     description: Description
 
 
+MISMATCH = "another model: "
+"""Begins the refusal of a `join` whose model is not the chief's, for the worker to tell it from others."""
+
+
 class Joined(Struct, frozen=True):
     """The answer to `join`."""
 

@@ -1,0 +1,64 @@
+"""Accounts: what each worker has done and where each variable lives, as the status shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainband.ps.members import Member
+from trainband.ps.placement import Placement
+from trainband.ps.statistics import Rate, SliceStatus, VariableStatus, WorkerStatus
+
+LATELY = 0.05
+"""The weight of the newest update in a worker's mean staleness."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What one worker has done."""
+
+    pushes: int = 0
+    refused: int = 0
+    dropped: int = 0
+    examples: int = 0
+    loss: float | None = None
+    staleness: float = 0.0
+    transport: str = ""
+    rate: Rate = field(default_factory=Rate)
+
+    def note_update(self, staleness: int) -> None:
+        """One of its pushes has become an update."""
+        self.staleness += LATELY * (staleness - self.staleness)
+
+    def status(self, member: Member, now: float) -> WorkerStatus:
+        """The account of `member` as a record."""
+        return WorkerStatus(
+            task=member.task,
+            presence=member.presence.value,
+            host=member.host,
+            pid=member.pid,
+            transport=self.transport,
+            pushes=self.pushes,
+            refused=self.refused,
+            dropped=self.dropped,
+            rate=self.rate.at(now, self.pushes),
+            staleness=self.staleness,
+            loss=self.loss,
+            examples=self.examples,
+            heard_s=now - member.heard_at,
+            failure=member.failure,
+        )
+
+
+def variable_statuses(placement: Placement, ps: Sequence[str]) -> tuple[VariableStatus, ...]:
+    """Every variable of a plan as a record; `ps` are the names of the ps."""
+    return tuple(
+        VariableStatus(
+            v.name,
+            v.shape,
+            v.dtype,
+            v.nbytes,
+            tuple(SliceStatus(ps[piece.ps], piece.start, piece.stop) for piece in placement.of(v)),
+        )
+        for v in dict.fromkeys(piece.variable for piece in placement.slices)
+    )
