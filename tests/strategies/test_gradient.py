@@ -21,7 +21,7 @@ PARAMS: Any = init(jax.random.key(1))
 def gradient_of(rank: int = 0, **changes: Any) -> Any:
     """A function of a batch: loss, gradient and carry of the first call."""
     function = GradientFunction(model(**changes), rank)
-    return lambda batch: jax.jit(function)(PARAMS, function.first_carry(PARAMS), batch)
+    return lambda batch: jax.jit(function)(PARAMS, None, function.first_carry(PARAMS), batch)
 
 
 def assert_close(got: Any, wanted: Any, tolerance: float = 1e-6) -> None:
@@ -32,8 +32,8 @@ def assert_close(got: Any, wanted: Any, tolerance: float = 1e-6) -> None:
 def test_micro_batches_make_the_gradient_of_all_of_them(sizes: tuple[int, ...]) -> None:
     parts = tuple(next(batches(1, size, seed)) for seed, size in enumerate(sizes))
     whole = tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    value, gradient, _ = gradient_of(accumulate=3)(parts)
-    wanted_value, wanted, _ = gradient_of()(whole)
+    value, gradient, _, _ = gradient_of(accumulate=3)(parts)
+    wanted_value, wanted, _, _ = gradient_of()(whole)
     assert_close((value, gradient), (wanted_value, wanted), 1e-5)
     assert examples_in_step(parts, 3) == examples_in_step(whole, 1) == 24
 
@@ -46,8 +46,8 @@ def test_bfloat16_computes_but_the_gradient_is_the_masters() -> None:
         seen.append((params["out"]["kernel"].dtype, data[0].dtype))
         return loss(params, data)
 
-    value, gradient, _ = gradient_of(loss=spy, compute_dtype=jnp.bfloat16)(batch)
-    exact_value, exact, _ = gradient_of()(batch)
+    value, gradient, _, _ = gradient_of(loss=spy, compute_dtype=jnp.bfloat16)(batch)
+    exact_value, exact, _, _ = gradient_of()(batch)
     assert seen[0] == (jnp.bfloat16, jnp.bfloat16)
     assert {leaf.dtype for leaf in jax.tree.leaves((value, gradient))} == {np.dtype("float32")}
     assert_close((value, gradient), (exact_value, exact), 0.1)
@@ -56,8 +56,8 @@ def test_bfloat16_computes_but_the_gradient_is_the_masters() -> None:
 
 def test_a_worker_transform_sees_the_whole_gradient() -> None:
     batch = next(batches(1))
-    _, plain, _ = gradient_of()(batch)
-    _, clipped, _ = gradient_of(worker_transform=optax.clip_by_global_norm(0.01))(batch)
+    _, plain, _, _ = gradient_of()(batch)
+    _, clipped, _, _ = gradient_of(worker_transform=optax.clip_by_global_norm(0.01))(batch)
     assert optax.tree.norm(plain) > 0.02
     np.testing.assert_allclose(optax.tree.norm(clipped), 0.01, rtol=1e-5)
 
@@ -65,8 +65,8 @@ def test_a_worker_transform_sees_the_whole_gradient() -> None:
 def test_a_worker_transform_keeps_its_state() -> None:
     function = GradientFunction(model(worker_transform=optax.trace(0.5)), 0)
     batch = next(batches(1))
-    _, first, carry = function(PARAMS, function.first_carry(PARAMS), batch)
-    _, second, _ = function(PARAMS, carry, batch)
+    _, first, _, carry = function(PARAMS, None, function.first_carry(PARAMS), batch)
+    _, second, _, _ = function(PARAMS, None, carry, batch)
     assert_close(second, jax.tree.map(lambda g: 1.5 * g, first))
 
 
@@ -79,7 +79,7 @@ def test_each_worker_has_its_own_random_keys_the_same_in_every_run() -> None:
         carry = function.first_carry(PARAMS)
         values = []
         for batch in batches(3):
-            value, _, carry = function(PARAMS, carry, batch)
+            value, _, _, carry = function(PARAMS, None, carry, batch)
             values.append(float(value))
         return values
 
@@ -87,9 +87,53 @@ def test_each_worker_has_its_own_random_keys_the_same_in_every_run() -> None:
     assert len({*draws(0), *draws(1)}) == 6
 
 
+def counted(params: Any, state: Any, batch: Any, key: Any) -> Any:
+    """A loss whose state counts calls and averages the mean of x."""
+    del key
+    value, metrics = loss(params, batch)
+    new = {"calls": state["calls"] + 1, "mean": 0.9 * state["mean"] + 0.1 * batch[0].mean()}
+    return value, (new, metrics)
+
+
+def first_state(key: Any) -> Any:
+    del key
+    return {"calls": jnp.zeros((), jnp.int32), "mean": jnp.ones(())}
+
+
+def test_the_model_state_goes_through_micro_batches_one_after_the_other() -> None:
+    parts = tuple(batches(3, 8))
+    of = model(loss=counted, init_state=first_state, accumulate=3)
+    function = GradientFunction(of, 0)
+    step = function(PARAMS, of.first_state(), function.first_carry(PARAMS), parts)
+    mean = 1.0
+    for x, _ in parts:
+        mean = 0.9 * mean + 0.1 * x.mean()
+    assert int(step.state["calls"]) == 3
+    np.testing.assert_allclose(step.state["mean"], mean, rtol=1e-5)
+
+
+def test_a_state_that_changes_is_refused() -> None:
+    def grows(params: Any, state: Any, batch: Any, key: Any) -> Any:
+        del state, key
+        return loss(params, batch)[0], ({"mean": jnp.ones(2)}, {})
+
+    def forgets(params: Any, state: Any, batch: Any, key: Any) -> Any:
+        del state, key
+        return loss(params, batch)
+
+    for function, words in (
+        (grows, r"changed the shape of the state at \['mean'\]"),
+        (forgets, "must return .scalar, .state"),
+    ):
+        of = model(loss=function, init_state=lambda _: {"mean": jnp.ones(())})
+        with pytest.raises(ModelError, match=words):
+            of.value(PARAMS, next(batches(1)), None, of.first_state())
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"state_merge": "sum"}, "state_merge must be 'mean' or 'chief'"),
         ({"accumulate": 0}, "accumulate must be at least 1"),
         ({"compute_dtype": jnp.int8}, "compute_dtype must be a floating-point dtype"),
     ],

@@ -71,10 +71,10 @@ def test_a_loss_that_is_no_scalar(function: Callable[[Any, Any], Any], words: st
 
 def test_losses_with_and_without_metrics() -> None:
     params = {"w": jnp.ones(3)}
-    value, metrics = model().value(params, X)
+    value, metrics, _ = model().value(params, X)
     assert (float(value), dict(metrics)) == (3.0, {})
     with_metrics = model(loss=lambda params, batch: (loss(params, batch), {"twice": 2 * loss(params, batch)}))
-    value, metrics = with_metrics.value(params, X)
+    value, metrics, _ = with_metrics.value(params, X)
     assert (float(value), float(metrics["twice"])) == (3.0, 6.0)
     assert with_metrics.value(params, X)[0] == 3.0
     assert model(loss=lambda *_: 1.5).value(params, X)[0] == 1.5  # a Python float will do

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -220,6 +221,42 @@ def test_delay_compensation_follows_its_formula(make: Callable[..., RuleJob]) ->
         lambda w, g, w0: w - 0.1 * (g + factor * g * g * (w - w0)), after_first, gradient(start, second), start
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), replicas[0].params(), wanted)
+
+
+def counted(params: Any, state: Any, batch: Any, key: Any) -> Any:
+    """A loss with a state: the mean of x in the newest batch, and a count of steps."""
+    del key
+    value, metrics = loss(params, batch)
+    return value, ({"mean": batch[0].mean(), "steps": state["steps"] + 1}, metrics)
+
+
+def first_state(key: Any) -> Any:
+    del key
+    return {"mean": jnp.zeros(()), "steps": jnp.zeros((), jnp.int32)}
+
+
+@pytest.mark.parametrize("merge", ["mean", "chief"])
+def test_model_state_lives_on_the_ps_and_is_merged(make: Callable[..., RuleJob], merge: str) -> None:
+    job = make(Sync(), ps=2)
+    params, _ = run(job, model(optax.sgd(0.1), loss=counted, init_state=first_state, state_merge=merge))
+    del params
+    state = job.replicas[0].model_state()
+    last = [feed_of(worker)[STEPS - 1][0] for worker in range(3)]
+    union = np.concatenate(last).mean()  # means of unequal batches, weighted by their sizes
+    np.testing.assert_allclose(state["mean"], union if merge == "mean" else last[0].mean(), rtol=1e-5)
+    assert state["steps"] == STEPS
+    status = job.replicas[0]._client.status()  # type: ignore[attr-defined]  # noqa: SLF001
+    assert {"state/mean", "state/steps"} <= {variable.name for variable in status.variables}
+
+
+def test_model_state_under_async_is_that_of_the_newest_push(make: Callable[..., RuleJob]) -> None:
+    job = make(Async(), workers=1)
+    (replica,) = job.join(model(optax.adam(0.1), loss=counted, init_state=first_state))
+    train(replica, feed_of(0), STEPS)
+    replica.params()
+    state = replica.model_state()
+    np.testing.assert_allclose(state["mean"], feed_of(0)[STEPS - 1][0].mean(), rtol=1e-6)
+    assert state["steps"] == STEPS
 
 
 def test_gradients_may_travel_as_bfloat16(make: Callable[..., RuleJob]) -> None:

@@ -42,6 +42,7 @@ class Plan:
         rule: UpdateRule,
         ps_count: int,
         wire_dtype: str = "",
+        state_merge: str = "mean",
     ) -> Plan:
         """Plans a job. Pure: every task that has the same arguments comes to the same plan."""
         dependence, formula = _analysed(optimizer, variables)
@@ -53,20 +54,21 @@ class Plan:
         layout = JobLayout.of(placement)
         index = {variable.name: i for i, variable in enumerate(variables.entries)}
         description = Description(
-            variables=tuple(VariableRecord(v.name, v.shape, v.dtype) for v in variables.entries),
+            variables=tuple(VariableRecord(v.name, v.shape, v.dtype, v.trained) for v in variables.entries),
             slices=tuple(SliceRecord(index[s.variable.name], s.start, s.stop, s.ps) for s in placement.slices),
             ps_count=ps_count,
             rule=dict(rule.settings()),
             update_text=dependence.text,
             jax_version=jax.__version__,
             wire_dtype=wire_dtype,
+            state_merge=state_merge,
         )
         return cls(variables, layout, description, optimizer, formula)
 
 
 def _analysed(optimizer: Optimizer, variables: Variables) -> tuple[Dependence, WholeFormula | None]:
     formulas = Formulas()
-    shapes = variables.unflatten([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables.entries])
+    shapes = variables.unflatten([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables.trained])
     try:
         dependence = analyse(optimizer, shapes, formulas)
     except Exception as exc:
@@ -79,7 +81,7 @@ def _apart(names: Sequence[str], ps_count: int) -> str:
     return (
         f"the optimizer computes the update of a variable from other variables as well ({shown} are mixed, as by "
         f"clipping to a global norm), which goes wrong with the variables spread over {ps_count} ps. Use one ps, or "
-        "an optimizer that treats each variable by itself."
+        "an optimizer that treats each variable by itself, or clip on the workers with Trainer(worker_transform=...)."
     )
 
 
@@ -89,7 +91,7 @@ def placement_of(description: Description) -> Placement:
     Raises:
       ModelError: its slices do not cover each variable exactly once.
     """
-    variables = [Variable(v.name, v.shape, v.dtype) for v in description.variables]
+    variables = [Variable(v.name, v.shape, v.dtype, v.trained) for v in description.variables]
     slices = []
     covered = [0] * len(variables)
     for record in description.slices:
@@ -119,6 +121,7 @@ def first_difference(chief: Description, worker: Description, task: str) -> str 
     for what, mine, other in (
         ("the number of ps", chief.ps_count, worker.ps_count),
         ("the update rule", _flat(chief.rule), _flat(worker.rule)),
+        ("state_merge", chief.state_merge, worker.state_merge),
         ("wire_dtype", chief.wire_dtype or "none", worker.wire_dtype or "none"),
     ):
         if mine != other:

@@ -59,9 +59,13 @@ class Engine:
       shard: what is updated.
       rule: decides.
       delay_compensation: see `Async`; 0 for none.
+      state_of: the only worker whose model state counts; `None`: the mean of all.
     """
 
-    def __init__(self, shard: Shard, rule: RuleState, delay_compensation: float = 0.0) -> None:
+    def __init__(
+        self, shard: Shard, rule: RuleState, delay_compensation: float = 0.0, state_of: int | None = None
+    ) -> None:
+        self._state_of = state_of
         self.shard = shard
         self.rule = rule
         self.staleness = StalenessCounts()
@@ -133,9 +137,11 @@ class Engine:
             self._compensated(worker, one) if self._compensation else one.gradient
             for (worker, _), one in zip(keys, held, strict=True)
         ]
-        self.shard.update(
-            gradients[0] if len(gradients) == 1 else weighted_mean(gradients, [one.examples for one in held]), scale
-        )
+        mean = gradients[0] if len(gradients) == 1 else weighted_mean(gradients, [one.examples for one in held])
+        if self._state_of is not None:
+            sources = [one.gradient for (worker, _), one in zip(keys, held, strict=True) if worker == self._state_of]
+            mean = self.shard.with_state_of(mean, sources[0] if sources else None)
+        self.shard.update(mean, scale)
         self.examples_applied += sum(one.examples for one in held)
 
     def _compensated(self, worker: int, held: _Held) -> Gradient:

@@ -29,6 +29,7 @@ class Block:
     dtype: str
     size: int
     members: tuple[int, ...]
+    trained: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +42,21 @@ class ShardLayout:
     @classmethod
     def of(cls, slices: Sequence[Slice]) -> ShardLayout:
         """Packs the small slices by dtype; leaves each large one alone."""
-        packs: dict[str, list[int]] = {}
+        packs: dict[tuple[str, bool], list[int]] = {}
         groups: list[list[int]] = []
         for i, piece in enumerate(slices):
+            kind = (piece.variable.dtype, piece.variable.trained)
             if piece.nbytes >= PACK_BYTES:
                 groups.append([i])
-            elif piece.variable.dtype in packs:
-                packs[piece.variable.dtype].append(i)
+            elif kind in packs:
+                packs[kind].append(i)
             else:
-                packs[piece.variable.dtype] = group = [i]
+                packs[kind] = group = [i]
                 groups.append(group)
         blocks = tuple(
-            Block(slices[group[0]].variable.dtype, sum(slices[i].size for i in group), tuple(group)) for group in groups
+            Block(first.dtype, sum(slices[i].size for i in group), tuple(group), first.trained)
+            for group in groups
+            for first in [slices[group[0]].variable]
         )
         return cls(tuple(slices), blocks)
 
@@ -89,17 +93,18 @@ class ShardLayout:
             return None
         views = []
         for block, raw in zip(self.blocks, body, strict=True):
-            dtype = narrow(block.dtype, wire_dtype)
+            dtype = narrow(block, wire_dtype)
             if raw.nbytes != block.size * dtype.itemsize:
                 return None
             views.append(raw.view(dtype))
         return tuple(views)
 
 
-def narrow(dtype: str, wire_dtype: str) -> jnp.dtype:
-    """What a block of `dtype` travels as: the narrower of the two."""
-    own = jnp.dtype(dtype)
-    return jnp.dtype(wire_dtype) if wire_dtype and jnp.dtype(wire_dtype).itemsize < own.itemsize else own
+def narrow(block: Block, wire_dtype: str) -> jnp.dtype:
+    """What a block of a push travels as: a gradient as the narrower of its own dtype and `wire_dtype`."""
+    own = jnp.dtype(block.dtype)
+    narrower = block.trained and wire_dtype and jnp.dtype(wire_dtype).itemsize < own.itemsize
+    return jnp.dtype(wire_dtype) if narrower else own
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,9 @@ class ShardOptimizer:
         self._shard: ShardLayout = layout.shards[ps]
         self._where = f"the optimizer cannot run on the part of the params that ps:{ps} holds"
         self._blocks = tuple(jax.ShapeDtypeStruct((b.size,), b.dtype) for b in self._shard.blocks)
-        self._by_block = formula is not None and _is_same_by_block(optimizer, self._blocks, formula)
+        self._trained = [i for i, block in enumerate(self._shard.blocks) if block.trained]
+        trained = [self._blocks[i] for i in self._trained]
+        self._by_block = formula is not None and _is_same_by_block(optimizer, trained, formula)
         try:
             state = jax.eval_shape(optimizer.init, self._tree_of_avals())
         except Exception as exc:
@@ -96,7 +98,7 @@ class ShardOptimizer:
     def update(
         self, params: Sequence[jax.Array], state: Sequence[jax.Array], gradient: Sequence[jax.Array]
     ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
-        """One update: new param blocks and new state leaves."""
+        """One update: new param blocks and new state leaves. Blocks of model state are replaced by what was pushed."""
         tree = self._tree(params)
         updates, new_state = self._optimizer.update(
             self._tree(gradient), jax.tree.unflatten(self._state_tree, state), tree
@@ -105,7 +107,7 @@ class ShardOptimizer:
         leaves, structure = jax.tree.flatten(new_state)
         if str(structure) != str(self._state_tree):
             raise ModelError(f"{self._where}: its update changes the structure of its state")
-        return tuple(new) if self._by_block else self._shard.pack(new), tuple(leaves)
+        return self._assembled(new, gradient), tuple(leaves)
 
     def export(self) -> UpdateProgram:
         """Both functions as bytes."""
@@ -118,12 +120,25 @@ class ShardOptimizer:
             raise ModelError(f"{self._where}: it cannot be exported: {type(exc).__name__}: {exc}") from exc
         return UpdateProgram(bytes(initialise.serialize()), bytes(update.serialize()))
 
+    def _assembled(self, new: list[Any], pushed: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+        if self._by_block:
+            values = dict(zip(self._trained, new, strict=True))
+            return tuple(values.get(i, block) for i, block in enumerate(pushed))
+        trained = iter(new)
+        slices = [
+            next(trained) if piece.variable.trained else value
+            for piece, value in zip(self._shard.slices, self._shard.unpack(pushed), strict=True)
+        ]
+        return self._shard.pack(slices)
+
     def _tree(self, blocks: Sequence[Any]) -> PyTree:
-        return _named(blocks) if self._by_block else self._fill(self._shard.unpack(blocks))
+        if self._by_block:
+            return _named([blocks[i] for i in self._trained])
+        return self._fill(self._shard.unpack(blocks))
 
     def _tree_of_avals(self) -> PyTree:
         if self._by_block:
-            return _named(self._blocks)
+            return _named([self._blocks[i] for i in self._trained])
         return self._fill([jax.ShapeDtypeStruct(s.shape, s.variable.dtype) for s in self._shard.slices])
 
     def _fill(self, slices: Sequence[Any]) -> PyTree:
@@ -131,7 +146,7 @@ class ShardOptimizer:
         parts: dict[str, list[Any]] = {}
         for piece, value in zip(self._shard.slices, slices, strict=True):
             parts.setdefault(piece.variable.name, []).append(value)
-        leaves = [parts.get(variable.name) for variable in self._variables.entries]
+        leaves = [parts.get(variable.name) for variable in self._variables.trained]
         return self._variables.unflatten(
             [None if part is None else part[0] if len(part) == 1 else tuple(part) for part in leaves]
         )

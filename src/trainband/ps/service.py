@@ -166,7 +166,11 @@ class ParameterService:
                 self._description, self._layout = define.description, layout
                 shard = Shard(layout.shards[define.ps], program)
                 compensation = float(define.description.rule.get("delay_compensation") or 0.0)
-                self._engine = Engine(shard, rule.start(0, len(self._cluster.spec.workers)), compensation)
+                workers = self._cluster.spec.workers
+                chief = workers.index(self._cluster.spec.chief)
+                has_state = any(not variable.trained for variable in define.description.variables)
+                state_of = chief if has_state and define.description.state_merge == "chief" else None
+                self._engine = Engine(shard, rule.start(0, len(workers)), compensation, state_of)
                 for live in self._members.live():
                     self._advance(JoinEvent(live.number))
             return self._joined(member)

@@ -81,8 +81,20 @@ class Shard:
     ) -> tuple[NDArray[Any], ...]:
         """G + factor * g * g * (params now - params `then`), see `Async.delay_compensation`."""
         now = self._require()
-        blocks = _compensate(tuple(gradient), now.blocks, then.blocks, np.float32(factor))
-        return tuple(np.asarray(block) for block in blocks)
+        trained = [i for i, block in enumerate(self.layout.blocks) if block.trained]
+        parts = (tuple(blocks[i] for i in trained) for blocks in (gradient, now.blocks, then.blocks))
+        compensated = dict(zip(trained, _compensate(*parts, np.float32(factor)), strict=True))
+        return tuple(np.asarray(compensated.get(i, block)) for i, block in enumerate(gradient))
+
+    def with_state_of(
+        self, gradient: Sequence[NDArray[Any]], source: Sequence[NDArray[Any]] | None
+    ) -> tuple[NDArray[Any], ...]:
+        """`gradient` with the model state that `source` pushed; without one, with the state as it is now."""
+        state = source if source is not None else self._require().arrays()
+        return tuple(
+            mine if block.trained else theirs
+            for block, mine, theirs in zip(self.layout.blocks, gradient, state, strict=True)
+        )
 
     def acquire(self) -> ParamsVersion:
         """The newest version, for reading; give it back with `release`."""
@@ -117,6 +129,9 @@ def weighted_mean(gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequenc
 def _weighted_mean(gradients: tuple[tuple[jax.Array, ...], ...], weights: jax.Array) -> list[jax.Array]:
     means = []
     for pushes in zip(*gradients, strict=True):
+        if not jnp.issubdtype(pushes[0].dtype, jnp.floating):
+            means.append(pushes[0])  # a count in the model state: that of the worker with the lowest number
+            continue
         wide = jnp.promote_types(pushes[0].dtype, jnp.float32)
         total = pushes[0].astype(wide) * weights[0]
         for i, push in enumerate(pushes[1:], start=1):

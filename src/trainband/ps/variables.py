@@ -22,11 +22,16 @@ LONE_LEAF = "params"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One leaf of the params, by its path, such as `hidden/kernel`."""
+    """One leaf of the params or of the model state, by its path, such as `hidden/kernel`.
+
+    Attributes:
+      trained: whether gradients change it; model state (running averages, say) is replaced by what workers push.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    trained: bool = True
 
     @property
     def size(self) -> int:
@@ -44,14 +49,17 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """The variables of a model, in the pytree's order, and the tree that they came from."""
+    """The variables of a model: those of the params in their pytree's order, then those of the model state."""
 
     entries: tuple[Variable, ...]
     treedef: jax.tree_util.PyTreeDef
+    state_treedef: jax.tree_util.PyTreeDef
 
     @classmethod
-    def of(cls, params: PyTree) -> Variables:
-        """Names the leaves of `params` (arrays, or anything with a shape and a dtype).
+    def of(cls, params: PyTree, state: PyTree = None) -> Variables:
+        """Names the leaves of `params` and `state` (arrays, or anything with a shape and a dtype).
+
+        The names of the state begin with `state/`.
 
         Raises:
           ModelError: there are no leaves, a leaf is no floating-point array, or its name is a duplicate or
@@ -60,20 +68,32 @@ class Variables:
         leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
         if not leaves:
             raise ModelError("init() returned params with no variables in them; return a pytree of arrays.")
+        state_leaves, state_treedef = jax.tree_util.tree_flatten_with_path(state)
         entries = tuple(_variable(path, leaf) for path, leaf in leaves)
+        entries += tuple(_state_variable(path, leaf) for path, leaf in state_leaves)
         first: dict[str, tuple[Any, ...]] = {}
-        for (path, _), entry in zip(leaves, entries, strict=True):
+        for (path, _), entry in zip([*leaves, *state_leaves], entries, strict=True):
             if entry.name in first:
                 raise ModelError(
                     f"two variables have the name {entry.name!r}: {jax.tree_util.keystr(first[entry.name])} and "
                     f"{jax.tree_util.keystr(path)} of the params; rename one of them."
                 )
             first[entry.name] = path
-        return cls(entries, treedef)
+        return cls(entries, treedef, state_treedef)
+
+    @property
+    def trained(self) -> tuple[Variable, ...]:
+        """Those of the params."""
+        return tuple(entry for entry in self.entries if entry.trained)
 
     def unflatten(self, leaves: Sequence[Any]) -> PyTree:
         """The params pytree with these leaves."""
         return jax.tree_util.tree_unflatten(self.treedef, leaves)
+
+    def split(self, leaves: Sequence[Any]) -> tuple[PyTree, PyTree]:
+        """(params, state) with the values of all the variables."""
+        count = self.treedef.num_leaves
+        return self.unflatten(leaves[:count]), jax.tree_util.tree_unflatten(self.state_treedef, leaves[count:])
 
 
 def _variable(path: tuple[Any, ...], leaf: Any) -> Variable:
@@ -95,6 +115,13 @@ def _variable(path: tuple[Any, ...], leaf: Any) -> Variable:
             "in the params and close over the others."
         )
     return Variable(name, tuple(int(n) for n in leaf.shape), np.dtype(leaf.dtype).name)
+
+
+def _state_variable(path: tuple[Any, ...], leaf: Any) -> Variable:
+    name = "/".join(["state", *(_key(key) for key in path)])
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype") or not np.issubdtype(np.dtype(leaf.dtype), np.generic):
+        raise ModelError(f"the model state at {name} is {leaf!r}; every leaf of it must be an array of numbers.")
+    return Variable(name, tuple(int(n) for n in leaf.shape), np.dtype(leaf.dtype).name, trained=False)
 
 
 def _key(key: Any) -> str:

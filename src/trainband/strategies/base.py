@@ -90,6 +90,10 @@ class Replica(Protocol):
         """The params as they now are, as arrays that nothing changes later."""
         ...
 
+    def model_state(self) -> PyTree:
+        """The model state as it was when `params` was last called, `None` for a model without one."""
+        ...
+
     def progress(self) -> Progress | None:
         """How far the job is; may be called from another thread; `None` where it cannot be told now."""
         ...

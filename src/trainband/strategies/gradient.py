@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,22 @@ from trainband.strategies.model import Model, examples_in
 
 Carry = tuple[Any, Any]
 """What a worker keeps from step to step: its random key's data and the state of its transform."""
+
+
+class Step(NamedTuple):
+    """What a step comes to.
+
+    Attributes:
+      loss: float32 scalar.
+      gradient: as the params, in their dtypes.
+      state: the model's, after this batch.
+      carry: for the next call.
+    """
+
+    loss: jax.Array
+    gradient: PyTree
+    state: PyTree
+    carry: Carry
 
 
 class GradientFunction:
@@ -35,51 +51,60 @@ class GradientFunction:
             transform.init(params) if transform is not None else (),
         )
 
-    def __call__(self, params: PyTree, carry: Carry, batch: PyTree) -> tuple[jax.Array, PyTree, Carry]:
-        """(loss, gradient, carry for the next call); traceable. With accumulation, `batch` is a tuple of batches."""
+    def __call__(self, params: PyTree, state: PyTree, carry: Carry, batch: PyTree) -> Step:
+        """One step; traceable. With accumulation, `batch` is a tuple of batches."""
         key_data, transform_state = carry
         key = None
         if self._model.loss_takes_key:
             key, next_key = jax.random.split(jax.random.wrap_key_data(key_data))
             key_data = jax.random.key_data(next_key)
-        if self._model.accumulate == 1:
-            loss, gradient = self._of_one(params, batch, key)
-        else:
-            loss, gradient = self._of_several(params, batch, key)
+        compute = self._of_one if self._model.accumulate == 1 else self._of_several
+        loss, gradient, state = compute(params, state, batch, key)
         transform = self._model.worker_transform
         if transform is not None:
             gradient, transform_state = transform.update(gradient, transform_state, params)
-        return loss, gradient, (key_data, transform_state)
+        return Step(loss, gradient, state, (key_data, transform_state))
 
-    def _of_one(self, params: PyTree, batch: PyTree, key: jax.Array | None) -> tuple[jax.Array, PyTree]:
-        """The gradient has the params' dtypes, whatever the loss is computed in."""
-        return jax.value_and_grad(self._loss)(params, batch, key)
+    def _of_one(
+        self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
+    ) -> tuple[jax.Array, PyTree, PyTree]:
+        (loss, new_state), gradient = jax.value_and_grad(self._loss, has_aux=True)(params, state, batch, key)
+        return loss, gradient, new_state
 
-    def _of_several(self, params: PyTree, batches: PyTree, key: jax.Array | None) -> tuple[jax.Array, PyTree]:
-        """The mean over micro-batches, weighted by their examples: the gradient of all of them as one batch."""
+    def _of_several(
+        self, params: PyTree, state: PyTree, batches: PyTree, key: jax.Array | None
+    ) -> tuple[jax.Array, PyTree, PyTree]:
+        """The mean over micro-batches, weighted by their examples: the gradient of all of them as one batch.
+
+        The model state goes through them one after the other.
+        """
         counts = [examples_in(batch) for batch in batches]
-        total = sum(counts)
-        keys = (None,) * len(batches) if key is None else jax.random.split(key, len(batches))
+        weights = [count / sum(counts) for count in counts]
+        keys = None if key is None else jax.random.split(key, len(batches))
         if len(set(counts)) > 1:
-            parts = [self._of_one(params, batch, k) for batch, k in zip(batches, keys, strict=True)]
-            return jax.tree.map(  # type: ignore[no-any-return]
-                lambda *leaves: sum(leaf * (n / total) for leaf, n in zip(leaves, counts, strict=True)), *parts
-            )
+            total: Any = None
+            for i, (batch, weight) in enumerate(zip(batches, weights, strict=True)):
+                loss, gradient, state = self._of_one(params, state, batch, None if keys is None else keys[i])
+                part = jax.tree.map(lambda leaf, w=weight: leaf * w, (loss, gradient))
+                total = part if total is None else jax.tree.map(jnp.add, total, part)
+            return *total, state
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
 
         def add(so_far: Any, one: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, so_far, self._of_one(params, *one)), None
+            total, state = so_far
+            loss, gradient, state = self._of_one(params, state, *one)
+            return (jax.tree.map(jnp.add, total, (loss, gradient)), state), None
 
-        zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(self._of_one, params, batches[0], key))
-        summed, _ = jax.lax.scan(add, zero, (stacked, None if key is None else keys))
-        return jax.tree.map(lambda leaf: leaf / len(counts), summed)  # type: ignore[no-any-return]
+        zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, params))
+        (total, state), _ = jax.lax.scan(add, (zero, state), (stacked, keys))
+        return *jax.tree.map(lambda leaf: leaf / len(counts), total), state
 
-    def _loss(self, params: PyTree, batch: PyTree, key: jax.Array | None) -> jax.Array:
+    def _loss(self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None) -> tuple[jax.Array, PyTree]:
         dtype = self._model.compute_dtype
         if dtype is not None:
             params, batch = _cast(params, dtype), _cast(batch, dtype)
-        loss, _ = self._model.value(params, batch, key)
-        return loss.astype(jnp.float32)
+        loss, _, new_state = self._model.value(params, batch, key, state)
+        return loss.astype(jnp.float32), new_state
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:

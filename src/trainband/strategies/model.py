@@ -26,6 +26,10 @@ class Model:
       loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`; with a third parameter, it gets a random
         key there, another one for each worker and step.
       optimizer: any optax GradientTransformation.
+      init_state: `init_state(key) -> state`, any pytree of arrays that gradients do not train, such as the running
+        averages of batch normalisation. The loss is then `loss(params, state, batch, key) -> (loss, (state, metrics))`.
+      state_merge: what becomes of the states of several workers in one update: their `mean` (weighted by examples; of
+        integers, the first worker's), or the `chief`'s alone.
       seed: from which the keys of `init` and of `loss` are made.
       accumulate: micro-batches whose mean gradient makes one step.
       compute_dtype: what the loss is computed in, such as `jnp.bfloat16`; params, gradients and the optimizer keep
@@ -42,6 +46,8 @@ class Model:
     accumulate: int = 1
     compute_dtype: Any = None
     worker_transform: Optimizer | None = None
+    init_state: Callable[[jax.Array], PyTree] | None = None
+    state_merge: str = "mean"
 
     def __post_init__(self) -> None:
         for name in ("init", "loss"):
@@ -53,6 +59,8 @@ class Model:
                     f"the optimizer must have the functions init and update, as optax's have, got {self.optimizer!r}."
                 )
 
+        if self.state_merge not in ("mean", "chief"):
+            raise ModelError(f"state_merge must be 'mean' or 'chief', got {self.state_merge!r}.")
         if self.accumulate < 1:
             raise ModelError(f"accumulate must be at least 1 micro-batch, got {self.accumulate}.")
         if self.compute_dtype is not None and not jnp.issubdtype(self.compute_dtype, jnp.floating):
@@ -60,7 +68,9 @@ class Model:
 
     @property
     def loss_takes_key(self) -> bool:
-        """Whether the loss has a third parameter, for a random key."""
+        """Whether the loss has a third parameter, for a random key; with a state, its fourth always is one."""
+        if self.init_state is not None:
+            return True
         try:
             parameters = inspect.signature(self.loss).parameters.values()
         except (TypeError, ValueError):
@@ -86,19 +96,29 @@ class Model:
             # A leaf that is no array (a string, a function): say which, in our words.
             Variables.of(self.init(jax.random.key(self.seed)))
             raise ModelError(f"init() cannot be traced: {exc}") from exc
-        return Variables.of(shapes)
+        return Variables.of(shapes, jax.eval_shape(self.first_state))
 
-    def value(self, params: PyTree, batch: PyTree, key: jax.Array | None = None) -> tuple[jax.Array, Metrics]:
-        """(loss, metrics) of a batch; traceable. `key` is for a loss that takes one.
+    def first_state(self) -> PyTree:
+        """The model state to start from; `None` where there is none."""
+        if self.init_state is None:
+            return None
+        return jax.tree.map(jnp.asarray, self.init_state(jax.random.key(self.seed)))
+
+    def value(
+        self, params: PyTree, batch: PyTree, key: jax.Array | None = None, state: PyTree = None
+    ) -> tuple[jax.Array, Metrics, PyTree]:
+        """(loss, metrics, new state) of a batch; traceable. `key` is for a loss that takes one.
 
         Raises:
           ModelError: `loss` returned something else than a scalar, or a scalar and a dict.
         """
-        if self.loss_takes_key:
-            returned = self.loss(params, batch, jax.random.key(self.seed) if key is None else key)
-        else:
-            returned = self.loss(params, batch)
+        if self.loss_takes_key and key is None:
+            key = jax.random.key(self.seed)
         metrics: Metrics = {}
+        if self.init_state is not None:
+            returned, state, metrics = _with_state(self.loss(params, state, batch, key), state)
+        else:
+            returned = self.loss(params, batch, key) if self.loss_takes_key else self.loss(params, batch)
         if isinstance(returned, tuple):
             if len(returned) != 2 or not isinstance(returned[1], Mapping):
                 raise ModelError(
@@ -115,7 +135,29 @@ class Model:
                 f"loss() must return a floating-point scalar, got {loss.dtype}{list(loss.shape)}; "
                 "take the mean over the batch, such as losses.mean()."
             )
-        return loss, metrics
+        return loss, metrics, state
+
+
+def _with_state(returned: Any, state: PyTree) -> tuple[Any, PyTree, Metrics]:
+    """(loss, new state, metrics) from what a loss with a state returned."""
+    match returned:
+        case (loss, (new_state, Mapping() as metrics)):
+            pass
+        case _:
+            raise ModelError("with init_state, loss() must return (scalar, (state, {name: metric})).")
+    before, after = (jax.tree_util.tree_flatten_with_path(tree) for tree in (state, new_state))
+    if str(before[1]) != str(after[1]):
+        raise ModelError("loss() returned a state of another structure than init_state() made.")
+    leaves = []
+    for (path, old), (_, new) in zip(before[0], after[0], strict=True):
+        new = jnp.asarray(new)
+        if new.shape != old.shape:
+            raise ModelError(
+                f"loss() changed the shape of the state at {jax.tree_util.keystr(path)} from {list(old.shape)} to "
+                f"{list(new.shape)}."
+            )
+        leaves.append(jax.lax.stop_gradient(new.astype(old.dtype)))
+    return loss, jax.tree.unflatten(jax.tree.structure(state), leaves), metrics
 
 
 def examples_in(batch: PyTree) -> int:

@@ -64,17 +64,19 @@ class OneDeviceReplica:
         self._loss: Any = None
         with on_device(device):
             self._params = jax.jit(model.first_params)()
+            self._model_state = jax.jit(model.first_state)()
             self._state = jax.jit(model.optimizer.init)(self._params)
             gradient_of = GradientFunction(model, 0)
             self._carry = jax.jit(gradient_of.first_carry)(self._params)
 
-        @partial(jax.jit, donate_argnums=(0, 1, 2))
-        def train(params: PyTree, state: PyTree, carry: Carry, batch: PyTree) -> Any:
-            loss, gradient, carry = gradient_of(params, carry, batch)
+        @partial(jax.jit, donate_argnums=(0, 1, 2, 3))
+        def train(params: PyTree, state: PyTree, model_state: PyTree, carry: Carry, batch: PyTree) -> Any:
+            loss, gradient, new_model_state, carry = gradient_of(params, model_state, carry, batch)
             updates, new_state = model.optimizer.update(gradient, state, params)
             new_params = apply_updates(params, updates)
             finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient)]).all()
-            kept = jax.tree.map(partial(jnp.where, finite), (new_params, new_state), (params, state))
+            new, old = (new_params, new_state, new_model_state), (params, state, model_state)
+            kept = jax.tree.map(partial(jnp.where, finite), new, old)
             return *kept, carry, loss, finite
 
         self._train = train
@@ -96,8 +98,8 @@ class OneDeviceReplica:
           NonFiniteGradient: the gradients of 100 steps in a row were not finite.
         """
         with on_device(self._device):
-            self._params, self._state, self._carry, self._loss, finite = self._train(
-                self._params, self._state, self._carry, batch
+            self._params, self._state, self._model_state, self._carry, self._loss, finite = self._train(
+                self._params, self._state, self._model_state, self._carry, batch
             )
         refusal = "" if finite else self._refused(float(self._loss))
         if finite:
@@ -109,6 +111,10 @@ class OneDeviceReplica:
     def params(self) -> PyTree:
         """See `Replica.params`."""
         return jax.tree.map(np.array, self._params)
+
+    def model_state(self) -> PyTree:
+        """See `Replica.model_state`."""
+        return jax.tree.map(np.array, self._model_state)
 
     def progress(self) -> Progress | None:
         """See `Replica.progress`."""

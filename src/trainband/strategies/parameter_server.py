@@ -126,6 +126,7 @@ class ParameterServer:
             self._update,
             len(self._cluster.spec.ps),
             self._wire_dtype,
+            model.state_merge,
         )
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
         return ParameterServerReplica(model, self._cluster, plan, client, device, self._overlap, self._say)
@@ -153,11 +154,12 @@ class ParameterServerReplica:
         self._refusals = 0
         self._overlap = overlap
         self._in_flight = False
+        self._model_state: PyTree = None
         self._accumulate = model.accumulate
         self._several_ps = len(cluster.spec.ps) > 1
 
         def first_values() -> Sequence[Sequence[NDArray[Any]]]:
-            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.first_params())]
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((model.first_params(), model.first_state()))]
             return plan.layout.scatter(leaves, np)
 
         try:
@@ -169,18 +171,21 @@ class ParameterServerReplica:
         gradient_of = GradientFunction(model, cluster.training_index if cluster.task in cluster.spec else 0)
 
         def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
-            params = plan.variables.unflatten(plan.layout.gather(shards))
-            loss, gradient, carry = gradient_of(params, carry, batch)
-            blocks = plan.layout.scatter(jax.tree.leaves(gradient))
+            params, state = plan.variables.split(plan.layout.gather(shards))
+            loss, gradient, state, carry = gradient_of(params, state, carry, batch)
+            blocks = plan.layout.scatter(jax.tree.leaves((gradient, state)))
             # A ps checks its own part. With several, all must refuse what one of them would.
             wire_dtype = plan.description.wire_dtype
-            blocks = jax.tree.map(lambda block: block.astype(narrow(block.dtype.name, wire_dtype)), blocks)
+            blocks = tuple(
+                tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
+                for values, shard in zip(blocks, plan.layout.shards, strict=True)
+            )
             finite = all_finite(blocks) if self._several_ps else True
             return loss, blocks, finite, carry
 
         self._compute = jax.jit(compute, donate_argnums=1)
         with on_device(device):
-            params = plan.variables.unflatten(plan.layout.gather(self._now.params, np))
+            params, _ = plan.variables.split(plan.layout.gather(self._now.params, np))
             self._carry = jax.jit(gradient_of.first_carry)(params)
 
     @property
@@ -249,7 +254,12 @@ class ParameterServerReplica:
         self._drain()
         self._now = self._client.pull()
         leaves = self._plan.layout.gather(self._now.params, np)
-        return self._plan.variables.unflatten([np.array(leaf) for leaf in leaves])
+        params, self._model_state = self._plan.variables.split([np.array(leaf) for leaf in leaves])
+        return params
+
+    def model_state(self) -> PyTree:
+        """See `Replica.model_state`."""
+        return self._model_state
 
     def progress(self) -> Progress | None:
         """See `Replica.progress`."""

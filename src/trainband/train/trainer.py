@@ -42,6 +42,9 @@ class Trainer:
         the params' own dtypes.
       worker_transform: an optax transformation that each worker applies to its whole gradient, such as
         `optax.clip_by_global_norm(1.0)`. With `Sync`, each worker's gradient is clipped, and then the mean is taken.
+      init_state: `init_state(key) -> state`, any pytree of arrays that gradients do not train, such as the running
+        averages of batch normalisation. The loss is then `loss(params, state, batch, key) -> (loss, (state, metrics))`.
+      state_merge: what becomes of the states of several workers in one update: their `mean`, or the `chief`'s alone.
       fixed_shapes: refuse batches whose shapes change (each would be compiled anew).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
       say: where lines for people go.
@@ -61,6 +64,8 @@ class Trainer:
         accumulate: int = 1,
         compute_dtype: Any = None,
         worker_transform: Optimizer | None = None,
+        init_state: Callable[[jax.Array], PyTree] | None = None,
+        state_merge: str = "mean",
         fixed_shapes: bool = True,
         console: bool = True,
         say: Say = say_on_stderr,
@@ -73,13 +78,15 @@ class Trainer:
             accumulate=accumulate,
             compute_dtype=compute_dtype,
             worker_transform=worker_transform,
+            init_state=init_state,
+            state_merge=state_merge,
         )
         self._strategy: Strategy = strategy or OneDevice()
         self._fixed_shapes = fixed_shapes
         self._show = console
         self._say = say
         self._replica: Replica | None = None
-        self._evaluate = jax.jit(self._model.value)
+        self._evaluate = jax.jit(lambda params, batch, state: self._model.value(params, batch, None, state)[:2])
 
     @property
     def is_chief(self) -> bool:
@@ -95,6 +102,13 @@ class Trainer:
     def params(self) -> PyTree:
         """The params as they now are, as NumPy arrays. Joins the job if need be."""
         return self._join().params()
+
+    @property
+    def model_state(self) -> PyTree:
+        """The model state as it now is, as NumPy arrays; `None` for a model without one. Joins the job if need be."""
+        replica = self._join()
+        replica.params()
+        return replica.model_state()
 
     def fit(self, batches: Iterable[PyTree], steps: int | None = None) -> FitResult:
         """Trains until the job has made `steps` more updates, or this task's batches are used up.
@@ -129,11 +143,11 @@ class Trainer:
           DataError: there is no batch.
         """
         replica = self._join()
-        params, global_step = replica.params(), replica.global_step
+        params, state, global_step = replica.params(), replica.model_state(), replica.global_step
         total, loss, metrics = 0, 0.0, dict[str, float]()
         for batch in batches:
             count = examples_in(batch)
-            batch_loss, batch_metrics = self._evaluate(params, batch)
+            batch_loss, batch_metrics = self._evaluate(params, batch, state)
             total += count
             loss += count * as_float(batch_loss)
             for name, value in batch_metrics.items():

@@ -17,6 +17,7 @@ class VariableRecord(Struct, frozen=True):
     name: str
     shape: tuple[int, ...]
     dtype: str
+    trained: bool = True
 
 
 class SliceRecord(Struct, frozen=True):
@@ -40,6 +41,8 @@ class Description(Struct, frozen=True):
     jax_version: str
     wire_dtype: str = ""
     """What gradients are sent as; empty: as they are."""
+    state_merge: str = "mean"
+    """What becomes of the model state that several workers push for one update: `mean` or `chief`."""
 
 
 class Join(Struct, frozen=True):
