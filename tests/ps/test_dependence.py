@@ -109,3 +109,10 @@ def test_arithmetic_that_differs_by_dtype_may_still_be_done_by_block() -> None:
     plan = Plan.of(Variables.of(params), optax.adam(0.1), GreedyBytes(), Async(), 1)
     assert plan.shard_optimizer(0).by_block
     assert len(plan.layout.shards[0].blocks) == 2
+
+
+def test_names_that_come_again_deeper_in_the_tree_are_told_apart() -> None:
+    params = {"bias": shaped(3), "layer": {"bias": shaped(3), "kernel": shaped(7, 3)}}
+    whole = analyse(optax.adam(0.1), params, Formulas())
+    assert (whole.rows_mixed(), whole.variables_mixed()) == ([], [])
+    assert whole.formula is not None

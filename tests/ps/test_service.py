@@ -21,7 +21,7 @@ from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refuse
 from trainband.ps.description import Plan
 from trainband.ps.placement import Placement, RoundRobin
 from trainband.ps.program import UpdateProgram
-from trainband.ps.rules import Async
+from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.base import ENOUGH, REPLAYED
 from trainband.ps.service import LINGER_S, ParameterService
 from trainband.ps.statistics import PsStatus
@@ -703,3 +703,14 @@ def test_rows_that_do_not_lie_together_are_not_read_as_if_they_did() -> None:
     ps = Ps(plan, 1).ready()
     with pytest.raises(Refused, match="ps:1 holds rows 0-2, 4-6 of 'w', which cannot be read as one piece"):
         ps.service.read("w")
+
+
+def test_one_that_came_and_went_before_the_model_was_there_is_waited_for_by_nobody() -> None:
+    plan = Plan.of(sgd_plan().variables, optax.sgd(1.0), RoundRobin(), Sync(), 1)
+    ps = Ps(plan)
+    gone = ps.join(1)
+    ps.leave(gone, "crashed")
+    ps.join(0)
+    ps.define()
+    ps.play(0, ps.values(), lambda: ps.begin(5), ps.push(1))
+    assert ps.service.status().version == 1

@@ -291,3 +291,10 @@ def test_settings_that_cannot_be(make: object, words: str) -> None:
     assert callable(make)
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_bounded_keeps_holding_a_push_that_is_sent_again() -> None:
+    ahead = [Push(1, 1, 0, 5), Push(0, 1, 1, 5), Push(0, 2, 2, 5), Push(0, 3, 3, 5)]
+    said = play(Bounded(staleness=1), 2, [*ahead, Push(0, 3, 3, 5), Push(1, 2, 1, 5)])
+    assert said[4] == ()
+    assert Reply(0, 3, 0) in said[5]

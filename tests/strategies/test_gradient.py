@@ -141,3 +141,12 @@ def test_a_state_that_changes_is_refused() -> None:
 def test_switches_that_cannot_be(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
         model(**changes)
+
+
+def test_a_gradient_that_is_not_finite_leaves_no_trace_in_a_transform() -> None:
+    function = GradientFunction(model(worker_transform=optax.trace(0.5)), 0)
+    x, y = next(batches(1))
+    carry = function.first_carry(PARAMS)
+    *_, carry = function(PARAMS, None, carry, (x * np.nan, y))
+    _, gradient, _, _ = function(PARAMS, None, carry, (x, y))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))

@@ -279,3 +279,52 @@ def test_gradients_may_travel_as_bfloat16(make: Callable[..., RuleJob]) -> None:
 def test_a_wire_dtype_that_cannot_be(wire_dtype: str, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         RuleJob(Async(), 1, 1, wire_dtype=wire_dtype)
+
+
+@pytest.mark.parametrize("rule", [Sync(), Bounded(staleness=0)], ids=["sync", "bounded"])
+def test_nobody_waits_for_a_worker_that_stays_without_data(make: Callable[..., RuleJob], rule: UpdateRule) -> None:
+    """Its process lives on, with heartbeats, and even asks for the next training."""
+    job = make(rule, workers=2)
+    chief, other = job.join(model(optax.sgd(0.1)))
+    done = in_thread(lambda: train(chief, feed_of(0), STEPS), "chief")
+    train(other, feed_of(1)[:3], STEPS)
+    other.pause()
+    assert done.result(30.0)[-1].done
+    second = in_thread(lambda: train(other, feed_of(1), 4), "other again")
+    assert train(chief, feed_of(0), 4)[-1].done
+    assert second.result(30.0)[-1].done
+
+
+def test_a_straggler_of_one_training_does_not_reach_the_next(make: Callable[..., RuleJob]) -> None:
+    job = make(Async(), workers=2)
+    chief, slow = job.join(model(optax.sgd(0.1)))
+    chief.begin(3)
+    slow.begin(3)
+    for batch in feed_of(0)[:3]:
+        chief.step(batch)
+    chief.begin(5)
+    report = slow.step(feed_of(1)[0])  # of the first training, long over
+    assert (report.applied, report.done) == (False, True)
+    assert slow.begin(5)
+    assert slow.step(feed_of(1)[1]).global_step == 4
+
+
+def test_scaling_stale_updates_leaves_the_model_state_alone(make: Callable[..., RuleJob]) -> None:
+    job = make(Async(staleness_scale=1.0), workers=3)
+    replicas = job.join(model(optax.sgd(1.0), loss=counted, init_state=first_state))
+    for replica in replicas:
+        replica.begin(3)
+    for worker, replica in enumerate(replicas):
+        replica.step(feed_of(worker)[0])
+    replicas[0].params()
+    state = replicas[0].model_state()
+    np.testing.assert_allclose(state["mean"], feed_of(2)[0][0].mean(), rtol=1e-6)
+    assert state["steps"] == 1
+
+
+def test_the_last_push_of_overlapping_steps_is_not_lost(make: Callable[..., RuleJob]) -> None:
+    job = make(Async(), workers=1, overlap=True)
+    (replica,) = job.join(model(optax.sgd(0.01)))
+    train(replica, feed_of(0)[:4], None)
+    replica.pause()
+    assert replica.global_step == 4

@@ -120,3 +120,8 @@ def test_the_next_epoch_is_compared_with_the_first() -> None:
 
 def test_micro_batches_come_in_groups_and_a_rest_is_left_out() -> None:
     assert list(grouped(iter("abcdefg"), 3)) == [("a", "b", "c"), ("d", "e", "f")]
+
+
+def test_too_few_batches_for_one_step_are_refused() -> None:
+    with pytest.raises(DataError, match="there are 2 batches, too few for one step of accumulate=3"):
+        list(grouped(iter("ab"), 3))

@@ -70,6 +70,12 @@ class FakeReplica:
         self.global_step = report.global_step
         return report
 
+    def pause(self) -> None:
+        self.paused = True
+
+    def model_state(self) -> Any:
+        return None
+
     def params(self) -> Any:
         return {"w": np.zeros(3)}
 

@@ -109,6 +109,7 @@ class JobClient:
         self._clock = clock
         self._incarnation = secrets.token_hex(8)
         self._sequence = 0
+        self._fit = 0
         self._links = [
             _Link(str(task), cluster.spec.address(task), transport.connect(cluster.spec.address(task), timeouts), i)
             for i, task in enumerate(cluster.spec.ps)
@@ -231,9 +232,18 @@ class JobClient:
         while True:
             states = self.states()
             if all(state.fit >= fit for state in states):
+                self._fit = fit
                 return states[0]
-            patience.check(f"{self._cluster.spec.chief} to begin the training", "check that it runs")
+            chief = str(self._cluster.spec.chief)
+            if all(chief in state.live for state in states):
+                patience.extend()  # it lives, and evaluates or saves; that may take its time
+            patience.check(f"{chief} to begin the training", "check that it runs")
             time.sleep(POLL_S)
+
+    def pause(self) -> None:
+        """Tells every ps that nobody shall wait for this worker's next push: it has no data any more."""
+        for link in self._links:
+            self._call(link, "pause", encode(m.Pause(link.worker)), self._timeouts.call_s)
 
     def states(self) -> list[m.JobState]:
         """How far every ps is."""
@@ -288,7 +298,7 @@ class JobClient:
         """
         self._sequence += 1
         for link, blocks, version in zip(self._links, gradients, versions, strict=True):
-            header = encode(m.Push(self._sequence, version, examples, loss, finite))
+            header = encode(m.Push(self._sequence, version, examples, loss, finite, self._fit))
             try:
                 self._stream(link).send(header, blocks)
             except StreamClosed as exc:

@@ -257,7 +257,8 @@ def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
 
 def _role(path: Any, leaf: Any, paths: list[Any]) -> tuple[int | None, Hashable]:
     """(the variable that a leaf of the state belongs to, or None; what it is to it)."""
-    for i, variable in enumerate(paths):
+    # The longest path first: `bias` ends the path of `layer/bias` as well.
+    for i, variable in sorted(enumerate(paths), key=lambda pair: -len(pair[1])):
         start = len(path) - len(variable)
         # optax keeps a tree like the params' inside its state, so that a variable's path ends the path of its state.
         if start >= 0 and path[start:] == variable:

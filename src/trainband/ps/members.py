@@ -35,6 +35,8 @@ class Member:
     presence: Presence = Presence.LIVE
     failure: str = ""
     streams: int = 0
+    paused: bool = False
+    """It is in the job, but no rule counts it: its data is used up, until its next push."""
 
     @property
     def live(self) -> bool:

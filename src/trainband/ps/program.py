@@ -171,8 +171,10 @@ Blocks = tuple[jax.Array, ...]
 class CompiledProgram:
     """An update program, compiled for this process's CPU."""
 
-    def __init__(self, program: UpdateProgram, sender: str) -> None:
-        """Compiles. Raises `ProtocolError` where the bytes are no program that this version of JAX can run."""
+    def __init__(self, program: UpdateProgram, sender: str, trained: Sequence[bool] | None = None) -> None:
+        """Compiles. `trained`: of each block, whether an update may be scaled; all, if left out.
+        Raises `ProtocolError` where the bytes are no program that this version of JAX can run.
+        """
         try:
             initialise = export.deserialize(bytearray(program.initialise))
             update = export.deserialize(bytearray(program.update))
@@ -192,8 +194,11 @@ class CompiledProgram:
             params: Blocks, state: Blocks, gradient: Blocks, spare: Blocks, scale: jax.Array
         ) -> tuple[Blocks, Blocks]:
             new, new_state = run(params, state, gradient, spare)
-            scaled = tuple((p + scale * (n - p)).astype(p.dtype) for p, n in zip(params, new, strict=True))
-            return scaled, new_state
+            scaled = (
+                (p + scale * (n - p)).astype(p.dtype) if may else n
+                for p, n, may in zip(params, new, trained or [True] * len(new), strict=True)
+            )
+            return tuple(scaled), new_state
 
         # Donated: the state, and an old version of the params. A fresh 400 MB output costs 0.1-1.1 s of page
         # faults on a two-core machine, an update into donated memory 0.03 s.

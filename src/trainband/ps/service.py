@@ -23,8 +23,8 @@ from trainband.ps.engine import Engine
 from trainband.ps.layout import JobLayout, ShardLayout
 from trainband.ps.members import Member, Members, Presence
 from trainband.ps.program import CompiledProgram, UpdateProgram
+from trainband.ps.rules.base import ENOUGH, Event, RuleError
 from trainband.ps.rules.base import Begin as BeginEvent
-from trainband.ps.rules.base import Event, RuleError
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
@@ -102,6 +102,8 @@ class ParameterService:
                 return encode(self._begin(decode(body, m.Begin, "the chief")))
             case "heartbeat":
                 return encode(self._heartbeat(decode(body, m.Heartbeat, "a worker")))
+            case "pause":
+                return encode(self._pause(decode(body, m.Pause, "a worker")))
             case "leave":
                 return encode(self._leave(decode(body, m.Leave, "a worker")))
             case "state":
@@ -159,7 +161,8 @@ class ParameterService:
         layout = JobLayout.of(placement_of(define.description))
         if not 0 <= define.ps < len(layout.shards):
             raise Refused(f"the definition has {len(layout.shards)} ps, but calls this one number {define.ps}.")
-        program = CompiledProgram(UpdateProgram(define.initialise, define.update), member.task)
+        trained = [block.trained for block in layout.shards[define.ps].blocks]
+        program = CompiledProgram(UpdateProgram(define.initialise, define.update), member.task, trained)
         rule = rule_of(define.description.rule)
         with self._lock:
             if self._shard is None:  # else: a repeated call overtook this one
@@ -171,8 +174,9 @@ class ParameterService:
                 has_state = any(not variable.trained for variable in define.description.variables)
                 state_of = chief if has_state and define.description.state_merge == "chief" else None
                 self._engine = Engine(shard, rule.start(0, len(workers)), compensation, state_of)
-                for live in self._members.live():
-                    self._advance(JoinEvent(live.number))
+                for known in self._members:
+                    # One that has come and gone already is waited for by nobody.
+                    self._advance(JoinEvent(known.number) if known.live else LeaveEvent(known.number))
             return self._joined(member)
 
     def _begin(self, begin: m.Begin) -> m.JobState:
@@ -191,6 +195,15 @@ class ParameterService:
     def _heartbeat(self, heartbeat: m.Heartbeat) -> m.JobState:
         with self._lock:
             self._hear(self._members.get(heartbeat.worker))
+            return self._state()
+
+    def _pause(self, pause: m.Pause) -> m.JobState:
+        with self._lock:
+            member = self._members.get(pause.worker)
+            self._hear(member)
+            if not member.paused:
+                member.paused = True
+                self._advance(LeaveEvent(member.number))
             return self._state()
 
     def _leave(self, leave: m.Leave) -> m.JobState:
@@ -326,21 +339,30 @@ class ParameterService:
             )
         if wire_dtype:
             gradient = widened(gradient, [block.dtype for block in layout.blocks])
-        finite = push.finite and all_finite(gradient)
+        finite = push.finite and all_finite([g for g, b in zip(gradient, layout.blocks, strict=True) if b.trained])
         account = self._accounts[member.number]
         with self._lock:
             self._hear(member)
+            if member.paused:
+                member.paused = False
+                self._advance(JoinEvent(member.number))
             account.pushes += 1
             account.examples += push.examples
             arrived = sum(raw.nbytes for raw in body)
             self._bytes_in += arrived
             self._bytes_saved += layout.nbytes - arrived
-            if not finite:
+            late = 0 < push.fit < self._fit  # the training that it belongs to is over
+            if late:
+                account.dropped += 1
+            elif not finite:
                 account.refused += 1
                 detail = self._non_finite(member, push, layout, gradient, account.refused)
             else:
                 account.loss = push.loss
                 pending = engine.push(PushEvent(member.number, push.sequence, push.version, push.examples), gradient)
+        if late:
+            self._send_params(stream, member, m.DROPPED, 0, ENOUGH, over=True)
+            return
         if not finite:
             self._send_params(stream, member, m.NON_FINITE, 0, detail)
             return
@@ -357,13 +379,15 @@ class ParameterService:
         if self._engine is not None:
             self._engine.advance(event)
 
-    def _send_params(self, stream: Stream, member: Member, outcome: int, staleness: int, detail: str) -> None:
+    def _send_params(
+        self, stream: Stream, member: Member, outcome: int, staleness: int, detail: str, *, over: bool = False
+    ) -> None:
         with self._lock:
             shard = self._require_shard()
             version = shard.acquire()
             self._bytes_out += shard.layout.nbytes
             self._require_engine().remember(member.number, version)
-            done = self._fit > 0 and version.number >= self._last_version
+            done = over or (self._fit > 0 and version.number >= self._last_version)
         try:
             stream.send(encode(m.Params(version.number, outcome, staleness, done, detail)), version.arrays())
         finally:
@@ -419,13 +443,14 @@ class ParameterService:
                 rows = ", ".join(f"{piece.start}-{piece.stop}" for piece in pieces)
                 raise Refused(f"{self._task} holds rows {rows} of {name!r}, which cannot be read as one piece.")
             version = shard.acquire()
+        slices: list[Any] = []
         try:
             slices = shard.layout.unpack(version.arrays())
             if len(mine) == 1:
                 return pieces[0].start, np.array(slices[mine[0]])
             return pieces[0].start, np.concatenate([slices[i] for i in mine])
         finally:
-            del slices
+            slices = []
             with self._lock:
                 shard.release(version)
 

@@ -120,7 +120,7 @@ def weighted_mean(gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequenc
     same gradients in the same order give the same bits.
     """
     total = sum(examples)
-    weights = np.array([count / total if total else 1 / len(examples) for count in examples], np.float32)
+    weights = np.array([count / total if total else 1 / len(examples) for count in examples], np.float64)
     blocks = _weighted_mean(tuple(tuple(blocks) for blocks in gradients), weights)
     return tuple(np.asarray(block) for block in blocks)
 
@@ -133,9 +133,9 @@ def _weighted_mean(gradients: tuple[tuple[jax.Array, ...], ...], weights: jax.Ar
             means.append(pushes[0])  # a count in the model state: that of the worker with the lowest number
             continue
         wide = jnp.promote_types(pushes[0].dtype, jnp.float32)
-        total = pushes[0].astype(wide) * weights[0]
+        total = pushes[0].astype(wide) * weights[0].astype(wide)
         for i, push in enumerate(pushes[1:], start=1):
-            total = total + push.astype(wide) * weights[i]
+            total = total + push.astype(wide) * weights[i].astype(wide)
         means.append(total.astype(pushes[0].dtype))
     return means
 

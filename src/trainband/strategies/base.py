@@ -86,6 +86,10 @@ class Replica(Protocol):
         """Trains on one batch."""
         ...
 
+    def pause(self) -> None:
+        """Ends this replica's part in the training under way: its batches are used up, nobody shall wait for it."""
+        ...
+
     def params(self) -> PyTree:
         """The params as they now are, as arrays that nothing changes later."""
         ...

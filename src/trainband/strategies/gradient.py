@@ -62,7 +62,10 @@ class GradientFunction:
         loss, gradient, state = compute(params, state, batch, key)
         transform = self._model.worker_transform
         if transform is not None:
-            gradient, transform_state = transform.update(gradient, transform_state, params)
+            # A gradient that is not finite is refused, and must not stay in the transform's state either.
+            finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient)]).all()
+            gradient, new_state = transform.update(gradient, transform_state, params)
+            transform_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new_state, transform_state)
         return Step(loss, gradient, state, (key_data, transform_state))
 
     def _of_one(

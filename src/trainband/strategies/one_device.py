@@ -108,6 +108,9 @@ class OneDeviceReplica:
         done = self._last_step is not None and self._step >= self._last_step
         return StepReport(self._loss, self._step, applied=not refusal, staleness=0, done=done, refusal=refusal)
 
+    def pause(self) -> None:
+        """See `Replica.pause`: nobody waits here."""
+
     def params(self) -> PyTree:
         """See `Replica.params`."""
         return jax.tree.map(np.array, self._params)

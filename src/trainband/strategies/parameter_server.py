@@ -87,6 +87,11 @@ class ParameterServer:
                 "ParameterServer: overlap=True cannot go with Sync(), which computes every gradient from the newest "
                 "params; leave it out, or use Bounded or Async."
             )
+        if overlap and isinstance(self._update, Async) and self._update.delay_compensation:
+            raise ClusterError(
+                "ParameterServer: overlap=True cannot go with delay_compensation, for which a ps keeps only the params "
+                "that it sent last; leave one of them out."
+            )
         try:
             self._update.check(len(cluster.spec.workers))
         except ValueError as exc:
@@ -180,13 +185,19 @@ class ParameterServerReplica:
                 tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
                 for values, shard in zip(blocks, plan.layout.shards, strict=True)
             )
-            finite = all_finite(blocks) if self._several_ps else True
+            trained = [
+                b
+                for values, shard in zip(blocks, plan.layout.shards, strict=True)
+                for b, block in zip(values, shard.blocks, strict=True)
+                if block.trained
+            ]
+            finite = all_finite(trained) if self._several_ps else True
             return loss, blocks, finite, carry
 
         self._compute = jax.jit(compute, donate_argnums=1)
         with on_device(device):
             params, _ = plan.variables.split(plan.layout.gather(self._now.params, np))
-            self._carry = jax.jit(gradient_of.first_carry)(params)
+            self._carry = jax.jit(gradient_of.first_carry)(jax.tree.map(np.array, params))
 
     @property
     def task(self) -> str:
@@ -248,6 +259,11 @@ class ParameterServerReplica:
         self._in_flight = False
         self._now = self._client.collect()
         return self._now
+
+    def pause(self) -> None:
+        """See `Replica.pause`."""
+        self._drain()
+        self._client.pause()
 
     def params(self) -> PyTree:
         """See `Replica.params`."""

@@ -51,9 +51,17 @@ def feed(batches: Iterable[PyTree], *, repeat: bool, fixed_shapes: bool) -> Iter
 
 
 def grouped(batches: Iterator[PyTree], count: int) -> Iterator[tuple[PyTree, ...]]:
-    """Yields tuples of `count` batches; what is left at the end is too little for a step, and is left out."""
+    """Yields tuples of `count` batches; what is left at the end is too little for a step, and is left out.
+
+    Raises:
+      DataError: there are not even batches for one.
+    """
+    begun = False
     while len(group := tuple(islice(batches, count))) == count:
+        begun = True
         yield group
+    if not begun:
+        raise DataError(f"there are {len(group)} batches, too few for one step of accumulate={count}; use fewer.")
 
 
 def _difference(

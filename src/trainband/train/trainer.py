@@ -194,6 +194,7 @@ class Trainer:
                         break
                 else:
                     stopped = "its batches are used up"
+                    replica.pause()
         return log.result(replica, stopped)
 
 

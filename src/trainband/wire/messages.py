@@ -95,6 +95,12 @@ class Heartbeat(Struct, frozen=True):
     worker: int
 
 
+class Pause(Struct, frozen=True):
+    """`pause` -> `JobState`: this worker stays, but its data is used up: nobody shall wait for its next push."""
+
+    worker: int
+
+
 class Leave(Struct, frozen=True):
     """`leave` -> `JobState`: this worker goes; `failure` says why, empty where all is well."""
 
@@ -149,6 +155,8 @@ class Push(Struct, frozen=True, tag=4, array_like=True):
     loss: float
     finite: bool
     """The worker's own verdict on the whole gradient, of which this shard sees a part."""
+    fit: int = 0
+    """Of which training it is part: what comes after its end is dropped. 0 where nobody counts."""
 
 
 APPLIED = 0

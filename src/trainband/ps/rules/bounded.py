@@ -100,6 +100,8 @@ class BoundedState:
         self.ledger.check(push, self.version)
         reply = Reply(push.worker, push.sequence, self.version - push.version)
         if self.ledger.is_replay(push):
+            if any((held.worker, held.sequence) == (push.worker, push.sequence) for held in self.held):
+                return self, ()  # sent again while its answer is held: the answer is still to come
             return self, (Drop(push.worker, push.sequence, REPLAYED), reply)
         state = replace(self, ledger=self.ledger.note(push))
         if self.version >= self.last_version:
