@@ -232,7 +232,7 @@ class JobClient:
         while True:
             states = self.states()
             if all(state.fit >= fit for state in states):
-                self._fit = fit
+                self._fit = states[0].fit
                 return states[0]
             chief = str(self._cluster.spec.chief)
             if all(chief in state.live for state in states):
