@@ -474,3 +474,33 @@ ANSWERS: list[tuple[Callable[[Stream, Frame], None], str]] = [
 @pytest.mark.parametrize(("answer", "words"), ANSWERS, ids=["garbage", "upward", "size", "failure", "closed"])
 def test_a_ps_that_answers_wrongly(answer: Callable[[Stream, Frame], None], words: str) -> None:
     assert words in str(join_a(Silent(answer)))
+
+
+def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
+    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainband.ps.client.AT_ONCE_BYTES", 1)
+    plan = sgd_plan(2)
+    job = make(ps=2)
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.begin(1, 5)
+    slow, other = (link.stream for link in client._links)  # noqa: SLF001
+    assert slow is not None
+    assert other is not None
+    taken, waited = threading.Event(), []
+    send, send_other = slow.send, other.send
+
+    def slowly(*frame: Any) -> None:
+        waited.append(taken.wait(5.0))  # until the other has its part
+        send(*frame)
+
+    def at_once(*frame: Any) -> None:
+        send_other(*frame)
+        taken.set()
+
+    monkeypatch.setattr(slow, "send", slowly)
+    monkeypatch.setattr(other, "send", at_once)
+    now = client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
+    assert waited == [True]
+    assert now.versions == (1, 1)

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,10 @@ from trainband.wire.transport import Bytes, Clock, Connection, Stream, Timeouts,
 
 POLL_S = 0.05
 """Between two questions to a ps that is not ready yet."""
+
+AT_ONCE_BYTES = 4 << 20
+"""A push to several ps that is larger than this goes to all of them at the same time, from a thread for each: a ps that
+is slow to take its part must not keep the others from theirs. Below it, a send does not wait for anybody."""
 
 Blocks = tuple[NDArray[Any], ...]
 
@@ -297,12 +302,25 @@ class JobClient:
           finite: whether every element of the whole gradient is finite.
         """
         self._sequence += 1
-        for link, blocks, version in zip(self._links, gradients, versions, strict=True):
-            header = encode(m.Push(self._sequence, version, examples, loss, finite, self._fit))
-            try:
-                self._stream(link).send(header, blocks)
-            except StreamClosed as exc:
-                raise _lost(link, exc) from exc
+        shares = list(zip(self._links, gradients, versions, strict=True))
+        headers = [encode(m.Push(self._sequence, v, examples, loss, finite, self._fit)) for v in versions]
+        if len(shares) == 1 or sum(block.nbytes for blocks in gradients for block in blocks) < AT_ONCE_BYTES:
+            for (link, blocks, _), header in zip(shares, headers, strict=True):
+                self._send_one(link, header, blocks)
+            return
+        with ThreadPoolExecutor(len(shares), thread_name_prefix="trainband-send") as pool:
+            sending = [
+                pool.submit(self._send_one, link, header, blocks)
+                for (link, blocks, _), header in zip(shares, headers, strict=True)
+            ]
+        for future in sending:
+            future.result()
+
+    def _send_one(self, link: _Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
+        try:
+            self._stream(link).send(header, blocks)
+        except StreamClosed as exc:
+            raise _lost(link, exc) from exc
 
     def collect(self) -> Exchange:
         """The answers to what was sent: the params of every ps."""

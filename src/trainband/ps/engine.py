@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.ps.rules.base import Apply, Drop, Event, Reply, RuleState
+from trainband.ps.rules.base import REPLAYED, Apply, Drop, Event, Reply, RuleState
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.shard import ParamsVersion, Shard, weighted_mean
@@ -124,7 +124,8 @@ class Engine:
                     self._apply(keys, scale)
                 case Drop(worker=worker, sequence=sequence, reason=reason):
                     dropped = self._held.pop((worker, sequence), None)
-                    self.examples_dropped += dropped.examples if dropped is not None else 0
+                    if dropped is not None and reason != REPLAYED:  # a replay's examples were counted before
+                        self.examples_dropped += dropped.examples
                     waiting = self._waiting.get(worker)
                     if waiting is not None and waiting[0] == sequence:
                         waiting[1].outcome, waiting[1].detail = m.DROPPED, reason
