@@ -265,10 +265,7 @@ class JobClient:
         """The params of every ps as they are now."""
         header = encode(m.Pull())
         for link in self._links:
-            try:
-                self._stream(link).send(header)
-            except StreamClosed as exc:
-                raise _lost(link, exc) from exc
+            self._send_one(link, header, ())
         return self._collect("the params")
 
     def push(

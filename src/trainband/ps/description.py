@@ -12,7 +12,7 @@ import jax
 from trainband.errors import ModelError
 from trainband.ps.dependence import Dependence, Formulas, analyse
 from trainband.ps.layout import JobLayout
-from trainband.ps.placement import Placement, PlacementPolicy, Slice
+from trainband.ps.placement import Placement, PlacementPolicy, Slice, rows_of
 from trainband.ps.program import Optimizer, ShardOptimizer, WholeFormula
 from trainband.ps.rules import UpdateRule
 from trainband.ps.variables import Variable, Variables
@@ -102,7 +102,7 @@ def placement_of(description: Description) -> Placement:
         covered[record.variable] = record.stop
         slices.append(Slice(variables[record.variable], record.start, record.stop, record.ps))
     for variable, rows in zip(variables, covered, strict=True):
-        if rows != (variable.shape[0] if variable.shape else 1):
+        if rows != rows_of(variable):
             raise ModelError(f"the slices of {variable.name} leave rows out.")
     return Placement(tuple(slices), description.ps_count)
 
