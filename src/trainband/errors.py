@@ -15,11 +15,14 @@
     │   ├── StreamClosed           the other end of a stream has gone (also a ConnectionError)
     │   ├── ProtocolError          what came is not what this version of trainband sends
     │   └── Refused                the other task said no, and why
+    ├── CheckpointError            a checkpoint or its directory
+    │   ├── DamagedCheckpoint      a file of it is missing, or is not what its manifest says
+    │   └── DirectoryLocked        another job writes into this directory
     └── TrainingError              the mathematics
         └── NonFiniteGradient      a gradient holds NaN or infinity
 
 Each is split off by whose fault it is, so that a program can react: mend the input, try another
-time, or look at the model.
+time, look at the disk, or look at the model.
 """
 
 from __future__ import annotations
@@ -75,6 +78,18 @@ class ProtocolError(PeerError):
 
 class Refused(PeerError):
     """The other task refused a request; the message says why."""
+
+
+class CheckpointError(TrainbandError):
+    """A checkpoint cannot be written or read."""
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A file of a checkpoint is missing, cut short or altered."""
+
+
+class DirectoryLocked(CheckpointError):
+    """Another job writes its checkpoints into the directory."""
 
 
 class TrainingError(TrainbandError):

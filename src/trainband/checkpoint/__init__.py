@@ -1,0 +1,1 @@
+"""Checkpoints as files: manifest, parts, directory and lock. Nothing here knows of tasks or training."""
