@@ -48,6 +48,8 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--task_index", type=int)
     parser.add_argument("--issync", type=int, choices=[0, 1], default=0, help="1: synchronous updates")
     parser.add_argument("--device", help="cpu, gpu, gpu:1; default: an accelerator if there is one")
+    parser.add_argument("--checkpoint_dir", help="save there, and go on from what is there; shared by all tasks")
+    parser.add_argument("--save_steps", type=int, default=2000, help="updates between two checkpoints")
     parser.add_argument("--plot", type=Path, help="draw the training curve into this PNG")
     return parser.parse_args()
 
@@ -97,7 +99,13 @@ def main() -> None:
     rate = optax.cosine_decay_schedule(flag.learning_rate, max(1, flag.train_steps))
     optimizer = optax.adamw(rate, weight_decay=flag.weight_decay)
     trainer = trainband.Trainer(init=init, loss=loss, optimizer=optimizer, strategy=strategy)
-    result = trainer.fit(batches, steps=flag.train_steps)  # a ps task serves here until the job ends
+    result = trainer.fit(  # a ps task serves here until the job ends
+        batches,
+        steps=flag.train_steps,
+        checkpoint_dir=flag.checkpoint_dir,
+        save_steps=flag.save_steps,
+        validation=test if flag.checkpoint_dir else None,
+    )
     print(f"{result.task}: {result.steps} of {result.global_step} steps, mean staleness {result.mean_staleness:.2f}")
     if trainer.is_chief:
         print(f"held out: {trainer.evaluate(test)}")

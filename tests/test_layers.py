@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "trainband"
 
-LAYERS = ["errors", "data", "cluster", "checkpoint", "wire", "ps", "strategies", "train", "cli"]
+LAYERS = ["version", "errors", "figures", "data", "cluster", "checkpoint", "wire", "ps", "strategies", "train", "cli"]
 """Each may import those before it."""
 
 FILES = sorted(ROOT.rglob("*.py"))

@@ -8,10 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trainband.version import VERSION
+
 if TYPE_CHECKING:
     from trainband import cluster as cluster
     from trainband import data as data
     from trainband import errors as errors
+    from trainband.checkpoint import Retention as Retention
     from trainband.cluster import Cluster as Cluster
     from trainband.cluster import ClusterSpec as ClusterSpec
     from trainband.cluster import Task as Task
@@ -24,32 +27,57 @@ if TYPE_CHECKING:
     from trainband.ps.server import Server as Server
     from trainband.strategies import OneDevice as OneDevice
     from trainband.strategies import ParameterServer as ParameterServer
+    from trainband.train import CheckpointSaverHook as CheckpointSaverHook
+    from trainband.train import EarlyStopping as EarlyStopping
     from trainband.train import Evaluation as Evaluation
+    from trainband.train import FinalOpsHook as FinalOpsHook
     from trainband.train import FitResult as FitResult
+    from trainband.train import Hook as Hook
+    from trainband.train import LoggingHook as LoggingHook
+    from trainband.train import MonitoredSession as MonitoredSession
+    from trainband.train import NanHook as NanHook
+    from trainband.train import ProfilerHook as ProfilerHook
+    from trainband.train import StepCounterHook as StepCounterHook
+    from trainband.train import StopAtStepHook as StopAtStepHook
+    from trainband.train import SummarySaverHook as SummarySaverHook
     from trainband.train import Trainer as Trainer
+    from trainband.train import ValidationHook as ValidationHook
     from trainband.wire.network import Network as Network
     from trainband.wire.transport import Timeouts as Timeouts
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "Async": "ps.rules",
     "Bounded": "ps.rules",
+    "CheckpointSaverHook": "train",
     "Cluster": "cluster",
     "ClusterSpec": "cluster",
+    "EarlyStopping": "train",
     "Evaluation": "train",
+    "FinalOpsHook": "train",
     "FitResult": "train",
     "GreedyBytes": "ps.placement",
+    "Hook": "train",
+    "LoggingHook": "train",
+    "MonitoredSession": "train",
+    "NanHook": "train",
     "Network": "wire.network",
     "OneDevice": "strategies",
     "ParameterServer": "strategies",
+    "ProfilerHook": "train",
+    "Retention": "checkpoint",
     "RoundRobin": "ps.placement",
     "Server": "ps.server",
+    "StepCounterHook": "train",
+    "StopAtStepHook": "train",
+    "SummarySaverHook": "train",
     "Sync": "ps.rules",
     "Task": "cluster",
     "Timeouts": "wire.transport",
     "TrainbandError": "errors",
     "Trainer": "train",
+    "ValidationHook": "train",
 }
 _MODULES = ("cluster", "data", "errors")
 

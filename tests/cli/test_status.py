@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from trainband.cli.status import show, size
+from trainband.cli.status import show
+from trainband.figures import size
 from trainband.ps.statistics import PsStatus, WorkerStatus
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -161,3 +162,66 @@ def test_a_strided_array_is_copied_once() -> None:
 def test_refuses(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+@pytest.mark.parametrize("shard", [(0, 1), (1, 3)])
+@pytest.mark.parametrize("given", [0, 1, 4, 8, 9, 13, 24])
+def test_a_state_continues_exactly(given: int, shard: tuple[int, int], drop_remainder: bool) -> None:
+    batches = Batches(*examples(), batch_size=4, seed=2, epochs=3, shard=shard, drop_remainder=drop_remainder)
+    iterator = iter(batches)
+    for _ in range(given):
+        next(iterator)
+    state = json.loads(json.dumps(iterator.get_state()))
+    again = iter(batches)
+    next(again)
+    again.set_state(state)
+    assert again.get_state() == state
+    assert order(again) == order(iterator)
+
+
+def test_a_state_says_how_much_of_the_jobs_epoch_is_gone() -> None:
+    iterator = iter(Batches(*examples(24), batch_size=4, shard=(1, 2)))
+    states = [iterator.get_state()]
+    for _ in range(4):
+        next(iterator)
+        states.append(iterator.get_state())
+    assert states == [{"epoch": e, "examples": g} for e, g in [(0, 0), (0, 8), (0, 16), (1, 0), (1, 8)]]
+    assert iter(Batches(*examples(24), batch_size=4, epochs=1)).get_state() == states[0]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2), (4, 1), (1, 7)])
+@pytest.mark.parametrize("steps", [0, 1, 3, 5])
+def test_another_number_of_workers_in_mid_epoch(before: int, after: int, steps: int) -> None:
+    """What the old ones had and what the new ones get is every example, once."""
+
+    def share(index: int, count: int) -> Batches:
+        return Batches(*examples(), batch_size=4, shard=(index, count), seed=7, drop_remainder=False, epochs=1)
+
+    seen: list[int] = []
+    states: list[dict[str, int]] = []
+    for index in range(before):
+        iterator = iter(share(index, before))
+        seen += order(islice(iterator, steps))
+        states.append(iterator.get_state())
+    assert all(state == states[0] for state in states)
+    for index in range(after):
+        iterator = iter(share(index, after))
+        iterator.set_state(states[0])
+        seen += order(iterator)
+    assert sorted(seen) == list(range(N))
+
+
+def test_a_rest_that_fills_no_batch_is_a_remainder() -> None:
+    iterator = iter(Batches(*examples(20), batch_size=4, shard=(1, 2), epochs=2))
+    iterator.set_state({"epoch": 0, "examples": 16})
+    assert len(order(iterator)) == 8
+    assert iterator.get_state() == {"epoch": 2, "examples": 0}
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"epoch": -1, "examples": 0}, {"epoch": 0, "examples": 104}, {"epoch": 0, "examples": 1.5}]
+)
+def test_no_state(state: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="restore it with the data that it was saved with"):
+        iter(Batches(*examples(), batch_size=4)).set_state(state)

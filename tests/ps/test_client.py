@@ -161,7 +161,7 @@ def test_a_worker_that_comes_late_finds_the_job_as_it_is(make: Callable[..., Job
     now = chief.join(first_values(plan, PARAMS))
     chief.begin(1, 5)
     train(chief, plan, now, 1.0)
-    chief.begin(2, 5)
+    chief.begin(2, 10)
     late = job.client(plan, 1)
     assert late.join(pytest.fail).versions == (5,)
     assert late.await_begin(1).fit == 2

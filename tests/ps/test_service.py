@@ -57,7 +57,8 @@ class Ps:
 
     def define(self, worker: int = 0, **changes: Any) -> m.Joined:
         program = changes.pop("program", None) or program_of(self.plan, self.index)
-        record = m.Define(worker, self.index, self.plan.description, program.initialise, program.update)
+        state = self.plan.shard_optimizer(self.index).state_contents
+        record = m.Define(worker, self.index, self.plan.description, program.initialise, program.update, state)
         joined: m.Joined = self.call("define", replace(record, **changes), m.Joined)
         return joined
 
@@ -276,8 +277,9 @@ def test_beginning_is_idempotent_by_its_number(ps: Ps) -> None:
     assert ps.begin(7, fit=1).last_version == 5  # a repeated call, whatever it says
     ps.play(0, *(ps.push(i) for i in range(1, 9)))
     assert ps.state.version == 5
-    assert ps.begin(7, fit=2).last_version == 12
-    assert ps.begin(7, fit=2).last_version == 12
+    assert ps.begin(12, fit=2).last_version == 12
+    assert ps.begin(12, fit=2).last_version == 12
+    assert ps.begin(3, fit=3).last_version == 3  # as it was asked for: it is complete already
 
 
 # --- training

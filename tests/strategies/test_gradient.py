@@ -32,8 +32,8 @@ def assert_close(got: Any, wanted: Any, tolerance: float = 1e-6) -> None:
 def test_micro_batches_make_the_gradient_of_all_of_them(sizes: tuple[int, ...]) -> None:
     parts = tuple(next(batches(1, size, seed)) for seed, size in enumerate(sizes))
     whole = tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    value, gradient, _, _ = gradient_of(accumulate=3)(parts)
-    wanted_value, wanted, _, _ = gradient_of()(whole)
+    value, gradient, *_ = gradient_of(accumulate=3)(parts)
+    wanted_value, wanted, *_ = gradient_of()(whole)
     assert_close((value, gradient), (wanted_value, wanted), 1e-5)
     assert examples_in_step(parts, 3) == examples_in_step(whole, 1) == 24
 
@@ -46,8 +46,8 @@ def test_bfloat16_computes_but_the_gradient_is_the_masters() -> None:
         seen.append((params["out"]["kernel"].dtype, data[0].dtype))
         return loss(params, data)
 
-    value, gradient, _, _ = gradient_of(loss=spy, compute_dtype=jnp.bfloat16)(batch)
-    exact_value, exact, _, _ = gradient_of()(batch)
+    value, gradient, *_ = gradient_of(loss=spy, compute_dtype=jnp.bfloat16)(batch)
+    exact_value, exact, *_ = gradient_of()(batch)
     assert seen[0] == (jnp.bfloat16, jnp.bfloat16)
     assert {leaf.dtype for leaf in jax.tree.leaves((value, gradient))} == {np.dtype("float32")}
     assert_close((value, gradient), (exact_value, exact), 0.1)
@@ -56,8 +56,8 @@ def test_bfloat16_computes_but_the_gradient_is_the_masters() -> None:
 
 def test_a_worker_transform_sees_the_whole_gradient() -> None:
     batch = next(batches(1))
-    _, plain, _, _ = gradient_of()(batch)
-    _, clipped, _, _ = gradient_of(worker_transform=optax.clip_by_global_norm(0.01))(batch)
+    _, plain, *_ = gradient_of()(batch)
+    _, clipped, *_ = gradient_of(worker_transform=optax.clip_by_global_norm(0.01))(batch)
     assert optax.tree.norm(plain) > 0.02
     np.testing.assert_allclose(optax.tree.norm(clipped), 0.01, rtol=1e-5)
 
@@ -65,8 +65,8 @@ def test_a_worker_transform_sees_the_whole_gradient() -> None:
 def test_a_worker_transform_keeps_its_state() -> None:
     function = GradientFunction(model(worker_transform=optax.trace(0.5)), 0)
     batch = next(batches(1))
-    _, first, _, carry = function(PARAMS, None, function.first_carry(PARAMS), batch)
-    _, second, _, _ = function(PARAMS, None, carry, batch)
+    _, first, _, carry, _ = function(PARAMS, None, function.first_carry(PARAMS), batch)
+    _, second, *_ = function(PARAMS, None, carry, batch)
     assert_close(second, jax.tree.map(lambda g: 1.5 * g, first))
 
 
@@ -79,7 +79,7 @@ def test_each_worker_has_its_own_random_keys_the_same_in_every_run() -> None:
         carry = function.first_carry(PARAMS)
         values = []
         for batch in batches(3):
-            value, _, _, carry = function(PARAMS, None, carry, batch)
+            value, _, _, carry, _ = function(PARAMS, None, carry, batch)
             values.append(float(value))
         return values
 
@@ -147,6 +147,6 @@ def test_a_gradient_that_is_not_finite_leaves_no_trace_in_a_transform() -> None:
     function = GradientFunction(model(worker_transform=optax.trace(0.5)), 0)
     x, y = next(batches(1))
     carry = function.first_carry(PARAMS)
-    *_, carry = function(PARAMS, None, carry, (x * np.nan, y))
-    _, gradient, _, _ = function(PARAMS, None, carry, (x, y))
+    carry = function(PARAMS, None, carry, (x * np.nan, y)).carry
+    _, gradient, *_ = function(PARAMS, None, carry, (x, y))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))

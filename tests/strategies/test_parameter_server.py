@@ -18,7 +18,8 @@ from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, ModelError, NonFiniteGradient
 from trainband.ps.placement import RoundRobin
 from trainband.strategies import Model, ParameterServer, Replica
-from trainband.strategies.parameter_server import UNLIMITED, all_finite, progress_of
+from trainband.strategies.gradient import all_finite
+from trainband.strategies.parameter_server import UNLIMITED, progress_of
 from trainband.wire.memory import MemoryTransport
 
 STEPS = 20

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console as RichConsole
 
+from trainband.figures import duration
+from trainband.ps.statistics import CheckpointStatus
 from trainband.strategies.base import Progress, WorkerRow
 from trainband.train import console
-from trainband.train.console import Console, duration, line, picture
+from trainband.train.console import Console, landed, line, picture
 
 ROWS = (WorkerRow("worker:0", "live", 60.4, 1.25, 0.51234), WorkerRow("worker:1", "lost", 0.0, 0.0, None))
 
@@ -27,6 +29,7 @@ LINES: list[tuple[Progress, str]] = [
     (Progress(12345, None, 1234.5, 0.25), "global step 12,345, 1,234 steps/s, loss 0.2500"),
     (Progress(4000, 10000, 100.0, 0.25), "global step 4,000/10,000, 100 steps/s, loss 0.2500, 1 min 00 s left"),
     (Progress(4000, 10000, 0.0, None), "global step 4,000/10,000, 0 steps/s"),  # stands still: nobody knows how long
+    (Progress(10, None, 5.0, 1.0, examples_rate=1234.5), "global step 10, 5 steps/s, 1,234 examples/s, loss 1.0000"),
     (Progress(10001, 10000, 10.0, None), "global step 10,001/10,000, 10 steps/s, 0 s left"),
 ]
 
@@ -70,6 +73,13 @@ def test_a_picture_without_an_end_has_no_bar() -> None:
     text = as_text(Progress(5000, None, 60.0, 0.5, ROWS))
     assert "━" not in text
     assert len(text.splitlines()) == 4
+
+
+def test_a_picture_names_the_checkpoint_that_landed_last() -> None:
+    checkpoint = CheckpointStatus(global_step=4000, nbytes=1_234_567, seconds=0.25)
+    assert landed(checkpoint) == "checkpoint of global step 4,000: 1.2 MB in 0.2 s"
+    text = as_text(Progress(5000, None, 60.0, 0.5, ROWS, checkpoint=checkpoint))
+    assert text.splitlines()[-1].strip() == landed(checkpoint)
 
 
 class NoTerminal(io.StringIO):

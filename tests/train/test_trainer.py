@@ -12,96 +12,13 @@ import numpy as np
 import optax
 import pytest
 from tests.ps.jobs import FAST, in_thread, spec_of
-from tests.strategies.regression import batches, by_hand, init, loss
+from tests.strategies.regression import batches, by_hand
+from tests.train.fakes import ONES, FakeReplica, FakeStrategy, mean_model, trainer
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import DataError, ModelError, NonFiniteGradient
-from trainband.strategies import OneDevice, ParameterServer, Replica, StepReport
-from trainband.strategies.base import Progress
-from trainband.train import Trainer
+from trainband.strategies import OneDevice, ParameterServer, StepReport
 from trainband.wire.memory import MemoryTransport
-
-
-def trainer(**changes: Any) -> Trainer:
-    """The regression on one device, in silence."""
-    fields: dict[str, Any] = {
-        "init": init,
-        "loss": loss,
-        "optimizer": optax.adam(1e-2),
-        "strategy": OneDevice("cpu"),
-        "console": False,
-        "say": pytest.fail,
-    }
-    return Trainer(**{**fields, **changes})
-
-
-def mean_model(**changes: Any) -> Trainer:
-    """The loss of a batch is the mean of its values, times one param that begins as 1."""
-    fields: dict[str, Any] = {
-        "init": lambda _: {"w": jnp.ones(())},
-        "loss": lambda params, batch: (params["w"].sum() * batch.mean(), {"largest": batch.max()}),
-        "optimizer": optax.sgd(0.5),
-    }
-    return trainer(**{**fields, **changes})
-
-
-ONES = np.ones(4, np.float32)
-
-
-class FakeReplica:
-    """Notes what it is asked for, and answers from a queue."""
-
-    task = "worker:9"
-    is_chief = True
-
-    def __init__(self, reports: list[StepReport] | None = None, more: bool = True) -> None:
-        self.reports = reports or []
-        self.more = more
-        self.calls: list[Any] = []
-        self.global_step = 0
-
-    def begin(self, steps: int | None) -> bool:
-        self.calls.append(("begin", steps))
-        return self.more
-
-    def step(self, batch: Any) -> StepReport:
-        self.calls.append(("step", batch))
-        report = self.reports.pop(0)
-        self.global_step = report.global_step
-        return report
-
-    def pause(self) -> None:
-        self.paused = True
-
-    def model_state(self) -> Any:
-        return None
-
-    def params(self) -> Any:
-        return {"w": np.zeros(3)}
-
-    def progress(self) -> Progress | None:
-        return None
-
-    def close(self, failure: str = "") -> None:
-        self.calls.append(("close", failure))
-
-
-class FakeStrategy:
-    """Gives out one replica."""
-
-    serves = False
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self.starts = 0
-
-    def start(self, model: Any) -> Replica:
-        del model
-        self.starts += 1
-        return self.replica
-
-    def serve(self) -> str:
-        raise AssertionError
 
 
 def test_it_is_the_loop_by_hand() -> None:

@@ -17,6 +17,7 @@ from ..cluster.launch import LocalCluster
 from ..cluster.spec import ClusterSpec
 from ..cluster.task import Task
 from ..errors import YourError
+from ..figures import OWN_WORDS, WARNING
 
 LAST_LINES = 20
 _RESET = "\x1b[0m"
@@ -65,18 +66,30 @@ class StreamOutput:
       tasks: all the tasks; each gets the colour of its place here.
       stdout, stderr: where to write.
       environ: `NO_COLOR` in it, when not empty, turns colour off (https://no-color.org).
+      quiet: leave out the live picture and what trainband says in the tasks, but for its warnings.
     """
 
-    def __init__(self, tasks: Sequence[Task], *, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        stdout: TextIO,
+        stderr: TextIO,
+        environ: Mapping[str, str],
+        quiet: bool = False,
+    ) -> None:
         self._streams = {"stdout": stdout, "stderr": stderr}
         plain = bool(environ.get("NO_COLOR"))
         self._coloured = {name: not plain and stream.isatty() for name, stream in self._streams.items()}
         self._colours = {task: _COLOURS[place % len(_COLOURS)] for place, task in enumerate(tasks)}
-        self._live = stderr.isatty() and environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._quiet = quiet
+        self._live = not quiet and stderr.isatty() and environ.get("TERM", "dumb") not in ("dumb", "unknown")
         self._above: Callable[[str], None] | None = None
 
     def line(self, task: Task, text: str, stream: str = "stdout") -> None:
         """Writes one line of a task."""
+        if self._quiet and stream == "stderr" and text.startswith(OWN_WORDS) and not text.startswith(WARNING):
+            return
         if self._coloured[stream]:
             # The reset at the end is for tasks that colour their own lines and do not finish it.
             text = f"{self._colours.get(task, '')}[{task}]{_RESET} {text}{_RESET}"
@@ -132,6 +145,7 @@ def launch(
     ps: int,
     workers: int,
     chief: bool,
+    evaluator: bool,
     threads: int | None,
     host: str,
     environ: Mapping[str, str],
@@ -148,6 +162,7 @@ def launch(
         ps=ps,
         workers=workers,
         chief=chief,
+        evaluator=evaluator,
         host=host,
         threads=threads,
         on_line=lambda task, stream, text: output.line(task, text, stream),
@@ -171,6 +186,8 @@ def launch(
 @click.option("--ps", type=click.IntRange(min=0), default=1, show_default=True, help="How many parameter servers.")
 @click.option("--workers", type=click.IntRange(min=0), default=2, show_default=True, help="How many workers.")
 @click.option("--chief", is_flag=True, help="A chief beside the workers; without one, worker:0 is the chief.")
+@click.option("--evaluator", is_flag=True, help="A task beside them that evaluates every checkpoint.")
+@click.option("--quiet", is_flag=True, help="Show only what SCRIPT itself prints, and failures.")
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
@@ -186,6 +203,8 @@ def run(
     ps: int,
     workers: int,
     chief: bool,
+    evaluator: bool,
+    quiet: bool,
     threads: int | None,
     host: str,
     as_module: bool,
@@ -198,13 +217,15 @@ def run(
         raise YourError(f"there is no script {script!r} in {Path.cwd()}.")
     tasks = [*(Task("ps", i) for i in range(ps)), *(Task("chief", i) for i in range(chief))]
     tasks += [Task("worker", i) for i in range(workers)]
-    output = StreamOutput(tasks, stdout=sys.stdout, stderr=sys.stderr, environ=os.environ)
+    tasks += [Task("evaluator", i) for i in range(evaluator)]
+    output = StreamOutput(tasks, stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, quiet=quiet)
     try:
         code = launch(
             [*(["-m"] if as_module else []), script, *arguments],
             ps=ps,
             workers=workers,
             chief=chief,
+            evaluator=evaluator,
             threads=threads,
             host=host,
             environ=os.environ,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from types import TracebackType
 
@@ -11,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from trainband.figures import size
 from trainband.ps.statistics import PsStatus
 from trainband.strategies.parameter_server import UNLIMITED
 from trainband.wire.codec import decode
@@ -136,11 +136,3 @@ def _table(title: str, *left: str, right: str) -> Table:
     for name in right.split():
         table.add_column(name, justify="right", no_wrap=True)
     return table
-
-
-def size(nbytes: int) -> str:
-    """Bytes as people write them, in powers of 1000."""
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    power = min(4, int(math.log10(nbytes) / 3))
-    return f"{nbytes / 1000**power:.1f} {['B', 'kB', 'MB', 'GB', 'TB'][power]}"

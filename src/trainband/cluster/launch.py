@@ -36,7 +36,7 @@ def task_environment(
     - `NPROC` and `PJRT_NPROC`, the size of XLA's thread pools, to the task's share of the cores: each
       task takes the whole machine for itself otherwise, and on shared cores the pools' threads
       then mostly wait for one another.
-    - `JAX_PLATFORMS=cpu` for a ps, so that it takes no memory on a card that the workers compute on.
+    - `JAX_PLATFORMS=cpu` for a ps and an evaluator, so that they take no memory on a card that the workers compute on.
     - `PYTHONUNBUFFERED=1`, always, so that lines come as they are printed.
 
     Args:
@@ -50,7 +50,7 @@ def task_environment(
         result.update(dict.fromkeys(_THREAD_POOLS, str(threads)))
     elif shared and not any(name in environ for name in _THREAD_POOLS):
         result.update(dict.fromkeys(_THREAD_POOLS, str(max(1, cores // max(1, len(spec.workers))))))
-    if task.job == "ps":
+    if not task.trains:
         result.setdefault(_PLATFORMS, "cpu")
     result["PYTHONUNBUFFERED"] = "1"
     result[tf_config.VARIABLE] = tf_config.write(spec, task)
@@ -81,6 +81,7 @@ class LocalCluster:
       ps: how many parameter servers.
       workers: how many workers.
       chief: whether there is a chief beside the workers.
+      evaluator: whether there is a task that evaluates the checkpoints.
       host: the address of this machine that the tasks serve on.
       threads: size of each task's XLA thread pool; the cores shared out among the workers when `None`.
       on_line: called with (task, `stdout` or `stderr`, line) from within `wait`.
@@ -101,6 +102,7 @@ class LocalCluster:
         ps: int = 1,
         workers: int = 2,
         chief: bool = False,
+        evaluator: bool = False,
         host: str = "127.0.0.1",
         threads: int | None = None,
         on_line: Callable[[Task, str, str], None] | None = None,
@@ -120,7 +122,7 @@ class LocalCluster:
             raise ClusterError(f"LocalCluster.threads must be 1 or more, got {threads}.")
         self._command = list(command)
         self._environ = dict(environ)
-        self._sizes = {"ps": ps, "worker": workers, "chief": int(chief)}
+        self._sizes = {"ps": ps, "worker": workers, "chief": int(chief), "evaluator": int(evaluator)}
         self._host = host
         self._threads = threads
         self._on_line = on_line
@@ -235,7 +237,7 @@ class LocalCluster:
         guard = Warden(stop_s=self._grace.stop_s)
         self._owned.callback(guard.close)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        for task in (*spec.ps, *spec.workers):
+        for task in spec.ps + spec.workers + spec.evaluators:
             environ = task_environment(self._environ, spec=spec, task=task, cores=cores, threads=self._threads)
             process = TaskProcess(task, self._command, environ=environ, guard=guard, keep_lines=self._keep_lines)
             self._owned.callback(process.close)

@@ -123,6 +123,11 @@ class ClusterSpec:
         """The parameter servers."""
         return tuple(task for task in self.tasks() if task.job == "ps")
 
+    @property
+    def evaluators(self) -> tuple[Task, ...]:
+        """The tasks that evaluate checkpoints beside the job."""
+        return tuple(task for task in self.tasks() if task.job == "evaluator")
+
     def describe_indices(self, job: str) -> str:
         """Says in words which tasks of a job there are, for messages."""
         indices = [str(index) for index, _ in self._jobs_by_name().get(job, ())]

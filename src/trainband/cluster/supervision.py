@@ -146,9 +146,10 @@ def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, 
     Args:
       now: seconds of the clock that `Supervision.deadline` counts in.
 
-    The job succeeds when every worker and the chief have exited with 0 and then the ps have, too. A ps that
-    does not end by itself is stopped and mentioned, but fails nothing. A task that exits otherwise before
-    it was told to stop fails the job, and a signal to the launcher interrupts it: all the others get
+    The job succeeds when every worker, the chief and the evaluator have exited with 0 and then the ps have, too. A ps
+    that does not end by itself is stopped and mentioned, but fails nothing. An evaluator that fails stops nobody, but
+    the job counts as failed at its end. Any other task that exits otherwise before it was told to stop fails the
+    job, and a signal to the launcher interrupts it: all the others get
     SIGTERM, and SIGKILL when that does not help or at a second signal that is no echo of the first.
     """
     match event:
@@ -187,11 +188,16 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Su
             failed=task,
             reason=describe_status(status),
         )
-        text = f"{task} failed ({outcome.reason})" + _others(state.alive, "; stopping the others: ")
-        return _stop(replace(state, verdict=outcome), text, now)
-    if state.phase is Phase.RUNNING and state.alive and not any(other.trains for other in state.alive):
-        return replace(state, phase=Phase.ENDING, deadline=now + state.grace.ps_s), []
-    return state, []
+        state = replace(state, verdict=outcome)
+        if task.job != "evaluator":
+            text = f"{task} failed ({outcome.reason})" + _others(state.alive, "; stopping the others: ")
+            return _stop(state, text, now)
+        say = [Say(f"{task} failed ({outcome.reason})" + (", the training goes on" if state.alive else ""))]
+    else:
+        say = []
+    if state.phase is Phase.RUNNING and state.alive and all(other.job == "ps" for other in state.alive):
+        return replace(state, phase=Phase.ENDING, deadline=now + state.grace.ps_s), list(say)
+    return state, list(say)
 
 
 def _interrupted(state: Supervision, number: int, now: float) -> tuple[Supervision, list[Instruction]]:

@@ -10,12 +10,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
+from trainband.checkpoint import Checkpoint, Piece
 from trainband.cluster import Cluster
+from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import (
+    CheckpointError,
     DeadlineExceeded,
     ModelMismatch,
     PeerError,
@@ -24,6 +29,8 @@ from trainband.errors import (
     StreamClosed,
     Unreachable,
 )
+from trainband.ps.checkpointing import ANY, JobSaving, Record, RestoreFrom, restore_job
+from trainband.ps.contents import contents_of_blocks
 from trainband.ps.description import Plan
 from trainband.ps.statistics import PsStatus
 from trainband.wire import messages as m
@@ -52,6 +59,7 @@ class Exchange:
       applied: whether every ps made an update of the push.
       done: whether every ps has made all the updates that were asked for.
       refusal: why a ps refused the gradient as not finite; empty if none did.
+      luggage: where a checkpoint waits for this worker's luggage: how many of its pushes came after it.
     """
 
     params: tuple[Blocks, ...]
@@ -60,6 +68,7 @@ class Exchange:
     applied: bool
     done: bool
     refusal: str
+    luggage: int | None
 
     @property
     def global_step(self) -> int:
@@ -70,7 +79,8 @@ class Exchange:
 class _Link:
     """The way to one ps."""
 
-    def __init__(self, name: str, address: str, connection: Connection, index: int) -> None:
+    def __init__(self, name: str, address: str, connection: Connection, index: int, call_s: float) -> None:
+        self.call_s = call_s
         self.name = name
         self.address = address
         self.connection = connection
@@ -82,6 +92,17 @@ class _Link:
 
     def __str__(self) -> str:
         return f"{self.name} at {self.address}"
+
+    def call(self, action: str, record: Struct | None, kind: type[Record], timeout_s: float) -> Record:
+        """One control request; a record's field `worker` is filled in."""
+        if record is not None and hasattr(record, "worker"):
+            record = structs.replace(record, worker=self.worker)
+        body = b"" if record is None else encode(record)
+        return decode(self.connection.call(action, body, timeout_s=timeout_s), kind, str(self))
+
+    def ask(self, action: str, record: Struct, kind: type[Record]) -> Record:
+        """As `call`, with the usual patience."""
+        return self.call(action, record, kind, self.call_s)
 
     def blocks(self, plan: Plan, body: tuple[Bytes, ...]) -> Blocks:
         """The body as this shard's blocks; the same views again while the transport reuses its memory."""
@@ -116,22 +137,29 @@ class JobClient:
         self._sequence = 0
         self._fit = 0
         self._links = [
-            _Link(str(task), cluster.spec.address(task), transport.connect(cluster.spec.address(task), timeouts), i)
+            _Link(str(task), address, transport.connect(address, timeouts), i, timeouts.call_s)
             for i, task in enumerate(cluster.spec.ps)
+            for address in [cluster.spec.address(task)]
         ]
+        self.restored: Checkpoint | None = None
+        """What the job has begun from, as far as the chief knows."""
         self._stop = threading.Event()
         self._heart: threading.Thread | None = None
         self._left = False
 
     # --- coming and going
 
-    def join(self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]]) -> Exchange:
-        """Joins every ps and pulls the params; the chief defines and initialises each ps that is new.
+    def join(
+        self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]], restore: RestoreFrom | None = None
+    ) -> Exchange:
+        """Joins every ps and pulls the params; the chief defines and initialises or restores each ps that is new.
 
         Args:
           first_values: called on the chief only, when some ps has no values: each shard's blocks.
+          restore: used on the chief only, when some ps has no values: where they may come from instead.
 
         Raises:
+          CheckpointError: there is a checkpoint that cannot be restored.
           ModelMismatch: the model or optimizer is not the chief's.
           Refused: another process holds this task's name.
           Unreachable, DeadlineExceeded: a ps, or the chief, has not come up in `Timeouts.start_s`.
@@ -142,7 +170,7 @@ class JobClient:
         for link in self._links:
             self._join_link(link, until=lambda _: True, whom=f"{link} to come up")
         if self._cluster.is_chief:
-            self._set_up(first_values)
+            self._set_up(first_values, restore)
         else:
             chief = self._cluster.spec.chief
             for link in self._links:
@@ -166,9 +194,7 @@ class JobClient:
         for link in self._links:
             if link.worker >= 0:
                 try:
-                    link.connection.call(
-                        "leave", encode(m.Leave(link.worker, failure)), timeout_s=self._timeouts.grace_s
-                    )
+                    link.call("leave", m.Leave(ANY, failure), m.JobState, self._timeouts.grace_s)
                 except PeerError as exc:
                     if not failure:  # one that fails has said enough
                         self._say(f"could not say goodbye to {link}: {exc}")
@@ -177,15 +203,11 @@ class JobClient:
             link.connection.close()
 
     def _join_link(self, link: _Link, until: Callable[[m.Joined], bool], whom: str) -> m.Joined:
-        request = encode(
-            m.Join(self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description)
-        )
+        request = m.Join(self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description)
         patience = Patience(self._timeouts.start_s, self._say, self._clock)
         while True:
             try:
-                joined = decode(
-                    link.connection.call("join", request, timeout_s=self._timeouts.connect_s), m.Joined, str(link)
-                )
+                joined = link.call("join", request, m.Joined, self._timeouts.connect_s)
                 link.worker = joined.worker
                 self._sequence = max(self._sequence, joined.last_sequence)
                 if until(joined):
@@ -202,21 +224,43 @@ class JobClient:
                 raise
             time.sleep(POLL_S)
 
-    def _set_up(self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]]) -> None:
-        new = []
-        for link in self._links:
-            program = self._plan.shard_optimizer(link.index).export()
-            define = m.Define(link.worker, link.index, self._plan.description, program.initialise, program.update)
-            joined = decode(self._call(link, "define", encode(define), self._timeouts.stall_s), m.Joined, str(link))
-            if not joined.initialised:
+    def _set_up(
+        self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]], restore: RestoreFrom | None
+    ) -> None:
+        new: list[_Link] = []
+        wanted: list[Piece] = []
+        for link, layout in zip(self._links, self._plan.layout.shards, strict=True):
+            optimizer = self._plan.shard_optimizer(link.index)
+            program, state = optimizer.export(), optimizer.state_contents
+            wanted += [piece for pieces in (*contents_of_blocks(layout), *state) for piece in pieces]
+            define = m.Define(
+                link.worker, link.index, self._plan.description, program.initialise, program.update, state
+            )
+            if not link.call("define", define, m.Joined, self._timeouts.stall_s).initialised:
                 new.append(link)
-        if not new:
+        if new and restore is not None:
+            at = self._step_of_the_others(new)
+            self.restored = restore_job(new, wanted, restore, self._say, self._clock, self._timeouts.stall_s, at)
+            if self.restored is None and at:
+                names = ", ".join(link.name for link in new)
+                raise CheckpointError(
+                    f"{names} has no values, while other ps are at step {at:,}, of which there is no checkpoint; "
+                    "end every task of the job and start it again: it goes on from its newest checkpoint."
+                )
+        if not new or self.restored is not None:
             return
         values = first_values()
         for link in new:
             stream = self._open(link)
             stream.send(encode(m.Initialise()), values[link.index])
             self._receive(link, "its answer to the first values")
+
+    def _step_of_the_others(self, new: Sequence[_Link]) -> int | None:
+        """The version of the ps that have values, where some have: a chief died between them, or a ps did."""
+        states = [
+            link.call("state", None, m.JobState, self._timeouts.call_s) for link in self._links if link not in new
+        ]
+        return max((state.version for state in states), default=None)
 
     def _open(self, link: _Link) -> Stream:
         if link.stream is None:
@@ -226,10 +270,35 @@ class JobClient:
 
     # --- training
 
-    def begin(self, fit: int, steps: int) -> None:
-        """Chief only: asks every ps for `steps` more updates, as training number `fit` (from 1)."""
+    def begin(self, fit: int, last_version: int) -> None:
+        """Chief only: asks every ps for updates until its version is `last_version`, as training number `fit`."""
         for link in self._links:
-            self._call(link, "begin", encode(m.Begin(link.worker, fit, steps)), self._timeouts.call_s)
+            link.ask("begin", m.Begin(ANY, fit, last_version), m.JobState)
+
+    def finish(self) -> None:
+        """Chief only: ends the training where it is."""
+        for link in self._links:
+            link.ask("finish", m.Finish(ANY), m.JobState)
+
+    def save(self, directory: Path, at: int) -> JobSaving:
+        """Chief only: orders a checkpoint of the version `at`, see `JobSaving`."""
+        return JobSaving(self._links, directory, at, self._clock)
+
+    def landed(self, global_step: int, nbytes: int, seconds: float) -> None:
+        """Chief only: tells ps:0 of a checkpoint that was committed, for whoever asks for the status."""
+        self._links[0].ask("landed", m.Landed(ANY, global_step, nbytes, seconds), m.JobState)
+
+    def leave_luggage(self, data: bytes) -> None:
+        """Leaves with ps:0 what this worker must find again if it goes on from here."""
+        self._links[0].ask("luggage", m.Luggage(ANY, self._sequence, data), m.JobState)
+
+    def find_luggage(self) -> bytes:
+        """What was left for this worker, in an earlier life or a restored checkpoint; empty where nothing was."""
+        return self._links[0].ask("my_luggage", m.LuggageQuestion(ANY), m.LuggageAnswer).data
+
+    def lease(self, request: LeaseRequest) -> LeaseAnswer:
+        """Asks for the next piece of a shared data source; may be called from any thread."""
+        return self._links[0].ask("lease", m.Lease(ANY, request), LeaseAnswer)
 
     def await_begin(self, fit: int) -> m.JobState:
         """Waits until the chief has begun training number `fit` on every ps; returns the state of ps:0."""
@@ -248,18 +317,22 @@ class JobClient:
     def pause(self) -> None:
         """Tells every ps that nobody shall wait for this worker's next push: it has no data any more."""
         for link in self._links:
-            self._call(link, "pause", encode(m.Pause(link.worker)), self._timeouts.call_s)
+            link.ask("pause", m.Pause(ANY), m.JobState)
+
+    def await_others(self) -> None:
+        """Waits until no other worker is at work, however long they are."""
+        patience = Patience(None, self._say, self._clock)
+        while others := {task for state in self.states() for task in state.at_work if task != self._task}:
+            patience.check(f"{', '.join(sorted(others))} to end the training", "")
+            time.sleep(POLL_S)
 
     def states(self) -> list[m.JobState]:
         """How far every ps is."""
-        return [
-            decode(self._call(link, "state", b"", self._timeouts.call_s), m.JobState, str(link)) for link in self._links
-        ]
+        return [link.call("state", None, m.JobState, self._timeouts.call_s) for link in self._links]
 
     def status(self) -> PsStatus:
         """What ps:0 knows of the job; may be called from any thread."""
-        link = self._links[0]
-        return decode(self._call(link, "status", b"", self._timeouts.call_s), PsStatus, str(link))
+        return self._links[0].call("status", None, PsStatus, self._timeouts.call_s)
 
     def pull(self) -> Exchange:
         """The params of every ps as they are now."""
@@ -325,7 +398,7 @@ class JobClient:
 
     def _collect(self, what: str) -> Exchange:
         params, versions = [], []
-        staleness, applied, done, refusal = 0, True, True, ""
+        staleness, applied, done, refusal, luggage = 0, True, True, "", None
         for link in self._links:
             answer, blocks = self._receive(link, what)
             params.append(blocks)
@@ -335,7 +408,9 @@ class JobClient:
             done = done and answer.done
             if answer.outcome == m.NON_FINITE:
                 refusal = answer.detail
-        return Exchange(tuple(params), tuple(versions), staleness, applied, done, refusal)
+            if answer.luggage:
+                luggage = self._sequence - answer.luggage
+        return Exchange(tuple(params), tuple(versions), staleness, applied, done, refusal, luggage)
 
     def _receive(self, link: _Link, what: str) -> tuple[m.Params, Blocks]:
         stream = self._stream(link)
@@ -357,7 +432,7 @@ class JobClient:
     def _whom(self, link: _Link, what: str, patience: Patience) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
         try:
-            state = decode(self._call(link, "state", b"", self._timeouts.heartbeat_s), m.JobState, str(link))
+            state = link.call("state", None, m.JobState, self._timeouts.heartbeat_s)
         except PeerError:
             return f"{link} to send {what}"
         others = [task for task in state.waiting_for if task != self._task]
@@ -371,9 +446,6 @@ class JobClient:
             raise StreamClosed(f"{self._task} has no stream to {link}: it has not joined the job, or has left it.")
         return link.stream
 
-    def _call(self, link: _Link, action: str, body: bytes, timeout_s: float) -> bytes:
-        return link.connection.call(action, body, timeout_s=timeout_s)
-
     def _beat(self) -> None:
         """Signs of life, whatever the main thread does: compiling, reading data, waiting for others."""
         while not self._stop.wait(self._timeouts.heartbeat_s):
@@ -381,7 +453,7 @@ class JobClient:
                 if link.worker < 0:
                     continue  # it has not joined there yet
                 try:
-                    self._call(link, "heartbeat", encode(m.Heartbeat(link.worker)), self._timeouts.heartbeat_s)
+                    link.call("heartbeat", m.Heartbeat(ANY), m.JobState, self._timeouts.heartbeat_s)
                 except PeerError:
                     continue  # the main thread meets the same trouble on its stream, and tells
 

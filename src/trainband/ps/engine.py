@@ -6,7 +6,7 @@ Not thread-safe: the service holds its lock around every call. Only `PendingPush
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,10 @@ from trainband.ps.statistics import StalenessCounts
 from trainband.wire import messages as m
 
 Gradient = Sequence[NDArray[Any]]
+
+
+def _nothing() -> None:
+    """What follows an update where nobody wants to know."""
 
 
 class PendingPush:
@@ -55,6 +59,8 @@ class _Held:
 class Engine:
     """Turns events into updates and answers.
 
+    `after_update` is called after each update, still under the lock.
+
     Args:
       shard: what is updated.
       rule: decides.
@@ -68,6 +74,7 @@ class Engine:
         self._state_of = state_of
         self.shard = shard
         self.rule = rule
+        self.after_update: Callable[[], None] = _nothing
         self.staleness = StalenessCounts()
         self.examples_applied = 0
         self.examples_dropped = 0
@@ -143,6 +150,7 @@ class Engine:
             sources = [one.gradient for (worker, _), one in zip(keys, held, strict=True) if worker == self._state_of]
             mean = self.shard.with_state_of(mean, sources[0] if sources else None)
         self.shard.update(mean, scale)
+        self.after_update()
         self.examples_applied += sum(one.examples for one in held)
 
     def _compensated(self, worker: int, held: _Held) -> Gradient:

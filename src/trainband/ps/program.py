@@ -16,6 +16,7 @@ import numpy as np
 from jax import export
 
 from trainband.errors import ModelError, ProtocolError
+from trainband.ps.contents import Contents, Held, contents_of_state, key_kinds, with_keys, without_keys
 from trainband.ps.dependence import Formulas, analyse, apply_updates
 from trainband.ps.layout import JobLayout, ShardLayout
 from trainband.ps.variables import PyTree, Variables
@@ -79,10 +80,19 @@ class ShardOptimizer:
         self._trained = [i for i, block in enumerate(self._shard.blocks) if block.trained]
         trained = [self._blocks[i] for i in self._trained]
         self._by_block = formula is not None and _is_same_by_block(optimizer, trained, formula)
+        self._key_kinds: list[Any] = []
         try:
-            state = jax.eval_shape(optimizer.init, self._tree_of_avals())
+            state = jax.eval_shape(self._first_state, self._tree_of_avals())
+            contents = contents_of_state(state, self._held())
+            if contents is None and self._by_block:
+                self._by_block = False  # its state could not be saved by variable
+                state = jax.eval_shape(self._first_state, self._tree_of_avals())
+                contents = contents_of_state(state, self._held())
         except Exception as exc:
             raise ModelError(f"{self._where}: {type(exc).__name__}: {exc}") from exc
+        if contents is None:
+            raise ModelError(f"{self._where}: its state cannot be told apart by variable")
+        self.state_contents: Contents = contents
         leaves, self._state_tree = jax.tree.flatten(state)
         self._state = tuple(leaves)
 
@@ -93,18 +103,17 @@ class ShardOptimizer:
 
     def initialise(self, params: Sequence[jax.Array]) -> tuple[Any, ...]:
         """The optimizer state's leaves for these param blocks."""
-        return tuple(jax.tree.leaves(self._optimizer.init(self._tree(params))))
+        return tuple(jax.tree.leaves(self._first_state(self._tree(params))))
 
     def update(
         self, params: Sequence[jax.Array], state: Sequence[jax.Array], gradient: Sequence[jax.Array]
     ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
         """One update: new param blocks and new state leaves. Blocks of model state are replaced by what was pushed."""
         tree = self._tree(params)
-        updates, new_state = self._optimizer.update(
-            self._tree(gradient), jax.tree.unflatten(self._state_tree, state), tree
-        )
+        old_state = with_keys(jax.tree.unflatten(self._state_tree, state), self._key_kinds)
+        updates, new_state = self._optimizer.update(self._tree(gradient), old_state, tree)
         new = jax.tree.leaves(apply_updates(tree, updates))
-        leaves, structure = jax.tree.flatten(new_state)
+        leaves, structure = jax.tree.flatten(without_keys(new_state))
         if str(structure) != str(self._state_tree):
             raise ModelError(f"{self._where}: its update changes the structure of its state")
         return self._assembled(new, gradient), tuple(leaves)
@@ -119,6 +128,11 @@ class ShardOptimizer:
         except Exception as exc:
             raise ModelError(f"{self._where}: it cannot be exported: {type(exc).__name__}: {exc}") from exc
         return UpdateProgram(bytes(initialise.serialize()), bytes(update.serialize()))
+
+    def _first_state(self, params: PyTree) -> PyTree:
+        state = self._optimizer.init(params)
+        self._key_kinds = key_kinds(state)
+        return without_keys(state)
 
     def _assembled(self, new: list[Any], pushed: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
         if self._by_block:
@@ -140,6 +154,18 @@ class ShardOptimizer:
         if self._by_block:
             return _named([self._blocks[i] for i in self._trained])
         return self._fill([jax.ShapeDtypeStruct(s.shape, s.variable.dtype) for s in self._shard.slices])
+
+    def _held(self) -> list[Held]:
+        """What the optimizer sees: where in its tree which slices lie."""
+        slices = self._shard.slices
+        if self._by_block:
+            members = [self._shard.blocks[i].members for i in self._trained]
+            tree = _named(range(len(members)))
+            paths = jax.tree_util.tree_flatten_with_path(tree)[0]
+            sizes = [self._blocks[i].shape for i in self._trained]
+            return [Held(path, sizes[n], tuple(slices[i] for i in members[n])) for path, n in paths]
+        paths = jax.tree_util.tree_flatten_with_path(self._fill(range(len(slices))))[0]
+        return [Held(path, slices[i].shape, (slices[i],)) for path, i in paths]
 
     def _fill(self, slices: Sequence[Any]) -> PyTree:
         """The params tree with these slices; a variable with several slices here becomes a tuple of them."""
@@ -184,6 +210,7 @@ class CompiledProgram:
                 "run versions of JAX on all tasks that are at most six months apart."
             ) from exc
         self._initialise = jax.jit(initialise.call)
+        self.state_shapes: tuple[tuple[int, ...], ...] = tuple(aval.shape for aval in initialise.out_avals)
 
         def run(params: Blocks, state: Blocks, gradient: Blocks, spare: Blocks) -> tuple[Blocks, Blocks]:
             del spare  # only its memory is wanted, for the new params
@@ -202,8 +229,12 @@ class CompiledProgram:
 
         # Donated: the state, and an old version of the params. A fresh 400 MB output costs 0.1-1.1 s of page
         # faults on a two-core machine, an update into donated memory 0.03 s.
-        self._update = jax.jit(run, donate_argnums=(1, 3), keep_unused=True)
-        self._scaled_update = jax.jit(run_scaled, donate_argnums=(1, 3), keep_unused=True)
+        # The state is not donated while somebody saves it.
+        donated = {False: (1, 3), True: (3,)}
+        self._update = {kept: jax.jit(run, donate_argnums=n, keep_unused=True) for kept, n in donated.items()}
+        self._scaled_update = {
+            kept: jax.jit(run_scaled, donate_argnums=n, keep_unused=True) for kept, n in donated.items()
+        }
 
     def initialise(self, params: Blocks) -> Blocks:
         """The optimizer state for these params."""
@@ -217,11 +248,15 @@ class CompiledProgram:
         gradient: Sequence[np.ndarray[Any, Any]],
         spare: Blocks,
         scale: float = 1.0,
+        keep_state: bool = False,
     ) -> tuple[Blocks, Blocks]:
-        """One update, times `scale`. `state` and `spare` (param blocks that nobody reads any more) are used up."""
+        """One update, times `scale`.
+
+        `spare` (param blocks that nobody reads any more) is used up, and so is `state`, if not `keep_state`.
+        """
         updated: tuple[Blocks, Blocks] = jax.block_until_ready(
-            self._update(params, state, tuple(gradient), spare)
+            self._update[keep_state](params, state, tuple(gradient), spare)
             if scale == 1.0
-            else self._scaled_update(params, state, tuple(gradient), spare, np.float32(scale))
+            else self._scaled_update[keep_state](params, state, tuple(gradient), spare, np.float32(scale))
         )
         return updated

@@ -6,20 +6,23 @@ thread. Everything that changes is changed under one lock, and nothing is sent w
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
+from trainband.data.leases import LeaseAnswer
 from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
 from trainband.ps.accounts import Account, variable_statuses
 from trainband.ps.description import first_difference, placement_of
 from trainband.ps.engine import Engine
+from trainband.ps.face import rows_of_variable, tensors_of
 from trainband.ps.layout import JobLayout, ShardLayout
 from trainband.ps.members import Member, Members, Presence
 from trainband.ps.program import CompiledProgram, UpdateProgram
@@ -29,8 +32,10 @@ from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.rules.registry import rule_of
+from trainband.ps.saver import ShardSaver
 from trainband.ps.shard import Shard, all_finite, not_finite, widened
-from trainband.ps.statistics import PsStatus, Rate, StalenessCounts
+from trainband.ps.sources import SharedSources
+from trainband.ps.statistics import CheckpointStatus, PsStatus, Rate, StalenessCounts
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import EVERY_S, Patience, Say, say_on_stderr
@@ -75,11 +80,39 @@ class ParameterService:
         self._description: m.Description | None = None
         self._layout: JobLayout | None = None
         self._engine: Engine | None = None
+        self._saver: ShardSaver | None = None
+        self._sources = SharedSources()
+        self._checkpoint: CheckpointStatus | None = None
         self._fit = 0
         self._last_version = 0
         self._shutdown_reason = ""
 
+        self._open_actions: dict[str, tuple[type[Any], Callable[[Any], Struct]]] = {
+            "join": (m.Join, self._join),
+            "define": (m.Define, self._define),
+            "leave": (m.Leave, self._leave),
+            "shutdown": (m.Shutdown, self._shutdown),
+        }
+        # What only a member may ask, and, where a deed is named, only the chief. Done under the lock.
+        saving, restoring = "save a checkpoint", "restore a checkpoint"
+        self._actions: dict[str, tuple[type[Any], str, Callable[[Member, Any], Struct]]] = {
+            "heartbeat": (m.Heartbeat, "", lambda *_: self._state()),
+            "pause": (m.Pause, "", self._pause),
+            "begin": (m.Begin, "begin a training", self._begin),
+            "finish": (m.Finish, "end the training", self._finish),
+            "lease": (m.Lease, "", self._lease),
+            "luggage": (m.Luggage, "", self._luggage),
+            "my_luggage": (m.LuggageQuestion, "", lambda member, _: self._require_saver().luggage_of(member.number)),
+            "landed": (m.Landed, saving, self._landed),
+            "save": (m.Save, saving, self._save),
+            "save_state": (m.SaveQuestion, saving, self._save_state),
+            "restore": (m.Restore, restoring, lambda _, restore: self._require_saver().restore(restore)),
+            "restore_state": (m.RestoreQuestion, restoring, lambda _, q: self._require_saver().restore_state(q.token)),
+            "adopt": (m.Adopt, restoring, self._adopt),
+        }
+
         self._rate = Rate()
+        self._examples_rate = Rate()
         self._bytes_in = 0
         self._bytes_out = 0
         self._bytes_saved = 0
@@ -93,30 +126,28 @@ class ParameterService:
 
     def call(self, action: str, body: bytes) -> bytes:
         """See `Handler.call`."""
-        match action:
-            case "join":
-                return encode(self._join(decode(body, m.Join, "a worker")))
-            case "define":
-                return encode(self._define(decode(body, m.Define, "the chief")))
-            case "begin":
-                return encode(self._begin(decode(body, m.Begin, "the chief")))
-            case "heartbeat":
-                return encode(self._heartbeat(decode(body, m.Heartbeat, "a worker")))
-            case "pause":
-                return encode(self._pause(decode(body, m.Pause, "a worker")))
-            case "leave":
-                return encode(self._leave(decode(body, m.Leave, "a worker")))
-            case "state":
-                with self._lock:
-                    return encode(self._state())
-            case "status":
-                return encode(self.status())
-            case "shutdown":
-                return encode(self._shutdown(decode(body, m.Shutdown, "a client")))
-            case _:
-                raise Refused(
-                    f"{self._task} knows no action {action!r}; check that both run the same version of trainband."
-                )
+        if action == "status":
+            return encode(self.status())
+        if action == "state":
+            with self._lock:
+                return encode(self._state())
+        sender = f"whoever asked {self._task} to {action}"
+        if action in self._open_actions:
+            kind, open_answer = self._open_actions[action]
+            return encode(open_answer(decode(body, kind, sender)))
+        if action not in self._actions:
+            raise Refused(
+                f"{self._task} knows no action {action!r}; check that both run the same version of trainband."
+            )
+        kind, deed, answer = self._actions[action]
+        record = decode(body, kind, sender)
+        with self._lock:
+            member = self._members.get(record.worker)
+            if deed:
+                self._require_chief(member, deed)
+            self._hear(member)
+            answered = answer(member, record)
+        return encode(answered)  # without the lock: luggage may be large
 
     def _join(self, join: m.Join) -> m.Joined:
         with self._lock:
@@ -130,7 +161,7 @@ class ParameterService:
             except Refused as exc:
                 # It is not in the job: nobody waits for it, and the next process may have its name at once.
                 self._members.leave(member, str(exc))
-                self._advance(LeaveEvent(member.number))
+                self._gone(member)
                 raise
             return self._joined(member)
 
@@ -163,6 +194,7 @@ class ParameterService:
             raise Refused(f"the definition has {len(layout.shards)} ps, but calls this one number {define.ps}.")
         trained = [block.trained for block in layout.shards[define.ps].blocks]
         program = CompiledProgram(UpdateProgram(define.initialise, define.update), member.task, trained)
+        _check_contents(define, program.state_shapes)
         rule = rule_of(define.description.rule)
         with self._lock:
             if self._shard is None:  # else: a repeated call overtook this one
@@ -174,47 +206,98 @@ class ParameterService:
                 has_state = any(not variable.trained for variable in define.description.variables)
                 state_of = chief if has_state and define.description.state_merge == "chief" else None
                 self._engine = Engine(shard, rule.start(0, len(workers)), compensation, state_of)
-                for known in self._members:
-                    # One that has come and gone already is waited for by nobody.
-                    self._advance(JoinEvent(known.number) if known.live else LeaveEvent(known.number))
+                self._saver = ShardSaver(
+                    shard,
+                    define.state,
+                    (define.ps, len(layout.shards)),
+                    self._lock,
+                    seen=self._seen_pushes if define.ps == 0 else dict,
+                    sources=self._sources.record,
+                )
+                self._engine.after_update = self._saver.after_update
+                self._tell_rule()
             return self._joined(member)
 
-    def _begin(self, begin: m.Begin) -> m.JobState:
-        with self._lock:
-            member = self._members.get(begin.worker)
-            self._require_chief(member, "begin a training")
-            self._hear(member)
-            if self._shard is None or not self._shard.initialised:
-                raise Refused(f"{self._task} has no values yet, so training cannot begin.")
-            if begin.fit == self._fit + 1:
-                self._fit = begin.fit
-                self._last_version = self._shard.version + begin.steps
-                self._advance(BeginEvent(self._last_version))
-            return self._state()
+    def _tell_rule(self) -> None:
+        """Tells a rule that begins who is in the job. One that has come and gone already is waited for by nobody."""
+        for known in self._members:
+            self._advance(JoinEvent(known.number) if known.live else LeaveEvent(known.number))
 
-    def _heartbeat(self, heartbeat: m.Heartbeat) -> m.JobState:
-        with self._lock:
-            self._hear(self._members.get(heartbeat.worker))
-            return self._state()
+    def _seen_pushes(self) -> dict[int, int]:
+        """How many pushes have been seen of each worker in the job."""
+        seen = self._require_engine().rule.ledger.seen
+        return {member.number: seen.get(member.number, 0) for member in self._members.live()}
 
-    def _pause(self, pause: m.Pause) -> m.JobState:
-        with self._lock:
-            member = self._members.get(pause.worker)
-            self._hear(member)
-            if not member.paused:
-                member.paused = True
-                self._advance(LeaveEvent(member.number))
-            return self._state()
+    def _begin(self, _: Member, begin: m.Begin) -> m.JobState:
+        if self._shard is None or not self._shard.initialised:
+            raise Refused(f"{self._task} has no values yet, so training cannot begin.")
+        if begin.fit == self._fit + 1:
+            self._fit = begin.fit
+            self._last_version = begin.last_version
+            self._advance(BeginEvent(self._last_version))
+        return self._state()
+
+    def _finish(self, _: Member, __: m.Finish) -> m.JobState:
+        self._last_version = min(self._last_version, self._require_shard().version)
+        self._advance(BeginEvent(self._last_version))
+        return self._state()
+
+    def _pause(self, member: Member, _: m.Pause) -> m.JobState:
+        if not member.paused:
+            member.paused = True
+            self._advance(LeaveEvent(member.number))
+        return self._state()
 
     def _leave(self, leave: m.Leave) -> m.JobState:
         with self._lock:
             member = self._members.get(leave.worker)
             if self._members.leave(member, leave.failure):
-                self._advance(LeaveEvent(member.number))
+                self._gone(member)
                 if leave.failure:
                     self._say(f"{member.task} left the job: {leave.failure}")
             self._wake.set()
             return self._state()
+
+    # --- checkpoints
+
+    def _save(self, member: Member, save: m.Save) -> m.SaveState:
+        if not self._require_shard().initialised:
+            raise Refused(f"{self._task} has no values yet that it could save.")
+        self._require_saver().save(save)
+        return self._save_state(member, m.SaveQuestion(save.worker, save.token, luggage=False))
+
+    def _save_state(self, _: Member, question: m.SaveQuestion) -> m.SaveState:
+        live = {member.number for member in self._members.live()}
+        return self._require_saver().state(question, live, self._members.name)
+
+    def _lease(self, member: Member, lease: m.Lease) -> LeaseAnswer:
+        if not member.live:  # nobody would ever take back what it got
+            raise Refused(f"{member.task} has left the job, and gets no more pieces of {lease.request.source!r}.")
+        return self._sources.lease(member.number, lease.request)
+
+    def _luggage(self, _: Member, luggage: m.Luggage) -> m.JobState:
+        self._require_saver().keep(luggage)
+        return self._state()
+
+    def _landed(self, _: Member, landed: m.Landed) -> m.JobState:
+        self._checkpoint = CheckpointStatus(landed.global_step, landed.nbytes, landed.seconds)
+        return self._state()
+
+    def _adopt(self, member: Member, adopt: m.Adopt) -> m.Joined:
+        engine = self._require_engine()
+        if not engine.shard.initialised:
+            workers = len(self._cluster.spec.workers)
+            self._require_saver().adopt(adopt)
+            self._sources.restore(adopt.sources, workers)
+            assert self._description is not None
+            engine.rule = rule_of(self._description.rule).start(adopt.version, workers)
+            self._tell_rule()
+        return self._joined(member)
+
+    def _require_saver(self) -> ShardSaver:
+        self._require_engine()
+        assert self._saver is not None
+        return self._saver
 
     def _shutdown(self, shutdown: m.Shutdown) -> m.JobState:
         with self._lock:
@@ -231,6 +314,7 @@ class ParameterService:
             initialised=shard is not None and shard.initialised,
             live=tuple(member.task for member in self._members.live()),
             waiting_for=self._waiting_for(),
+            at_work=tuple(member.task for member in self._members.live() if not member.paused),
         )
 
     def _waiting_for(self) -> tuple[str, ...]:
@@ -305,7 +389,7 @@ class ParameterService:
             member.streams -= 1
             if member.streams == 0 and not self._stopped and self._members.lose(member):
                 self._say(f"{member.task} is gone: its stream broke off")
-                self._advance(LeaveEvent(member.number))
+                self._gone(member)
             self._wake.set()
 
     def _fail(self, stream: Stream, exc: Exception) -> None:
@@ -325,6 +409,7 @@ class ParameterService:
             if blocks is None:
                 raise ProtocolError(f"{member.task} sent first values of another size than it defined.")
             shard.initialise(blocks)
+            self._require_saver().forget_reading()
 
     def _push(self, stream: Stream, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]) -> None:
         engine = self._engine
@@ -375,6 +460,11 @@ class ParameterService:
             account.dropped += 1
         self._send_params(stream, member, pending.outcome, pending.staleness, pending.detail)
 
+    def _gone(self, member: Member) -> None:
+        """Nobody waits for this worker any more, and what it had leased goes to others."""
+        self._sources.release(member.number)
+        self._advance(LeaveEvent(member.number))
+
     def _advance(self, event: Event) -> None:
         if self._engine is not None:
             self._engine.advance(event)
@@ -388,8 +478,9 @@ class ParameterService:
             self._bytes_out += shard.layout.nbytes
             self._require_engine().remember(member.number, version)
             done = over or (self._fit > 0 and version.number >= self._last_version)
+            luggage = self._saver.wanted(member.number) if self._saver is not None else 0
         try:
-            stream.send(encode(m.Params(version.number, outcome, staleness, done, detail)), version.arrays())
+            stream.send(encode(m.Params(version.number, outcome, staleness, done, detail, luggage)), version.arrays())
         finally:
             with self._lock:
                 shard.release(version)
@@ -422,37 +513,13 @@ class ParameterService:
     def tensors(self) -> Sequence[Tensor]:
         """See `Handler.tensors`."""
         with self._lock:
-            if self._layout is None:
-                return ()
-            placement, addresses = self._layout.placement, self._ps_addresses()
-            variables = dict.fromkeys(piece.variable for piece in placement.slices)
-            return [
-                Tensor(v.name, v.shape, v.dtype, tuple((s.start, s.stop, addresses[s.ps]) for s in placement.of(v)))
-                for v in variables
-            ]
+            return tensors_of(self._layout.placement, self._ps_addresses()) if self._layout is not None else ()
 
     def read(self, name: str) -> tuple[int, NDArray[np.generic]]:
         """See `Handler.read`."""
         with self._lock:
             shard = self._require_shard()
-            mine = [i for i, piece in enumerate(shard.layout.slices) if piece.variable.name == name]
-            if not mine:
-                raise Refused(f"{self._task} holds no variable {name!r}; GetFlightInfo tells where each one lives.")
-            pieces = [shard.layout.slices[i] for i in mine]
-            if any(a.stop != b.start for a, b in pairwise(pieces)):
-                rows = ", ".join(f"{piece.start}-{piece.stop}" for piece in pieces)
-                raise Refused(f"{self._task} holds rows {rows} of {name!r}, which cannot be read as one piece.")
-            version = shard.acquire()
-        slices: list[Any] = []
-        try:
-            slices = shard.layout.unpack(version.arrays())
-            if len(mine) == 1:
-                return pieces[0].start, np.array(slices[mine[0]])
-            return pieces[0].start, np.concatenate([slices[i] for i in mine])
-        finally:
-            slices = []
-            with self._lock:
-                shard.release(version)
+        return rows_of_variable(shard, self._lock, self._task, name)
 
     def write(self, name: str, values: NDArray[np.generic]) -> None:  # noqa: ARG002 - the seam has it, this task refuses
         """See `Handler.write`."""
@@ -482,6 +549,7 @@ class ParameterService:
                 staleness_p99=staleness.quantile(0.99),
                 staleness_max=staleness.maximum(),
                 examples_applied=self._engine.examples_applied if self._engine else 0,
+                examples_rate=self._examples_rate.at(now, self._engine.examples_applied if self._engine else 0),
                 examples_dropped=self._engine.examples_dropped if self._engine else 0,
                 bytes_in=self._bytes_in,
                 bytes_out=self._bytes_out,
@@ -490,6 +558,7 @@ class ParameterService:
                 loss=sum(losses) / len(losses) if losses else None,
                 waiting_for=self._waiting_for(),
                 workers=workers,
+                checkpoint=self._checkpoint,
                 variables=variable_statuses(self._layout.placement, ps) if self._layout else (),
             )
 
@@ -529,6 +598,8 @@ class ParameterService:
                 self._wake.clear()
         finally:
             self.stop()
+            if self._saver is not None:
+                self._saver.close(self._timeouts.grace_s)
 
     def stop(self) -> None:
         """Lets every stream end. Idempotent."""
@@ -540,6 +611,7 @@ class ParameterService:
         """Keeps the rates fresh, so that whoever asks once gets an answer about the last seconds."""
         now = self._clock()
         self._rate.at(now, self._shard.version if self._shard else 0)
+        self._examples_rate.at(now, self._engine.examples_applied if self._engine else 0)
         for account in self._accounts.values():
             account.rate.at(now, account.pushes)
 
@@ -547,7 +619,7 @@ class ParameterService:
         for member in self._members.expired(self._clock()):
             self._members.lose(member)
             self._say(f"{member.task} is gone: not heard for {self._timeouts.lease_s:g} s")
-            self._advance(LeaveEvent(member.number))
+            self._gone(member)
 
     def _complete(self) -> bool:
         return self._fit > 0 and self._shard is not None and self._shard.version >= self._last_version
@@ -570,8 +642,18 @@ class ParameterService:
         gone = [member.task for member in members if member.presence is not Presence.LEFT]
         if not gone and not missing:
             return "every worker has left", "", None
+        chief = str(self._cluster.spec.chief)
+        if any(member.task == chief and member.presence is Presence.LEFT for member in members):
+            return f"{chief} has ended the job, and nobody else is at work", "", None
         return (
             "",
             f"a worker to come back, now that nobody is left ({', '.join(gone + missing)})",
             self._timeouts.start_s,
         )
+
+
+def _check_contents(define: m.Define, state_shapes: Sequence[tuple[int, ...]]) -> None:
+    """Refuses a description of the optimizer state that does not fit its program."""
+    sizes = [sum(piece.size for piece in pieces) for pieces in define.state]
+    if sizes != [math.prod(shape) for shape in state_shapes]:
+        raise Refused("the definition says of the optimizer state other sizes than its program has.")

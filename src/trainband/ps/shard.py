@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from trainband.checkpoint.manifest import Piece
 from trainband.errors import Refused
+from trainband.ps.contents import Contents, contents_of_blocks
 from trainband.ps.layout import ShardLayout
 from trainband.ps.program import Blocks, CompiledProgram
 
@@ -31,6 +34,30 @@ class ParamsVersion:
         return tuple(np.asarray(block) for block in self.blocks)
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A shard at one version, for saving: nothing that happens to the shard changes it."""
+
+    params: ParamsVersion
+    state: Blocks
+
+    @property
+    def version(self) -> int:
+        """How many updates had been applied."""
+        return self.params.number
+
+    def pieces(self, layout: ShardLayout, state_contents: Contents) -> list[tuple[Piece, NDArray[Any]]]:
+        """Every piece of it with its values, as views. One piece for what each slice of a variable has the same of."""
+        found: dict[str, tuple[Piece, NDArray[Any]]] = {}
+        buffers = (*self.params.arrays(), *(np.asarray(leaf) for leaf in self.state))
+        for pieces, values in zip((*contents_of_blocks(layout), *state_contents), buffers, strict=True):
+            offset, flat = 0, values.reshape(-1)
+            for piece in pieces:
+                found[piece.key] = (piece, flat[offset : offset + piece.size].reshape(piece.piece_shape))
+                offset += piece.size
+        return list(found.values())
+
+
 class Shard:
     """Params, optimizer state and the program that updates them. Not thread-safe: the service holds its lock.
 
@@ -44,6 +71,7 @@ class Shard:
         self._current: ParamsVersion | None = None
         self._previous: ParamsVersion | None = None
         self._state: Blocks = ()
+        self._state_is_read = False
 
     @property
     def initialised(self) -> bool:
@@ -55,6 +83,11 @@ class Shard:
         """How many updates were applied; 0 before the first values too."""
         return self._current.number if self._current is not None else 0
 
+    @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the leaves of the optimizer state."""
+        return self._program.state_shapes
+
     def initialise(self, blocks: Sequence[NDArray[Any]]) -> None:
         """Takes the first values. They are copied."""
         if self._current is not None:
@@ -62,6 +95,21 @@ class Shard:
         params = tuple(jnp.array(block, copy=True) for block in blocks)
         self._state = self._program.initialise(params)
         self._current = ParamsVersion(0, params)
+
+    def restore(self, version: int, blocks: Blocks, state: Blocks | None) -> None:
+        """Takes the values of a checkpoint; without a `state`, the optimizer begins anew."""
+        if self._current is not None:
+            raise RuntimeError("this shard has values already")
+        self._state = self._program.initialise(blocks) if state is None else state
+        self._current = ParamsVersion(version, blocks)
+
+    def snapshot(self) -> Snapshot:
+        """The newest version with its optimizer state, for saving; give its params back with `release`.
+
+        The next update then makes a new state instead of writing into this one.
+        """
+        self._state_is_read = True
+        return Snapshot(self.acquire(), self._state)
 
     def update(self, gradient: Sequence[NDArray[Any]], scale: float = 1.0) -> None:
         """Applies one update, multiplied by `scale`. `gradient` is only read, and not kept."""
@@ -72,7 +120,10 @@ class Shard:
             scratch = tuple(jnp.empty_like(block) for block in current.blocks)
         else:
             scratch = spare.blocks
-        params, self._state = self._program.update(current.blocks, self._state, gradient, scratch, scale)
+        params, self._state = self._program.update(
+            current.blocks, self._state, gradient, scratch, scale, self._state_is_read
+        )
+        self._state_is_read = False
         self._previous = current
         self._current = ParamsVersion(current.number + 1, params)
 

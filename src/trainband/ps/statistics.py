@@ -51,6 +51,15 @@ class VariableStatus(Struct, frozen=True):
     slices: tuple[SliceStatus, ...]
 
 
+class CheckpointStatus(Struct, frozen=True):
+    """The last checkpoint that has landed."""
+
+    global_step: int
+    nbytes: int
+    seconds: float
+    """That it took, from when its step had come."""
+
+
 class PsStatus(Struct, frozen=True):
     """A ps, and through it the job."""
 
@@ -70,6 +79,8 @@ class PsStatus(Struct, frozen=True):
     staleness_max: int
     examples_applied: int
     """Examples whose gradients are in the updates."""
+    examples_rate: float
+    """Examples per second that become part of updates, lately."""
     examples_dropped: int
     """Examples whose gradients came too late, or beyond the updates that were asked for."""
     bytes_in: int
@@ -82,6 +93,7 @@ class PsStatus(Struct, frozen=True):
     waiting_for: tuple[str, ...]
     workers: tuple[WorkerStatus, ...]
     variables: tuple[VariableStatus, ...]
+    checkpoint: CheckpointStatus | None = None
 
 
 class Rate:

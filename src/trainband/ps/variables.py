@@ -86,6 +86,12 @@ class Variables:
         """Those of the params."""
         return tuple(entry for entry in self.entries if entry.trained)
 
+    @property
+    def paths(self) -> list[tuple[Any, ...]]:
+        """The keys that lead to each trained variable."""
+        numbers = self.unflatten(range(self.treedef.num_leaves))
+        return [path for path, _ in jax.tree_util.tree_flatten_with_path(numbers)[0]]
+
     def unflatten(self, leaves: Sequence[Any]) -> PyTree:
         """The params pytree with these leaves."""
         return jax.tree_util.tree_unflatten(self.treedef, leaves)
@@ -96,8 +102,13 @@ class Variables:
         return self.unflatten(leaves[:count]), jax.tree_util.tree_unflatten(self.state_treedef, leaves[count:])
 
 
+def path_name(path: tuple[Any, ...]) -> str:
+    """A leaf's keys as one name, such as `hidden/kernel`."""
+    return "/".join(_key(key) for key in path)
+
+
 def _variable(path: tuple[Any, ...], leaf: Any) -> Variable:
-    name = "/".join(_key(key) for key in path) if path else LONE_LEAF
+    name = path_name(path) if path else LONE_LEAF
     where = f"the variable at params{jax.tree_util.keystr(path)}"
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts) or not name.isprintable() or "\\" in name:
@@ -118,7 +129,7 @@ def _variable(path: tuple[Any, ...], leaf: Any) -> Variable:
 
 
 def _state_variable(path: tuple[Any, ...], leaf: Any) -> Variable:
-    name = "/".join(["state", *(_key(key) for key in path)])
+    name = "/".join(["state", *([path_name(path)] if path else [])])
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype") or not np.issubdtype(np.dtype(leaf.dtype), np.generic):
         raise ModelError(f"the model state at {name} is {leaf!r}; every leaf of it must be an array of numbers.")
     return Variable(name, tuple(int(n) for n in leaf.shape), np.dtype(leaf.dtype).name, trained=False)

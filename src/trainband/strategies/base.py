@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from trainband.checkpoint import Checkpoint
+from trainband.cluster import Cluster
+from trainband.data.leases import LeaseAnswer, LeaseRequest
+from trainband.ps.checkpointing import RestoreFrom, SavedParts
+from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.variables import PyTree
+from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Model
 
 MOST_REFUSALS = 100
@@ -36,6 +44,10 @@ class Progress:
     """Global steps per second."""
     loss: float | None
     workers: tuple[WorkerRow, ...] = ()
+    examples_rate: float = 0.0
+    """Examples per second that become part of updates."""
+    checkpoint: CheckpointStatus | None = None
+    """The last one that has landed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,8 @@ class StepReport:
       staleness: of that update.
       done: whether the job has made all the updates that were asked for.
       refusal: why the gradient was refused as not finite; empty if it was not.
+      metrics: of the batch, by name: scalar arrays, perhaps still being computed.
+      luggage: where a checkpoint waits for `Replica.leave_luggage`: how many of this replica's steps came after it.
     """
 
     loss: Any
@@ -58,6 +72,30 @@ class StepReport:
     staleness: int
     done: bool
     refusal: str = ""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    luggage: int | None = None
+
+
+class Saving(Protocol):
+    """A checkpoint being written. May be used from any thread."""
+
+    @property
+    def begun_at(self) -> float | None:
+        """When its step had come, by `time.monotonic`, as nearly as is known."""
+        ...
+
+    def waits(self) -> bool:
+        """Whether something waits for its step, and nothing is being written now."""
+        ...
+
+    def poll(self) -> SavedParts | None:
+        """What was written, once all of it is; `None` before.
+
+        Raises:
+          CheckpointError: some part could not be written.
+          PeerError: a ps cannot be reached.
+        """
+        ...
 
 
 class Replica(Protocol):
@@ -78,8 +116,50 @@ class Replica(Protocol):
         """Updates made by the whole job, as far as this replica knows."""
         ...
 
-    def begin(self, steps: int | None) -> bool:
-        """Starts a training of `steps` more updates (`None`: no limit); returns whether any are left to make."""
+    @property
+    def restored(self) -> Checkpoint | None:
+        """The checkpoint that the job has begun from, as far as this replica knows: the chief does."""
+        ...
+
+    @property
+    def luggage(self) -> Luggage | None:
+        """What this replica left in the checkpoint that it goes on from."""
+        ...
+
+    @property
+    def place(self) -> Callable[[PyTree], PyTree] | None:
+        """What moves a batch to the device ahead of its step; `None` where steps take it as it is."""
+        ...
+
+    def begin(self, last_step: int | None) -> bool:
+        """Starts a training until the global step is `last_step`; returns whether any update is left to make.
+
+        The chief's word counts. `None`: no limit.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Chief only: ends the training under way where it is, for all."""
+        ...
+
+    def save(self, directory: Path, at: int) -> Saving:
+        """Chief only: begins to write a checkpoint into `directory` when the global step is `at`; at once if it is.
+
+        Raises:
+          PeerError: a ps cannot be reached, or is still writing the one before.
+        """
+        ...
+
+    def landed(self, checkpoint: CheckpointStatus) -> None:
+        """Chief only: notes a checkpoint that was committed, for the display. May be called from any thread."""
+        ...
+
+    def leave_luggage(self, training: int, position: str) -> None:
+        """Leaves what this replica must find again to go on from here: see `Luggage`."""
+        ...
+
+    def lease(self, request: LeaseRequest) -> LeaseAnswer:
+        """Asks for the next piece of a data source that the job's workers share. May be called from any thread."""
         ...
 
     def step(self, batch: PyTree) -> StepReport:
@@ -88,6 +168,10 @@ class Replica(Protocol):
 
     def pause(self) -> None:
         """Ends this replica's part in the training under way: its batches are used up, nobody shall wait for it."""
+        ...
+
+    def await_others(self) -> None:
+        """Chief only: waits until every other replica has ended its part in the training, or has left."""
         ...
 
     def params(self) -> PyTree:
@@ -115,8 +199,13 @@ class Strategy(Protocol):
         """Whether this task only serves others (a ps) and never trains."""
         ...
 
-    def start(self, model: Model) -> Replica:
-        """Takes this process into the job."""
+    @property
+    def cluster(self) -> Cluster | None:
+        """The cluster, and which of its tasks this is; `None` for a process that stands alone."""
+        ...
+
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
+        """Takes this process into the job, which begins from what `restore` has, if it has not begun yet."""
         ...
 
     def serve(self) -> str:

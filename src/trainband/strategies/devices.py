@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
 
 import jax
 
@@ -46,3 +49,8 @@ def on_device(device: jax.Device) -> AbstractContextManager[object]:
         return nullcontext()
     context: AbstractContextManager[object] = jax.default_device(device)
     return context
+
+
+def placer(device: jax.Device) -> Callable[[Any], Any] | None:
+    """What moves a batch to this device; `None` for the CPU, which takes NumPy's arrays as they are."""
+    return None if device.platform == "cpu" else partial(jax.device_put, device=device)

@@ -22,12 +22,14 @@ class Step(NamedTuple):
       gradient: as the params, in their dtypes.
       state: the model's, after this batch.
       carry: for the next call.
+      metrics: of the batch, scalars by name.
     """
 
     loss: jax.Array
     gradient: PyTree
     state: PyTree
     carry: Carry
+    metrics: PyTree
 
 
 class GradientFunction:
@@ -59,24 +61,24 @@ class GradientFunction:
             key, next_key = jax.random.split(jax.random.wrap_key_data(key_data))
             key_data = jax.random.key_data(next_key)
         compute = self._of_one if self._model.accumulate == 1 else self._of_several
-        loss, gradient, state = compute(params, state, batch, key)
+        loss, gradient, state, metrics = compute(params, state, batch, key)
         transform = self._model.worker_transform
         if transform is not None:
             # A gradient that is not finite is refused, and must not stay in the transform's state either.
-            finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient)]).all()
+            finite = all_finite(gradient)
             gradient, new_state = transform.update(gradient, transform_state, params)
             transform_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new_state, transform_state)
-        return Step(loss, gradient, state, (key_data, transform_state))
+        return Step(loss, gradient, state, (key_data, transform_state), metrics)
 
     def _of_one(
         self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
-    ) -> tuple[jax.Array, PyTree, PyTree]:
-        (loss, new_state), gradient = jax.value_and_grad(self._loss, has_aux=True)(params, state, batch, key)
-        return loss, gradient, new_state
+    ) -> tuple[jax.Array, PyTree, PyTree, PyTree]:
+        (loss, (new_state, metrics)), gradient = jax.value_and_grad(self._loss, has_aux=True)(params, state, batch, key)
+        return loss, gradient, new_state, metrics
 
     def _of_several(
         self, params: PyTree, state: PyTree, batches: PyTree, key: jax.Array | None
-    ) -> tuple[jax.Array, PyTree, PyTree]:
+    ) -> tuple[jax.Array, PyTree, PyTree, PyTree]:
         """The mean over micro-batches, weighted by their examples: the gradient of all of them as one batch.
 
         The model state goes through them one after the other.
@@ -87,27 +89,45 @@ class GradientFunction:
         if len(set(counts)) > 1:
             total: Any = None
             for i, (batch, weight) in enumerate(zip(batches, weights, strict=True)):
-                loss, gradient, state = self._of_one(params, state, batch, None if keys is None else keys[i])
-                part = jax.tree.map(lambda leaf, w=weight: leaf * w, (loss, gradient))
+                part, state = self._part(params, state, batch, None if keys is None else keys[i])
+                part = jax.tree.map(lambda leaf, w=weight: leaf * w, part)
                 total = part if total is None else jax.tree.map(jnp.add, total, part)
-            return *total, state
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+        else:
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
 
-        def add(so_far: Any, one: Any) -> tuple[Any, None]:
-            total, state = so_far
-            loss, gradient, state = self._of_one(params, state, *one)
-            return (jax.tree.map(jnp.add, total, (loss, gradient)), state), None
+            def add(so_far: Any, one: Any) -> tuple[Any, None]:
+                total, state = so_far
+                part, state = self._part(params, state, *one)
+                return (jax.tree.map(jnp.add, total, part), state), None
 
-        zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, params))
-        (total, state), _ = jax.lax.scan(add, (zero, state), (stacked, keys))
-        return *jax.tree.map(lambda leaf: leaf / len(counts), total), state
+            first = (batches[0], None if keys is None else keys[0])
+            kinds = jax.eval_shape(lambda one: self._part(params, state, *one)[0], first)
+            zero = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
+            (total, state), _ = jax.lax.scan(add, (zero, state), (stacked, keys))
+            total = jax.tree.map(lambda leaf: leaf / len(counts), total)
+        loss, gradient, metrics = total
+        return loss, gradient, state, metrics
 
-    def _loss(self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None) -> tuple[jax.Array, PyTree]:
+    def _part(
+        self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
+    ) -> tuple[tuple[jax.Array, PyTree, PyTree], PyTree]:
+        """((loss, gradient, metrics), state) of one micro-batch; what is summed has a dtype that can be."""
+        loss, gradient, state, metrics = self._of_one(params, state, batch, key)
+        return (loss, gradient, jax.tree.map(lambda m: jnp.asarray(m, jnp.float32), metrics)), state
+
+    def _loss(
+        self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
+    ) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
         dtype = self._model.compute_dtype
         if dtype is not None:
             params, batch = _cast(params, dtype), _cast(batch, dtype)
-        loss, _, new_state = self._model.value(params, batch, key, state)
-        return loss.astype(jnp.float32), new_state
+        loss, metrics, new_state = self._model.value(params, batch, key, state)
+        return loss.astype(jnp.float32), (new_state, dict(metrics))
+
+
+def all_finite(tree: PyTree) -> jax.Array:
+    """Whether no element of any leaf is NaN or infinite; traceable."""
+    return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]))
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,24 +11,31 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
+from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import ClusterError, ModelError, NonFiniteGradient, PeerError
+from trainband.ps.checkpointing import JobSaving, RestoreFrom
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.layout import narrow
 from trainband.ps.placement import GreedyBytes, PlacementPolicy
 from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server import Server
-from trainband.ps.statistics import PsStatus
+from trainband.ps.statistics import CheckpointStatus, PsStatus
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import MOST_REFUSALS, Progress, Replica, StepReport, WorkerRow
-from trainband.strategies.devices import choose_device, on_device
-from trainband.strategies.gradient import Carry, GradientFunction
+from trainband.strategies.devices import choose_device, on_device, placer
+from trainband.strategies.gradient import Carry, GradientFunction, all_finite
+from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Model, examples_in_step
 from trainband.strategies.one_device import OneDevice
 from trainband.wire.network import Network
 from trainband.wire.patience import Say, say_on_stderr
 from trainband.wire.transport import Timeouts, Transport
+
+AHEAD = 4
+"""Updates by each worker, by which a checkpoint is ordered ahead: some milliseconds."""
 
 UNLIMITED = 1 << 62
 """Steps, where no number was asked for."""
@@ -51,7 +59,7 @@ class ParameterServer:
       say: where lines for people go.
 
     Raises:
-      ClusterError: the cluster has no ps, or this task is an evaluator.
+      ClusterError: the cluster has no ps.
     """
 
     def __init__(
@@ -96,10 +104,6 @@ class ParameterServer:
             self._update.check(len(cluster.spec.workers))
         except ValueError as exc:
             raise ClusterError(f"ParameterServer: {exc}") from exc
-        if not cluster.is_ps and not cluster.task.trains:
-            raise ClusterError(
-                f"ParameterServer has no work for {cluster.task}: only ps, worker and chief tasks take part."
-            )
         # Both take effect only before JAX starts its backends, so this comes first in a program.
         # Handing each small computation to another thread costs 0.05 ms; a worker and a ps wait for it anyway.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -119,10 +123,20 @@ class ParameterServer:
         with Server(self._cluster, transport=self._transport, timeouts=self._timeouts, say=self._say) as server:
             return server.join()
 
-    def start(self, model: Model) -> Replica:
+    @property
+    def cluster(self) -> Cluster | None:
+        """See `Strategy.cluster`."""
+        return self._cluster
+
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
         """See `Strategy.start`."""
         if self._cluster is None:
-            return OneDevice(self._device, say=self._say).start(model)
+            return OneDevice(self._device, say=self._say).start(model, restore)
+        if not self._cluster.task.trains:
+            raise ClusterError(
+                f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
+                "has it evaluate the checkpoints."
+            )
         device = choose_device(self._device, self._cluster.device_index, str(self._cluster.task), self._say)
         plan = Plan.of(
             model.variables(),
@@ -134,7 +148,7 @@ class ParameterServer:
             model.state_merge,
         )
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
-        return ParameterServerReplica(model, self._cluster, plan, client, device, self._overlap, self._say)
+        return ParameterServerReplica(model, self._cluster, plan, client, restore, device, self._overlap, self._say)
 
 
 class ParameterServerReplica:
@@ -146,6 +160,7 @@ class ParameterServerReplica:
         cluster: Cluster,
         plan: Plan,
         client: JobClient,
+        restore: RestoreFrom | None,
         device: jax.Device,
         overlap: bool,
         say: Say,
@@ -160,24 +175,21 @@ class ParameterServerReplica:
         self._overlap = overlap
         self._in_flight = False
         self._model_state: PyTree = None
+        self._luggage: Luggage | None = None
+        self._steps = 0
         self._accumulate = model.accumulate
         self._several_ps = len(cluster.spec.ps) > 1
+        self._in_step = plan.description.rule["name"] == "sync" and not plan.description.rule["backups"]
 
         def first_values() -> Sequence[Sequence[NDArray[Any]]]:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((model.first_params(), model.first_state()))]
             return plan.layout.scatter(leaves, np)
 
-        try:
-            self._now: Exchange = client.join(first_values)
-        except BaseException as exc:
-            client.leave(f"{type(exc).__name__}: {exc}")
-            raise
-
         gradient_of = GradientFunction(model, cluster.training_index if cluster.task in cluster.spec else 0)
 
         def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
             params, state = plan.variables.split(plan.layout.gather(shards))
-            loss, gradient, state, carry = gradient_of(params, state, carry, batch)
+            loss, gradient, state, carry, metrics = gradient_of(params, state, carry, batch)
             blocks = plan.layout.scatter(jax.tree.leaves((gradient, state)))
             # A ps checks its own part. With several, all must refuse what one of them would.
             wire_dtype = plan.description.wire_dtype
@@ -192,12 +204,23 @@ class ParameterServerReplica:
                 if block.trained
             ]
             finite = all_finite(trained) if self._several_ps else True
-            return loss, blocks, finite, carry
+            return loss, blocks, finite, carry, metrics
 
         self._compute = jax.jit(compute, donate_argnums=1)
-        with on_device(device):
-            params, _ = plan.variables.split(plan.layout.gather(self._now.params, np))
-            self._carry = jax.jit(gradient_of.first_carry)(jax.tree.map(np.array, params))
+        try:
+            self._now: Exchange = client.join(first_values, restore)
+            with on_device(device):
+                params, _ = plan.variables.split(plan.layout.gather(self._now.params, np))
+                self._carry: Carry = jax.jit(gradient_of.first_carry)(jax.tree.map(np.array, params))
+                data = client.find_luggage()
+                if data:
+                    self._luggage = Luggage.from_bytes(data, "ps:0")
+                    self._steps = self._luggage.steps
+                    if self._luggage.carry:
+                        self._carry = jax.device_put(self._luggage.unpack(self._carry))
+        except BaseException as exc:
+            client.leave(f"{type(exc).__name__}: {exc}")
+            raise
 
     @property
     def task(self) -> str:
@@ -214,16 +237,60 @@ class ParameterServerReplica:
         """See `Replica.global_step`."""
         return self._now.global_step
 
-    def begin(self, steps: int | None) -> bool:
+    @property
+    def restored(self) -> Checkpoint | None:
+        """See `Replica.restored`."""
+        return self._client.restored
+
+    @property
+    def luggage(self) -> Luggage | None:
+        """See `Replica.luggage`."""
+        return self._luggage
+
+    @property
+    def place(self) -> Callable[[PyTree], PyTree] | None:
+        """See `Replica.place`."""
+        return placer(self._device)
+
+    def begin(self, last_step: int | None) -> bool:
         """See `Replica.begin`."""
         self._drain()
         self._fit += 1
         if self.is_chief:
-            self._client.begin(self._fit, UNLIMITED if steps is None else steps)
+            self._client.begin(self._fit, UNLIMITED if last_step is None else last_step)
         state = self._client.await_begin(self._fit)
         self._now = self._client.pull()
         # A worker that came late, in a script that trains several times, finds its early trainings over.
         return state.fit == self._fit and not self._now.done
+
+    def finish(self) -> None:
+        """See `Replica.finish`."""
+        self._client.finish()
+
+    def save(self, directory: Path, at: int) -> JobSaving:
+        """See `Replica.save`.
+
+        Where updates go on meanwhile, each ps would be at another version by the time that it hears of the order; so
+        it is one for a version that is a little ahead, which then is the same on all.
+        """
+        if not at and self._several_ps and not self._in_step and not self._now.done:
+            states = self._client.states()  # this worker may have evaluated for long, while others went on
+            ahead = max(state.version for state in states) + AHEAD * len(self._cluster.spec.workers)
+            at = min(ahead, states[0].last_version)
+        return self._client.save(directory, at)
+
+    def landed(self, checkpoint: CheckpointStatus) -> None:
+        """See `Replica.landed`."""
+        self._client.landed(checkpoint.global_step, checkpoint.nbytes, checkpoint.seconds)
+
+    def leave_luggage(self, training: int, position: str) -> None:
+        """See `Replica.leave_luggage`."""
+        luggage = Luggage.pack(self.task, training, self._steps, position, self._carry)
+        self._client.leave_luggage(luggage.to_bytes())
+
+    def lease(self, request: LeaseRequest) -> LeaseAnswer:
+        """See `Replica.lease`."""
+        return self._client.lease(request)
 
     def step(self, batch: PyTree) -> StepReport:
         """See `Replica.step`.
@@ -232,7 +299,8 @@ class ParameterServerReplica:
           NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.
         """
         with on_device(self._device):
-            loss, gradients, finite, self._carry = self._compute(self._now.params, self._carry, batch)
+            loss, gradients, finite, self._carry, metrics = self._compute(self._now.params, self._carry, batch)
+        self._steps += 1
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradients)
         value = float(loss)
         used = self._now.versions
@@ -245,12 +313,22 @@ class ParameterServerReplica:
         if not self._overlap:
             answer = self._drain()
         if answer is None:  # the first of overlapping steps: nothing is known of it yet
-            return StepReport(value, self._now.global_step, applied=False, staleness=0, done=False)
+            return StepReport(value, self._now.global_step, applied=False, staleness=0, done=False, metrics=metrics)
         if answer.refusal:
             self._refused(answer.refusal)
         else:
             self._refusals = 0
-        return StepReport(value, answer.global_step, answer.applied, answer.staleness, answer.done, answer.refusal)
+        return StepReport(
+            value,
+            answer.global_step,
+            answer.applied,
+            answer.staleness,
+            answer.done,
+            answer.refusal,
+            metrics,
+            # With overlap the answer is that to the step before.
+            None if answer.luggage is None else answer.luggage + self._overlap,
+        )
 
     def _drain(self) -> Exchange | None:
         """The answer to the push that is under way, if one is: from now on, its params are the newest."""
@@ -264,6 +342,10 @@ class ParameterServerReplica:
         """See `Replica.pause`."""
         self._drain()
         self._client.pause()
+
+    def await_others(self) -> None:
+        """See `Replica.await_others`."""
+        self._client.await_others()
 
     def params(self) -> PyTree:
         """See `Replica.params`."""
@@ -311,13 +393,16 @@ def _checked_wire_dtype(wire_dtype: str | None) -> str:
     return str(dtype.name)
 
 
-def all_finite(blocks: Any) -> jax.Array:
-    """Whether no element of any block is NaN or infinite; traceable."""
-    return jnp.all(jnp.stack([jnp.isfinite(block).all() for block in jax.tree.leaves(blocks)]))
-
-
 def progress_of(status: PsStatus) -> Progress:
     """A ps's status as the display shows it."""
     rows = tuple(WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss) for w in status.workers)
     limited = 0 < status.last_version < UNLIMITED
-    return Progress(status.version, status.last_version if limited else None, status.rate, status.loss, rows)
+    return Progress(
+        status.version,
+        status.last_version if limited else None,
+        status.rate,
+        status.loss,
+        rows,
+        status.examples_rate,
+        status.checkpoint,
+    )

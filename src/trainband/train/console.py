@@ -16,6 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trainband.figures import duration, size
+from trainband.ps.statistics import CheckpointStatus
 from trainband.strategies.base import Progress
 from trainband.wire.patience import Say
 
@@ -35,31 +37,32 @@ def picture(progress: Progress | None) -> RenderableType:
         style = "" if row.presence == "live" else "dim"
         loss = "" if row.loss is None else f"{row.loss:.4f}"
         table.add_row(row.task, row.presence, f"{row.rate:,.0f}", f"{row.staleness:.1f}", loss, style=style)
+    below: list[RenderableType] = [table]
+    if progress.checkpoint is not None:
+        below.append(Text(landed(progress.checkpoint), style="dim"))
     if not progress.last_step:
-        return Group(head, table)
+        return Group(head, *below)
     bar = ProgressBar(total=progress.last_step, completed=progress.global_step, width=60)
-    return Group(head, Padding(bar, 0), table)  # a bare bar does not end its line
+    return Group(head, Padding(bar, 0), *below)  # a bare bar does not end its line
+
+
+def landed(checkpoint: CheckpointStatus) -> str:
+    """A checkpoint in one line."""
+    step, nbytes, seconds = checkpoint.global_step, checkpoint.nbytes, checkpoint.seconds
+    return f"checkpoint of global step {step:,}: {size(nbytes)} in {seconds:.1f} s"
 
 
 def line(progress: Progress) -> str:
     """A training in one line: global step, steps/s, loss, time left."""
     of = f"/{progress.last_step:,}" if progress.last_step else ""
     parts = [f"global step {progress.global_step:,}{of}", f"{progress.rate:,.0f} steps/s"]
+    if progress.examples_rate:
+        parts.append(f"{progress.examples_rate:,.0f} examples/s")
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4f}")
     if progress.last_step and progress.rate > 0:
         parts.append(f"{duration((progress.last_step - progress.global_step) / progress.rate)} left")
     return ", ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people write them."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 class Console:

@@ -28,6 +28,7 @@ class FitResult:
       refused: gradients of this task that were not finite.
       mean_staleness: of this task's updates, in updates.
       history: float64[n, 2]: (global step, loss of the batch) after each of this task's steps.
+      evaluations: those of the validation, on the chief.
     """
 
     task: str
@@ -40,6 +41,7 @@ class FitResult:
     refused: int
     mean_staleness: float
     history: NDArray[np.float64] = field(repr=False)
+    evaluations: tuple[Evaluation, ...] = ()
 
     @property
     def steps_per_second(self) -> float:

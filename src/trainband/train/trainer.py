@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
-from trainband.errors import DataError
+from trainband.checkpoint import Retention
+from trainband.cluster import Cluster
+from trainband.errors import ClusterError, DataError
+from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica, StepReport, Strategy
 from trainband.strategies.model import Model, examples_in, examples_in_step
 from trainband.strategies.one_device import OneDevice
-from trainband.train.console import Console
-from trainband.train.feed import feed, grouped
+from trainband.train.evaluator import Evaluator
+from trainband.train.feed import Feed, Position
+from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
 from trainband.train.result import Evaluation, FitResult, as_float
+from trainband.train.session import MonitoredSession
 from trainband.wire.patience import Say, say_on_stderr
 
 
@@ -83,55 +88,116 @@ class Trainer:
         )
         self._strategy: Strategy = strategy or OneDevice()
         self._fixed_shapes = fixed_shapes
-        self._show = console
-        self._say = say
+        self.console = console
+        """Whether the chief shows progress."""
+        self.say = say
+        """Where lines for people go."""
         self._replica: Replica | None = None
+        self._trainings: list[int] = []
+        self._begun = 0
+        self._complete_at: int | None = None
         self._evaluate = jax.jit(lambda params, batch, state: self._model.value(params, batch, None, state)[:2])
 
     @property
     def is_chief(self) -> bool:
         """Whether this task speaks for the job: let it alone print and save. Joins the job if need be."""
-        return self._join().is_chief
+        return self.join().is_chief
 
     @property
     def global_step(self) -> int:
         """Updates made by the whole job, as far as this task knows. Joins the job if need be."""
-        return self._join().global_step
+        return self.join().global_step
 
     @property
     def params(self) -> PyTree:
         """The params as they now are, as NumPy arrays. Joins the job if need be."""
-        return self._join().params()
+        return self.join().params()
 
     @property
     def model_state(self) -> PyTree:
         """The model state as it now is, as NumPy arrays; `None` for a model without one. Joins the job if need be."""
-        replica = self._join()
+        replica = self.join()
         replica.params()
         return replica.model_state()
 
-    def fit(self, batches: Iterable[PyTree], steps: int | None = None) -> FitResult:
+    @property
+    def cluster(self) -> Cluster | None:
+        """The cluster, and which of its tasks this is; `None` for a process that stands alone."""
+        return self._strategy.cluster
+
+    @property
+    def strategy_name(self) -> str:
+        """The strategy's name."""
+        return type(self._strategy).__name__
+
+    def fit(
+        self,
+        batches: Iterable[PyTree],
+        steps: int | None = None,
+        *,
+        checkpoint_dir: str | Path | None = None,
+        save_steps: int | None = None,
+        save_secs: float = 600.0,
+        retention: Retention | None = None,
+        validation: Iterable[PyTree] | None = None,
+        every: int | None = None,
+        early_stopping: EarlyStopping | None = None,
+        hooks: Sequence[Hook] = (),
+    ) -> FitResult:
         """Trains until the job has made `steps` more updates, or this task's batches are used up.
+
+        With a `checkpoint_dir`, a script that is started again goes on where its last checkpoint was, and `steps`
+        counts from where this training first began: so it makes only the updates that are missing. An `evaluator` task
+        evaluates every checkpoint on `validation`, and ends with the job.
 
         Args:
           batches: any iterable of pytrees of arrays. One that can be iterated afresh is repeated as often as
             `steps` asks for. Every worker brings its own.
           steps: updates of the whole job, exactly; those of the chief count. `None`: one pass over the batches.
+          checkpoint_dir, save_steps, save_secs, retention: see `MonitoredSession`.
+          validation: batches that the chief evaluates on every `every` steps; any iterable that can be iterated afresh.
+          every: global steps between two validations; about a tenth of `steps` when left out.
+          early_stopping: ends the training when validation gets no better.
+          hooks: what happens beside the steps.
 
         Raises:
           DataError: no batch, or one of another shape than the first.
-          ModelError, ModelMismatch: the model cannot be trained, or is not the chief's.
+          ModelError, ModelMismatch: the model cannot be trained, or is not the chief's, or the checkpoint's.
           NonFiniteGradient: the gradients stay NaN or infinite.
           PeerError: a ps cannot be reached or has died.
+          DirectoryLocked: another job writes into the directory.
+          CheckpointError: the last checkpoint could not be written; the params are still there.
         """
         if steps is not None and steps < 0:
             raise DataError(f"fit: steps must be 0 or more, got {steps}.")
-        replica = self._join()
-        try:
-            return self._fit(replica, batches, steps)
-        except BaseException as exc:
-            self.close(f"{type(exc).__name__}: {exc}".rstrip(": "))
-            raise
+        if early_stopping is not None and validation is None:
+            raise DataError("fit: early_stopping looks at the validation; give validation=, batches to evaluate on.")
+        if self.cluster is not None and self.cluster.task.job == "evaluator":
+            self._evaluate_checkpoints(checkpoint_dir, validation)
+        stop = [] if steps is None else [StopAtStepHook(num_steps=steps)]
+        validating = []
+        if validation is not None:
+            every = every or max(1, (steps or 1000) // 10)
+            validating = [ValidationHook(validation, every_steps=every, early_stopping=early_stopping)]
+        session = MonitoredSession(
+            self,
+            checkpoint_dir=checkpoint_dir,
+            hooks=[*stop, *validating, *hooks],
+            save_steps=save_steps,
+            save_secs=save_secs,
+            retention=retention,
+        )
+        log = _Log(self._model.accumulate)
+        with session:
+            if not session.should_stop():
+                for batch in session.feed(batches, repeat=steps is not None):
+                    log.add(session.run(batch), batch)
+                    if session.should_stop():
+                        break
+                else:
+                    session.used_up()
+        evaluations = tuple(evaluation for hook in validating for evaluation in hook.evaluations)
+        return log.result(self.join(), session.stopped, evaluations)
 
     def evaluate(self, batches: Iterable[PyTree]) -> Evaluation:
         """Loss and metrics with the params as they now are, each the mean over all examples.
@@ -142,12 +208,18 @@ class Trainer:
         Raises:
           DataError: there is no batch.
         """
-        replica = self._join()
-        params, state, global_step = replica.params(), replica.model_state(), replica.global_step
+        replica = self.join()
+        params = replica.params()
+        return self.evaluate_params(params, replica.model_state(), batches, replica.global_step)
+
+    def evaluate_params(
+        self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int
+    ) -> Evaluation:
+        """As `evaluate`, with these params and this model state; joins no job."""
         total, loss, metrics = 0, 0.0, dict[str, float]()
         for batch in batches:
             count = examples_in(batch)
-            batch_loss, batch_metrics = self._evaluate(params, batch, state)
+            batch_loss, batch_metrics = self._evaluate(params, batch, model_state)
             total += count
             loss += count * as_float(batch_loss)
             for name, value in batch_metrics.items():
@@ -171,31 +243,74 @@ class Trainer:
     ) -> None:
         self.close("" if exc is None else f"{type(exc).__name__}: {exc}")
 
-    def _join(self) -> Replica:
+    # --- for sessions
+
+    @property
+    def is_to_be_chief(self) -> bool:
+        """Whether this task is the chief, known before it joins."""
+        return self.cluster is None or self.cluster.is_chief
+
+    @property
+    def trainings(self) -> tuple[int, ...]:
+        """The global step at which each training of the script began; on the chief."""
+        return tuple(self._trainings)
+
+    def join(self, restore: RestoreFrom | None = None) -> Replica:
+        """Joins the job, if this task has not yet; returns its part in it. A ps serves, and then ends its process.
+
+        Args:
+          restore: where the first values may come from, if the job has none.
+        """
         if self._replica is None:
             if self._strategy.serves:
                 self._strategy.serve()
                 raise SystemExit(0)
-            self._replica = self._strategy.start(self._model)
+            self._replica = self._strategy.start(self._model, restore)
+            if self._replica.restored is not None:
+                checkpoint = self._replica.restored
+                self._trainings = list(checkpoint.manifest.trainings)
+                self._complete_at = checkpoint.global_step if checkpoint.manifest.complete else None
+                self.say(f"goes on from {checkpoint.path} (global step {checkpoint.global_step:,})")
             atexit.register(self.close)
         return self._replica
 
-    def _fit(self, replica: Replica, batches: Iterable[PyTree], steps: int | None) -> FitResult:
-        log = _Log(self._model.accumulate)
-        stopped = "the job has made the updates that were asked for"
-        if replica.begin(steps):
-            show = Console(replica.progress, self._say) if self._show and replica.is_chief else nullcontext()
-            with show:
-                fed = feed(batches, repeat=steps is not None, fixed_shapes=self._fixed_shapes)
-                for batch in fed if self._model.accumulate == 1 else grouped(fed, self._model.accumulate):
-                    report = replica.step(batch)
-                    log.add(report, batch)
-                    if report.done:
-                        break
-                else:
-                    stopped = "its batches are used up"
-                    replica.pause()
-        return log.result(replica, stopped)
+    def begin_training(self) -> tuple[int, int, int | None]:
+        """Counts a training of the script.
+
+        Returns:
+          its number, from 1; the global step where it began; and where it was over, if a checkpoint says that it was.
+        """
+        number, self._begun = self._begun, self._begun + 1
+        if number >= len(self._trainings):
+            self._trainings.append(self.join().global_step)
+            return self._begun, self._trainings[number], None
+        later = self._trainings[number + 1 :]
+        return self._begun, self._trainings[number], later[0] if later else self._complete_at
+
+    def feed(
+        self, replica: Replica, batches: Iterable[PyTree], *, repeat: bool, start: Position | None, track: bool
+    ) -> Feed:
+        """The batches as this trainer wants them, for its replica; see `Feed`."""
+        return Feed(
+            batches,
+            repeat=repeat,
+            fixed_shapes=self._fixed_shapes,
+            accumulate=self._model.accumulate,
+            start=start,
+            place=replica.place,
+            task=replica.task,
+            track=track,
+            idle=replica.pause,
+        )
+
+    def _evaluate_checkpoints(self, checkpoint_dir: str | Path | None, validation: Iterable[PyTree] | None) -> NoReturn:
+        if checkpoint_dir is None or validation is None:
+            raise ClusterError(
+                "an evaluator task needs fit(checkpoint_dir=..., validation=...): the checkpoints that it evaluates, "
+                "and the batches to do it on."
+            )
+        Evaluator(self, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()
+        raise SystemExit(0)
 
 
 class _Log:
@@ -221,7 +336,7 @@ class _Log:
         self._staleness += report.staleness
         self._refused += bool(report.refusal)
 
-    def result(self, replica: Replica, stopped: str) -> FitResult:
+    def result(self, replica: Replica, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
         losses = np.array(jax.device_get(self._losses), np.float64)
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
         return FitResult(
@@ -235,4 +350,5 @@ class _Log:
             refused=self._refused,
             mean_staleness=self._staleness / max(1, self._applied),
             history=np.stack([np.array(self._steps, np.float64), losses], axis=1),
+            evaluations=evaluations,
         )

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from trainband.checkpoint.manifest import Part, Piece
+from trainband.data.leases import LeaseRequest
+
 # --- the actions of `Connection.call`, by name: what is sent -> what is answered
 
 
@@ -79,14 +82,135 @@ class Define(Struct, frozen=True):
     description: Description
     initialise: bytes
     update: bytes
+    state: tuple[tuple[Piece, ...], ...] = ()
+    """Of each leaf of the optimizer state, the rows of which tensors it is made of, one after the other."""
 
 
 class Begin(Struct, frozen=True):
-    """`begin` -> `JobState`, chief only: make `steps` more updates. Idempotent by `fit`, which counts from 1."""
+    """`begin` -> `JobState`, chief only: make updates until the version is `last_version`.
+
+    Idempotent by `fit`, which counts from 1.
+    """
 
     worker: int
     fit: int
-    steps: int
+    last_version: int
+
+
+class Finish(Struct, frozen=True):
+    """`finish` -> `JobState`, chief only: no more updates; the training ends where it is."""
+
+    worker: int
+
+
+class Save(Struct, frozen=True):
+    """`save` -> `SaveState`, chief only: write your part of a checkpoint when your version is `at`; at once if it is.
+
+    Takes the place of one that has not begun.
+    """
+
+    worker: int
+    token: str
+    directory: str
+    """An absolute path that this ps shares with the chief."""
+    at: int
+
+
+class SaveQuestion(Struct, frozen=True):
+    """`save_state` -> `SaveState`."""
+
+    worker: int
+    token: str
+    luggage: bool
+    """Whether the answer shall hold the workers' luggage."""
+
+
+ARMED = "armed"
+WRITING = "writing"
+WRITTEN = "written"
+FAILED = "failed"
+
+
+class SaveState(Struct, frozen=True):
+    """How far one ps is with its part of a checkpoint."""
+
+    phase: str
+    """ARMED, WRITING, WRITTEN or FAILED."""
+    version: int = 0
+    failure: str = ""
+    part: Part | None = None
+    awaited: tuple[str, ...] = ()
+    """The workers whose luggage for this checkpoint has not come."""
+    luggage: dict[int, bytes] = {}
+    """What each worker, by its number, must find again when it goes on from here."""
+    sources: dict[str, str] = {}
+    """The shared data sources, as they were at this version."""
+
+
+class Landed(Struct, frozen=True):
+    """`landed` -> `JobState`, chief only: a checkpoint was committed. ps:0 shows it."""
+
+    worker: int
+    global_step: int
+    nbytes: int
+    seconds: float
+    """From when its step had come."""
+
+
+class Luggage(Struct, frozen=True):
+    """`luggage` -> `JobState`: what this worker must find again, as it was after `sequence` pushes. ps:0 keeps it."""
+
+    worker: int
+    sequence: int
+    data: bytes
+
+
+class LuggageQuestion(Struct, frozen=True):
+    """`my_luggage` -> `LuggageAnswer`: what an earlier life of this worker left, or a checkpoint holds."""
+
+    worker: int
+
+
+class LuggageAnswer(Struct, frozen=True):
+    """`data` is empty where there is none."""
+
+    data: bytes
+
+
+class Restore(Struct, frozen=True):
+    """`restore` -> `RestoreState`, chief only: read this shard's part of a checkpoint, to be adopted later."""
+
+    worker: int
+    token: str
+    directory: str
+    optimizer: bool = True
+    """Whether the optimizer state is read too, or begins anew."""
+
+
+class RestoreQuestion(Struct, frozen=True):
+    """`restore_state` -> `RestoreState`."""
+
+    worker: int
+    token: str
+
+
+class RestoreState(Struct, frozen=True):
+    """How far the reading is."""
+
+    done: bool
+    failure: str = ""
+    damaged: bool = False
+    """Whether it failed because of a damaged file."""
+
+
+class Adopt(Struct, frozen=True):
+    """`adopt` -> `Joined`, chief only: take the values that were read, as this version."""
+
+    worker: int
+    token: str
+    version: int
+    luggage: dict[int, bytes] = {}
+    sources: dict[str, str] = {}
 
 
 class Heartbeat(Struct, frozen=True):
@@ -99,6 +223,13 @@ class Pause(Struct, frozen=True):
     """`pause` -> `JobState`: this worker stays, but its data is used up: nobody shall wait for its next push."""
 
     worker: int
+
+
+class Lease(Struct, frozen=True):
+    """`lease` -> `LeaseAnswer`: a worker asks ps:0 for the next piece of a shared data source."""
+
+    worker: int
+    request: LeaseRequest
 
 
 class Leave(Struct, frozen=True):
@@ -119,6 +250,8 @@ class JobState(Struct, frozen=True):
     """The workers that are in the job now."""
     waiting_for: tuple[str, ...] = ()
     """The workers without whose push somebody does not go on."""
+    at_work: tuple[str, ...] = ()
+    """Those of the live that have not said that their data is used up."""
 
 
 class Shutdown(Struct, frozen=True):
@@ -174,6 +307,8 @@ class Params(Struct, frozen=True, tag=5, array_like=True):
     done: bool
     """Whether the shard has made all the updates that were asked for."""
     detail: str
+    luggage: int = 0
+    """How many of this worker's pushes are in a checkpoint that waits for its luggage; 0 where none waits."""
 
 
 class Failure(Struct, frozen=True, tag=6, array_like=True):

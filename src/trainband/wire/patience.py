@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from trainband.errors import DeadlineExceeded
+from trainband.figures import OWN_WORDS
 from trainband.wire.transport import Clock
 
 Say = Callable[[str], None]
@@ -18,7 +19,7 @@ EVERY_S = 5.0
 
 def say_on_stderr(text: str) -> None:
     """The default `Say`."""
-    print(f"trainband: {text}", file=sys.stderr, flush=True)
+    print(f"{OWN_WORDS}{text}", file=sys.stderr, flush=True)
 
 
 class Patience:

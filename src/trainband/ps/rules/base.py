@@ -43,7 +43,7 @@ class Push(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Updates are wanted until the shard's version is `last_version`."""
+    """Updates are wanted until the shard's version is `last_version`; if it is by now, nobody waits any more."""
 
     last_version: int
 

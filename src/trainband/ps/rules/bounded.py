@@ -87,7 +87,7 @@ class BoundedState:
                 state = replace(self, ledger=self.ledger.leave(worker), clocks=clocks, held=held)
                 return state._release(())
             case Begin(last_version):
-                return replace(self, last_version=last_version), ()
+                return replace(self, last_version=last_version)._release(())
 
     def waiting_for(self) -> frozenset[int]:
         """See `RuleState.waiting_for`: the slowest, if somebody waits."""

@@ -122,7 +122,7 @@ class SyncState:
                 state, instructions = state._complete()
                 return state._ask_more(instructions)
             case Begin(last_version):
-                return replace(self, last_version=last_version), ()
+                return replace(self, last_version=last_version)._end_step()
 
     def waiting_for(self) -> frozenset[int]:
         """See `RuleState.waiting_for`."""
@@ -151,6 +151,14 @@ class SyncState:
             state, instructions = state._complete()
             return state, (*instructions, reply)
         return replace(state, held=(*state.held, push))._complete()
+
+    def _end_step(self) -> tuple[SyncState, tuple[Instruction, ...]]:
+        """Gives up the step under way where no update is wanted any more, so that nobody waits for it."""
+        if self.version < self.last_version or not self.step:
+            return self, ()
+        drops = tuple(Drop(push.worker, push.sequence, ENOUGH) for push in self.step)
+        replies = tuple(Reply(push.worker, push.sequence, 0) for push in sorted(self.held))
+        return replace(self, step=(), held=()), (*drops, *replies)
 
     def _complete(self) -> tuple[SyncState, tuple[Instruction, ...]]:
         """Makes the update if its gradients are there."""

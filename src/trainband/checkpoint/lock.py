@@ -1,0 +1,277 @@
+"""DirectoryLock: one job at a time writes into a directory, over any number of machines.
+
+The lock is a file, `LOCK`, that says who holds it. Its time stamp is a lease, which the holder renews. All times are
+compared by the file system's own clock, for machines that share a file system need not agree on the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from trainband.checkpoint.disk import refusal, remove_quietly
+from trainband.errors import DirectoryLocked
+
+LOCK_FILE = "LOCK"
+
+_PATIENCE_S = 5.0
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """What the lock file says of who holds it.
+
+    Attributes:
+      owner: its task, such as `worker:0`.
+      process_start: when its process was started, in clock ticks since the machine was; 0 if unknown.
+      machine: the machine and the process namespace in which `pid` means something; empty if unknown.
+      acquired_at: seconds since 1970 by the holder's clock.
+      token: tells this holding from every other.
+    """
+
+    owner: str
+    host: str
+    pid: int
+    process_start: int
+    machine: str
+    acquired_at: float
+    lease_s: float
+    token: str
+
+
+class DirectoryLock:
+    """The right to write into a checkpoint directory; a context manager."""
+
+    def __init__(self, directory: Path, owner: str, *, lease_s: float = 20.0) -> None:
+        """Nothing is taken yet.
+
+        Args:
+          directory: which; it is made if it is not there.
+          owner: for whom, such as `worker:0`.
+          lease_s: how long after the last `renew` another job may take it over.
+
+        Raises:
+          ValueError: a lease that is not more than 0 seconds.
+        """
+        if not lease_s > 0:
+            raise ValueError(f"DirectoryLock.lease_s must be > 0 seconds, got {lease_s}.")
+        self.directory = directory
+        self.path = directory / LOCK_FILE
+        start = _process_start(os.getpid())
+        self._me = Holder(
+            owner=owner,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_start=start or 0,
+            machine=_machine() if start else "",
+            acquired_at=time.time(),
+            lease_s=lease_s,
+            token=secrets.token_hex(16),
+        )
+
+    def acquire(self) -> None:
+        """Takes the lock, also from a holder whose process is dead or whose lease has run out.
+
+        Raises:
+          DirectoryLocked: another job holds it; names it.
+          CheckpointError: the file system refuses.
+        """
+        self._me = msgspec.structs.replace(self._me, acquired_at=time.time(), token=secrets.token_hex(16))
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with self._signed() as mine:
+                self._take(mine)
+        except OSError as exc:
+            raise refusal("lock", self.directory, exc) from exc
+
+    def renew(self) -> None:
+        """Renews the lease; to be called several times within it.
+
+        Raises:
+          DirectoryLocked: the lock is another's now, because the lease ran out; what is being written must be given up.
+          CheckpointError: the file system refuses.
+        """
+        try:
+            seen = _Seen.at(self.path)
+            if seen.token == self._me.token:
+                os.utime(self.path)
+                return
+        except FileNotFoundError:
+            raise DirectoryLocked(
+                f"{self.path}, which {self._me.owner} held, has been removed; see that no other job writes there, "
+                "and start again."
+            ) from None
+        except OSError as exc:
+            raise refusal("renew", self.path, exc) from exc
+        raise DirectoryLocked(
+            f"{self.directory} was taken over by {seen}, because {self._me.owner} had not renewed its lease "
+            f"for over {self._me.lease_s:g} s; end one of the two jobs, or give one another directory."
+        )
+
+    def release(self) -> None:
+        """Gives the lock up; does nothing if it is not held, or another's by now.
+
+        Raises:
+          CheckpointError: the file system refuses.
+        """
+        try:
+            seen = _Seen.at(self.path)
+            if seen.token == self._me.token:
+                self._remove(self.path, seen, self.path)  # signed already; a full disk takes no new file
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            raise refusal("unlock", self.directory, exc) from exc
+
+    def __enter__(self) -> DirectoryLock:
+        """Take it; see `acquire`."""
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it up; see `release`."""
+        self.release()
+
+    def _take(self, mine: Path) -> None:
+        """Makes `mine` the lock file, after removing one that no longer counts."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not _make_exclusively(mine, self.path):
+            try:
+                seen = _Seen.at(self.path)
+            except FileNotFoundError:
+                continue
+            idle_s = _idle_s(seen, mine)
+            if _counts(seen, idle_s, self._me):
+                raise self._locked(seen, idle_s)
+            if not self._remove(self.path, seen, mine):
+                if time.monotonic() > deadline:
+                    raise self._locked(seen, idle_s)
+                time.sleep(0.002)  # another is just taking it over
+
+    def _remove(self, path: Path, seen: _Seen, mine: Path) -> bool:
+        """Removes a file if it is still the one that was seen; whether that is so, or it has gone already.
+
+        Between a look and an unlink another may have put a new file there. So whoever removes a file first makes one
+        named after its token, which only one can do. Of that one, left behind by a death, the same is true.
+        """
+        claim = self.directory / f".LOCK.{seen.token}.removal"
+        if not _make_exclusively(mine, claim):
+            with contextlib.suppress(FileNotFoundError):
+                other = _Seen.at(claim)
+                if not _counts(other, _idle_s(other, mine), self._me):
+                    self._remove(claim, other, mine)
+            return False
+        try:
+            if _Seen.at(path).token == seen.token:
+                path.unlink()
+        except FileNotFoundError:
+            return True
+        finally:
+            claim.unlink(missing_ok=True)
+        return True
+
+    @contextlib.contextmanager
+    def _signed(self) -> Iterator[Path]:
+        """A file, for a while, that says who we are; a lock appears whole by being a second name of it."""
+        mine = self.directory / f".LOCK.{self._me.token}.tmp"
+        try:
+            mine.write_bytes(msgspec.json.encode(self._me) + b"\n")
+            yield mine
+        finally:
+            remove_quietly(mine)
+
+    def _locked(self, seen: _Seen, idle_s: float) -> DirectoryLocked:
+        return DirectoryLocked(
+            f"{self.directory} is in use by {seen}, last renewed {idle_s:.0f} s ago; "
+            "use another directory, or end that job."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A lock file as it was at one moment; `holder` is None if it does not say."""
+
+    holder: Holder | None
+    token: str
+    renewed_at: float
+
+    @classmethod
+    def at(cls, path: Path) -> _Seen:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            data = file.read()
+        try:
+            holder = msgspec.json.decode(data, type=Holder)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return cls(None, f"{status.st_ino:x}-{status.st_mtime_ns:x}", status.st_mtime)
+        return cls(holder, holder.token, status.st_mtime)
+
+    def __str__(self) -> str:
+        if self.holder is None:
+            return "a job that its lock file does not name"
+        since = datetime.fromtimestamp(self.holder.acquired_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"{self.holder.owner} (process {self.holder.pid} on {self.holder.host}) since {since}"
+
+
+def _idle_s(seen: _Seen, mine: Path) -> float:
+    """How long ago a file was renewed, by the clock that has stamped both: `mine` is of this moment."""
+    return max(0.0, mine.stat().st_mtime - seen.renewed_at)
+
+
+def _counts(seen: _Seen, idle_s: float, me: Holder) -> bool:
+    """Whether a lock that was renewed `idle_s` ago is to be respected."""
+    holder = seen.holder
+    if holder is None:
+        return idle_s <= me.lease_s
+    if holder.machine and holder.machine == me.machine and _process_start(holder.pid) != holder.process_start:
+        return False
+    return idle_s <= holder.lease_s
+
+
+def _make_exclusively(mine: Path, path: Path) -> bool:
+    """Makes a file that says what `mine` says; False if there is one already."""
+    try:
+        os.link(mine, path)
+    except FileExistsError:
+        return False
+    except OSError as exc:
+        if exc.errno not in _NO_LINKS:
+            raise
+        try:
+            with path.open("xb") as file:
+                file.write(mine.read_bytes())
+        except FileExistsError:
+            return False
+    return True
+
+
+def _process_start(pid: int) -> int | None:
+    """When a live process was started, in clock ticks since the machine was; None if there is none."""
+    try:
+        # The command's name, in brackets, may hold anything; the state follows it and the start is 19 fields on.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _machine() -> str:
+    """The boot of the machine and the process namespace; empty where the kernel does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""

@@ -1,0 +1,327 @@
+"""Manifest: what a checkpoint holds, which file holds which rows, and how far the training was.
+
+The manifest decides what is read: the records check themselves when they are made, whether by the
+program or out of a file, so that a manifest which decodes describes every row of every tensor.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import ml_dtypes
+import msgspec
+import numpy as np
+
+from trainband.errors import DamagedCheckpoint
+
+FORMAT = 1
+MANIFEST_FILE = "manifest.json"
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    np.dtype(kind).name: np.dtype(kind)
+    for kind in (
+        *(np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64),
+        *(np.float16, np.float32, np.float64, np.complex64, ml_dtypes.bfloat16),
+        *(ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz),
+        ml_dtypes.float8_e8m0fnu,
+    )
+}
+"""What a safetensors file can hold, by NumPy's name."""
+
+_CHECKSUM = re.compile(r"xxh3_128:[0-9a-f]{32}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows [start, stop) of a tensor; a scalar is one row.
+
+    Attributes:
+      tensor: its name, such as `params/hidden/kernel`.
+      shape: that of the whole tensor.
+      dtype: a name of `DTYPES`.
+
+    Raises:
+      ValueError: a name, shape, dtype or range that no tensor has.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: str
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if any(part in ("", ".", "..") for part in self.tensor.split("/")):
+            raise ValueError(f"tensor {self.tensor!r} has a part that is empty, '.' or '..'")
+        if _CONTROL.search(self.tensor) or self.tensor == "__metadata__":
+            raise ValueError(f"tensor {self.tensor!r} is not a name that a safetensors file can hold")
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"shape of {self.tensor} has a negative number: {list(self.shape)}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype of {self.tensor} is {self.dtype!r}, which is none of {', '.join(DTYPES)}")
+        if not 0 <= self.start <= self.stop <= self.rows or (self.start == self.stop and self.rows):
+            raise ValueError(f"start and stop of {self.tensor} are {self.start} and {self.stop} of {self.rows} rows")
+
+    @property
+    def rows(self) -> int:
+        """Rows of the whole tensor."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all its rows."""
+        return self.start == 0 and self.stop == self.rows
+
+    @property
+    def piece_shape(self) -> tuple[int, ...]:
+        """Shape of these rows alone."""
+        return (self.stop - self.start, *self.shape[1:]) if self.shape else ()
+
+    @property
+    def size(self) -> int:
+        """Elements in these rows."""
+        return math.prod(self.piece_shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of these rows."""
+        return self.size * DTYPES[self.dtype].itemsize
+
+    @property
+    def row_nbytes(self) -> int:
+        """Bytes of one row."""
+        return math.prod(self.shape[1:]) * DTYPES[self.dtype].itemsize
+
+    @property
+    def key(self) -> str:
+        """What these rows are called in a safetensors file: the tensor's name, or `name[start:stop]`."""
+        return self.tensor if self.whole else f"{self.tensor}[{self.start}:{self.stop}]"
+
+    def __str__(self) -> str:
+        """Name, dtype and shape of the whole tensor: `params/hidden/kernel float32[784,100]`."""
+        return f"{self.tensor} {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A piece as it lies in a file.
+
+    Attributes:
+      name: its key in the safetensors file; see `Piece.key`.
+      checksum: `xxh3_128:` and 32 hexadecimal digits, of its little-endian bytes.
+
+    Raises:
+      ValueError: the name is not the piece's key, or the checksum is of another form.
+    """
+
+    piece: Piece
+    name: str
+    checksum: str
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if self.name != self.piece.key:
+            raise ValueError(f"name is {self.name!r}, but these rows are called {self.piece.key!r}")
+        if not _CHECKSUM.fullmatch(self.checksum):
+            raise ValueError(f"checksum of {self.name} is {self.checksum!r}, not xxh3_128: and 32 hexadecimal digits")
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of a checkpoint.
+
+    Attributes:
+      file: its plain name.
+      nbytes: its exact size.
+      ps: which parameter server wrote it.
+      version: how many updates that shard had applied.
+
+    Raises:
+      ValueError: a file name that could lead elsewhere, a negative number, a piece twice, more bytes than the file has.
+    """
+
+    file: str
+    nbytes: int
+    ps: int
+    version: int
+    pieces: tuple[Stored, ...]
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if not is_plain_name(self.file) or self.file == MANIFEST_FILE:
+            raise ValueError(f"file {self.file!r} is not the plain name of a file beside the manifest")
+        _not_negative(nbytes=self.nbytes, ps=self.ps, version=self.version)
+        names = {stored.name for stored in self.pieces}
+        if len(names) < len(self.pieces):
+            raise ValueError(f"pieces of {self.file} hold one name twice")
+        held = sum(stored.piece.nbytes for stored in self.pieces)
+        if held > self.nbytes:
+            raise ValueError(f"nbytes of {self.file} is {self.nbytes}, but its pieces are {held} bytes")
+
+
+class WorkerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of a worker.
+
+    Attributes:
+      task: its name, `worker:1`.
+      steps: steps it has made.
+      position: where it is in its data, as JSON text; opaque here.
+
+    Raises:
+      ValueError: a negative number of steps.
+    """
+
+    task: str
+    steps: int
+    position: str
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        _not_negative(steps=self.steps)
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """What one checkpoint holds.
+
+    Attributes:
+      global_step: the version of ps:0.
+      created_at: seconds since 1970.
+      trainband: the version that wrote it.
+      strategy: the strategy it was trained under; informative.
+      parts: the files, one from each ps.
+      workers: what is known of each worker, by task.
+      sources: positions of data sources that workers share, as JSON texts; opaque here.
+      trainings: the global step at which each training of the script began.
+      complete: whether the training had made all its updates.
+      metrics: validation metrics, as far as they are known.
+      worker_part: a file with the workers' own tensors.
+      format: what this record's fields mean.
+
+    Raises:
+      ValueError: the parts do not hold every row of every tensor, or contradict one another.
+    """
+
+    global_step: int
+    created_at: float
+    trainband: str
+    strategy: str
+    parts: tuple[Part, ...]
+    workers: dict[str, WorkerEntry] = {}
+    sources: dict[str, str] = {}
+    trainings: tuple[int, ...] = ()
+    complete: bool = False
+    metrics: dict[str, float] = {}
+    worker_part: Part | None = None
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if self.format != FORMAT:
+            raise ValueError(f"format is {self.format}, and this version of trainband writes format {FORMAT}")
+        _not_negative(global_step=self.global_step)
+        if not (math.isfinite(self.created_at) and self.created_at >= 0):
+            raise ValueError(f"created_at is {self.created_at}, which is no time since 1970")
+        if any(step < 0 for step in self.trainings):
+            raise ValueError(f"trainings has a negative number: {list(self.trainings)}")
+        if len({part.file for part in self.files}) < len(self.files):
+            raise ValueError("parts name one file twice")
+        for places in self.places.values():
+            _check_tiling([stored.piece for _, stored in places])
+
+    @property
+    def files(self) -> tuple[Part, ...]:
+        """Every file beside the manifest: the parts, and the workers' own if there is one."""
+        return self.parts if self.worker_part is None else (*self.parts, self.worker_part)
+
+    @cached_property
+    def places(self) -> dict[str, tuple[tuple[Part, Stored], ...]]:
+        """By tensor: where its rows lie. Rows that lie in several files are listed for each."""
+        found: dict[str, list[tuple[Part, Stored]]] = {}
+        for part in self.files:
+            for stored in part.pieces:
+                found.setdefault(stored.piece.tensor, []).append((part, stored))
+        return {tensor: tuple(places) for tensor, places in found.items()}
+
+    @cached_property
+    def tensors(self) -> dict[str, Piece]:
+        """By name, in the order of the files: every tensor as one piece."""
+        firsts = (places[0][1].piece for places in self.places.values())
+        return {
+            piece.tensor: piece if piece.whole else Piece(piece.tensor, piece.shape, piece.dtype, 0, piece.rows)
+            for piece in firsts
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files but the manifest."""
+        return sum(part.nbytes for part in self.files)
+
+
+class _Head(msgspec.Struct):
+    """As much of a manifest as every format has."""
+
+    format: int
+    trainband: str = "a later version"
+
+
+def encode(manifest: Manifest) -> bytes:
+    """A manifest as JSON, laid out for reading. Metrics that are not finite are left out: JSON has no word for them."""
+    finite = {name: value for name, value in manifest.metrics.items() if math.isfinite(value)}
+    if len(finite) < len(manifest.metrics):
+        manifest = msgspec.structs.replace(manifest, metrics=finite)
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def decode(data: bytes, where: str) -> Manifest:
+    """A manifest out of the bytes of a file.
+
+    Args:
+      data: the bytes.
+      where: the file, for the error.
+
+    Raises:
+      DamagedCheckpoint: it is no manifest, or one that contradicts itself; names the field.
+    """
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+        if head.format != FORMAT:
+            raise DamagedCheckpoint(
+                f"{where} is of format {head.format}, and this version of trainband reads format {FORMAT}; "
+                f"read it with trainband {head.trainband}, which wrote it."
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise DamagedCheckpoint(f"{where} is not a checkpoint's manifest: {exc}. Use another checkpoint.") from exc
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a file of this name lies in the directory it is joined to, on any operating system."""
+    return bool(name) and name not in (".", "..") and not re.search(r"[/\\]|\.\.", name) and not _CONTROL.search(name)
+
+
+def _not_negative(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 0:
+            raise ValueError(f"{name} is {number}, which is negative")
+
+
+def _check_tiling(pieces: Iterable[Piece]) -> None:
+    """Refuse pieces of one tensor that differ in kind, overlap without being the same rows, or leave rows out."""
+    ordered = sorted(pieces, key=lambda piece: (piece.start, piece.stop))
+    first = ordered[0]
+    end, last = 0, None
+    for piece in ordered:
+        if (piece.shape, piece.dtype) != (first.shape, first.dtype):
+            raise ValueError(f"pieces of one tensor disagree on shape or dtype: {first} and {piece}")
+        if (piece.start, piece.stop) == last:
+            continue
+        if piece.start < end:
+            raise ValueError(f"pieces of {piece} overlap: row {piece.start} is in two different ones")
+        if piece.start > end:
+            raise ValueError(f"pieces of {piece} leave out rows {end} to {piece.start - 1}")
+        end, last = piece.stop, (piece.start, piece.stop)
+    if end < first.rows:
+        raise ValueError(f"pieces of {first} leave out rows {end} to {first.rows - 1}")

@@ -1,0 +1,373 @@
+"""Leases on pieces of data: who trains on what, so that each epoch visits every example, whoever comes and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+from trainband.errors import DataError
+
+Piece = tuple[int, int]
+"""(epoch, number of the piece in it), both from 0 on."""
+
+_PAST_LIVES = 8  # of a worker that are remembered, so that a belated copy of one's request is not taken for a new life
+
+
+class SourceSettings(msgspec.Struct, frozen=True):
+    """What all workers must agree on.
+
+    Attributes:
+      examples: of an epoch; files, for a source of files.
+      piece: examples a piece; the last piece of an epoch may have fewer.
+      epochs: how many; None is without end.
+      seed: of the order of the examples.
+      shuffle: whether there is an order other than the given one.
+    """
+
+    examples: int
+    piece: int
+    epochs: int | None
+    seed: int
+    shuffle: bool
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        for name, least in (("examples", 1), ("piece", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise DataError(f"{name} must be at least {least}, got {getattr(self, name)}.")
+        if self.epochs is not None and self.epochs < 1:
+            raise DataError(f"epochs must be at least 1, or None for no end, got {self.epochs}.")
+
+    @property
+    def pieces(self) -> int:
+        """Pieces an epoch."""
+        return -(-self.examples // self.piece)
+
+    def size(self, piece: int) -> int:
+        """How many examples the piece with this number has."""
+        return min(self.piece, self.examples - piece * self.piece)
+
+
+class LeaseRequest(msgspec.Struct, frozen=True):
+    """A worker's report of what it has trained on, and its wish for another piece.
+
+    Attributes:
+      source: the name of the data; a job may train on several.
+      settings: as this worker has them.
+      finished: pieces that it has trained on fully.
+      progress: (epoch, piece, examples) for every piece that it holds: how many of its examples, counted from the
+        piece's beginning, have been trained on. A piece that was given and is not listed is given again.
+      want: whether it asks for a piece. If not, it gives back what it holds.
+      life: anything that is another for every iterator that there is or was.
+      number: counts the requests of a life from 1 on. One that is sent again keeps its number and gets its answer.
+    """
+
+    source: str
+    settings: SourceSettings
+    finished: tuple[Piece, ...] = ()
+    progress: tuple[tuple[int, int, int], ...] = ()
+    want: bool = True
+    life: str = ""
+    number: int = 1
+
+
+class LeaseAnswer(msgspec.Struct, frozen=True):
+    """What a worker is to do.
+
+    Attributes:
+      kind: train on a `piece`; `wait` and ask again, because pieces that others hold may come back; or `end`.
+      epoch: of the piece.
+      piece: its number.
+      start: where the examples to train on begin, in the order of the epoch; beyond the piece's beginning if some of
+        it has been trained on already.
+      stop: where they end.
+      repeated: examples (files, for a source of files) that may have been trained on more than once, over the job.
+      holders: the workers that are waited for.
+    """
+
+    kind: Literal["piece", "wait", "end"]
+    epoch: int = 0
+    piece: int = 0
+    start: int = 0
+    stop: int = 0
+    repeated: int = 0
+    holders: tuple[int, ...] = ()
+
+
+class Doubt(IntEnum):
+    """Whether examples of a piece beyond those reported may have been trained on."""
+
+    NONE = 0
+    UNTIL_CLAIMED = 1
+    """It was held when the record was written; its holder's own state, of the same time, knows how far it was."""
+    LASTING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What is left of a piece that has been handed out."""
+
+    done: int = 0  # examples trained on for certain, from the piece's beginning
+    given: bool = True  # whether it is in its holder's hands, as against reserved for it
+    doubt: Doubt = Doubt.LASTING
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last request of a worker."""
+
+    life: str
+    number: int
+    answer: LeaseAnswer
+    past: tuple[str, ...] = ()
+
+
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A ledger as it stands in a checkpoint."""
+
+    settings: SourceSettings
+    next: Piece
+    held: tuple[tuple[int, int, int, int, int], ...]  # worker, epoch, piece, done, doubt; in the order of the leases
+    returned: tuple[tuple[int, int, int, int], ...]  # epoch, piece, done, doubt
+    ahead: tuple[Piece, ...]
+    repeated: int
+
+
+@dataclass(slots=True)
+class _Book:
+    """Where the pieces are. All before `next` that are neither held nor returned are finished."""
+
+    next: Piece = (0, 0)
+    held: dict[int, dict[Piece, _Share]] = field(default_factory=dict)
+    returned: dict[Piece, _Share] = field(default_factory=dict)
+    ahead: set[Piece] = field(default_factory=set)  # from `next` on, but dealt with: claimed after a restore
+
+
+class PieceLedger:
+    """Hands out the pieces of one source. A pure object: no threads, no clock, no sockets.
+
+    Pieces are handed out in the order of their epochs; nobody idles at an epoch's end, because the next epoch's pieces
+    follow at once. It needs memory for the pieces that are held or were given back, not for those of an epoch.
+
+    When a worker is lost, its pieces go back without the part that it reported as trained on. How much more of them it
+    trained on nobody knows, so that all the rest counts as `repeated` once it is handed out again: an upper bound. It
+    is 0 if no worker was ever lost, because one that says goodbye reports exactly.
+    """
+
+    def __init__(self, settings: SourceSettings) -> None:
+        """`settings`: the first asker's."""
+        self._settings = settings
+        self._book = _Book()
+        self._last: dict[int, _Last] = {}
+        self._repeated = 0
+
+    @property
+    def settings(self) -> SourceSettings:
+        """What all askers must agree on."""
+        return self._settings
+
+    @property
+    def repeated(self) -> int:
+        """Examples that may have been trained on more than once, at most."""
+        return self._repeated
+
+    def held_by(self, worker: int) -> tuple[Piece, ...]:
+        """The pieces that are with this worker or reserved for it, in the order of their leases."""
+        return tuple(self._book.held.get(worker, ()))
+
+    def lease(self, worker: int, request: LeaseRequest) -> LeaseAnswer:
+        """Takes a worker's report and hands out a piece.
+
+        Args:
+          worker: its number in the job.
+          request: what it says.
+
+        Raises:
+          DataError: its settings are not the first asker's, or it reports on a piece that does not exist.
+        """
+        self._check(request)
+        last = self._last.get(worker)
+        again = last is not None and last.life == request.life
+        if last is not None and (request.life in last.past or (again and request.number < last.number)):
+            return self._answer("wait")  # a belated copy, whose sender listens no more
+        for finished in request.finished:
+            self._finish(worker, finished)
+        if last is not None and again and request.number == last.number:
+            return last.answer
+        begins = request.number == 1
+        if begins:
+            self._reserve(worker, set())
+        for epoch, piece, done in request.progress:
+            self._hold(worker, (epoch, piece), done, begins)
+        if not begins:
+            self._reserve(worker, {(epoch, piece) for epoch, piece, _ in request.progress}, closing=not request.want)
+        if request.want:
+            answer = self._next(worker)
+        else:
+            self._give_back(worker)
+            answer = self._answer("end")
+        past = (
+            last.past if again and last is not None else (*(last.past if last else ()), *([last.life] if last else []))
+        )
+        self._last[worker] = _Last(request.life, request.number, answer, past[-_PAST_LIVES:])
+        return answer
+
+    def release(self, worker: int) -> None:
+        """Takes back what a worker holds, because it died or left."""
+        self._give_back(worker)
+        self._last.pop(worker, None)
+
+    def release_all_but(self, workers: Collection[int]) -> None:
+        """Takes back what is held by any other than these, as after a restore with fewer workers."""
+        for worker in self._book.held.keys() - set(workers):
+            self.release(worker)
+
+    def record(self) -> str:
+        """Gives the ledger as JSON, for a checkpoint."""
+        book = self._book
+        held = tuple(
+            (worker, *piece, share.done, int(Doubt.UNTIL_CLAIMED if share.given else share.doubt))
+            for worker, shares in book.held.items()
+            for piece, share in shares.items()
+        )
+        returned = tuple((*piece, share.done, int(share.doubt)) for piece, share in book.returned.items())
+        record = _Record(self._settings, book.next, held, returned, tuple(sorted(book.ahead)), self._repeated)
+        return msgspec.json.encode(record).decode()
+
+    @classmethod
+    def from_record(cls, text: str) -> PieceLedger:
+        """Restores a ledger. What a worker held is reserved for it until it asks, or `release_all_but` is called.
+
+        Raises:
+          DataError: the text is not a ledger's record.
+        """
+        try:
+            record = msgspec.json.decode(text, type=_Record)
+            ledger = cls(record.settings)
+            held: dict[int, dict[Piece, _Share]] = {}
+            for worker, epoch, piece, done, doubt in record.held:
+                share = _Share(done, given=False, doubt=Doubt(doubt))
+                held.setdefault(worker, {})[ledger._existing(epoch, piece, done)] = share
+            returned = {
+                ledger._existing(epoch, piece, done): _Share(done, given=False, doubt=Doubt(doubt))
+                for epoch, piece, done, doubt in record.returned
+            }
+        except (msgspec.DecodeError, ValueError) as exc:
+            raise DataError(f"this is not the record of a ledger of pieces: {exc}") from exc
+        ledger._book = _Book(record.next, held, returned, set(record.ahead))
+        ledger._repeated = record.repeated
+        return ledger
+
+    def _check(self, request: LeaseRequest) -> None:
+        """Compares the settings, and refuses reports on what does not exist."""
+        if request.settings != self._settings:
+            differences = ", ".join(
+                f"{name}={getattr(request.settings, name)} where the first worker has {getattr(self._settings, name)}"
+                for name in SourceSettings.__struct_fields__
+                if getattr(request.settings, name) != getattr(self._settings, name)
+            )
+            raise DataError(
+                f"the data {request.source!r} is not that of the other workers: {differences}; give every worker the "
+                "same data and settings, or another name."
+            )
+        for epoch, piece in request.finished:
+            self._existing(epoch, piece, 0)
+        for claim in request.progress:
+            self._existing(*claim)
+
+    def _existing(self, epoch: int, piece: int, done: int) -> Piece:
+        """Gives the piece, after a check that it exists and has so many examples."""
+        settings = self._settings
+        known = epoch >= 0 and 0 <= piece < settings.pieces and (settings.epochs is None or epoch < settings.epochs)
+        if not known or not 0 <= done <= settings.size(piece):
+            raise DataError(
+                f"there are no {done} examples of piece {piece} in epoch {epoch}: an epoch has {settings.pieces} "
+                f"pieces of {settings.piece}, {settings.examples} examples in all, and there are "
+                f"{settings.epochs or 'endless'} epochs."
+            )
+        return (epoch, piece)
+
+    def _finish(self, worker: int, piece: Piece) -> None:
+        """Notes that a worker has trained on all of a piece."""
+        book = self._book
+        if book.held.get(worker, {}).pop(piece, None) or book.returned.pop(piece, None):
+            return
+        # Another may hold it, after this worker was thought lost: it goes on, and is counted. Or this ledger was
+        # restored, and is older than the worker's state.
+        if piece >= book.next:
+            book.ahead.add(piece)
+
+    def _hold(self, worker: int, piece: Piece, done: int, begins: bool) -> None:
+        """Notes how far a worker is with a piece, and lets it have the piece unless another has it."""
+        if done == self._settings.size(piece[1]):
+            self._finish(worker, piece)
+            return
+        book = self._book
+        mine = book.held.setdefault(worker, {})
+        share = mine.get(piece) or book.returned.pop(piece, None)
+        if share is None:
+            if piece < book.next or piece in book.ahead:
+                return  # it is finished, or with another
+            book.ahead.add(piece)
+            share = _Share(given=False, doubt=Doubt.UNTIL_CLAIMED)
+        doubt = Doubt.NONE if begins and share.doubt is not Doubt.LASTING else share.doubt
+        mine[piece] = _Share(max(share.done, done), given=not begins, doubt=doubt if begins else Doubt.LASTING)
+
+    def _reserve(self, worker: int, listed: Collection[Piece], *, closing: bool = False) -> None:
+        """Marks what is not in a worker's hands to be given to it again; at a goodbye, its report is exact."""
+        mine = self._book.held.get(worker, {})
+        for piece, share in mine.items():
+            if share.given and (closing or piece not in listed):
+                mine[piece] = replace(share, given=False, doubt=Doubt.NONE if closing else share.doubt)
+
+    def _give_back(self, worker: int) -> None:
+        """Moves what a worker holds to what anybody may have."""
+        for piece, share in self._book.held.pop(worker, {}).items():
+            doubt = Doubt.LASTING if share.doubt is Doubt.UNTIL_CLAIMED else share.doubt
+            self._book.returned[piece] = replace(share, given=False, doubt=doubt)
+
+    def _next(self, worker: int) -> LeaseAnswer:
+        """Hands out what was reserved for the worker, else what was given back, else the next piece there is."""
+        book = self._book
+        mine = book.held.setdefault(worker, {})
+        reserved = next((piece for piece, share in mine.items() if not share.given), None)
+        if reserved is not None:
+            return self._give(worker, reserved, mine[reserved])
+        if book.returned:
+            piece = min(book.returned)
+            return self._give(worker, piece, book.returned.pop(piece))
+        while book.next in book.ahead:
+            book.ahead.remove(book.next)
+            book.next = self._after(book.next)
+        if self._settings.epochs is None or book.next[0] < self._settings.epochs:
+            piece, book.next = book.next, self._after(book.next)
+            return self._give(worker, piece, _Share(doubt=Doubt.NONE))
+        holders = tuple(sorted(self._holders(worker)))
+        return self._answer("wait", holders) if holders else self._answer("end")
+
+    def _holders(self, worker: int) -> Iterator[int]:
+        """The other workers whose pieces may come back."""
+        return (other for other, shares in self._book.held.items() if shares and other != worker)
+
+    def _after(self, piece: Piece) -> Piece:
+        """Gives the piece that follows."""
+        epoch, number = piece
+        return (epoch, number + 1) if number + 1 < self._settings.pieces else (epoch + 1, 0)
+
+    def _give(self, worker: int, piece: Piece, share: _Share) -> LeaseAnswer:
+        """Puts a piece into a worker's hands; from now on nobody knows how far it is, until it reports."""
+        epoch, number = piece
+        size = self._settings.size(number)
+        if share.doubt is not Doubt.NONE:
+            self._repeated += size - share.done
+        self._book.held[worker][piece] = _Share(share.done)
+        begin = number * self._settings.piece
+        return LeaseAnswer("piece", epoch, number, begin + share.done, begin + size, self._repeated)
+
+    def _answer(self, kind: Literal["wait", "end"], holders: tuple[int, ...] = ()) -> LeaseAnswer:
+        """An answer without a piece."""
+        return LeaseAnswer(kind, repeated=self._repeated, holders=holders)

@@ -1,0 +1,39 @@
+"""The data sources that the workers of a job share: who reads which piece. ps:0 keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainband.data.leases import LeaseAnswer, LeaseRequest, PieceLedger
+
+
+class SharedSources:
+    """The ledgers of all sources, by name. Not thread-safe: the service holds its lock."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[str, PieceLedger] = {}
+
+    def lease(self, worker: int, request: LeaseRequest) -> LeaseAnswer:
+        """What the ledger of the source says; the first who asks for a source opens it.
+
+        Raises:
+          DataError: the source was opened with other settings.
+        """
+        if request.source not in self._ledgers:
+            self._ledgers[request.source] = PieceLedger(request.settings)
+        return self._ledgers[request.source].lease(worker, request)
+
+    def release(self, worker: int) -> None:
+        """Gives the pieces of a worker that has gone to others."""
+        for ledger in self._ledgers.values():
+            ledger.release(worker)
+
+    def record(self) -> dict[str, str]:
+        """Every ledger as text, for a checkpoint."""
+        return {name: ledger.record() for name, ledger in self._ledgers.items()}
+
+    def restore(self, records: Mapping[str, str], workers: int) -> None:
+        """Goes on from what a checkpoint says; pieces of workers that the cluster does not have are free."""
+        for name, record in records.items():
+            self._ledgers[name] = ledger = PieceLedger.from_record(record)
+            ledger.release_all_but(range(workers))

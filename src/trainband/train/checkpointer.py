@@ -1,0 +1,283 @@
+"""Checkpointer: the chief's thread that sees checkpoints through, from the order to the last rename."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from trainband.checkpoint import Checkpoint, CheckpointDirectory, DirectoryLock, Manifest, Retention
+from trainband.errors import CheckpointError, DirectoryLocked, PeerError
+from trainband.ps.checkpointing import SavedParts
+from trainband.ps.statistics import CheckpointStatus
+from trainband.strategies.base import Replica, Saving
+from trainband.strategies.luggage import Luggage, write_luggage
+from trainband.train.console import landed
+from trainband.version import VERSION
+from trainband.wire.patience import Patience, Say
+from trainband.wire.transport import Clock
+
+POLL_S = 0.05
+"""Between two looks at a checkpoint that is being written."""
+
+BEING_WRITTEN = "the checkpoint that is being written"
+
+RENEW_S = 4.0
+"""Between two renewals of the lock, whose lease is five times as long."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class About:
+    """What a manifest says of the training.
+
+    Attributes:
+      strategy: its name.
+      trainings: the global steps at which the script's trainings began.
+      complete: whether the training has made all its updates.
+      metrics: of the last validation.
+      best: (metric, value) where this is the best checkpoint so far.
+    """
+
+    strategy: str
+    trainings: tuple[int, ...]
+    complete: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    best: tuple[str, float] | None = None
+
+
+@dataclass(slots=True)
+class _Order:
+    saving: Saving
+    landed: Callable[[CheckpointStatus], None]
+    partial: Path
+    at: int
+    about: About
+    ordered_at: float
+
+
+class Checkpointer:
+    """Writes a job's checkpoints and keeps their directory in order, in a thread of its own; the chief has one.
+
+    A directory that cannot be written stops no training: that is said loudly, each save tries anew, and `finish`
+    raises.
+
+    Args:
+      directory: where.
+      owner: the chief's name, for the lock.
+      retention: which checkpoints are kept.
+      say: where lines for people go.
+      announce: whether each checkpoint is said.
+      clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        directory: CheckpointDirectory,
+        owner: str,
+        retention: Retention,
+        say: Say,
+        *,
+        announce: bool = True,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._announce = announce
+        self.directory = directory
+        self._retention = retention
+        self._say = say
+        self._clock = clock
+        self._lock = DirectoryLock(directory.path, owner, lease_s=5 * RENEW_S)
+        self._locked = False
+        self._order: _Order | None = None
+        self._saved: CheckpointStatus | None = None
+        self._failure: Exception | None = None
+        self._wake = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._ended = False
+        self._mutex = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="trainband-checkpoints", daemon=True)
+
+    def __enter__(self) -> Checkpointer:
+        """Takes the directory.
+
+        Raises:
+          DirectoryLocked: another job writes there.
+        """
+        try:
+            self._lock.acquire()
+            self._locked = True
+            self.directory.sweep()
+        except DirectoryLocked:
+            raise
+        except CheckpointError as exc:
+            self._warn(exc)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Gives the directory back; what is being written is given up."""
+        self._ended = True
+        self._wake.set()
+        self._thread.join()
+        if self._order is not None:
+            self._discard(self._order.partial)
+        if self._locked:
+            self._lock.release()
+
+    @property
+    def saved(self) -> CheckpointStatus | None:
+        """The last one that was committed."""
+        return self._saved
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is ordered or being written."""
+        return self._order is not None
+
+    def order(self, replica: Replica, at: int, about: About) -> None:
+        """Has a checkpoint saved when the global step is `at`, at once if it is. An order that waits is withdrawn.
+
+        Nothing is raised: what goes wrong is said, and raised by `finish`.
+        """
+        self.withdraw()
+        partial: Path | None = None
+        try:
+            if not self._locked:
+                self._lock.acquire()
+                self._locked = True
+            partial = self.directory.begin(at or replica.global_step)
+            saving = replica.save(partial.absolute(), at)
+        except (CheckpointError, PeerError) as exc:
+            if partial is not None:
+                self._discard(partial)
+            self._warn(exc)
+            return
+        self._idle.clear()
+        with self._mutex:
+            self._order = _Order(saving, replica.landed, partial, at, about, self._clock())
+        self._wake.set()
+
+    def withdraw(self) -> None:
+        """Waits for the one that is being written; gives up one that still waits for its step."""
+        patience = Patience(None, self._say, self._clock)
+        while (order := self._order) is not None:
+            with self._mutex:
+                if self._order is order and self._waits(order):
+                    self._done(order)
+                    self._discard(order.partial)
+                    return
+            patience.check(BEING_WRITTEN, "")
+            self._idle.wait(POLL_S)
+
+    def wait(self) -> None:
+        """Waits until nothing is being written."""
+        patience = Patience(None, self._say, self._clock)
+        while not self._idle.wait(POLL_S):
+            patience.check(BEING_WRITTEN, "")
+
+    def finish(self) -> None:
+        """Waits for the last checkpoint.
+
+        Raises:
+          CheckpointError: it could not be written.
+        """
+        self.wait()
+        if self._failure is not None:
+            raise CheckpointError(
+                f"the training is done, but its last checkpoint is not in {self.directory.path}: {self._failure}"
+            ) from self._failure
+
+    def _run(self) -> None:
+        renewed = self._clock()
+        while not self._ended:
+            self._wake.wait(POLL_S if self.busy else RENEW_S / 2)
+            self._wake.clear()
+            if self._clock() - renewed >= RENEW_S:
+                renewed = self._clock()
+                self._renew()
+            with self._mutex:
+                if self._order is not None and not self._ended:
+                    self._look(self._order)
+
+    def _renew(self) -> None:
+        if not self._locked:
+            return
+        try:
+            self._lock.renew()
+        except CheckpointError as exc:
+            self._locked = not isinstance(exc, DirectoryLocked)
+            self._warn(exc)
+
+    def _look(self, order: _Order) -> None:
+        try:
+            parts = order.saving.poll()
+            if parts is None:
+                return
+            self._commit(order, parts)
+            self._failure = None
+        except Exception as exc:  # whatever it is, nobody may wait for this checkpoint for ever
+            self._discard(order.partial)
+            self._warn(exc)
+        self._done(order)
+
+    def _waits(self, order: _Order) -> bool:
+        try:
+            return order.saving.waits()
+        except PeerError:
+            return True  # it cannot be seen through
+
+    def _done(self, order: _Order) -> None:
+        assert self._order is order
+        self._order = None
+        self._idle.set()
+
+    def _commit(self, order: _Order, parts: SavedParts) -> None:
+        luggage = {number: Luggage.from_bytes(data, "ps:0") for number, data in parts.luggage.items()}
+        workers, worker_part = write_luggage(order.partial, luggage)
+        manifest = Manifest(
+            global_step=parts.global_step,
+            created_at=time.time(),
+            trainband=VERSION,
+            strategy=order.about.strategy,
+            parts=parts.parts,
+            workers=workers,
+            sources=dict(parts.sources),
+            trainings=order.about.trainings,
+            complete=order.about.complete,
+            metrics=dict(order.about.metrics),
+            worker_part=worker_part,
+        )
+        checkpoint = self.directory.commit(order.partial, manifest)
+        seconds = self._clock() - (order.saving.begun_at or order.ordered_at)
+        self._saved = CheckpointStatus(manifest.global_step, manifest.nbytes, seconds)
+        order.landed(self._saved)
+        if self._announce:
+            self._say(landed(self._saved))
+        if parts.missing:
+            self._say(
+                f"the checkpoint of global step {manifest.global_step} knows only older places in the data of "
+                f"{', '.join(parts.missing)}, which gave no word in time"
+            )
+        self._keep_order(checkpoint, order.about)
+
+    def _keep_order(self, checkpoint: Checkpoint, about: About) -> None:
+        if about.best is not None:
+            self.directory.mark_best(checkpoint.global_step, *about.best)
+        best = self.directory.best
+        protected: Collection[int] = () if best is None else (best[0],)
+        self.directory.retain(self._retention, protected)
+
+    def _discard(self, partial: Path) -> None:
+        try:
+            self.directory.discard(partial)
+        except CheckpointError as exc:
+            self._say(str(exc))
+
+    def _warn(self, exc: Exception) -> None:
+        self._failure = exc
+        self._say(f"WARNING: no checkpoint could be written; the training goes on without. {exc}")

@@ -1,0 +1,126 @@
+"""Evaluator: a task beside the job that evaluates every checkpoint as it appears."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainband.checkpoint import LOCK_FILE, Checkpoint, CheckpointDirectory
+from trainband.errors import CheckpointError
+from trainband.ps.contents import contents_of_variables
+from trainband.ps.variables import PyTree, Variables
+from trainband.train.event_file import EventFile
+from trainband.train.result import Evaluation
+from trainband.wire.patience import Patience, Say
+from trainband.wire.transport import Clock
+
+if TYPE_CHECKING:
+    from trainband.train.trainer import Trainer
+
+POLL_S = 0.5
+"""Between two looks into the directory."""
+
+ABANDONED_S = 300.0
+"""How long nobody may renew the directory's lock before its job counts as gone: as long as a job may take to start."""
+
+
+class Evaluator:
+    """Evaluates the checkpoints of a directory, oldest first, until it has seen the last of a completed training.
+
+    It only reads. What it finds goes to a TensorBoard run of its own, `eval/` in the directory, and to `say`.
+
+    Args:
+      trainer: for the loss.
+      variables: of the model.
+      directory: where the job's checkpoints appear.
+      batches: any iterable that can be iterated afresh.
+      say: where lines go.
+      clock: seconds, monotonic.
+      pause: waits so many seconds.
+      abandoned_s: how long nobody may renew the directory's lock.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        variables: Variables,
+        directory: Path,
+        batches: Iterable[PyTree],
+        *,
+        say: Say,
+        clock: Clock = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+        abandoned_s: float = ABANDONED_S,
+    ) -> None:
+        self._trainer = trainer
+        self._variables = variables
+        self._directory = CheckpointDirectory(directory, say)
+        self._batches = batches
+        self._say = say
+        self._clock = clock
+        self._pause = pause
+        self._abandoned_s = abandoned_s
+
+    def run(self) -> list[Evaluation]:
+        """Returns what was found, in order.
+
+        Raises:
+          DeadlineExceeded: no job has held the directory for `abandoned_s`, and its training is not complete.
+          ModelMismatch: a checkpoint is of another model.
+        """
+        found: list[Evaluation] = []
+        last = -1
+        patience, seen = self._new_patience(), self._renewed()
+        with EventFile(self._directory.path / "eval", self._say) as events:
+            while True:
+                fresh = [step for step in self._directory.steps() if step > last]
+                for step in fresh:
+                    last = step
+                    patience = self._new_patience()
+                    try:
+                        evaluation = self._evaluate(Checkpoint.open(self._directory.path_of(step)))
+                    except CheckpointError as exc:  # damaged, or made way for newer ones while it was read
+                        self._say(f"global step {step} is not evaluated: {exc}")
+                        continue
+                    found.append(evaluation)
+                    self._write(events, evaluation)
+                if self._is_complete(last):
+                    return found
+                if not fresh:
+                    if (renewed := self._renewed()) != seen:
+                        seen = renewed
+                        patience.extend()
+                    after = f"after global step {last}" if last >= 0 else "the first"
+                    patience.check(f"a checkpoint in {self._directory.path}, {after}", "look whether the job runs")
+                    self._pause(POLL_S)
+
+    def _new_patience(self) -> Patience:
+        return Patience(self._abandoned_s, self._say, self._clock)
+
+    def _renewed(self) -> int:
+        """When the job last gave a sign of life, by the file system's clock; 0 where there is no job."""
+        try:
+            return (self._directory.path / LOCK_FILE).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def _is_complete(self, step: int) -> bool:
+        """Whether a training ends at this step, whose last checkpoint may take the place of an ordinary one."""
+        try:
+            return Checkpoint.open(self._directory.path_of(step)).manifest.complete if step >= 0 else False
+        except CheckpointError:
+            return False
+
+    def _evaluate(self, checkpoint: Checkpoint) -> Evaluation:
+        pieces = [piece for (piece,) in contents_of_variables(self._variables)]
+        checkpoint.require(pieces, params_only=True)
+        values = [checkpoint.read(piece.tensor) for piece in pieces]
+        params, state = self._variables.split(values)
+        return self._trainer.evaluate_params(params, state, self._batches, checkpoint.global_step)
+
+    def _write(self, events: EventFile, evaluation: Evaluation) -> None:
+        self._say(f"evaluator: {evaluation}")
+        events.add(evaluation.global_step, {"loss": evaluation.loss, **evaluation.metrics})
+        events.flush()

@@ -1,0 +1,63 @@
+"""CheckpointSaverHook: checkpoints now and then, and one at the end."""
+
+from __future__ import annotations
+
+import time
+
+from trainband.strategies.base import StepReport
+from trainband.train.hooks.base import Hook, Timer
+from trainband.train.session import MonitoredSession
+from trainband.wire.transport import Clock
+
+
+class CheckpointSaverHook(Hook):
+    """Saves every so many steps or seconds, and at the end. A session with a `checkpoint_dir` makes one by itself.
+
+    By steps, the checkpoints are of exactly the multiples of `save_steps`, on every ps: each is told ahead at which
+    version to save. While one is still being written, none is begun.
+
+    Args:
+      save_secs: seconds between two.
+      save_steps: global steps between two. One of the two.
+      clock: seconds, monotonic.
+
+    Raises:
+      ValueError: both, none, or not more than 0.
+    """
+
+    def __init__(
+        self, *, save_secs: float | None = None, save_steps: int | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        self._timer = Timer("CheckpointSaverHook", every_steps=save_steps, every_secs=save_secs)
+        self._save_steps = save_steps
+        self._refused_at = -1
+        self._clock = clock
+
+    def begin(self, session: MonitoredSession) -> None:
+        """See `Hook.begin`."""
+        self._timer.note(session.global_step, self._clock())
+        self._order(session)
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        """See `Hook.after_run`."""
+        if session.saving or not session.is_chief:
+            return
+        if self._save_steps is not None:
+            self._order(session)
+        elif self._timer.due(report.global_step, self._clock()):
+            self._timer.note(report.global_step, self._clock())
+            session.save()
+
+    def end(self, session: MonitoredSession) -> None:
+        """See `Hook.end`."""
+        if session.is_chief:
+            session.save(wait=True)
+
+    def _order(self, session: MonitoredSession) -> None:
+        """Has the next multiple saved when it comes; an order that is refused is tried anew at that one."""
+        if self._save_steps is None or not session.is_chief:
+            return
+        at = (session.global_step // self._save_steps + 1) * self._save_steps
+        if at != self._refused_at:
+            session.save(at=at)
+            self._refused_at = -1 if session.saving else at

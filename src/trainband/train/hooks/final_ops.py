@@ -1,0 +1,30 @@
+"""FinalOpsHook: something to be computed when the training is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trainband.train.hooks.base import Hook
+from trainband.train.session import MonitoredSession
+
+
+class FinalOpsHook(Hook):
+    """Calls a function at the end of a session that went well, while the values are still there.
+
+    Args:
+      final_ops: `final_ops(session) -> anything`.
+    """
+
+    def __init__(self, final_ops: Callable[[MonitoredSession], Any]) -> None:
+        self._final_ops = final_ops
+        self._values: Any = None
+
+    @property
+    def final_ops_values(self) -> Any:
+        """What it returned; `None` before."""
+        return self._values
+
+    def end(self, session: MonitoredSession) -> None:
+        """See `Hook.end`."""
+        self._values = self._final_ops(session)

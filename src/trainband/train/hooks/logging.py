@@ -1,0 +1,61 @@
+"""LoggingHook: a line about the training now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from trainband.strategies.base import StepReport
+from trainband.train.hooks.base import Hook, Timer, every
+from trainband.train.result import as_float
+from trainband.train.session import MonitoredSession
+from trainband.wire.transport import Clock
+
+Formatter = Callable[[Mapping[str, float]], str]
+"""Makes a line of `global_step`, `loss` and the metrics by their names."""
+
+
+class LoggingHook(Hook):
+    """Says the global step, loss and metrics of this worker's batch; TensorFlow's LoggingTensorHook.
+
+    Every worker that has one speaks; one that is not the chief says its name first.
+
+    Args:
+      every_steps: global steps between two lines; 100 if nothing is given.
+      every_secs: seconds between two, instead.
+      formatter: makes the line out of `{"global_step": ..., "loss": ..., metric: ...}`.
+      clock: seconds, monotonic.
+
+    Raises:
+      ValueError: both, or not more than 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_steps: int | None = None,
+        every_secs: float | None = None,
+        formatter: Formatter | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        steps = every(every_steps, every_secs)
+        self._timer = Timer("LoggingHook", every_steps=steps, every_secs=every_secs)
+        self._formatter = formatter or in_words
+        self._clock = clock
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        """See `Hook.after_run`."""
+        now = self._clock()
+        if not self._timer.due(report.global_step, now):
+            return
+        self._timer.note(report.global_step, now)
+        values = {"global_step": report.global_step, "loss": as_float(report.loss)}
+        values |= {name: as_float(metric) for name, metric in report.metrics.items()}
+        speaker = "" if session.is_chief else f"{session.task}: "
+        session.say(speaker + self._formatter(values))
+
+
+def in_words(values: Mapping[str, float]) -> str:
+    """`global step 1,200, loss 0.1234, accuracy 0.9500`."""
+    figures = [f"{name} {value:.4f}" for name, value in values.items() if name != "global_step"]
+    return ", ".join([f"global step {values['global_step']:,}", *figures])

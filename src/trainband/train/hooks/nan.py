@@ -1,0 +1,39 @@
+"""NanHook: ends a training whose loss is no number any more."""
+
+from __future__ import annotations
+
+import math
+
+from trainband.errors import TrainingError
+from trainband.strategies.base import StepReport
+from trainband.train.hooks.base import Hook
+from trainband.train.result import as_float
+from trainband.train.session import MonitoredSession
+
+
+class NanHook(Hook):
+    """Looks at the loss after every step; TensorFlow's NanTensorHook.
+
+    Without it, a gradient that is not finite changes nothing and the training goes on, to end only after many in a
+    row; and a loss may be infinite though its gradient is not. Reading every loss waits for the device.
+
+    Args:
+      fail_on_nan: raise, or else just end the session, the chief's with the whole training.
+    """
+
+    def __init__(self, *, fail_on_nan: bool = True) -> None:
+        self._fail_on_nan = fail_on_nan
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        """See `Hook.after_run`.
+
+        Raises:
+          TrainingError: the loss is NaN or infinite.
+        """
+        loss = as_float(report.loss)
+        if math.isfinite(loss):
+            return
+        what = f"the loss of {session.task} is {loss:g} at global step {report.global_step:,}"
+        if self._fail_on_nan:
+            raise TrainingError(f"{what}; look at the data and the loss, or lower the learning rate.")
+        session.request_stop(what)

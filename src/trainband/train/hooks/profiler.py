@@ -1,0 +1,82 @@
+"""ProfilerHook: what some steps spend their time on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import jax
+
+from trainband.strategies.base import StepReport
+from trainband.train.hooks.base import Hook, Timer
+from trainband.train.session import MonitoredSession
+from trainband.wire.transport import Clock
+
+
+class ProfilerHook(Hook):
+    """Has JAX's profiler trace some steps of this worker every so often; never the first, which compiles.
+
+    The traces are looked at with TensorBoard's profile plugin (xprof), or Perfetto. The chief's lie in `output_dir`,
+    those of another worker in a folder of its name there. A process can have one profiler running.
+
+    Args:
+      save_steps: global steps from the beginning of a trace to that of the next.
+      save_secs: seconds. One of the two.
+      output_dir: where.
+      steps: of this worker, in one trace.
+      clock: seconds, monotonic.
+
+    Raises:
+      ValueError: both, none, or not more than 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        output_dir: str | Path,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        steps: int = 10,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        if steps < 1:
+            raise ValueError(f"ProfilerHook: steps must be at least 1, got {steps}.")
+        self._timer = Timer("ProfilerHook", every_steps=save_steps, every_secs=save_secs)
+        self._output_dir = Path(output_dir)
+        self._steps = steps
+        self._clock = clock
+        self._warm = False
+        self._left = 0
+
+    def begin(self, session: MonitoredSession) -> None:
+        """See `Hook.begin`."""
+        del session
+        self._warm = False
+
+    def before_run(self, session: MonitoredSession) -> None:
+        """See `Hook.before_run`."""
+        step, now = session.global_step, self._clock()
+        if not self._warm or self._left or not self._timer.due(step, now):
+            return
+        self._timer.note(step, now)
+        directory = self._output_dir if session.is_chief else self._output_dir / session.task.replace(":", "-")
+        jax.profiler.start_trace(directory)
+        self._left = self._steps
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        """See `Hook.after_run`."""
+        del session
+        self._warm = True
+        if not self._left:
+            return
+        if self._left == 1:
+            jax.block_until_ready(report.loss)  # a trace of steps that are still being computed shows half of them
+            self.close()
+        else:
+            self._left -= 1
+
+    def close(self) -> None:
+        """See `Hook.close`."""
+        if self._left:
+            self._left = 0
+            jax.profiler.stop_trace()

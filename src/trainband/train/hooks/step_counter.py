@@ -1,0 +1,72 @@
+"""StepCounterHook: how fast the job is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from trainband.strategies.base import StepReport
+from trainband.train.hooks.base import Hook, Timer, every
+from trainband.train.session import MonitoredSession
+from trainband.wire.transport import Clock
+
+
+class StepCounterHook(Hook):
+    """Says how many global steps the job makes a second, and examples; the chief's alone.
+
+    The first step, with which everything is compiled, does not count. Where there is a directory, the figures go to
+    TensorBoard too, as `global_step/sec` and `examples/sec`.
+
+    Args:
+      every_steps: global steps over which is counted; 100 if nothing is given.
+      every_secs: seconds, instead.
+      output_dir: for TensorBoard; the session's `checkpoint_dir` when left out.
+      clock: seconds, monotonic.
+
+    Raises:
+      ValueError: both, or not more than 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_steps: int | None = None,
+        every_secs: float | None = None,
+        output_dir: str | Path | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        steps = every(every_steps, every_secs)
+        self._timer = Timer("StepCounterHook", every_steps=steps, every_secs=every_secs)
+        self._output_dir = output_dir
+        self._clock = clock
+        self._since: tuple[int, float] | None = None
+
+    def begin(self, session: MonitoredSession) -> None:
+        """See `Hook.begin`."""
+        del session
+        self._since = None  # between two sessions it is idle
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        """See `Hook.after_run`."""
+        step, now = report.global_step, self._clock()
+        if not session.is_chief:
+            return
+        if self._since is None:
+            self._begin_counting(step, now)
+            return
+        before, then = self._since
+        if not self._timer.due(step, now) or now <= then:
+            return
+        self._begin_counting(step, now)
+        figures = {"global_step/sec": (step - before) / (now - then)}
+        progress = session.progress()
+        if progress is not None and progress.examples_rate:
+            figures["examples/sec"] = progress.examples_rate
+        said = ", ".join(f"{value:,.1f} {name}" for name, value in figures.items())
+        session.say(f"global step {step:,}: {said}")
+        if self._output_dir is not None or session.checkpoint_dir is not None:
+            session.events(self._output_dir).add(step, figures)
+
+    def _begin_counting(self, step: int, now: float) -> None:
+        self._timer.note(step, now)
+        self._since = step, now

@@ -1,0 +1,69 @@
+"""SummarySaverHook: the training's curves, for TensorBoard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainband.strategies.base import StepReport
+from trainband.train.hooks.base import Hook, Timer, every
+from trainband.train.session import MonitoredSession
+from trainband.wire.transport import Clock
+
+Summaries = Callable[[MonitoredSession], Mapping[str, Any]]
+"""What else is to be seen: numbers and arrays, by name."""
+
+
+class SummarySaverHook(Hook):
+    """Writes loss and metrics of the chief's batch into TensorBoard's event files; the chief's alone.
+
+    A run that goes on from a checkpoint goes on in the same directory, and its curves have no second branch.
+
+    Args:
+      save_steps: global steps between two points of a curve; 100 if nothing is given.
+      save_secs: seconds between two, instead.
+      output_dir: where; the session's `checkpoint_dir` when left out.
+      summaries: `summaries(session) -> {name: value}`, asked each time: numbers and scalar arrays become curves,
+        other arrays histograms, such as those of `session.params()`.
+      clock: seconds, monotonic.
+
+    Raises:
+      ValueError: both, or not more than 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str | Path | None = None,
+        summaries: Summaries | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        steps = every(save_steps, save_secs)
+        self._timer = Timer("SummarySaverHook", every_steps=steps, every_secs=save_secs)
+        self._output_dir = output_dir
+        self._summaries = summaries
+        self._clock = clock
+
+    def begin(self, session: MonitoredSession) -> None:
+        """See `Hook.begin`.
+
+        Raises:
+          YourError: there is no directory to write into.
+        """
+        if session.is_chief:
+            session.events(self._output_dir)
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        """See `Hook.after_run`."""
+        now = self._clock()
+        if not session.is_chief or not self._timer.due(report.global_step, now):
+            return
+        self._timer.note(report.global_step, now)
+        values = {"loss": report.loss, **report.metrics}
+        if self._summaries is not None:
+            values |= self._summaries(session)
+        session.events(self._output_dir).add(report.global_step, values)

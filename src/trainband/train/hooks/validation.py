@@ -1,0 +1,120 @@
+"""ValidationHook: the chief evaluates now and then, keeps the best checkpoint, and may end the training."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainband.ps.variables import PyTree
+from trainband.strategies.base import StepReport
+from trainband.train.hooks.base import Hook, Timer
+from trainband.train.result import Evaluation
+from trainband.train.session import MonitoredSession
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlyStopping:
+    """When validation has got no better for so long, the training ends.
+
+    Attributes:
+      metric: `loss`, or the name of one of the loss's metrics.
+      patience: validations without an improvement, after which it ends.
+      mode: whether the smallest (`min`) or the largest (`max`) value is the best; `auto`: the smallest of a loss
+        or error, the largest of anything else.
+      min_delta: how much better counts as better.
+
+    Raises:
+      ValueError: a mode that there is not, or a patience under 1.
+
+    Source: Prechelt 1998, Early Stopping – But When?; the names are Keras's.
+    """
+
+    metric: str = "loss"
+    patience: int = 3
+    mode: str = "auto"
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("auto", "min", "max"):
+            raise ValueError(f"EarlyStopping.mode must be auto, min or max, got {self.mode!r}.")
+        if self.patience < 1:
+            raise ValueError(f"EarlyStopping.patience must be at least 1 validation, got {self.patience}.")
+
+    def better(self, value: float, best: float | None) -> bool:
+        """Whether `value` is an improvement on `best`; what is not finite never is."""
+        if not math.isfinite(value):
+            return False
+        if best is None:
+            return True
+        smallest = self.mode == "min" or (self.mode == "auto" and any(w in self.metric for w in ("loss", "error")))
+        return value < best - self.min_delta if smallest else value > best + self.min_delta
+
+
+class ValidationHook(Hook):
+    """Evaluates on the chief every so many steps and at the end; in a session with a directory, keeps the best.
+
+    Meanwhile the other workers go on, or wait where the update rule wants it.
+
+    Args:
+      batches: any iterable that can be iterated afresh.
+      every_steps: global steps between two evaluations.
+      early_stopping: when to end; and by which metric the best is chosen, which is the loss without it.
+    """
+
+    def __init__(
+        self, batches: Iterable[PyTree], *, every_steps: int, early_stopping: EarlyStopping | None = None
+    ) -> None:
+        self._batches = batches
+        self._timer = Timer("ValidationHook", every_steps=every_steps, every_secs=None)
+        self._stopping = early_stopping
+        self._criterion = early_stopping or EarlyStopping()
+        self._best: float | None = None
+        self._without = 0
+        self._evaluations: list[Evaluation] = []
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """What was found, in order."""
+        return tuple(self._evaluations)
+
+    def begin(self, session: MonitoredSession) -> None:
+        """See `Hook.begin`."""
+        self._timer.note(session.global_step, time.monotonic())
+        known = session.directory.best if session.directory is not None and session.is_chief else None
+        if known is not None and known[1] == self._criterion.metric:
+            self._best = known[2]
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        """See `Hook.after_run`."""
+        if session.is_chief and self._timer.due(report.global_step, time.monotonic()):
+            self._validate(session)
+
+    def end(self, session: MonitoredSession) -> None:
+        """See `Hook.end`."""
+        last = self._evaluations[-1].global_step if self._evaluations else -1
+        if session.is_chief and last != session.global_step:
+            self._validate(session)
+
+    def _validate(self, session: MonitoredSession) -> None:
+        evaluation = session.evaluate(self._batches)
+        self._timer.note(evaluation.global_step, time.monotonic())
+        self._evaluations.append(evaluation)
+        session.say(f"validation: {evaluation}")
+        values = {"loss": evaluation.loss, **evaluation.metrics}
+        if self._criterion.metric not in values:
+            raise ValueError(
+                f"EarlyStopping.metric is {self._criterion.metric!r}, but the loss gives only {', '.join(values)}."
+            )
+        value = values[self._criterion.metric]
+        if self._criterion.better(value, self._best):
+            self._best, self._without = value, 0
+            if session.directory is not None:
+                session.save(metrics=values, best=self._criterion.metric)
+            return
+        self._without += 1
+        if self._stopping is not None and self._without >= self._stopping.patience and not session.should_stop():
+            session.request_stop(
+                f"{self._criterion.metric} has got no better than {self._best} in {self._without} validations"
+            )

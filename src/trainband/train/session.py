@@ -1,0 +1,387 @@
+"""MonitoredSession: one training, from the first step or from a checkpoint, with hooks beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
+from trainband.errors import CheckpointError, ClusterError, YourError
+from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.variables import PyTree
+from trainband.strategies.base import Progress, Replica, StepReport
+from trainband.strategies.luggage import dealt_out, read_luggage
+from trainband.train.checkpointer import About, Checkpointer
+from trainband.train.console import Console
+from trainband.train.event_file import EventFile
+from trainband.train.feed import Feed, Position
+from trainband.train.result import Evaluation
+
+if TYPE_CHECKING:
+    from trainband.train.hooks.base import Hook
+    from trainband.train.trainer import Trainer
+
+DONE = "the job has made the updates that were asked for"
+USED_UP = "its batches are used up"
+
+PLACES = 3
+"""How many places in the data are kept: a checkpoint may speak of the step before the last."""
+
+
+class MonitoredSession:
+    """One training of a job, with the meaning of TensorFlow's MonitoredTrainingSession.
+
+    ::
+
+        with trainband.MonitoredSession(trainer, checkpoint_dir="runs/a", hooks=[StopAtStepHook(1000)]) as session:
+            batches = session.feed(batches)
+            while not session.should_stop():
+                session.run(next(batches))
+
+    On entering, the chief restores the newest checkpoint in the directory or makes the first values, and the other
+    workers wait, saying for whom. `Trainer.fit` is such a loop.
+
+    Args:
+      trainer: what is trained, and under which strategy.
+      checkpoint_dir: where checkpoints are and go; the chief and all ps must see it under this path. `None`: none.
+      hooks: what happens beside the steps. A `CheckpointSaverHook` is added where there is a directory and none among
+        them.
+      save_steps: global steps between two checkpoints.
+      save_secs: seconds between two, where `save_steps` is not given.
+      retention: which checkpoints are kept.
+      console: whether the chief shows progress; as the trainer does, when left out.
+
+    Raises:
+      DirectoryLocked: another job writes into the directory.
+      ModelMismatch: the checkpoint is of another model.
+      CheckpointError: it cannot be read.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        *,
+        checkpoint_dir: str | Path | None = None,
+        hooks: Sequence[Hook] = (),
+        save_steps: int | None = None,
+        save_secs: float = 600.0,
+        retention: Retention | None = None,
+        console: bool | None = None,
+    ) -> None:
+        from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
+
+        self._trainer = trainer
+        self._say = trainer.say
+        self._hooks = list(hooks)
+        self._directory = None if checkpoint_dir is None else CheckpointDirectory(Path(checkpoint_dir), self._say)
+        if self._directory is not None and not any(isinstance(hook, CheckpointSaverHook) for hook in hooks):
+            saver = CheckpointSaverHook(save_steps=save_steps, save_secs=None if save_steps else save_secs)
+            self._hooks.append(saver)
+        self._retention = retention or Retention()
+        self._console = trainer.console if console is None else console
+        self._stack = ExitStack()
+        self._checkpointer: Checkpointer | None = None
+        self._replica: Replica | None = None
+        self._feed: Feed | None = None
+        self._places: deque[Position] = deque(maxlen=PLACES)
+        self._training = 0
+        self._done = False
+        self._stopped = ""
+        self._metrics: Mapping[str, float] = {}
+        self._ordered: tuple[int, bool] | None = None
+        self._events: dict[Path, EventFile] = {}
+
+    # --- what a session knows
+
+    @property
+    def trainer(self) -> Trainer:
+        """What is trained."""
+        return self._trainer
+
+    @property
+    def global_step(self) -> int:
+        """Updates made by the whole job, as far as this task knows."""
+        return self._joined().global_step
+
+    @property
+    def task(self) -> str:
+        """The name of this task in the cluster, or `local`."""
+        return self._joined().task
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this task speaks for the job."""
+        return self._joined().is_chief
+
+    @property
+    def checkpoint_dir(self) -> Path | None:
+        """Where the checkpoints go."""
+        return self._directory.path if self._directory is not None else None
+
+    @property
+    def directory(self) -> CheckpointDirectory | None:
+        """The checkpoints there are."""
+        return self._directory
+
+    @property
+    def saved(self) -> CheckpointStatus | None:
+        """The last checkpoint of this session that was committed; on the chief."""
+        return self._checkpointer.saved if self._checkpointer is not None else None
+
+    @property
+    def saving(self) -> bool:
+        """Whether a checkpoint is ordered or being written; on the chief."""
+        return self._checkpointer is not None and self._checkpointer.busy
+
+    @property
+    def stopped(self) -> str:
+        """Why it ends, in words; empty while it goes on."""
+        return self._stopped
+
+    def params(self) -> PyTree:
+        """The params as they now are, as NumPy arrays."""
+        return self._joined().params()
+
+    def progress(self) -> Progress | None:
+        """How far the job is; `None` where it cannot be told now."""
+        return self._joined().progress()
+
+    def evaluate(self, batches: Iterable[PyTree]) -> Evaluation:
+        """See `Trainer.evaluate`."""
+        return self._trainer.evaluate(batches)
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        self._say(text)
+
+    def events(self, directory: str | Path | None = None) -> EventFile:
+        """Where figures for TensorBoard go: one file for all hooks that write into a directory.
+
+        (TensorBoard reads only the newest of several files of a directory that grow at the same time.)
+
+        Args:
+          directory: where; the `checkpoint_dir` when left out.
+
+        Raises:
+          YourError: there is neither.
+        """
+        path = self.checkpoint_dir if directory is None else Path(directory)
+        if path is None:
+            raise YourError("summaries need a directory: give the hook an output_dir, or the session a checkpoint_dir.")
+        if path not in self._events:
+            events = EventFile(path, self._say, goes_on_from=self.global_step)
+            self._events[path] = self._stack.enter_context(events)
+        return self._events[path]
+
+    # --- what it does
+
+    def should_stop(self) -> bool:
+        """Whether there is nothing more to do."""
+        return bool(self._stopped)
+
+    def feed(self, batches: Iterable[PyTree], *, repeat: bool = True) -> Feed:
+        """The batches, checked, prepared ahead, and beginning where the checkpoint says that this worker was.
+
+        Args:
+          batches: any iterable; `trainband.data.shared` is connected with the job here.
+          repeat: begin another pass when one ends, where it can be iterated afresh.
+        """
+        replica = self._joined()
+        bind = getattr(batches, "bind", None)
+        if bind is not None:
+            bind(replica.lease, self._say)
+        luggage = replica.luggage
+        start = None
+        if luggage is not None and luggage.training == self._training and luggage.position:
+            start = Position.from_json(luggage.position)
+        track = self._directory is not None
+        self._feed = self._trainer.feed(replica, batches, repeat=repeat, start=start, track=track)
+        self._stack.enter_context(self._feed)
+        self._note_place()
+        return self._feed
+
+    def run(self, batch: PyTree) -> StepReport:
+        """One step on one batch, with the hooks before and after it.
+
+        Raises:
+          NonFiniteGradient: the gradients stay NaN or infinite.
+          PeerError: a ps cannot be reached or has died.
+        """
+        replica = self._joined()
+        for hook in self._hooks:
+            hook.before_run(self)
+        report = replica.step(batch)
+        if self._feed is not None:
+            self._feed.trained()
+            self._note_place()
+        if report.luggage is not None:
+            self._leave_luggage(replica, behind=report.luggage)
+        if report.done:
+            self._done = True
+            self._stopped = self._stopped or DONE
+        for hook in self._hooks:
+            hook.after_run(self, report)
+        return report
+
+    def used_up(self) -> None:
+        """Ends this session because there are no more batches."""
+        self._stopped = self._stopped or USED_UP
+
+    def request_stop(self, reason: str = "") -> None:
+        """Ends this session after the step under way; the chief's ends the training of the whole job."""
+        if self.is_chief:
+            self._joined().finish()
+            self._done = True
+        self._stopped = self._stopped or reason or "it was asked to stop"
+
+    def save(
+        self, *, at: int = 0, wait: bool = False, metrics: Mapping[str, float] | None = None, best: str = ""
+    ) -> None:
+        """Chief only: has a checkpoint written while the training goes on.
+
+        Args:
+          at: the global step to save at; at once, if it is or is left out.
+          wait: return when it is there.
+          metrics: of a validation, to be noted with it.
+          best: the metric by which this is the best checkpoint so far.
+
+        Raises:
+          CheckpointError: with `wait`, it could not be written.
+          ClusterError: this task is not the chief, or the session has no directory.
+        """
+        replica = self._joined()
+        if self._checkpointer is None:
+            raise ClusterError("a checkpoint is saved by the chief, in a session that has a checkpoint_dir.")
+        if metrics is not None:
+            self._metrics = metrics
+        about = About(
+            strategy=self._trainer.strategy_name,
+            trainings=self._trainer.trainings,
+            complete=self._is_last_training and (self._done or self._stopped == USED_UP),
+            metrics=self._metrics,
+            best=(best, self._metrics[best]) if best else None,
+        )
+        now = (replica.global_step, about.complete)
+        # Else it is on its way, as after the last validation.
+        if best or at > replica.global_step or self._ordered != now:
+            self._checkpointer.order(replica, at, about)
+            if at <= replica.global_step:
+                self._ordered = now
+                self._leave_luggage(replica)
+        if wait:
+            self._checkpointer.finish()
+
+    # --- its life
+
+    def __enter__(self) -> MonitoredSession:
+        try:
+            self._enter()
+        except BaseException:
+            self._release(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if exc is not None:
+            self._release(kind, exc, trace)
+            return
+        try:
+            self._end()
+        except CheckpointError:
+            # Trained, only not saved: the job stays, so that its params can still be read and saved elsewhere.
+            self._stack.__exit__(*sys.exc_info())
+            raise
+        except BaseException:
+            self._release(*sys.exc_info())
+            raise
+        self._release(None, None, None)
+
+    def _enter(self) -> None:
+        from trainband.train.hooks.stop_at_step import StopAtStepHook
+
+        trainer = self._trainer
+        if self._directory is not None and trainer.is_to_be_chief:
+            owner = str(trainer.cluster.task) if trainer.cluster is not None else "local"
+            checkpointer = Checkpointer(self._directory, owner, self._retention, self._say, announce=self._console)
+            self._checkpointer = self._stack.enter_context(checkpointer)
+        self._replica = replica = trainer.join(self._restore_from())
+        limits = [hook for hook in self._hooks if isinstance(hook, StopAtStepHook)]
+        self._training, began_at, over_at = trainer.begin_training()
+        last_steps = [hook.last_step_from(began_at) for hook in limits]
+        if over_at is not None and not last_steps:
+            last_steps.append(over_at)
+        if not replica.begin(min(last_steps, default=None)):
+            self._done, self._stopped = True, DONE
+        for hook in self._hooks:
+            self._stack.callback(hook.close)
+        if self._console and replica.is_chief:
+            self._stack.enter_context(Console(replica.progress, self._say))
+        for hook in self._hooks:
+            hook.begin(self)
+
+    def _restore_from(self) -> RestoreFrom | None:
+        directory, cluster = self._directory, self._trainer.cluster
+        if directory is None:
+            return None
+        tasks = [str(task) for task in cluster.spec.workers] if cluster is not None else ["local"]
+
+        def luggage(checkpoint: Checkpoint) -> Mapping[int, bytes]:
+            dealt = dealt_out(read_luggage(checkpoint), tasks)
+            return {number: one.to_bytes() for number, one in dealt.items()}
+
+        return RestoreFrom(candidates=directory.candidates, luggage=luggage)
+
+    def _end(self) -> None:
+        replica = self._joined()
+        if self._directory is not None:
+            self._leave_luggage(replica)
+        if not self._done:
+            replica.pause()
+            if self._checkpointer is not None:
+                replica.await_others()  # what they still do is to be in the last checkpoint
+        for hook in self._hooks:
+            hook.end(self)
+
+    def _release(self, kind: Any, exc: BaseException | None, trace: TracebackType | None) -> None:
+        """Lets go of everything; after an error, of the job too. The first error is the one that is raised."""
+        try:
+            self._stack.__exit__(kind, exc, trace)
+        except Exception as failure:
+            if exc is None:
+                exc = failure
+                raise
+            self.say(f"WARNING: besides, on closing: {type(failure).__name__}: {failure}")
+        finally:
+            if exc is not None and not isinstance(exc, SystemExit):
+                self._trainer.close(f"{type(exc).__name__}: {exc}".rstrip(": "))
+
+    @property
+    def _is_last_training(self) -> bool:
+        """Whether no checkpoint speaks of a later training of the script."""
+        return self._training == len(self._trainer.trainings)
+
+    def _note_place(self) -> None:
+        if self._feed is not None and self._directory is not None:
+            self._places.append(self._feed.position)
+
+    def _leave_luggage(self, replica: Replica, behind: int = 0) -> None:
+        training, position = self._training, ""
+        if self._places:
+            position = self._places[max(0, len(self._places) - 1 - behind)].to_json()
+        elif replica.luggage is not None and replica.luggage.training >= training:
+            # This training was over before it began again: what it knows of the data is what it has found.
+            training, position = replica.luggage.training, replica.luggage.position
+        replica.leave_luggage(training, position)
+
+    def _joined(self) -> Replica:
+        if self._replica is None:
+            raise RuntimeError("a MonitoredSession is used inside its with statement.")
+        return self._replica

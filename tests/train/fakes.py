@@ -1,0 +1,215 @@
+"""What the tests of `train` share: a replica and a strategy that are played, a small model, event files read back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import masked_crc32c
+from tests.strategies.regression import init, loss
+
+from trainband.strategies import OneDevice, StepReport
+from trainband.strategies.base import Progress
+from trainband.train import Hook, MonitoredSession, Trainer
+
+
+def trainer(**changes: Any) -> Trainer:
+    """The regression on one device, in silence."""
+    fields: dict[str, Any] = {
+        "init": init,
+        "loss": loss,
+        "optimizer": optax.adam(1e-2),
+        "strategy": OneDevice("cpu"),
+        "console": False,
+        "say": pytest.fail,
+    }
+    return Trainer(**{**fields, **changes})
+
+
+def mean_model(**changes: Any) -> Trainer:
+    """The loss of a batch is the mean of its values, times one param that begins as 1."""
+    fields: dict[str, Any] = {
+        "init": lambda _: {"w": jnp.ones(())},
+        "loss": lambda params, batch: (params["w"].sum() * batch.mean(), {"largest": batch.max()}),
+        "optimizer": optax.sgd(0.5),
+    }
+    return trainer(**{**fields, **changes})
+
+
+ONES = np.ones(4, np.float32)
+
+
+class FakeReplica:
+    """Notes what it is asked for, and answers from a queue."""
+
+    task = "worker:9"
+    is_chief = True
+    restored = None
+    luggage = None
+    place = None
+
+    def __init__(self, reports: list[StepReport] | None = None, more: bool = True) -> None:
+        self.reports = reports or []
+        self.more = more
+        self.calls: list[Any] = []
+        self.global_step = 0
+        self.examples_rate = 0.0
+
+    def begin(self, last_step: int | None) -> bool:
+        self.calls.append(("begin", last_step))
+        return self.more
+
+    def step(self, batch: Any) -> StepReport:
+        self.calls.append(("step", batch))
+        report = self.reports.pop(0)
+        self.global_step = report.global_step
+        return report
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+
+    def pause(self) -> None:
+        self.calls.append("pause")
+
+    def await_others(self) -> None:
+        self.calls.append("await others")
+
+    def leave_luggage(self, training: int, position: str) -> None:
+        self.calls.append(("luggage", training, position))
+
+    def landed(self, checkpoint: Any) -> None:
+        self.calls.append(("landed", checkpoint.global_step))
+
+    def lease(self, request: Any) -> Any:
+        raise AssertionError(request)
+
+    def save(self, directory: Path, at: int) -> Any:
+        raise AssertionError((directory, at))
+
+    def model_state(self) -> Any:
+        return None
+
+    def params(self) -> Any:
+        return {"w": np.zeros(3)}
+
+    def progress(self) -> Progress | None:
+        return Progress(self.global_step, None, 0.0, None, examples_rate=self.examples_rate)
+
+    def close(self, failure: str = "") -> None:
+        self.calls.append(("close", failure))
+
+
+class FakeStrategy:
+    """Gives out one replica."""
+
+    serves = False
+    cluster = None
+
+    def __init__(self, replica: Any) -> None:
+        self.replica = replica
+        self.starts = 0
+
+    def start(self, model: Any, restore: Any = None) -> Any:
+        del model, restore
+        self.starts += 1
+        return self.replica
+
+    def serve(self) -> str:
+        raise AssertionError
+
+
+def reports(*losses: Any, first: int = 1, **more: Any) -> list[StepReport]:
+    """One a step, from the global step `first` on."""
+    fields: dict[str, Any] = {"applied": True, "staleness": 0, "done": False}
+    return [StepReport(value, first + i, **{**fields, **more}) for i, value in enumerate(losses)]
+
+
+class Failing(Hook):
+    """Notes what it is called for, and raises in one of its methods."""
+
+    def __init__(self, error: BaseException | None = None, where: str = "", log: list[str] | None = None) -> None:
+        self.error = error
+        self.where = where
+        self.log = log if log is not None else []
+
+    def _called(self, method: str) -> None:
+        self.log.append(method)
+        if method == self.where and self.error is not None:
+            raise self.error
+
+    def begin(self, session: MonitoredSession) -> None:
+        del session
+        self._called("begin")
+
+    def before_run(self, session: MonitoredSession) -> None:
+        del session
+        self._called("before_run")
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        del session, report
+        self._called("after_run")
+
+    def end(self, session: MonitoredSession) -> None:
+        del session
+        self._called("end")
+
+    def close(self) -> None:
+        self._called("close")
+
+
+def events_in(directory: Path) -> list[list[Any]]:
+    """The events of each event file of a TensorBoard run, in the order in which TensorBoard reads them."""
+    return [list(_events_of(path)) for path in sorted(directory.glob("events.out.tfevents.*"))]
+
+
+def curves_in(directory: Path, purged: bool = True) -> dict[str, list[tuple[int, float]]]:
+    """(step, value) of each scalar, as TensorBoard shows it: a file that begins anew at a step does away with the rest.
+
+    Source: TensorBoard's EventAccumulator, `_CheckForRestartAndMaybePurge`.
+    """
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for events in events_in(directory):
+        for event in events:
+            if event.HasField("session_log") and purged:
+                curves = {tag: [point for point in curve if point[0] < event.step] for tag, curve in curves.items()}
+            for value in event.summary.value:
+                if value.HasField("simple_value"):
+                    curves.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return curves
+
+
+def _events_of(path: Path) -> Iterator[Any]:
+    data = path.read_bytes()
+    at = 0
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        (header_crc,) = struct.unpack_from("<I", data, at + 8)
+        body = data[at + 12 : at + 12 + length]
+        (body_crc,) = struct.unpack_from("<I", data, at + 12 + length)
+        assert (header_crc, body_crc) == (masked_crc32c(data[at : at + 8]), masked_crc32c(body))
+        yield Event.FromString(body)
+        at += 16 + length
+
+
+def lines_with(said: list[str], text: str) -> list[str]:
+    """What was said of something."""
+    return [line for line in said if text in line]
+
+
+class Ticking:
+    """A clock that goes on by a number of seconds each time that it is read."""
+
+    def __init__(self, step_s: float) -> None:
+        self.now = 0.0
+        self.step_s = step_s
+
+    def __call__(self) -> float:
+        self.now += self.step_s
+        return self.now

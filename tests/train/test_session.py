@@ -1,0 +1,519 @@
+"""The session: its loop, its hooks, what goes wrong in them, and going on from a checkpoint to the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tests.ps.jobs import FAST, in_thread, spec_of
+from tests.strategies.regression import batches, init, loss
+from tests.train.fakes import ONES, Failing, FakeReplica, FakeStrategy, lines_with, mean_model, reports, trainer
+
+from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock
+from trainband.cluster import Cluster, Task
+from trainband.data import Batches, shared
+from trainband.errors import CheckpointError, ClusterError, DirectoryLocked, ModelMismatch
+from trainband.strategies import ParameterServer, StepReport
+from trainband.train import CheckpointSaverHook, Hook, MonitoredSession, StopAtStepHook, Trainer
+from trainband.wire.memory import MemoryTransport
+
+
+class Dies(Hook):
+    """Saves at one global step, and ends the program at another."""
+
+    def __init__(self, save_at: int, dies_at: int) -> None:
+        self.save_at = save_at
+        self.dies_at = dies_at
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        if report.global_step == self.save_at:
+            session.save(wait=True)
+        if report.global_step == self.dies_at:
+            raise Died
+
+
+class Died(Exception):
+    """The program ends."""
+
+
+class At(Hook):
+    """Calls a function after the step with a number."""
+
+    def __init__(self, step: int, action: Callable[[MonitoredSession], Any]) -> None:
+        self.step = step
+        self.action = action
+
+    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        if report.global_step == self.step:
+            self.action(session)
+
+
+def quiet(_: str) -> None:
+    """Hears nothing."""
+
+
+def home(path: Path) -> CheckpointDirectory:
+    """The checkpoints in a directory that nothing is to be said about."""
+    return CheckpointDirectory(path, pytest.fail)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two trees are the same to the bit."""
+    leaves, others = jax.tree.leaves(one), jax.tree.leaves(other)
+    return len(leaves) == len(others) and all(
+        np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(leaves, others, strict=True)
+    )
+
+
+# --- the loop
+
+
+def test_the_loop_of_the_documentation() -> None:
+    made = mean_model()
+    with MonitoredSession(made, hooks=[StopAtStepHook(num_steps=5)]) as session:
+        assert (session.global_step, session.is_chief, session.task) == (0, True, "local")
+        feed = session.feed([ONES, ONES * 2])
+        steps = []
+        while not session.should_stop():
+            steps.append(session.run(next(feed)).global_step)
+    assert steps == [1, 2, 3, 4, 5]
+    assert session.stopped == "the job has made the updates that were asked for"
+    assert session.global_step == 5  # the job is still there
+    assert float(session.params()["w"]) == 1 - 0.5 * (1 + 2 + 1 + 2 + 1)
+
+
+def test_outside_its_with_statement_it_knows_nothing() -> None:
+    session = MonitoredSession(mean_model())
+    with pytest.raises(RuntimeError, match="used inside its with statement"):
+        session.run(ONES)
+
+
+def test_the_smallest_of_several_limits_counts() -> None:
+    result = mean_model().fit([ONES] * 2, 9, hooks=[StopAtStepHook(last_step=4), StopAtStepHook(num_steps=6)])
+    assert result.global_step == 4
+
+
+@pytest.mark.parametrize(("is_chief", "calls"), [(True, ["finish"]), (False, [])])
+def test_a_stop_is_the_chiefs_to_order_for_all(is_chief: bool, calls: list[str]) -> None:
+    replica = FakeReplica(reports(1.0, 1.0))
+    replica.is_chief = is_chief
+    with MonitoredSession(trainer(strategy=FakeStrategy(replica))) as session:
+        session.run(ONES)
+        session.request_stop("enough")
+        assert session.should_stop()
+        session.request_stop("another reason")
+        assert session.stopped == "enough"
+    assert [call for call in replica.calls if call == "finish"] == calls * 2
+    assert ("pause" in replica.calls) == (not is_chief)
+
+
+def test_a_stop_without_a_reason() -> None:
+    result = mean_model().fit([ONES] * 9, hooks=[At(3, lambda session: session.request_stop())])
+    assert (result.steps, result.stopped) == (3, "it was asked to stop")
+
+
+def test_a_worker_whose_batches_are_used_up_waits_for_nobody_but_says_so() -> None:
+    replica = FakeReplica(reports(1.0))
+    result = trainer(strategy=FakeStrategy(replica)).fit([ONES])
+    assert result.stopped == "its batches are used up"
+    assert [call for call in replica.calls if isinstance(call, str)] == ["pause"]
+
+
+# --- hooks
+
+
+def test_the_order_of_hooks() -> None:
+    log: list[str] = []
+
+    class Named(Hook):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def begin(self, session: MonitoredSession) -> None:
+            log.append(f"{self.name} begins at {session.global_step}")
+
+        def before_run(self, session: MonitoredSession) -> None:
+            log.append(f"{self.name} before {session.global_step}")
+
+        def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+            log.append(f"{self.name} after {report.global_step}, stops: {session.should_stop()}")
+
+        def end(self, session: MonitoredSession) -> None:
+            log.append(f"{self.name} ends at {session.global_step}")
+
+        def close(self) -> None:
+            log.append(f"{self.name} closes")
+
+    mean_model().fit([ONES], 1, hooks=[Named("a"), Named("b")])
+    assert log == [
+        *("a begins at 0", "b begins at 0", "a before 0", "b before 0"),
+        *("a after 1, stops: True", "b after 1, stops: True", "a ends at 1", "b ends at 1"),
+        *("b closes", "a closes"),
+    ]
+
+
+METHODS: list[tuple[str, list[str]]] = [
+    # the method that raises -> what the hook after it is called for
+    ("begin", ["close"]),
+    ("before_run", ["begin", "close"]),
+    ("after_run", ["begin", "before_run", "close"]),
+    ("end", ["begin", "before_run", "after_run", "before_run", "after_run", "close"]),
+    ("close", ["begin", "before_run", "after_run", "before_run", "after_run", "end", "close"]),
+]
+
+
+@pytest.mark.parametrize(("method", "later"), METHODS)
+def test_an_error_of_a_hook_is_that_of_the_session(method: str, later: list[str], tmp_path: Path) -> None:
+    error = OSError("mine")
+    log: list[str] = []
+    replica = FakeReplica(reports(1.0, 1.0))
+    closed = [Failing(log=log), Failing(error, method), Failing(log=log)]
+    replica.is_chief = False  # it is another that saves
+    with pytest.raises(OSError, match="mine") as caught:
+        trainer(strategy=FakeStrategy(replica)).fit([ONES] * 2, hooks=closed[1:])
+    assert caught.value is error
+    assert log == later
+    assert replica.calls[-1] == ("close", "OSError: mine")
+    made = mean_model(say=quiet)
+    with pytest.raises(OSError, match="mine"):
+        made.fit([ONES] * 2, checkpoint_dir=tmp_path, hooks=[Failing(error, method)])
+    assert not (tmp_path / LOCK_FILE).exists()
+    made.fit([ONES] * 2, checkpoint_dir=tmp_path)  # nothing stands in the way of another
+
+
+def test_the_first_error_is_the_one() -> None:
+    said: list[str] = []
+    replica = FakeReplica(reports(1.0))
+    hooks = [Failing(KeyError("second"), "close"), Failing(OSError("first"), "after_run")]
+    with pytest.raises(OSError, match="first"):
+        trainer(strategy=FakeStrategy(replica), say=said.append).fit([ONES], hooks=hooks)
+    assert said == ["WARNING: besides, on closing: KeyError: 'second'"]
+    assert replica.calls[-1] == ("close", "OSError: first")
+
+
+class Pair:
+    """A ps, the chief and another worker as threads of this process, each with a trainer."""
+
+    def __init__(self, ps: int = 1) -> None:
+        self.spec = spec_of(ps, 2)
+        self.transport = MemoryTransport()
+        self.said: list[str] = []
+        self.serving = [in_thread(self.strategy("ps", i).serve, f"ps{i}") for i in range(ps)]
+
+    def strategy(self, job: str, index: int) -> ParameterServer:
+        """A task's."""
+        return ParameterServer(
+            Cluster(spec=self.spec, task=Task(job, index)),
+            device="cpu",
+            transport=self.transport,
+            timeouts=FAST,
+            say=self.said.append,
+        )
+
+    def trainer(self, index: int, **changes: Any) -> Trainer:
+        """A worker's."""
+        return trainer(strategy=self.strategy("worker", index), say=self.said.append, **changes)
+
+    def shut_down(self) -> None:
+        """Ends the ps, if they have not ended."""
+        for i in range(len(self.serving)):
+            try:
+                connection = self.transport.connect(f"ps{i}:1", FAST)
+                connection.call("shutdown", b"\x81\xa6reason\xa0", timeout_s=5.0)
+                connection.close()
+            except Exception:
+                pass
+
+
+@pytest.mark.parametrize("method", ["begin", "before_run", "after_run", "end", "close"])
+@pytest.mark.parametrize("whose", [0, 1], ids=["chief", "worker"])
+def test_an_error_of_a_hook_leaves_the_job(whose: int, method: str, tmp_path: Path) -> None:
+    pair = Pair()
+    error = OSError("mine")
+
+    def train(index: int) -> Any:
+        hooks = [Failing(error, method)] if index == whose else []
+        with pair.trainer(index) as made:
+            return made.fit(list(batches(4)), 20, checkpoint_dir=tmp_path / "runs", hooks=hooks)
+
+    futures = [in_thread(lambda i=i: train(i), f"worker{i}") for i in (0, 1)]  # type: ignore[misc]
+    assert futures[whose].exception(60.0) is error
+    if whose == 1 or method in ("end", "close"):
+        other = futures[1 - whose].result(60.0)
+        assert other.global_step == 20
+    else:
+        # Without its chief, the job has nobody to say that it is complete; who is at it may go on by himself.
+        futures[1].exception(60.0)
+    pair.shut_down()
+    assert all(one.result(60.0) for one in pair.serving)
+    assert f"worker:{whose} left the job: OSError: mine" in pair.said
+    assert not (tmp_path / "runs" / LOCK_FILE).exists()
+
+
+# --- checkpoints
+
+
+def test_checkpoints_at_exact_steps_and_at_the_end(tmp_path: Path) -> None:
+    said: list[str] = []
+    saved: list[Any] = []
+    made = mean_model(say=said.append)
+
+    # The next order is given after a step, once the checkpoint before it has landed: so each step waits for that here.
+    class Lands(Hook):
+        def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+            if report.global_step % 3 == 0:
+                assert session._checkpointer is not None  # noqa: SLF001
+                session._checkpointer.wait()  # noqa: SLF001
+
+        def end(self, session: MonitoredSession) -> None:
+            saved.append(session.saved)
+
+    made.fit([ONES], 8, checkpoint_dir=tmp_path, save_steps=3, hooks=[Lands(), CheckpointSaverHook(save_steps=3)])
+    assert home(tmp_path).steps() == [3, 6, 8]
+    assert saved[0].global_step == 6
+    checkpoint = home(tmp_path).newest()
+    assert checkpoint is not None
+    assert (checkpoint.manifest.complete, checkpoint.manifest.trainings) == (True, (0,))
+    assert [entry.task for entry in checkpoint.manifest.workers.values()] == ["local"]
+
+
+def test_checkpoints_by_seconds(tmp_path: Path) -> None:
+    now = [0.0]
+
+    def tick(session: MonitoredSession) -> None:
+        del session
+        now[0] += 11.0
+
+    hooks = [At(2, tick), CheckpointSaverHook(save_secs=10.0, clock=lambda: now[0])]
+    mean_model(say=quiet).fit([ONES], 4, checkpoint_dir=tmp_path, hooks=hooks)
+    assert home(tmp_path).steps() == [2, 4]
+
+
+def test_saving_is_for_the_chief_with_a_directory() -> None:
+    with MonitoredSession(mean_model()) as session, pytest.raises(ClusterError, match="that has a checkpoint_dir"):
+        session.save()
+
+
+def test_save_and_wait(tmp_path: Path) -> None:
+    with MonitoredSession(mean_model(say=quiet), checkpoint_dir=tmp_path) as session:
+        assert (session.checkpoint_dir, session.saved) == (tmp_path, None)
+        session.run(ONES)
+        session.save(wait=True)
+        assert home(tmp_path).steps() == [1]
+        states = [session.saving]
+        session.save(at=3)
+        states.append(session.saving)
+        session.run(ONES)
+        states.append(session.saving)
+        assert states == [False, True, True]
+        assert session.saved is not None
+        assert session.saved.global_step == 1
+        session.run(ONES)
+        session.run(ONES)
+    assert home(tmp_path).steps() == [1, 3, 4]
+
+
+def epochs() -> Batches:
+    """Shuffled, six batches an epoch."""
+    x, y = next(batches(1, size=50))
+    return Batches(x, y, batch_size=8, seed=3)
+
+
+def dropout_loss(params: Any, batch: Any, key: jax.Array) -> Any:
+    """The regression, with half of its inputs left out."""
+    x, y = batch
+    return loss(params, (x * jax.random.bernoulli(key, 0.5, x.shape), y))
+
+
+def averaged_loss(params: Any, state: Any, batch: Any, key: jax.Array) -> Any:
+    """The regression, with a running mean as its state."""
+    x, y = batch
+    mean = 0.9 * state["mean"] + 0.1 * x.mean(axis=0)
+    value, metrics = dropout_loss(params, (x - mean, y), key)
+    return value, ({"mean": mean, "count": state["count"] + 1}, metrics)
+
+
+RESUMED: list[tuple[str, dict[str, Any], Callable[[], Iterable[Any]]]] = [
+    # name, what the model has, its data
+    ("adam", {}, lambda: list(batches(5))),
+    ("the middle of an epoch", {}, epochs),
+    ("shared data", {}, lambda: shared(next(batches(1, size=50)), batch_size=8, seed=3)),
+    ("random keys", {"loss": dropout_loss}, epochs),
+    ("micro-batches", {"loss": dropout_loss, "accumulate": 3}, epochs),
+    (
+        "a worker's transform with a state",
+        {"worker_transform": optax.chain(optax.clip_by_global_norm(0.5), optax.trace(0.9))},
+        epochs,
+    ),
+    (
+        "a model state",
+        {"loss": averaged_loss, "init_state": lambda _: {"mean": jnp.zeros(6), "count": jnp.zeros((), jnp.int32)}},
+        epochs,
+    ),
+    ("bfloat16", {"compute_dtype": jnp.bfloat16, "loss": dropout_loss}, epochs),
+    ("a schedule", {"optimizer": optax.adamw(optax.cosine_decay_schedule(0.1, 20))}, epochs),
+]
+
+
+@pytest.mark.parametrize(("model", "data"), [row[1:] for row in RESUMED], ids=[row[0] for row in RESUMED])
+def test_going_on_to_the_same_bits(model: dict[str, Any], data: Callable[[], Iterable[Any]], tmp_path: Path) -> None:
+    save_at, dies_at = 5, 8
+    made = trainer(**model)
+    whole = made.fit(data(), 12)
+    with pytest.raises(Died):
+        trainer(**model, say=quiet).fit(data(), 12, checkpoint_dir=tmp_path, hooks=[Dies(save_at, dies_at)])
+    said: list[str] = []
+    again = trainer(**model, say=said.append)
+    rest = again.fit(data(), 12, checkpoint_dir=tmp_path)
+    assert lines_with(said, "goes on from") == [
+        f"goes on from {tmp_path / f'step-{save_at:012}'} (global step {save_at})"
+    ]
+    assert rest.history[0, 0] == save_at + 1
+    np.testing.assert_array_equal(rest.history, whole.history[save_at:])
+    assert same((again.params, again.model_state), (made.params, made.model_state))
+    assert rest.global_step == 12
+
+
+def test_a_finished_training_that_is_started_again_makes_no_step(tmp_path: Path) -> None:
+    for steps in (None, 4, 3):
+        made = mean_model(say=quiet)
+        result = made.fit([ONES] * 4, steps, checkpoint_dir=tmp_path)
+        assert result.global_step == 4
+        assert result.steps == (4 if steps is None and home(tmp_path).steps() == [] else result.steps)
+        result = mean_model(say=quiet).fit([ONES] * 4, steps, checkpoint_dir=tmp_path)
+        assert (result.steps, result.global_step) == (0, 4)
+        assert result.stopped == "the job has made the updates that were asked for"
+        assert home(tmp_path).steps() == [4]
+
+
+def test_a_training_is_made_longer(tmp_path: Path) -> None:
+    whole = mean_model().fit([ONES] * 2, 9)
+    mean_model(say=quiet).fit([ONES] * 2, 4, checkpoint_dir=tmp_path)
+    result = mean_model(say=quiet).fit([ONES] * 2, 9, checkpoint_dir=tmp_path)
+    assert (result.steps, result.global_step) == (5, 9)
+    np.testing.assert_array_equal(result.history, whole.history[4:])
+
+
+def script(directory: Path | None, *dies: Hook, second: int = 9) -> tuple[Trainer, list[Any]]:
+    """A program that trains on one thing and then on another."""
+    made = trainer(loss=dropout_loss, say=quiet)
+    first = made.fit(epochs(), 7, checkpoint_dir=directory)
+    return made, [first, made.fit(list(batches(4, seed=5)), second, checkpoint_dir=directory, hooks=dies)]
+
+
+def test_a_script_with_two_trainings_goes_on_in_the_second(tmp_path: Path) -> None:
+    made, whole = script(None)
+    with pytest.raises(Died):
+        script(tmp_path, Dies(12, 13))
+    with pytest.raises(Died):
+        script(tmp_path, Dies(99, 14))  # it is over before there is another checkpoint
+    again, rest = script(tmp_path)
+    assert (rest[0].steps, rest[1].steps) == (0, 4)
+    np.testing.assert_array_equal(rest[1].history, whole[1].history[5:])
+    assert same(again.params, made.params)
+    newest = home(tmp_path).newest()
+    assert newest is not None
+    assert newest.manifest.trainings == (0, 7)
+    assert newest.manifest.complete
+
+
+def test_a_replayed_training_does_not_make_the_script_complete(tmp_path: Path) -> None:
+    with pytest.raises(Died):
+        script(tmp_path, Dies(12, 13))
+    made = trainer(loss=dropout_loss, say=quiet)
+    made.fit(epochs(), 7, checkpoint_dir=tmp_path)
+    newest = home(tmp_path).newest()
+    assert newest is not None
+    assert (newest.global_step, newest.manifest.complete) == (12, False)
+
+
+def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
+    trainer(say=quiet).fit(batches(2), checkpoint_dir=tmp_path)
+
+    def other(key: jax.Array) -> Any:
+        params = init(key)
+        params["hidden"]["bias"] = jnp.zeros(9)
+        return params
+
+    with pytest.raises(
+        ModelMismatch, match=r"the model has params/hidden/bias float32\[9\], the checkpoint has .*\[8\]"
+    ):
+        trainer(init=other, say=quiet).fit(batches(2), checkpoint_dir=tmp_path)
+    with pytest.raises(ModelMismatch, match="optimizer/"):
+        trainer(optimizer=optax.sgd(0.1, momentum=0.9), say=quiet).fit(batches(2), checkpoint_dir=tmp_path)
+    assert not (tmp_path / LOCK_FILE).exists()
+
+
+DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
+    ("a byte", lambda path: flip(path / "part-00000-of-00001.safetensors")),
+    ("no manifest", lambda path: (path / "manifest.json").unlink()),
+    ("cut short", lambda path: cut(path / "part-00000-of-00001.safetensors")),
+    ("the worker's", lambda path: flip(path / "workers.safetensors")),
+]
+
+
+def flip(path: Path) -> None:
+    """Alters the last byte, which is of a tensor."""
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    """Leaves half of a file."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [row[1] for row in DAMAGES], ids=[row[0] for row in DAMAGES])
+def test_where_the_newest_is_damaged_the_one_before_it_is_used(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    made = trainer()
+    whole = made.fit(batches(9), 9)
+    with pytest.raises(Died):
+        trainer(say=quiet).fit(list(batches(9)), 9, checkpoint_dir=tmp_path, hooks=[Dies(3, 99), Dies(6, 7)])
+    damage(home(tmp_path).path_of(6))
+    said: list[str] = []
+    again = trainer(say=said.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainband.strategies.one_device.say_on_stderr", said.append)
+        rest = again.fit(list(batches(9)), 9, checkpoint_dir=tmp_path)
+    np.testing.assert_array_equal(rest.history, whole.history[3:])
+    assert same(again.params, made.params)
+    assert lines_with(said, "goes on from") == [f"goes on from {tmp_path / 'step-000000000003'} (global step 3)"]
+
+
+def test_another_job_in_the_directory(tmp_path: Path) -> None:
+    with (
+        DirectoryLock(tmp_path, "worker:7"),
+        pytest.raises(DirectoryLocked, match=r"is in use by worker:7 \(process \d+ on "),
+    ):
+        mean_model().fit([ONES], checkpoint_dir=tmp_path)
+    mean_model(say=quiet).fit([ONES], checkpoint_dir=tmp_path)
+
+
+def test_params_can_be_read_though_they_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise CheckpointError("cannot write: No space left on device")
+
+    pair = Pair(ps=2)
+    made = pair.trainer(0)
+
+    def train() -> Any:
+        with pair.trainer(1) as other:
+            return other.fit(list(batches(4)), 8)
+
+    other = in_thread(train, "worker1")
+    monkeypatch.setattr(CheckpointDirectory, "begin", full)
+    with pytest.raises(CheckpointError, match="the training is done, but its last checkpoint is not in"):
+        made.fit(list(batches(4)), 8, checkpoint_dir=tmp_path)
+    assert made.global_step == 8
+    assert made.params["hidden"]["kernel"].shape == (6, 8)
+    other.result(60.0)
+    made.close()
+    pair.shut_down()
+    assert all(one.result(60.0) for one in pair.serving)
