@@ -17,13 +17,15 @@ lint: $(VENV)/.ready-dev   ## check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (half an hour)
+bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (three quarters of an hour)
 	@$(BIN)/python -m bench.ps_mnist --rule async
 	@$(BIN)/python -m bench.ps_mnist --rule sync
 	@$(BIN)/python -m bench.ps_mnist --rule bounded
 	@$(BIN)/python -m bench.push_pull
 	@$(BIN)/python -m bench.scaling
 	@$(BIN)/python -m bench.stragglers
+	@$(BIN)/python -m bench.checkpoint
+	@$(BIN)/python -m bench.input_path
 
 setup: $(VENV)/.ready-dev   ## only make the environment
 

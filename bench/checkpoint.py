@@ -14,7 +14,8 @@ Writing and reading (``--part disk``): params and Adam's state, 12 bytes a param
 * ``orbax-save``, ``orbax-read``: the same with Orbax's StandardCheckpointer as it comes, which compresses.
 
 They alternate for some rounds, each in a process of its own. Before each, nothing waits to be written to the disk, and
-what is read is in the page cache. The speeds are those of the uncompressed bytes.
+what is read is in the page cache. A reader's memory is touched for the first time, as it is when a training starts, and
+`cp` needs none. The speeds are those of the uncompressed bytes.
 """
 
 from __future__ import annotations

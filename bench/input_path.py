@@ -54,7 +54,7 @@ class Run:
     @property
     def case(self) -> str:
         """The source, and whether with positions."""
-        return f"{self.source}, with positions" if self.positions else self.source
+        return case_name(self.source, self.positions)
 
     @property
     def share(self) -> float:
@@ -81,7 +81,7 @@ def main(
     for number in range(rounds):
         for source in chosen:
             for positions in (False, True):
-                click.echo(f"round {number + 1} of {rounds}: {source}{positions * ', with positions'}", err=True)
+                click.echo(f"round {number + 1} of {rounds}: {case_name(source, positions)}", err=True)
                 flags = ["--source", source, "--train_steps", str(train_steps), "--examples", str(examples)]
                 try:
                     result = run_job([*flags, *(["--positions"] if positions else [])], deadline_s)
@@ -95,6 +95,11 @@ def main(
         console = Console()
         console.width = max(console.width, 110)  # a pipe counts as 80 columns
         console.print(make_table(runs, train_steps))
+
+
+def case_name(source: str, positions: bool) -> str:
+    """Name a case in the words of the table."""
+    return f"{source}, with positions" if positions else source
 
 
 def run_job(flags: Sequence[str], deadline_s: float) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -20,7 +21,7 @@ from tests.strategies.regression import batches, init, loss
 
 import trainband
 from trainband.checkpoint import CheckpointDirectory, DirectoryLock, Manifest, WorkerEntry, write_part
-from trainband.cli import checkpoint as commands
+from trainband.cli.checkpoint.common import age_of
 from trainband.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -160,7 +161,7 @@ AGES = [(-5, "0 s"), (59, "59 s"), (60, "1 min"), (3600, "1 h"), (47 * 3600, "47
 
 @pytest.mark.parametrize(("seconds", "words"), AGES)
 def test_ages(seconds: float, words: str) -> None:
-    assert commands._age(seconds) == words  # noqa: SLF001 - the clock is not ours to set
+    assert age_of(seconds) == words
 
 
 # --- show
@@ -490,7 +491,9 @@ def test_it_is_readable_on_a_terminal(
     home.mark_best(2_000_000, "loss", 0.123456)
     output = io.StringIO()
     console = Console(file=output, width=width, markup=False, emoji=False, highlight=False)
-    monkeypatch.setattr(commands, "_console", lambda: console)
+    for command in ("ls", "show", "diff"):
+        module = importlib.import_module(f"trainband.cli.checkpoint.{command}")
+        monkeypatch.setattr(module, "console_for_people", lambda: console)
     for arguments in (["ls", home.path], ["show", home.path], ["diff", home.path, "--steps", 1_000_000, 2_000_000]):
         run(capsys, *arguments)
     text = output.getvalue()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trainband.cluster.supervision import (
     ECHO_S,
+    Began,
     Event,
     Exited,
     Grace,
@@ -18,8 +19,10 @@ from trainband.cluster.supervision import (
     Left,
     Outcome,
     Phase,
+    Restarts,
     Say,
     Send,
+    Start,
     Supervision,
     Tick,
     advance,
@@ -174,3 +177,63 @@ def test_every_job_ends_in_time_and_no_signal_goes_to_the_dead(steps: list[tuple
         now += max(GRACE.ps_s, GRACE.stop_s, GRACE.kill_s)
         state, _ = advance(state, Tick(), now)
     assert state.outcome is not None
+
+
+EVALUATOR = Task("evaluator", 0)
+AGAIN = Supervision(
+    alive=frozenset({PS, WORKER0, WORKER1}), grace=GRACE, restarts=Restarts(most=2, first_s=1.0, settled_s=60.0)
+)
+
+
+def test_a_task_that_fails_is_started_again_and_each_time_later() -> None:
+    state, todo = _drive(AGAIN, (10, Exited(WORKER1, -signal.SIGKILL)))
+    assert todo == [Say("worker:1 failed (killed by SIGKILL); starting it again in 1 s (1 of 2)")]
+    assert (state.next_s, state.outcome, state.phase) == (11, None, Phase.RUNNING)
+    assert _drive(state, (10.9, Tick()))[1] == []
+    state, todo = _drive(state, (11, Tick()))
+    assert (todo, WORKER1 in state.alive, state.next_s) == ([Start(WORKER1)], True, None)
+    state, todo = _drive(state, (11.1, Began(WORKER1)), (12, Exited(WORKER1, 1)))
+    assert todo == [Say("worker:1 failed (exit code 1); starting it again in 2 s (2 of 2)")]
+    state, _ = _drive(state, (14, Tick()), (14.1, Began(WORKER1)))
+    state, todo = _drive(state, (15, Exited(WORKER1, 1)))
+    assert todo[0] == Say("worker:1 failed (exit code 1); stopping the others: ps:0, worker:0")
+    assert state.verdict == Outcome(kind="failed", exit_code=1, failed=WORKER1, reason="exit code 1")
+
+
+def test_a_task_that_has_run_for_long_has_its_failures_forgotten() -> None:
+    events = [(10, Exited(PS, 1)), (11, Tick()), (11, Began(PS)), (20, Exited(PS, 1)), (22, Tick()), (22, Began(PS))]
+    state, _ = _drive(AGAIN, *events)
+    state, todo = _drive(state, (22 + 60, Exited(PS, 1)))
+    assert todo == [Say("ps:0 failed (exit code 1); starting it again in 1 s (1 of 2)")]
+
+
+def test_a_worker_that_waits_for_its_start_keeps_the_job_running() -> None:
+    state, _ = _drive(AGAIN, (1, Exited(WORKER1, 1)), (1.5, Exited(WORKER0, 0)))
+    assert state.phase is Phase.RUNNING
+    state, _ = _drive(state, (2, Tick()), (2, Began(WORKER1)), (3, Exited(WORKER1, 0)))
+    assert state.phase is Phase.ENDING
+
+
+def test_a_signal_ends_what_waits_for_its_start_too() -> None:
+    state, _ = _drive(AGAIN, (1, Exited(WORKER1, 1)), (1.1, Interrupted(signal.SIGINT)))
+    for task in (PS, WORKER0):
+        state, _ = _drive(state, (1.2, Exited(task, -signal.SIGTERM)))
+    assert state.outcome is not None
+    assert state.outcome.kind == "interrupted"
+
+
+def test_an_evaluator_is_waited_for_and_fails_nobody_else() -> None:
+    job = Supervision(alive=frozenset({PS, WORKER0, EVALUATOR}), grace=GRACE)
+    state, _ = _drive(job, (1, Exited(WORKER0, 0)))
+    assert state.phase is Phase.RUNNING
+    assert _drive(state, (2, Exited(EVALUATOR, 0)))[0].phase is Phase.ENDING
+    state, todo = _drive(job, (1, Exited(EVALUATOR, 3)))
+    assert todo == [Say("evaluator:0 failed (exit code 3), the training goes on")]
+    state, _ = _drive(state, (2, Exited(WORKER0, 0)), (3, Exited(PS, 0)))
+    assert state.outcome == Outcome(kind="failed", exit_code=3, failed=EVALUATOR, reason="exit code 3")
+
+
+@pytest.mark.parametrize("wrong", [{"most": -1}, {"first_s": 0.0}, {"longest_s": -1.0}, {"settled_s": 0.0}])
+def test_restarts_are_checked_at_birth(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"Restarts.{next(iter(wrong))}"):
+        Restarts(**wrong)  # type: ignore[arg-type]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainband.train.feed import Feed, Position
+from trainband.train.feed import Feed
+from trainband.train.passes import Position
 
 grain = pytest.importorskip("grain")
 

@@ -82,7 +82,7 @@ class World:
             self.advance(Leave(worker))
             self.inside.discard(worker)
         elif kind == "begin":
-            self.last_version = self.state.version + self.dice.randrange(20)
+            self.last_version = max(0, self.state.version + self.dice.randrange(-5, 20))
             self.advance(Begin(self.last_version))
         elif kind == "future":
             versions = [-1, self.state.version + 1, self.state.version + 1000]

@@ -91,7 +91,10 @@ class World:
     def step(self) -> None:
         """One thing that may happen."""
         worker = self.dice.randrange(self.workers)
-        kind = self.dice.choices(["push", "join", "leave", "again", "impossible"], [20, 6, 1, 2, 1])[0]
+        kind = self.dice.choices(["push", "join", "leave", "again", "impossible", "end"], [40, 12, 2, 4, 2, 1])[0]
+        if kind == "end":
+            self.end_early()
+            return
         if worker not in self.inside:
             if kind in ("join", "push"):
                 self.advance(Join(worker))
@@ -119,6 +122,27 @@ class World:
             self.pushed[(worker, sequence)] = push.examples
             self.advance(push)
 
+    def end_early(self) -> None:
+        """The training ends where it is: everybody is answered, nothing is applied. Then the next one begins."""
+        version, waiting = self.state.version, dict(self.waiting)
+        last = self.dice.choice([version, max(0, version - 3)])
+        self.advance(Begin(last))
+        assert self.state.version == version
+        assert not self.waiting, "somebody waits after the end"
+        assert not self.state.waiting_for()
+        if isinstance(self.state, SyncState):  # Bounded has applied what it holds
+            assert {(worker, push.sequence) for worker, push in waiting.items()} <= self.dropped | self.applied
+        for worker in sorted(self.inside):
+            sequence = self.sequence_of[worker] = self.sequence_of.get(worker, 0) + 1
+            push = Push(worker, sequence, self.version_of[worker], 1)
+            self.waiting[worker] = push
+            self.pushed[(worker, sequence)] = 1
+            self.advance(push)
+            assert (worker, sequence) in self.dropped
+            assert worker not in self.waiting
+        assert self.state.version == version
+        self.advance(Begin(self.wanted))
+
     def refused(self, push: Push) -> None:
         kept = pickle.dumps(self.state)
         with pytest.raises(RuleError):
@@ -139,7 +163,7 @@ class World:
             assert self.state.clocks.keys() <= self.inside
 
 
-@settings(max_examples=1000)
+@settings(max_examples=400)
 @given(st.sampled_from(RULES), st.integers(2, 16), st.integers(0, 10**9))
 def test_promises_hold_in_any_order_of_events(rule: UpdateRule, workers: int, seed: int) -> None:
     if isinstance(rule, Sync) and rule.backups >= workers:
@@ -298,3 +322,29 @@ def test_bounded_keeps_holding_a_push_that_is_sent_again() -> None:
     said = play(Bounded(staleness=1), 2, [*ahead, Push(0, 3, 3, 5), Push(1, 2, 1, 5)])
     assert said[4] == ()
     assert Reply(0, 3, 0) in said[5]
+
+
+def test_an_early_end_drops_the_step_under_way_and_answers_all() -> None:
+    said = play(Sync(), 3, [Push(2, 1, 0, 5), Push(0, 1, 0, 5), Begin(0), Push(1, 1, 0, 5)])
+    assert said[2] == (Drop(2, 1, ENOUGH), Drop(0, 1, ENOUGH), Reply(0, 1, 0), Reply(2, 1, 0))
+    assert said[3] == (Drop(1, 1, ENOUGH), Reply(1, 1, 0))
+    held = [Push(1, 1, 0, 5), Push(0, 1, 1, 5), Push(0, 2, 2, 5), Push(0, 3, 3, 5)]
+    assert play(Bounded(staleness=1), 2, [*held, Begin(4)])[-1] == (Reply(0, 3, 0),)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_rule_that_begins_at_a_restored_version(rule: UpdateRule) -> None:
+    """Pushes computed from versions before the checkpoint's are no lies, but those after it are."""
+    state = rule.start(7, 1)
+    assert state.version == 7
+    for event in (Join(0), Begin(9)):
+        state, _ = state.advance(event)
+    with pytest.raises(RuleError, match="version 8, but the version is 7"):
+        state.advance(Push(0, 1, 8, 1))
+    for sequence in range(1, 30):
+        state, todo = state.advance(Push(0, sequence, state.version, 1))
+        if state.version == 9:
+            break
+    assert state.version == 9
+    state, todo = state.advance(Push(0, 100, 3, 1))
+    assert isinstance(todo[0], Drop)

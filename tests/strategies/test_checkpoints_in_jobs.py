@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 from tests.ps.jobs import FAST, in_thread, spec_of
-from tests.strategies.regression import batches, init, loss
+from tests.strategies.regression import batches
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.cluster import Cluster, Task
@@ -28,6 +28,16 @@ from trainband.wire.memory import MemoryTransport
 
 DATA = [list(batches(12, seed=seed)) for seed in range(3)]
 """Of each worker. A list can be iterated afresh, and its place is known."""
+
+
+def init(_: Any) -> Any:
+    """Small, for each of many jobs compiles it; rows enough to be sliced."""
+    return {"kernel": jnp.linspace(-1.0, 1.0, 18).reshape(6, 3), "bias": jnp.zeros(3)}
+
+
+def loss(params: Any, batch: Any) -> Any:
+    x, y = batch
+    return (((x @ params["kernel"] + params["bias"]).sum(axis=1) - y) ** 2).mean(), {}
 
 
 def noisy(params: Any, state: Any, batch: Any, key: Any) -> Any:
@@ -117,7 +127,7 @@ class Job:
 
 
 def trainer_of(strategy: Any, said: list[str], **changes: Any) -> Trainer:
-    arguments = {"init": init, "loss": loss, "optimizer": optax.adam(1e-2), **changes}
+    arguments = {"init": init, "loss": loss, "optimizer": optax.sgd(1e-2, momentum=0.9), **changes}
     return Trainer(strategy=strategy, console=False, say=said.append, **arguments)
 
 

@@ -107,7 +107,7 @@ def test_from_an_order_to_a_checkpoint(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "new" / "runs")
     with bench.checkpointer as checkpointer:
         assert (tmp_path / "new" / "runs" / LOCK_FILE).exists()
-        assert checkpointer.saved is None
+        assert bench.replica.notes == []
         saving = bench.order(complete=True, metrics={"loss": 0.5}, best=("loss", 0.5))
         states = [checkpointer.busy]
         saving.await_poll()

@@ -13,7 +13,8 @@ import pytest
 from trainband.data import Batches, shared
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import DataError
-from trainband.train.feed import Feed, Position
+from trainband.train.feed import Feed
+from trainband.train.passes import Position
 
 A, B, C = (np.full((4, 2), value, np.float32) for value in range(3))
 
@@ -321,7 +322,8 @@ def test_a_costly_state_is_taken_seldom_and_the_rest_is_skipped(monkeypatch: pyt
             clock[0] += 0.01
             return super().get_state()
 
-    monkeypatch.setattr("trainband.train.feed.perf_counter", lambda: clock[0])
+    for module in ("feed", "passes"):
+        monkeypatch.setattr(f"trainband.train.{module}.perf_counter", lambda: clock[0])
     source = Costly(2000)
     with Feed(source, repeat=False, fixed_shapes=False, ahead=0) as feed:
         for _ in range(1000):
@@ -421,7 +423,8 @@ def test_it_reads_ahead_where_that_pays(
     monkeypatch: pytest.MonkeyPatch, give_s: float, train_s: float, owned: bool, threaded: bool
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("trainband.train.feed.perf_counter", lambda: clock[0])
+    for module in ("feed", "passes"):
+        monkeypatch.setattr(f"trainband.train.{module}.perf_counter", lambda: clock[0])
 
     class Slow:
         def __iter__(self) -> Iterator[Any]:

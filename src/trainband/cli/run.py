@@ -15,6 +15,7 @@ import click
 
 from ..cluster.launch import LocalCluster
 from ..cluster.spec import ClusterSpec
+from ..cluster.supervision import Restarts
 from ..cluster.task import Task
 from ..errors import YourError
 from ..figures import OWN_WORDS, WARNING
@@ -30,7 +31,8 @@ _COLOURS = tuple(f"\x1b[{code}m" for code in (36, 33, 32, 35, 34, 96, 93, 92, 95
 _HELP = """Run SCRIPT as all the tasks of a cluster on this machine.
 
 Each task is a Python process that finds in TF_CONFIG who it is. What follows SCRIPT goes to it.
-When a task fails, all are ended, and its last lines and exit code are shown; Ctrl-C ends them all.
+When a task fails, it is started again as often as --restarts says; then all are ended, and its last lines and exit
+code are shown. Ctrl-C ends them all.
 
 \b
     trainband run train.py
@@ -146,6 +148,7 @@ def launch(
     workers: int,
     chief: bool,
     evaluator: bool,
+    restarts: int,
     threads: int | None,
     host: str,
     environ: Mapping[str, str],
@@ -163,6 +166,7 @@ def launch(
         workers=workers,
         chief=chief,
         evaluator=evaluator,
+        restarts=Restarts(most=restarts),
         host=host,
         threads=threads,
         on_line=lambda task, stream, text: output.line(task, text, stream),
@@ -189,6 +193,9 @@ def launch(
 @click.option("--evaluator", is_flag=True, help="A task beside them that evaluates every checkpoint.")
 @click.option("--quiet", is_flag=True, help="Show only what SCRIPT itself prints, and failures.")
 @click.option(
+    "--restarts", type=click.IntRange(min=0), default=0, show_default=True, help="How often to restart a failed task."
+)
+@click.option(
     "--threads",
     type=click.IntRange(min=1),
     help="Size of each task's XLA thread pool.  [default: the cores, shared out among the workers]",
@@ -205,6 +212,7 @@ def run(
     chief: bool,
     evaluator: bool,
     quiet: bool,
+    restarts: int,
     threads: int | None,
     host: str,
     as_module: bool,
@@ -226,6 +234,7 @@ def run(
             workers=workers,
             chief=chief,
             evaluator=evaluator,
+            restarts=restarts,
             threads=threads,
             host=host,
             environ=os.environ,

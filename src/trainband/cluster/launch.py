@@ -16,13 +16,29 @@ from .ports import ReservedPorts
 from .process import TaskProcess, Warden
 from .resolvers import tf_config
 from .spec import ClusterSpec
-from .supervision import Event, Exited, Grace, Interrupted, Left, Outcome, Say, Send, Supervision, Tick, advance
+from .supervision import (
+    Began,
+    Event,
+    Exited,
+    Grace,
+    Interrupted,
+    Left,
+    Outcome,
+    Restarts,
+    Say,
+    Send,
+    Start,
+    Supervision,
+    Tick,
+    advance,
+)
 from .task import Task
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BETWEEN_LOOKS_S = 0.05
 _THREAD_POOLS = ("NPROC", "PJRT_NPROC")
 _GRACE = Grace()
+_RESTARTS = Restarts()
 _PLATFORMS = "JAX_PLATFORMS"
 
 
@@ -88,6 +104,7 @@ class LocalCluster:
       on_note: called with a sentence about what happens to the tasks, from within `wait`.
       keep_lines: how many of each task's last lines `last_lines` gives.
       grace: how long to wait for tasks to end.
+      restarts: how often a task that fails is started again.
       clock: seconds that never go back.
 
     Raises:
@@ -109,6 +126,7 @@ class LocalCluster:
         on_note: Callable[[str], None] | None = None,
         keep_lines: int = 20,
         grace: Grace = _GRACE,
+        restarts: Restarts = _RESTARTS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not command:
@@ -131,10 +149,12 @@ class LocalCluster:
         self._grace = grace
         self._clock = clock
         self._spec: ClusterSpec | None = None
-        self._state = Supervision(alive=frozenset(), grace=grace)
+        self._state = Supervision(alive=frozenset(), grace=grace, restarts=restarts)
+        self._restarts = restarts
         self._processes: dict[Task, TaskProcess] = {}
         self._owned = contextlib.ExitStack()
         self._selector: selectors.BaseSelector
+        self._guard: Warden
 
     @property
     def spec(self) -> ClusterSpec:
@@ -236,14 +256,18 @@ class LocalCluster:
         self._spec = spec
         guard = Warden(stop_s=self._grace.stop_s)
         self._owned.callback(guard.close)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._guard = guard
         for task in spec.ps + spec.workers + spec.evaluators:
-            environ = task_environment(self._environ, spec=spec, task=task, cores=cores, threads=self._threads)
-            process = TaskProcess(task, self._command, environ=environ, guard=guard, keep_lines=self._keep_lines)
-            self._owned.callback(process.close)
-            self._processes[task] = process
-            self._state = Supervision(alive=frozenset(self._processes), grace=self._grace)
-            process.register(self._selector)
+            self._start_task(task)
+            self._state = Supervision(alive=frozenset(self._processes), grace=self._grace, restarts=self._restarts)
+
+    def _start_task(self, task: Task) -> None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        environ = task_environment(self._environ, spec=self.spec, task=task, cores=cores, threads=self._threads)
+        process = TaskProcess(task, self._command, environ=environ, guard=self._guard, keep_lines=self._keep_lines)
+        self._owned.callback(process.close)
+        self._processes[task] = process
+        process.register(self._selector)
 
     def _process(self, task: Task) -> TaskProcess:
         if task not in self._processes:
@@ -268,7 +292,7 @@ class LocalCluster:
         self._apply(Tick())
 
     def _timeout_s(self, until: float | None) -> float | None:
-        deadlines = [deadline for deadline in (until, self._state.deadline) if deadline is not None]
+        deadlines = [deadline for deadline in (until, self._state.next_s) if deadline is not None]
         waits = [max(0.0, deadline - self._clock()) for deadline in deadlines]
         if any(not self._processes[task].tells_its_end for task in self._state.alive):
             waits.append(_BETWEEN_LOOKS_S)
@@ -293,6 +317,10 @@ class LocalCluster:
             match instruction:
                 case Send(task, number):
                     self._processes[task].send(number)
+                case Start(task):
+                    self._processes[task].close()
+                    self._start_task(task)
+                    self._apply(Began(task))
                 case Say(text) if self._on_note is not None:
                     self._on_note(text)
                 case Say():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import enum
 import signal
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .task import Task
@@ -30,6 +30,30 @@ class Grace:
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"Grace.{name} must be > 0 seconds, got {value}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restarts:
+    """How often a task that failed is started again."""
+
+    most: int = 0
+    """For each task, since it last ran for `settled_s`."""
+    first_s: float = 1.0
+    """Before the first time; twice as long before each further one."""
+    longest_s: float = 30.0
+    settled_s: float = 60.0
+    """How long a task must have run for its failures before to be forgotten."""
+
+    def __post_init__(self) -> None:
+        if self.most < 0:
+            raise ValueError(f"Restarts.most must be 0 or more, got {self.most}.")
+        for name in ("first_s", "longest_s", "settled_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"Restarts.{name} must be > 0 seconds, got {getattr(self, name)}.")
+
+    def wait_s(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row."""
+        return min(self.longest_s, self.first_s * 2.0 ** (failures - 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +102,14 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = Exited | Interrupted | Left | Tick
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A task that was to be started again runs."""
+
+    task: Task
+
+
+Event: TypeAlias = Exited | Interrupted | Left | Tick | Began
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +121,20 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """Instruction: start a task again; `Began` says that it runs."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
 class Say:
     """Instruction: tell the user."""
 
     text: str
 
 
-Instruction: TypeAlias = Send | Say
+Instruction: TypeAlias = Send | Start | Say
 
 
 ECHO_S = 0.5
@@ -126,18 +164,32 @@ class Supervision:
       phase: how far it is.
       deadline: when the phase ends, in seconds of the caller's clock; `None` while training runs.
       verdict: what the outcome will be, once that is known.
+      restarts: how often a task is started again.
+      failures: of each task, how often in a row it has failed.
+      began: when each task that was started again began.
+      due: the tasks that are to be started again, and when.
     """
 
     alive: frozenset[Task]
     grace: Grace = Grace()
+    restarts: Restarts = Restarts()
+    failures: Mapping[Task, int] = field(default_factory=dict)
+    began: Mapping[Task, float] = field(default_factory=dict)
+    due: Mapping[Task, float] = field(default_factory=dict)
     phase: Phase = Phase.RUNNING
     deadline: float | None = None
     verdict: Outcome | None = None
 
     @property
+    def next_s(self) -> float | None:
+        """When a `Tick` is wanted at the latest, in seconds of the caller's clock."""
+        times = [*self.due.values(), *([] if self.deadline is None else [self.deadline])]
+        return min(times, default=None)
+
+    @property
     def outcome(self) -> Outcome | None:
-        """How the job ended; `None` while a task is alive."""
-        return None if self.alive else (self.verdict or Outcome(kind="succeeded", exit_code=0))
+        """How the job ended; `None` while a task is alive, or to be started again."""
+        return None if self.alive or self.due else (self.verdict or Outcome(kind="succeeded", exit_code=0))
 
 
 def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, list[Instruction]]:
@@ -147,10 +199,10 @@ def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, 
       now: seconds of the clock that `Supervision.deadline` counts in.
 
     The job succeeds when every worker, the chief and the evaluator have exited with 0 and then the ps have, too. A ps
-    that does not end by itself is stopped and mentioned, but fails nothing. An evaluator that fails stops nobody, but
-    the job counts as failed at its end. Any other task that exits otherwise before it was told to stop fails the
-    job, and a signal to the launcher interrupts it: all the others get
-    SIGTERM, and SIGKILL when that does not help or at a second signal that is no echo of the first.
+    that does not end by itself is stopped and mentioned, but fails nothing. A task that exits otherwise before it was
+    told to stop is started again, as often as `Restarts` lets it; then it fails the job, and all the others get
+    SIGTERM, and SIGKILL when that does not help. An evaluator stops nobody by its failure, but the job counts as
+    failed at its end. A signal to the launcher interrupts the job; a second one that is no echo of the first kills.
     """
     match event:
         case Exited(task, status):
@@ -162,7 +214,11 @@ def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, 
         case Tick() if state.alive and state.deadline is not None and now >= state.deadline:
             return _deadline_passed(state, now)
         case Tick():
-            return state, []
+            ready = [task for task, at in state.due.items() if now >= at]
+            due = {task: at for task, at in state.due.items() if task not in ready}
+            return replace(state, due=due, alive=state.alive | set(ready)), [Start(task) for task in ready]
+        case Began(task):
+            return replace(state, began={**state.began, task: now}), []
 
 
 def describe_status(status: int) -> str:
@@ -188,6 +244,9 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Su
             failed=task,
             reason=describe_status(status),
         )
+        failures = _failures(state, task, now)
+        if failures <= state.restarts.most:
+            return _start_again(state, task, outcome.reason, failures, now)
         state = replace(state, verdict=outcome)
         if task.job != "evaluator":
             text = f"{task} failed ({outcome.reason})" + _others(state.alive, "; stopping the others: ")
@@ -195,13 +254,29 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Su
         say = [Say(f"{task} failed ({outcome.reason})" + (", the training goes on" if state.alive else ""))]
     else:
         say = []
-    if state.phase is Phase.RUNNING and state.alive and all(other.job == "ps" for other in state.alive):
+    remaining = state.alive | set(state.due)
+    if state.phase is Phase.RUNNING and remaining and all(other.job == "ps" for other in remaining):
         return replace(state, phase=Phase.ENDING, deadline=now + state.grace.ps_s), list(say)
     return state, list(say)
 
 
+def _failures(state: Supervision, task: Task, now: float) -> int:
+    """How often in a row this task has failed, with this time."""
+    began = state.began.get(task)
+    settled = began is not None and now - began >= state.restarts.settled_s
+    return 1 if settled else state.failures.get(task, 0) + 1
+
+
+def _start_again(
+    state: Supervision, task: Task, reason: str, failures: int, now: float
+) -> tuple[Supervision, list[Instruction]]:
+    wait_s, most = state.restarts.wait_s(failures), state.restarts.most
+    state = replace(state, failures={**state.failures, task: failures}, due={**state.due, task: now + wait_s})
+    return state, [Say(f"{task} failed ({reason}); starting it again in {wait_s:g} s ({failures} of {most})")]
+
+
 def _interrupted(state: Supervision, number: int, now: float) -> tuple[Supervision, list[Instruction]]:
-    if not state.alive:
+    if not state.alive and not state.due:
         return state, []
     name = signal.Signals(number).name
     if state.phase is Phase.KILLING:
@@ -215,7 +290,7 @@ def _interrupted(state: Supervision, number: int, now: float) -> tuple[Supervisi
 
 
 def _left(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
-    if not state.alive or state.phase in (Phase.STOPPING, Phase.KILLING):
+    if not (state.alive or state.due) or state.phase in (Phase.STOPPING, Phase.KILLING):
         return state, []
     outcome = Outcome(kind="interrupted", exit_code=128 + signal.SIGTERM, reason="ended by the launcher")
     state, instructions = _stop(replace(state, verdict=outcome), "", now)
@@ -235,7 +310,7 @@ def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[
 
 
 def _stop(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
-    state = replace(state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s)
+    state = replace(state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s, due={})
     return state, [Say(text), *_send_all(state.alive, signal.SIGTERM)]
 
 

@@ -20,7 +20,8 @@ from trainband.strategies.luggage import dealt_out, read_luggage
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.console import Console
 from trainband.train.event_file import EventFile
-from trainband.train.feed import Feed, Position
+from trainband.train.feed import Feed
+from trainband.train.passes import Position
 from trainband.train.result import Evaluation
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from trainband.strategies.base import Replica, StepReport, Strategy
 from trainband.strategies.model import Model, examples_in, examples_in_step
 from trainband.strategies.one_device import OneDevice
 from trainband.train.evaluator import Evaluator
-from trainband.train.feed import Feed, Position
+from trainband.train.feed import Feed
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
+from trainband.train.passes import Position
 from trainband.train.result import Evaluation, FitResult, as_float
 from trainband.train.session import MonitoredSession
 from trainband.wire.patience import Say, say_on_stderr

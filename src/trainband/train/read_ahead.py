@@ -1,0 +1,91 @@
+"""ReadAhead: a thread that gets the next items ready while the training computes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class ReadAhead(Generic[Item]):
+    """A thread that gets items ready; it ends with the items, with an error, or when it is told to stop."""
+
+    def __init__(self, pull: Callable[[], Item], size: int) -> None:
+        self._pull: Callable[[], Item] | None = pull
+        self._size = size
+        self._changed = threading.Condition()
+        self._items: deque[Item | BaseException | None] = deque()  # None: idle from here on
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="trainband-feed", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read, unless it has begun."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def get(self, idle: Callable[[], None] | None) -> Item:
+        """Waits for the next item; raises what was raised in the thread."""
+        self.start()
+        while True:
+            with self._changed:
+                while not self._items:
+                    if self._stopped:
+                        raise StopIteration  # closed from another thread
+                    self._changed.wait()
+                item = self._items.popleft()
+                self._changed.notify_all()
+            if isinstance(item, BaseException):
+                self._thread.join()
+                raise item
+            if item is not None:
+                return item
+            if idle is not None:
+                idle()
+
+    def put_idle(self) -> None:
+        """Lets the consumer know, when it has used up what is ready, that the next item will take a while."""
+        self._put(None)
+
+    def is_this_thread(self) -> bool:
+        """Whether the caller is this thread."""
+        return threading.current_thread() is self._thread
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        with self._changed:
+            self._stopped = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for its end; returns whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        # The feed holds this object: a cycle would keep the iterator, and threads of its own, alive after both.
+        pull, self._pull = self._pull, None
+        assert pull is not None
+        while True:
+            with self._changed:
+                while len(self._items) >= self._size and not self._stopped:
+                    self._changed.wait()
+                if self._stopped:
+                    return
+            try:
+                item: Any = pull()
+            except BaseException as exc:  # for the thread that asks, whatever it is
+                self._put(exc)
+                return
+            self._put(item)
+            del item  # the training may want its memory before the next one is ready
+
+    def _put(self, item: Item | BaseException | None) -> None:
+        with self._changed:
+            if not self._stopped:
+                self._items.append(item)
+                self._changed.notify_all()

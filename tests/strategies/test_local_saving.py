@@ -1,0 +1,90 @@
+"""A checkpoint that one process writes alone."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from tests.strategies.regression import batches, model
+
+from trainband.checkpoint import write_part
+from trainband.errors import CheckpointError
+from trainband.ps.checkpointing import SavedParts
+from trainband.strategies import OneDevice
+from trainband.strategies.local_saving import LocalSaving
+from trainband.strategies.luggage import Luggage
+
+
+def joined(saving: LocalSaving) -> SavedParts | None:
+    assert saving._thread is not None  # noqa: SLF001 - the quickest way to wait for it
+    saving._thread.join(20.0)  # noqa: SLF001
+    return saving.poll()
+
+
+def replica() -> Any:
+    found = OneDevice("cpu", say=lambda _: None).start(model())
+    found.begin(None)
+    return found
+
+
+def test_what_is_saved_is_of_its_step_though_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        assert gate.wait(20.0)
+        return write_part(*arguments, **named)
+
+    monkeypatch.setattr("trainband.strategies.local_saving.write_part", slow)
+    one = replica()
+    saving = one.save(tmp_path, 2)
+    data = list(batches(5))
+    assert one.step(data[0]).luggage is None
+    assert saving.waits()
+    one.leave_luggage(1, "too early")
+    assert saving.luggage is None
+    assert one.step(data[1]).luggage == 0
+    kept = jax.tree.map(np.copy, one.params())
+    one.leave_luggage(1, "there")
+    assert not saving.waits()
+    assert saving.poll() is None
+    for batch in data[2:]:
+        assert one.step(batch).luggage is None
+    one.leave_luggage(1, "too late")
+    gate.set()
+    parts = joined(saving)
+    assert parts is not None
+    assert (parts.global_step, Luggage.from_bytes(parts.luggage[0], "it").position) == (2, "there")
+    from safetensors.numpy import load_file
+
+    values = load_file(tmp_path / parts.parts[0].file)
+    np.testing.assert_array_equal(values["params/hidden/kernel"], kept["hidden"]["kernel"])
+    assert values["optimizer/0/count"] == 2
+
+
+def test_it_is_not_done_without_luggage(tmp_path: Path) -> None:
+    one = replica()
+    saving = one.save(tmp_path, 0)
+    assert joined(saving) is None
+    one.leave_luggage(1, "")
+    assert saving.poll() is not None
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [(CheckpointError("full"), CheckpointError), (ValueError("a bug"), ValueError)],
+    ids=["a full disk", "a bug"],
+)
+def test_what_fails_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, kind: type[Exception]
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise failure
+
+    monkeypatch.setattr("trainband.strategies.local_saving.write_part", fail)
+    saving = replica().save(tmp_path, 0)
+    with pytest.raises(kind, match=str(failure)):
+        joined(saving)
