@@ -14,8 +14,8 @@ Writing and reading (``--part disk``): params and Adam's state, 12 bytes a param
 * ``orbax-save``, ``orbax-read``: the same with Orbax's StandardCheckpointer as it comes, which compresses.
 
 They alternate for some rounds, each in a process of its own. Before each, nothing waits to be written to the disk, and
-what is read is in the page cache. A reader's memory is touched for the first time, as it is when a training starts, and
-`cp` needs none. The speeds are those of the uncompressed bytes.
+what is read is in the page cache, and the machine has memory at hand, see `touch_memory`. A reader fills memory that is
+new to its process, as it is when a training starts; `cp` needs none. The speeds are those of the uncompressed bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rich.table import Table
 
 from bench.environments import our_environment
 from bench.processes import CaseFailed, Processes, free_addresses
-from bench.tasks.large_model import BYTES_PER_PARAM
+from bench.tasks.large_model import BYTES_PER_PARAM, touch_memory
 
 PARTS = ("training", "disk")
 TASK = "bench.tasks.trainband_checkpoint"
@@ -214,7 +214,7 @@ def run_disk(millions: int, rounds: int, home: Path, deadline_s: float) -> list[
                 click.echo(f"round {number + 1} of {rounds}: {case}", err=True)
                 settle(Path(here))
                 if program is None:
-                    seconds = copy(Path(here), durable=case == "cp-fsync")
+                    seconds = copy(Path(here), millions, durable=case == "cp-fsync")
                     runs.append(Run(case=case, round=number, seconds=seconds))
                     continue
                 result = run_program(case, *program, millions, Path(here), deadline_s)
@@ -248,7 +248,7 @@ def settle(here: Path) -> None:
                     pass
 
 
-def copy(here: Path, durable: bool) -> float:
+def copy(here: Path, millions: int, durable: bool) -> float:
     """Copy the newest of trainband's checkpoints by `cp`; give the seconds.
 
     Raises:
@@ -256,6 +256,7 @@ def copy(here: Path, durable: bool) -> float:
     """
     source = max((here / "trainband").glob("step-*"))
     target = here / "copy"
+    touch_memory(millions)
     begin = time.perf_counter()
     # Without --reflink=never, some file systems would only note that there are two. It is also the faster one on ext4.
     done = subprocess.run(["cp", "-r", "--reflink=never", source, target], capture_output=True, text=True)

@@ -22,7 +22,7 @@ import optax
 import orbax.checkpoint as orbax
 from jax.sharding import SingleDeviceSharding
 
-from bench.tasks.large_model import LEARNING_RATE, init, loss
+from bench.tasks.large_model import LEARNING_RATE, init, loss, touch_memory
 
 NAMES = ("first", "second")
 
@@ -52,6 +52,7 @@ def save(flags: argparse.Namespace) -> dict[str, Any]:
     with orbax.StandardCheckpointer() as checkpointer:
         for name in NAMES:
             params, state = jax.block_until_ready(train(params, state))
+            touch_memory(flags.millions)
             begin = time.perf_counter()
             checkpointer.save(flags.directory.absolute() / name, {"params": params, "optimizer": state})
             checkpointer.wait_until_finished()
@@ -74,6 +75,7 @@ def read(flags: argparse.Namespace) -> dict[str, Any]:
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), jax.eval_shape(make)
     )
     with orbax.StandardCheckpointer() as checkpointer:
+        touch_memory(flags.millions)
         begin = time.perf_counter()
         tree = checkpointer.restore(flags.directory.absolute() / NAMES[1], target)
         jax.block_until_ready(tree)

@@ -24,7 +24,7 @@ import numpy as np
 import optax
 
 import trainband
-from bench.tasks.large_model import LEARNING_RATE, init, loss
+from bench.tasks.large_model import LEARNING_RATE, init, loss, touch_memory
 from trainband.checkpoint import CheckpointDirectory
 
 BATCH = np.ones(1, np.float32)
@@ -106,6 +106,7 @@ def save(flags: argparse.Namespace) -> dict[str, Any]:
     with session_of(make_trainer(flags), flags, trainband.Retention()) as session:
         for _ in range(2):
             float(session.run(BATCH).loss)  # it is over
+            touch_memory(flags.millions)
             begin = time.perf_counter()
             session.save(wait=True)
             seconds.append(time.perf_counter() - begin)
@@ -116,6 +117,7 @@ def save(flags: argparse.Namespace) -> dict[str, Any]:
 def read(flags: argparse.Namespace) -> dict[str, Any]:
     """Bring every tensor of the newest checkpoint onto the device."""
     jax.block_until_ready(jax.device_put(BATCH))  # the device is started
+    touch_memory(flags.millions)
     begin = time.perf_counter()
     checkpoint = CheckpointDirectory(flags.directory, print).newest()
     if checkpoint is None:
@@ -129,6 +131,7 @@ def restore(flags: argparse.Namespace) -> dict[str, Any]:
     """Begin a session that goes on from the newest checkpoint."""
     jax.block_until_ready(jax.device_put(BATCH))
     trainer = make_trainer(flags)
+    touch_memory(flags.millions)
     begin = time.perf_counter()
     with session_of(trainer, flags, trainband.Retention()) as session:
         seconds = time.perf_counter() - begin

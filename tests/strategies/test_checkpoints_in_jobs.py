@@ -89,7 +89,7 @@ class Job:
             timeouts=FAST,
             say=self.said.append,
             placement=RoundRobin(max_slice_bytes=self._slice_bytes),
-            **({} if job == "ps" else {"device": "cpu"}),
+            device="cpu",
         )
 
     def run(

@@ -196,7 +196,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
       sources: positions of data sources that workers share, as JSON texts; opaque here.
       trainings: the global step at which each training of the script began.
       complete: whether the training had made all its updates.
-      metrics: validation metrics, as far as they are known.
+      metrics: of a validation of these very params, where there was one.
       worker_part: a file with the workers' own tensors.
       format: what this record's fields mean.
 

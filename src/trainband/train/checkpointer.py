@@ -37,7 +37,7 @@ class About:
       strategy: its name.
       trainings: the global steps at which the script's trainings began.
       complete: whether the training has made all its updates.
-      metrics: of the last validation.
+      metrics: of a validation of these params.
       best: (metric, value) where this is the best checkpoint so far.
     """
 

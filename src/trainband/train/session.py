@@ -21,7 +21,7 @@ from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.console import Console
 from trainband.train.event_file import EventFile
 from trainband.train.feed import Feed
-from trainband.train.passes import Position
+from trainband.train.passes import Mark, Position
 from trainband.train.result import Evaluation
 
 if TYPE_CHECKING:
@@ -90,11 +90,10 @@ class MonitoredSession:
         self._checkpointer: Checkpointer | None = None
         self._replica: Replica | None = None
         self._feed: Feed | None = None
-        self._places: deque[Position] = deque(maxlen=PLACES)
+        self._places: deque[Mark | None] = deque(maxlen=PLACES)
         self._training = 0
         self._done = False
         self._stopped = ""
-        self._metrics: Mapping[str, float] = {}
         self._ordered: tuple[int, bool] | None = None
         self._events: dict[Path, EventFile] = {}
 
@@ -249,8 +248,8 @@ class MonitoredSession:
         Args:
           at: the global step to save at; at once, if it is or is left out.
           wait: return when it is there.
-          metrics: of a validation, to be noted with it.
-          best: the metric by which this is the best checkpoint so far.
+          metrics: of a validation of these very params, to be noted with it.
+          best: that one of the metrics by which this is the best checkpoint so far.
 
         Raises:
           CheckpointError: with `wait`, it could not be written.
@@ -259,14 +258,12 @@ class MonitoredSession:
         replica = self._joined()
         if self._checkpointer is None:
             raise ClusterError("a checkpoint is saved by the chief, in a session that has a checkpoint_dir.")
-        if metrics is not None:
-            self._metrics = metrics
         about = About(
             strategy=self._trainer.strategy_name,
             trainings=self._trainer.trainings,
             complete=self._is_last_training and (self._done or self._stopped == USED_UP),
-            metrics=self._metrics,
-            best=(best, self._metrics[best]) if best else None,
+            metrics=metrics or {},
+            best=(best, (metrics or {})[best]) if best else None,
         )
         now = (replica.global_step, about.complete)
         # Else it is on its way, as after the last validation.
@@ -371,12 +368,13 @@ class MonitoredSession:
 
     def _note_place(self) -> None:
         if self._feed is not None and self._directory is not None:
-            self._places.append(self._feed.position)
+            self._places.append(self._feed.mark)
 
     def _leave_luggage(self, replica: Replica, behind: int = 0) -> None:
         training, position = self._training, ""
-        if self._places:
-            position = self._places[max(0, len(self._places) - 1 - behind)].to_json()
+        if self._feed is not None and self._places:
+            mark = self._places[max(0, len(self._places) - 1 - behind)]
+            position = self._feed.position_at(mark).to_json()
         elif replica.luggage is not None and replica.luggage.training >= training:
             # This training was over before it began again: what it knows of the data is what it has found.
             training, position = replica.luggage.training, replica.luggage.position

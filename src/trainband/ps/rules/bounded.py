@@ -87,7 +87,7 @@ class BoundedState:
                 state = replace(self, ledger=self.ledger.leave(worker), clocks=clocks, held=held)
                 return state._release(())
             case Begin(last_version):
-                clocks = self.clocks
+                clocks = dict(self.clocks)
                 if self.version >= self.last_version:  # the training before is over: all stand level in this one
                     clocks = dict.fromkeys(clocks, min(clocks.values(), default=0))
                 return replace(self, last_version=last_version, clocks=clocks)._release(())
