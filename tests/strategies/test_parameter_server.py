@@ -227,6 +227,13 @@ def test_clusters_that_it_cannot_use(spec: dict[str, list[str]], task: Task, wor
         ParameterServer(Cluster(spec=ClusterSpec(spec), task=task))
 
 
+def test_an_evaluator_does_not_join() -> None:
+    spec = ClusterSpec({"ps": ["a:1"], "worker": ["b:1"], "evaluator": ["c:1"]})
+    strategy = ParameterServer(Cluster(spec=spec, task=Task("evaluator", 0)))
+    with pytest.raises(ClusterError):
+        strategy.start(model())
+
+
 def test_a_model_that_cannot_be_trained_is_found_before_anybody_is_called(make: Callable[..., Job]) -> None:
     job = make()
     with pytest.raises(ModelError, match="int32"):
