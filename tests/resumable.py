@@ -19,7 +19,11 @@ import optax
 import trainband
 from trainband.strategies.base import StepReport
 
-RULES: dict[str, Any] = {"sync": trainband.Sync(), "async": trainband.Async(), "bounded": trainband.Bounded(staleness=2)}
+RULES: dict[str, Any] = {
+    "sync": trainband.Sync(),
+    "async": trainband.Async(),
+    "bounded": trainband.Bounded(staleness=2),
+}
 
 
 def init(key: jax.Array) -> Any:

@@ -24,7 +24,7 @@ from trainband.ps.client import JobClient
 from trainband.ps.server import Server
 from trainband.ps.service import ParameterService
 from trainband.ps.statistics import PsStatus
-from trainband.strategies.parameter_server import UNLIMITED
+from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
 
 PARAMS = {"w": np.zeros((6, 2), np.float32), "b": np.ones(2, np.float32)}

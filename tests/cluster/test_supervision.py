@@ -201,8 +201,8 @@ def test_a_task_that_fails_is_started_again_and_each_time_later() -> None:
 
 
 def test_a_task_that_has_run_for_long_has_its_failures_forgotten() -> None:
-    events = [(10, Exited(PS, 1)), (11, Tick()), (11, Began(PS)), (20, Exited(PS, 1)), (22, Tick()), (22, Began(PS))]
-    state, _ = _drive(AGAIN, *events)
+    state, _ = _drive(AGAIN, (10, Exited(PS, 1)), (11, Tick()), (11, Began(PS)))
+    state, _ = _drive(state, (20, Exited(PS, 1)), (22, Tick()), (22, Began(PS)))
     state, todo = _drive(state, (22 + 60, Exited(PS, 1)))
     assert todo == [Say("ps:0 failed (exit code 1); starting it again in 1 s (1 of 2)")]
 

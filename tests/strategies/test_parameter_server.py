@@ -19,8 +19,9 @@ from trainband.errors import ClusterError, ModelError, NonFiniteGradient
 from trainband.ps.placement import RoundRobin
 from trainband.strategies import Model, ParameterServer, Replica
 from trainband.strategies.gradient import all_finite
-from trainband.strategies.parameter_server import UNLIMITED, progress_of
+from trainband.strategies.parameter_server import progress_of
 from trainband.wire.memory import MemoryTransport
+from trainband.wire.messages import UNLIMITED
 
 STEPS = 20
 

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from trainband.figures import size
 from trainband.ps.statistics import PsStatus
-from trainband.strategies.parameter_server import UNLIMITED
 from trainband.wire.codec import decode
+from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts
 

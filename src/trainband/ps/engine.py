@@ -111,6 +111,10 @@ class Engine:
         self.rule, instructions = self.rule.advance(event)
         self._follow(instructions)
 
+    def held_of(self, worker: int) -> int:
+        """How many gradients of this worker wait for their update."""
+        return sum(holder == worker for holder, _ in self._held)
+
     def remember(self, worker: int, version: ParamsVersion) -> None:
         """Keeps what was sent to a worker, where its next gradient is to be compensated for its delay."""
         if self._compensation:

@@ -224,9 +224,12 @@ class ParameterService:
             self._advance(JoinEvent(known.number) if known.live else LeaveEvent(known.number))
 
     def _seen_pushes(self) -> dict[int, int]:
-        """How many pushes have been seen of each worker in the job."""
-        seen = self._require_engine().rule.ledger.seen
-        return {member.number: seen.get(member.number, 0) for member in self._members.live()}
+        """How many pushes of each worker in the job have become what they will: those of a step under way have not."""
+        engine = self._require_engine()
+        seen = engine.rule.ledger.seen
+        return {
+            member.number: seen.get(member.number, 0) - engine.held_of(member.number) for member in self._members.live()
+        }
 
     def _begin(self, _: Member, begin: m.Begin) -> m.JobState:
         if self._shard is None or not self._shard.initialised:
@@ -643,8 +646,9 @@ class ParameterService:
         if not gone and not missing:
             return "every worker has left", "", None
         chief = str(self._cluster.spec.chief)
-        if any(member.task == chief and member.presence is Presence.LEFT for member in members):
-            return f"{chief} has ended the job, and nobody else is at work", "", None
+        unlimited = self._fit > 0 and self._last_version >= m.UNLIMITED
+        if unlimited and any(member.task == chief and member.presence is Presence.LEFT for member in members):
+            return f"{chief} has ended the training, and nobody else is at work", "", None
         return (
             "",
             f"a worker to come back, now that nobody is left ({', '.join(gone + missing)})",

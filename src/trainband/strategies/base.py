@@ -142,8 +142,10 @@ class Replica(Protocol):
         """Chief only: ends the training under way where it is, for all."""
         ...
 
-    def save(self, directory: Path, at: int) -> Saving:
+    def save(self, directory: Path, at: int | None) -> Saving:
         """Chief only: begins to write a checkpoint into `directory` when the global step is `at`; at once if it is.
+
+        `None`: soon, at the next step that can be the same moment for all tasks.
 
         Raises:
           PeerError: a ps cannot be reached, or is still writing the one before.

@@ -149,9 +149,9 @@ class OneDeviceReplica:
         """See `Replica.finish`."""
         self._last_step = self._step
 
-    def save(self, directory: Path, at: int) -> LocalSaving:
+    def save(self, directory: Path, at: int | None) -> LocalSaving:
         """See `Replica.save`."""
-        self._saving = LocalSaving(directory, at)
+        self._saving = LocalSaving(directory, at or 0)
         self._begin_saving()
         return self._saving
 

@@ -30,15 +30,13 @@ from trainband.strategies.gradient import Carry, GradientFunction, all_finite
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Model, examples_in_step
 from trainband.strategies.one_device import OneDevice
+from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
 from trainband.wire.patience import Say, say_on_stderr
 from trainband.wire.transport import Timeouts, Transport
 
 AHEAD = 4
 """Updates by each worker, by which a checkpoint is ordered ahead: some milliseconds."""
-
-UNLIMITED = 1 << 62
-"""Steps, where no number was asked for."""
 
 
 class ParameterServer:
@@ -267,17 +265,16 @@ class ParameterServerReplica:
         """See `Replica.finish`."""
         self._client.finish()
 
-    def save(self, directory: Path, at: int) -> JobSaving:
-        """See `Replica.save`.
-
-        Where updates go on meanwhile, each ps would be at another version by the time that it hears of the order; so
-        it is one for a version that is a little ahead, which then is the same on all.
-        """
-        if not at and self._several_ps and not self._in_step and not self._now.done:
+    def save(self, directory: Path, at: int | None) -> JobSaving:
+        """See `Replica.save`."""
+        if at is None and not self._now.done:
             states = self._client.states()  # this worker may have evaluated for long, while others went on
-            ahead = max(state.version for state in states) + AHEAD * len(self._cluster.spec.workers)
-            at = min(ahead, states[0].last_version)
-        return self._client.save(directory, at)
+            newest = max(state.version for state in states)
+            # In step, the next update waits for this worker, so all ps hear of it before. Else it is one that is a
+            # little ahead, by which all will have heard: each ps is then at the same version.
+            ahead = 1 if self._in_step else AHEAD * len(self._cluster.spec.workers) if self._several_ps else 0
+            at = min(newest + ahead, states[0].last_version)
+        return self._client.save(directory, at or 0)
 
     def landed(self, checkpoint: CheckpointStatus) -> None:
         """See `Replica.landed`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, DirectoryLock, Manifest, Retention
-from trainband.errors import CheckpointError, DirectoryLocked, PeerError
+from trainband.errors import CheckpointError, DeadlineExceeded, DirectoryLocked, PeerError, Refused
 from trainband.ps.checkpointing import SavedParts
 from trainband.ps.statistics import CheckpointStatus
 from trainband.strategies.base import Replica, Saving
@@ -24,6 +24,9 @@ POLL_S = 0.05
 """Between two looks at a checkpoint that is being written."""
 
 BEING_WRITTEN = "the checkpoint that is being written"
+
+WITHDRAWN_S = 60.0
+"""How long a ps may take to write a part that nobody wants any more."""
 
 RENEW_S = 4.0
 """Between two renewals of the lock, whose lease is five times as long."""
@@ -53,7 +56,7 @@ class _Order:
     saving: Saving
     landed: Callable[[CheckpointStatus], None]
     partial: Path
-    at: int
+    at: int | None
     about: About
     ordered_at: float
 
@@ -139,8 +142,8 @@ class Checkpointer:
         """Whether one is ordered or being written."""
         return self._order is not None
 
-    def order(self, replica: Replica, at: int, about: About) -> None:
-        """Has a checkpoint saved when the global step is `at`, at once if it is. An order that waits is withdrawn.
+    def order(self, replica: Replica, at: int | None, about: About) -> None:
+        """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn.
 
         Nothing is raised: what goes wrong is said, and raised by `finish`.
         """
@@ -151,7 +154,7 @@ class Checkpointer:
                 self._lock.acquire()
                 self._locked = True
             partial = self.directory.begin(at or replica.global_step)
-            saving = replica.save(partial.absolute(), at)
+            saving = self._begun(replica, partial.absolute(), at)
         except (CheckpointError, PeerError) as exc:
             if partial is not None:
                 self._discard(partial)
@@ -161,6 +164,18 @@ class Checkpointer:
         with self._mutex:
             self._order = _Order(saving, replica.landed, partial, at, about, self._clock())
         self._wake.set()
+
+    def _begun(self, replica: Replica, partial: Path, at: int | None) -> Saving:
+        patience = Patience(WITHDRAWN_S, self._say, self._clock)
+        while True:
+            try:
+                return replica.save(partial, at)
+            except Refused as exc:  # a ps had begun on the order that was withdrawn
+                try:
+                    patience.check(BEING_WRITTEN, "look at the disk")
+                except DeadlineExceeded:
+                    raise exc from None
+                time.sleep(POLL_S)
 
     def withdraw(self) -> None:
         """Waits for the one that is being written; gives up one that still waits for its step."""

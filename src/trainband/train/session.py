@@ -241,14 +241,14 @@ class MonitoredSession:
         self._stopped = self._stopped or reason or "it was asked to stop"
 
     def save(
-        self, *, at: int = 0, wait: bool = False, metrics: Mapping[str, float] | None = None, best: str = ""
+        self, *, at: int | None = None, wait: bool = False, metrics: Mapping[str, float] | None = None, best: str = ""
     ) -> None:
         """Chief only: has a checkpoint written while the training goes on.
 
         Args:
-          at: the global step to save at; at once, if it is or is left out.
-          wait: return when it is there.
-          metrics: of a validation of these very params, to be noted with it.
+          at: the global step to save at. When left out: soon, at the next step that can be the same moment for all.
+          wait: save now, and return when it is there; the others may have to wait meanwhile.
+          metrics: of a validation of the params as they are now, to be noted with it.
           best: that one of the metrics by which this is the best checkpoint so far.
 
         Raises:
@@ -265,13 +265,16 @@ class MonitoredSession:
             metrics=metrics or {},
             best=(best, (metrics or {})[best]) if best else None,
         )
-        now = (replica.global_step, about.complete)
-        # Else it is on its way, as after the last validation.
-        if best or at > replica.global_step or self._ordered != now:
+        if at is not None:
             self._checkpointer.order(replica, at, about)
-            if at <= replica.global_step:
-                self._ordered = now
-                self._leave_luggage(replica)
+        elif not (wait or best or self._done):
+            self._checkpointer.order(replica, None, about)
+            self._leave_luggage(replica)
+        elif best or self._ordered != (replica.global_step, about.complete):
+            self._checkpointer.order(replica, 0, about)
+            self._leave_luggage(replica)
+            self._ordered = (replica.global_step, about.complete)
+        # Else it is on its way, as after the last validation.
         if wait:
             self._checkpointer.finish()
 

@@ -74,6 +74,10 @@ class Joined(Struct, frozen=True):
     """Of the pushes that were seen from this worker, in this life or an earlier one: go on from there."""
 
 
+UNLIMITED = 1 << 62
+"""A last version from here on means that no number of updates was asked for."""
+
+
 class Define(Struct, frozen=True):
     """`define` -> `Joined`, chief only: the model, and this shard's update program as serialised StableHLO."""
 
