@@ -63,7 +63,8 @@ def work(flags: argparse.Namespace) -> dict[str, Any]:
             session.run(BATCH)
         numbers = range(2 * flags.saves + 1)
         segments = [train_for(session, flags.every, saves=number % 2 == 1) for number in numbers]
-        return {"segments": segments, "nbytes": session.saved.nbytes if session.saved is not None else 0}
+        nbytes = session.saved.nbytes if session.saved is not None else 0
+    return {"segments": segments, "nbytes": nbytes}
 
 
 def train_for(session: trainband.MonitoredSession, seconds: float, saves: bool) -> dict[str, Any]:
@@ -111,7 +112,8 @@ def save(flags: argparse.Namespace) -> dict[str, Any]:
             session.save(wait=True)
             seconds.append(time.perf_counter() - begin)
         assert session.saved is not None
-        return {"seconds": seconds[-1], "first_s": seconds[0], "nbytes": session.saved.nbytes}
+        nbytes = session.saved.nbytes
+    return {"seconds": seconds[-1], "first_s": seconds[0], "nbytes": nbytes}
 
 
 def read(flags: argparse.Namespace) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def restore(flags: argparse.Namespace) -> dict[str, Any]:
         seconds = time.perf_counter() - begin
         if session.global_step == 0:
             raise SystemExit(f"There was no checkpoint in {flags.directory}.")
-        return {"seconds": seconds}
+    return {"seconds": seconds}
 
 
 def make_trainer(flags: argparse.Namespace, strategy: Any = None) -> trainband.Trainer:

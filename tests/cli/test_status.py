@@ -68,7 +68,7 @@ def answer() -> PsStatus:
         ],
     }
     # Counters that this test has nothing to say about.
-    others = {field.name: 0 for field in msgspec.structs.fields(PsStatus) if field.type is int}
+    others = {field.name: 0 for field in msgspec.structs.fields(PsStatus) if field.type in (int, float)}
     return msgspec.convert({**others, **values}, PsStatus)
 
 

@@ -59,7 +59,7 @@ def test_a_terminal_shows_a_panel_below_the_lines(programs: Programs) -> None:
     assert job.wait() == 0, job.output
     text = ESCAPE.sub("", job.stdout)
     assert "waiting for ps:0 at 127.0.0.1:" in text
-    assert re.search(r"global step [\d,]+/1,200, [\d,]+ steps/s, loss ", text)
+    assert re.search(r"global step [\d,]+/1,200, [\d,]+ steps/s, [\d,]+ examples/s, loss ", text)
     assert re.search(r"^ ?worker +steps/s +staleness +loss", text, re.M)
     assert job.stdout.rindex("\x1b[?25h") > job.stdout.rindex("\x1b[?25l")  # the cursor is back
     # In the end there are the tasks' lines, whole and alone.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class FakeReplica:
     restored = None
     luggage = None
     place = None
+    trainings = ()
 
     def __init__(self, reports: list[StepReport] | None = None, more: bool = True) -> None:
         self.reports = reports or []
@@ -62,7 +63,8 @@ class FakeReplica:
         self.global_step = 0
         self.examples_rate = 0.0
 
-    def begin(self, last_step: int | None) -> bool:
+    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
+        assert trainings
         self.calls.append(("begin", last_step))
         return self.more
 
@@ -78,11 +80,11 @@ class FakeReplica:
     def pause(self) -> None:
         self.calls.append("pause")
 
-    def await_others(self) -> None:
-        self.calls.append("await others")
+    def at_work(self) -> tuple[str, ...]:
+        return ()
 
-    def leave_luggage(self, training: int, position: str) -> None:
-        self.calls.append(("luggage", training, position))
+    def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:
+        self.calls.append(("luggage", training, position, behind))
 
     def landed(self, checkpoint: Any) -> None:
         self.calls.append(("landed", checkpoint.global_step))

@@ -47,7 +47,7 @@ def no_pause(_: float) -> None:
 def evaluator(made: Trainer, directory: Path, pause: Callable[[float], None], **more: Any) -> Evaluator:
     """One for the trainer's model."""
     model: Model = made._model  # noqa: SLF001
-    fields: dict[str, Any] = {"say": more.pop("said", []).append, "pause": pause, **more}
+    fields: dict[str, Any] = {"say": more.pop("said", []).append, "pause": pause, "start_s": 0.0, **more}
     return Evaluator(made, model.variables(), directory, [ONES, ONES * 3], **fields)
 
 
@@ -98,6 +98,19 @@ def test_what_is_already_there(tmp_path: Path) -> None:
     mean_model(say=lambda _: None).fit([ONES], 5, checkpoint_dir=tmp_path, hooks=[Saves({1: nothing, 3: nothing})])
     found = evaluator(mean_model(), tmp_path, no_pause).run()
     assert [one.global_step for one in found] == [1, 3, 5]
+
+
+def test_a_complete_training_that_is_there_may_be_gone_on_with(tmp_path: Path) -> None:
+    mean_model(say=lambda _: None).fit([ONES], 2, checkpoint_dir=tmp_path)
+    clock = FakeClock()
+
+    def pause(seconds: float) -> None:
+        clock.now += 10 * seconds
+        if clock.now == 1005.0:
+            mean_model(say=lambda _: None).fit([ONES], 4, checkpoint_dir=tmp_path)
+
+    found = evaluator(mean_model(), tmp_path, pause, clock=clock, start_s=20.0).run()
+    assert [one.global_step for one in found] == [2, 4]
 
 
 def test_the_last_one_may_come_to_be_complete_afterwards(tmp_path: Path) -> None:

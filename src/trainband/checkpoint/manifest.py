@@ -198,6 +198,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
       complete: whether the training had made all its updates.
       metrics: of a validation of these very params, where there was one.
       worker_part: a file with the workers' own tensors.
+      last_step: where the training was asked to end; `None` where it was not.
       format: what this record's fields mean.
 
     Raises:
@@ -215,6 +216,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     complete: bool = False
     metrics: dict[str, float] = {}
     worker_part: Part | None = None
+    last_step: int | None = None
     format: int = FORMAT
 
     def __post_init__(self) -> None:

@@ -143,6 +143,8 @@ class JobClient:
         ]
         self.restored: Checkpoint | None = None
         """What the job has begun from, as far as the chief knows."""
+        self.trainings: tuple[int, ...] = ()
+        """Where each training of the job that is under way began."""
         self._stop = threading.Event()
         self._heart: threading.Thread | None = None
         self._left = False
@@ -210,6 +212,8 @@ class JobClient:
                 joined = link.call("join", request, m.Joined, self._timeouts.connect_s)
                 link.worker = joined.worker
                 self._sequence = max(self._sequence, joined.last_sequence)
+                if link.index == 0:
+                    self.trainings = joined.trainings
                 if until(joined):
                     return joined
                 patience.check(whom, "check that it runs, or raise Timeouts.start_s")
@@ -270,10 +274,10 @@ class JobClient:
 
     # --- training
 
-    def begin(self, fit: int, last_version: int) -> None:
+    def begin(self, fit: int, last_version: int, trainings: Sequence[int] = ()) -> None:
         """Chief only: asks every ps for updates until its version is `last_version`, as training number `fit`."""
         for link in self._links:
-            link.ask("begin", m.Begin(ANY, fit, last_version), m.JobState)
+            link.ask("begin", m.Begin(ANY, fit, last_version, tuple(trainings)), m.JobState)
 
     def finish(self) -> None:
         """Chief only: ends the training where it is."""
@@ -288,9 +292,9 @@ class JobClient:
         """Chief only: tells ps:0 of a checkpoint that was committed, for whoever asks for the status."""
         self._links[0].ask("landed", m.Landed(ANY, global_step, nbytes, seconds), m.JobState)
 
-    def leave_luggage(self, data: bytes) -> None:
-        """Leaves with ps:0 what this worker must find again if it goes on from here."""
-        self._links[0].ask("luggage", m.Luggage(ANY, self._sequence, data), m.JobState)
+    def leave_luggage(self, data: bytes, behind: int = 0) -> None:
+        """Leaves with ps:0 what this worker must find again if it goes on from so many pushes ago."""
+        self._links[0].ask("luggage", m.Luggage(ANY, self._sequence - behind, data), m.JobState)
 
     def find_luggage(self) -> bytes:
         """What was left for this worker, in an earlier life or a restored checkpoint; empty where nothing was."""
@@ -319,12 +323,9 @@ class JobClient:
         for link in self._links:
             link.ask("pause", m.Pause(ANY), m.JobState)
 
-    def await_others(self) -> None:
-        """Waits until no other worker is at work, however long they are."""
-        patience = Patience(None, self._say, self._clock)
-        while others := {task for state in self.states() for task in state.at_work if task != self._task}:
-            patience.check(f"{', '.join(sorted(others))} to end the training", "")
-            time.sleep(POLL_S)
+    def at_work(self) -> tuple[str, ...]:
+        """The other workers that still train."""
+        return tuple(sorted({task for state in self.states() for task in state.at_work if task != self._task}))
 
     def states(self) -> list[m.JobState]:
         """How far every ps is."""

@@ -84,6 +84,7 @@ class ParameterService:
         self._sources = SharedSources()
         self._checkpoint: CheckpointStatus | None = None
         self._fit = 0
+        self._trainings: tuple[int, ...] = ()
         self._last_version = 0
         self._shutdown_reason = ""
 
@@ -172,6 +173,7 @@ class ParameterService:
             defined=self._shard is not None,
             initialised=self._shard is not None and self._shard.initialised,
             last_sequence=self._engine.rule.ledger.seen.get(member.number, 0) if self._engine else 0,
+            trainings=self._trainings,
         )
 
     def _compare(self, description: m.Description, task: str) -> None:
@@ -237,6 +239,7 @@ class ParameterService:
         if begin.fit == self._fit + 1:
             self._fit = begin.fit
             self._last_version = begin.last_version
+            self._trainings = begin.trainings
             self._advance(BeginEvent(self._last_version))
         return self._state()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -131,10 +131,15 @@ class Replica(Protocol):
         """What moves a batch to the device ahead of its step; `None` where steps take it as it is."""
         ...
 
-    def begin(self, last_step: int | None) -> bool:
+    @property
+    def trainings(self) -> tuple[int, ...]:
+        """The global step at which each training of the script began, in a job that is under way already."""
+        ...
+
+    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         """Starts a training until the global step is `last_step`; returns whether any update is left to make.
 
-        The chief's word counts. `None`: no limit.
+        The chief's word counts. `None`: no limit. `trainings`: where each of the script began, with this one.
         """
         ...
 
@@ -156,8 +161,11 @@ class Replica(Protocol):
         """Chief only: notes a checkpoint that was committed, for the display. May be called from any thread."""
         ...
 
-    def leave_luggage(self, training: int, position: str) -> None:
-        """Leaves what this replica must find again to go on from here: see `Luggage`."""
+    def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:
+        """Leaves what this replica must find again to go on from here, or from so many of its steps ago.
+
+        `position`: of that step. See `Luggage`.
+        """
         ...
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
@@ -172,8 +180,8 @@ class Replica(Protocol):
         """Ends this replica's part in the training under way: its batches are used up, nobody shall wait for it."""
         ...
 
-    def await_others(self) -> None:
-        """Chief only: waits until every other replica has ended its part in the training, or has left."""
+    def at_work(self) -> tuple[str, ...]:
+        """The other replicas that still train."""
         ...
 
     def params(self) -> PyTree:

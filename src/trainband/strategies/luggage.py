@@ -106,6 +106,8 @@ def read_luggage(checkpoint: Checkpoint) -> dict[int, Luggage]:
         try:
             number, where = int(key), json.loads(entry.position)
             training, position = int(where["training"]), str(where["position"])
+            if position:
+                json.loads(position)
         except (ValueError, TypeError, KeyError) as exc:
             raise DamagedCheckpoint(
                 f"{checkpoint.path}: its manifest says nothing of use about {entry.task}: {exc}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,12 @@ class OneDeviceReplica:
         """See `Replica.place`."""
         return placer(self._device)
 
-    def begin(self, last_step: int | None) -> bool:
+    @property
+    def trainings(self) -> tuple[int, ...]:
+        """See `Replica.trainings`: this job is as old as this replica."""
+        return ()
+
+    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:  # noqa: ARG002 - nobody asks later
         """See `Replica.begin`."""
         self._last_step = last_step
         return last_step is None or self._step < last_step
@@ -159,7 +164,7 @@ class OneDeviceReplica:
         """See `Replica.landed`."""
         self._checkpoint = checkpoint
 
-    def leave_luggage(self, training: int, position: str) -> None:
+    def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:  # noqa: ARG002 - it never is
         """See `Replica.leave_luggage`."""
         saving = self._saving
         if saving is not None and saving.begun and saving.luggage is None:  # what comes later is for later ones
@@ -194,8 +199,9 @@ class OneDeviceReplica:
     def pause(self) -> None:
         """See `Replica.pause`: nobody waits here."""
 
-    def await_others(self) -> None:
-        """See `Replica.await_others`: there are none."""
+    def at_work(self) -> tuple[str, ...]:
+        """See `Replica.at_work`: there are no others."""
+        return ()
 
     def params(self) -> PyTree:
         """See `Replica.params`."""

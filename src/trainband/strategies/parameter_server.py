@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,10 @@ class ParameterServerReplica:
         self._steps = 0
         self._accumulate = model.accumulate
         self._several_ps = len(cluster.spec.ps) > 1
-        self._in_step = plan.description.rule["name"] == "sync" and not plan.description.rule["backups"]
+        rule = plan.description.rule
+        self._in_step = rule["name"] == "sync" and not rule["backups"] and rule["aggregate"] is None
+        # A checkpoint may speak of the step before the last, or with overlap of the one before that.
+        self._carries: deque[tuple[int, Carry]] = deque(maxlen=3)
 
         def first_values() -> Sequence[Sequence[NDArray[Any]]]:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((model.first_params(), model.first_state()))]
@@ -204,7 +208,7 @@ class ParameterServerReplica:
             finite = all_finite(trained) if self._several_ps else True
             return loss, blocks, finite, carry, metrics
 
-        self._compute = jax.jit(compute, donate_argnums=1)
+        self._compute = jax.jit(compute)
         try:
             self._now: Exchange = client.join(first_values, restore)
             with on_device(device):
@@ -216,6 +220,7 @@ class ParameterServerReplica:
                     self._steps = self._luggage.steps
                     if self._luggage.carry:
                         self._carry = jax.device_put(self._luggage.unpack(self._carry))
+                self._carries.append((self._steps, self._carry))
         except BaseException as exc:
             client.leave(f"{type(exc).__name__}: {exc}")
             raise
@@ -250,12 +255,17 @@ class ParameterServerReplica:
         """See `Replica.place`."""
         return placer(self._device)
 
-    def begin(self, last_step: int | None) -> bool:
+    @property
+    def trainings(self) -> tuple[int, ...]:
+        """See `Replica.trainings`."""
+        return self._client.trainings
+
+    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         """See `Replica.begin`."""
         self._drain()
         self._fit += 1
         if self.is_chief:
-            self._client.begin(self._fit, UNLIMITED if last_step is None else last_step)
+            self._client.begin(self._fit, UNLIMITED if last_step is None else last_step, trainings)
         state = self._client.await_begin(self._fit)
         self._now = self._client.pull()
         # A worker that came late, in a script that trains several times, finds its early trainings over.
@@ -280,10 +290,11 @@ class ParameterServerReplica:
         """See `Replica.landed`."""
         self._client.landed(checkpoint.global_step, checkpoint.nbytes, checkpoint.seconds)
 
-    def leave_luggage(self, training: int, position: str) -> None:
+    def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:
         """See `Replica.leave_luggage`."""
-        luggage = Luggage.pack(self.task, training, self._steps, position, self._carry)
-        self._client.leave_luggage(luggage.to_bytes())
+        steps, carry = self._carries[max(0, len(self._carries) - 1 - behind)]
+        luggage = Luggage.pack(self.task, training, steps, position, carry)
+        self._client.leave_luggage(luggage.to_bytes(), behind)
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
         """See `Replica.lease`."""
@@ -298,6 +309,7 @@ class ParameterServerReplica:
         with on_device(self._device):
             loss, gradients, finite, self._carry, metrics = self._compute(self._now.params, self._carry, batch)
         self._steps += 1
+        self._carries.append((self._steps, self._carry))
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradients)
         value = float(loss)
         used = self._now.versions
@@ -340,9 +352,9 @@ class ParameterServerReplica:
         self._drain()
         self._client.pause()
 
-    def await_others(self) -> None:
-        """See `Replica.await_others`."""
-        self._client.await_others()
+    def at_work(self) -> tuple[str, ...]:
+        """See `Replica.at_work`."""
+        return self._client.at_work()
 
     def params(self) -> PyTree:
         """See `Replica.params`."""

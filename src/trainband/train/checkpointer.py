@@ -28,6 +28,9 @@ BEING_WRITTEN = "the checkpoint that is being written"
 WITHDRAWN_S = 60.0
 """How long a ps may take to write a part that nobody wants any more."""
 
+GRACE_S = 5.0
+"""For a checkpoint that is being written when the session ends with an error."""
+
 RENEW_S = 4.0
 """Between two renewals of the lock, whose lease is five times as long."""
 
@@ -39,7 +42,8 @@ class About:
     Attributes:
       strategy: its name.
       trainings: the global steps at which the script's trainings began.
-      complete: whether the training has made all its updates.
+      complete: whether the training is over.
+      last_step: where it was asked to end.
       metrics: of a validation of these params.
       best: (metric, value) where this is the best checkpoint so far.
     """
@@ -47,6 +51,7 @@ class About:
     strategy: str
     trainings: tuple[int, ...]
     complete: bool = False
+    last_step: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     best: tuple[str, float] | None = None
 
@@ -96,6 +101,7 @@ class Checkpointer:
         self._order: _Order | None = None
         self._saved: CheckpointStatus | None = None
         self._failure: Exception | None = None
+        self._metrics: dict[int, Mapping[str, float]] = {}
         self._wake = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -124,13 +130,23 @@ class Checkpointer:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Gives the directory back; what is being written is given up."""
+        self._finish_writing()
         self._ended = True
         self._wake.set()
         self._thread.join()
         if self._order is not None:
             self._discard(self._order.partial)
         if self._locked:
-            self._lock.release()
+            try:
+                self._lock.release()
+            except CheckpointError as failure:
+                self._say(str(failure))
+
+    def _finish_writing(self) -> None:
+        """After an error, what is being written may still become a checkpoint."""
+        order, until = self._order, self._clock() + GRACE_S
+        while order is not None and self._order is order and self._clock() < until and not self._waits(order):
+            self._idle.wait(POLL_S)
 
     @property
     def saved(self) -> CheckpointStatus | None:
@@ -181,11 +197,14 @@ class Checkpointer:
         """Waits for the one that is being written; gives up one that still waits for its step."""
         patience = Patience(None, self._say, self._clock)
         while (order := self._order) is not None:
-            with self._mutex:
-                if self._order is order and self._waits(order):
-                    self._done(order)
-                    self._discard(order.partial)
-                    return
+            if self._mutex.acquire(timeout=POLL_S):
+                try:
+                    if self._order is order and self._waits(order):
+                        self._done(order)
+                        self._discard(order.partial)
+                        return
+                finally:
+                    self._mutex.release()
             patience.check(BEING_WRITTEN, "")
             self._idle.wait(POLL_S)
 
@@ -233,6 +252,7 @@ class Checkpointer:
             parts = order.saving.poll()
             if parts is None:
                 return
+            self._lock.renew()  # raises where another job has taken the directory
             self._commit(order, parts)
             self._failure = None
         except Exception as exc:  # whatever it is, nobody may wait for this checkpoint for ever
@@ -264,9 +284,11 @@ class Checkpointer:
             sources=dict(parts.sources),
             trainings=order.about.trainings,
             complete=order.about.complete,
-            metrics=dict(order.about.metrics),
+            last_step=order.about.last_step,
+            metrics=dict(order.about.metrics or self._metrics.get(parts.global_step, {})),
             worker_part=worker_part,
         )
+        self._metrics = {manifest.global_step: manifest.metrics}  # for one that takes the place of this one
         checkpoint = self.directory.commit(order.partial, manifest)
         seconds = self._clock() - (order.saving.begun_at or order.ordered_at)
         self._saved = CheckpointStatus(manifest.global_step, manifest.nbytes, seconds)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 """Between two looks into the directory."""
 
+START_S = 20.0
+"""How long a job may take to come, where what is in the directory is the end of an earlier training."""
+
 ABANDONED_S = 300.0
 """How long nobody may renew the directory's lock before its job counts as gone: as long as a job may take to start."""
 
@@ -39,6 +42,7 @@ class Evaluator:
       say: where lines go.
       clock: seconds, monotonic.
       pause: waits so many seconds.
+      start_s: how long a job may take to come, where a complete training is there already.
       abandoned_s: how long nobody may renew the directory's lock.
     """
 
@@ -52,6 +56,7 @@ class Evaluator:
         say: Say,
         clock: Clock = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        start_s: float = START_S,
         abandoned_s: float = ABANDONED_S,
     ) -> None:
         self._trainer = trainer
@@ -61,17 +66,18 @@ class Evaluator:
         self._say = say
         self._clock = clock
         self._pause = pause
+        self._start_s = start_s
         self._abandoned_s = abandoned_s
 
     def run(self) -> list[Evaluation]:
-        """Returns what was found, in order.
+        """Evaluates until the training is complete and nobody holds the directory; returns what was found, in order.
 
         Raises:
           DeadlineExceeded: no job has held the directory for `abandoned_s`, and its training is not complete.
           ModelMismatch: a checkpoint is of another model.
         """
         found: list[Evaluation] = []
-        last = -1
+        last, old = -1, max(self._directory.steps(), default=-1)
         patience, seen = self._new_patience(), self._renewed()
         with EventFile(self._directory.path / "eval", self._say) as events:
             while True:
@@ -86,7 +92,12 @@ class Evaluator:
                         continue
                     found.append(evaluation)
                     self._write(events, evaluation)
-                if self._is_complete(last):
+                # While somebody holds the directory, a later training may follow.
+                if (
+                    self._is_complete(last)
+                    and not self._renewed()
+                    and (last > old or patience.waited_s >= self._start_s)
+                ):
                     return found
                 if not fresh:
                     if (renewed := self._renewed()) != seen:

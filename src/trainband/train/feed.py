@@ -9,7 +9,7 @@ from types import TracebackType
 
 from trainband.errors import DataError
 from trainband.ps.variables import PyTree
-from trainband.train.passes import Mark, Pass, Position
+from trainband.train.passes import Mark, Pass, Position, to_text
 from trainband.train.read_ahead import ReadAhead
 from trainband.train.shapes import Shapes
 
@@ -132,11 +132,15 @@ class Feed(Iterator[PyTree]):
 
     @property
     def mark(self) -> Mark | None:
-        """A note of where the training is, for `position_at`: it costs nothing, a position some microseconds."""
-        return self._done
+        """A note of where the training is, for `position_at`: next to free; a position costs some microseconds."""
+        if self._done is None or not self._done[0].says:
+            return self._done
+        # It can only say where it is now, and another step may come before this mark is used.
+        current, given, _ = self._done
+        return current, given, (given, to_text(current.iterator.get_state()))  # type: ignore[attr-defined]
 
     def position_at(self, mark: Mark | None) -> Position:
-        """The position that a mark speaks of; of an iterator that hears what was trained on, that of now.
+        """The position that a mark speaks of.
 
         Raises:
           DataError: the iterator's state is not one that can be saved.

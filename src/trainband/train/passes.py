@@ -26,7 +26,7 @@ Snapshot = tuple[int, str | bytes | Exception]
 Mark = tuple["Pass", int, Snapshot | None]
 """A point in the batches: after so many of a pass, and the last state taken by then. (A class costs 0.3 us.)"""
 
-_to_json = json.JSONEncoder(check_circular=False).encode
+to_text = json.JSONEncoder(check_circular=False).encode
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Position(msgspec.Struct, frozen=True):
         state = base64.b64encode(self.state).decode() if isinstance(self.state, bytes) else self.state
         record = {"passes": self.passes, "batches": self.batches, "beyond": self.beyond, "state": {kind: state}}
         try:
-            return _to_json(record)
+            return to_text(record)
         except (TypeError, ValueError) as exc:
             raise DataError(_unfit(exc)) from exc
 
@@ -87,7 +87,8 @@ class Pass:
         self.owned = owned
         self.given = 0
         self.tells = callable(getattr(iterator, "trained", None))
-        # An iterator that hears what was trained on gives its state as of then, whenever it is asked.
+        # An iterator that hears what was trained on gives its state as of then.
+        self.says = track and self.tells and callable(getattr(iterator, "get_state", None))
         can_say = track and not self.tells and callable(getattr(iterator, "get_state", None))
         self.get_state: Callable[[], Any] | None = iterator.get_state if can_say else None  # type: ignore[attr-defined]
         self.snapshot: Snapshot | None = None
@@ -108,7 +109,7 @@ class Pass:
         state = self.get_state()
         try:
             # As text at once: an iterator may go on with the very object that it gave.
-            content: str | bytes | Exception = state if isinstance(state, bytes) else _to_json(state)
+            content: str | bytes | Exception = state if isinstance(state, bytes) else to_text(state)
         except (TypeError, ValueError) as exc:
             content = exc
         self.snapshot = self.given, content
@@ -123,7 +124,7 @@ class Pass:
     def position(self, mark: Mark) -> Position:
         """The position at a mark in this pass."""
         _, given, snapshot = mark
-        if self.tells and self._track and callable(getattr(self.iterator, "get_state", None)):
+        if snapshot is None and self.says:
             return Position(self.number, given, self.iterator.get_state())  # type: ignore[attr-defined]
         if snapshot is None:
             return Position(self.number, given)

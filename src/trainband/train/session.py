@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from trainband.train.event_file import EventFile
 from trainband.train.feed import Feed
 from trainband.train.passes import Mark, Position
 from trainband.train.result import Evaluation
+from trainband.wire.patience import Patience
 
 if TYPE_CHECKING:
     from trainband.train.hooks.base import Hook
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 DONE = "the job has made the updates that were asked for"
 USED_UP = "its batches are used up"
+
+AT_WORK_S = 0.2
+"""Between two questions whether others still train."""
 
 PLACES = 3
 """How many places in the data are kept: a checkpoint may speak of the step before the last."""
@@ -80,7 +85,9 @@ class MonitoredSession:
         self._trainer = trainer
         self._say = trainer.say
         self._hooks = list(hooks)
-        self._directory = None if checkpoint_dir is None else CheckpointDirectory(Path(checkpoint_dir), self._say)
+        # Absolute, because the ps may have been started elsewhere.
+        path = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
+        self._directory = None if path is None else CheckpointDirectory(path, self._say)
         if self._directory is not None and not any(isinstance(hook, CheckpointSaverHook) for hook in hooks):
             saver = CheckpointSaverHook(save_steps=save_steps, save_secs=None if save_steps else save_secs)
             self._hooks.append(saver)
@@ -95,6 +102,7 @@ class MonitoredSession:
         self._done = False
         self._stopped = ""
         self._ordered: tuple[int, bool] | None = None
+        self._last_step: int | None = None
         self._events: dict[Path, EventFile] = {}
 
     # --- what a session knows
@@ -262,11 +270,14 @@ class MonitoredSession:
             strategy=self._trainer.strategy_name,
             trainings=self._trainer.trainings,
             complete=self._is_last_training and (self._done or self._stopped == USED_UP),
+            last_step=self._last_step,
             metrics=metrics or {},
             best=(best, (metrics or {})[best]) if best else None,
         )
         if at is not None:
             self._checkpointer.order(replica, at, about)
+            if at <= replica.global_step:
+                self._leave_luggage(replica)
         elif not (wait or best or self._done):
             self._checkpointer.order(replica, None, about)
             self._leave_luggage(replica)
@@ -290,10 +301,12 @@ class MonitoredSession:
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if exc is not None:
+    ) -> bool:
+        if isinstance(exc, StopIteration):  # from next(batches): the end of the data is no error
+            self.used_up()
+        elif exc is not None:
             self._release(kind, exc, trace)
-            return
+            return False
         try:
             self._end()
         except CheckpointError:
@@ -304,6 +317,7 @@ class MonitoredSession:
             self._release(*sys.exc_info())
             raise
         self._release(None, None, None)
+        return True
 
     def _enter(self) -> None:
         from trainband.train.hooks.stop_at_step import StopAtStepHook
@@ -315,11 +329,9 @@ class MonitoredSession:
             self._checkpointer = self._stack.enter_context(checkpointer)
         self._replica = replica = trainer.join(self._restore_from())
         limits = [hook for hook in self._hooks if isinstance(hook, StopAtStepHook)]
-        self._training, began_at, over_at = trainer.begin_training()
-        last_steps = [hook.last_step_from(began_at) for hook in limits]
-        if over_at is not None and not last_steps:
-            last_steps.append(over_at)
-        if not replica.begin(min(last_steps, default=None)):
+        self._training, began_at = trainer.begin_training()
+        self._last_step = min((hook.last_step_from(began_at) for hook in limits), default=None)
+        if not replica.begin(trainer.end_of_training(self._last_step), trainer.trainings):
             self._done, self._stopped = True, DONE
         for hook in self._hooks:
             self._stack.callback(hook.close)
@@ -347,9 +359,22 @@ class MonitoredSession:
         if not self._done:
             replica.pause()
             if self._checkpointer is not None:
-                replica.await_others()  # what they still do is to be in the last checkpoint
+                self._await_others(replica)  # what they still do is to be in the last checkpoint
         for hook in self._hooks:
             hook.end(self)
+        if self._checkpointer is not None:
+            self._checkpointer.finish()
+
+    def _await_others(self, replica: Replica) -> None:
+        from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
+
+        patience = Patience(None, self._say)
+        savers = [hook for hook in self._hooks if isinstance(hook, CheckpointSaverHook)]
+        while others := replica.at_work():
+            patience.check(f"{', '.join(others)} to end the training", "")
+            for hook in savers:
+                hook.while_waiting(self)
+            time.sleep(AT_WORK_S)
 
     def _release(self, kind: Any, exc: BaseException | None, trace: TracebackType | None) -> None:
         """Lets go of everything; after an error, of the job too. The first error is the one that is raised."""
@@ -381,7 +406,7 @@ class MonitoredSession:
         elif replica.luggage is not None and replica.luggage.training >= training:
             # This training was over before it began again: what it knows of the data is what it has found.
             training, position = replica.luggage.training, replica.luggage.position
-        replica.leave_luggage(training, position)
+        replica.leave_luggage(training, position, behind)
 
     def _joined(self) -> Replica:
         if self._replica is None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from trainband.checkpoint import Retention
+from trainband.checkpoint import Manifest, Retention
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, DataError
 from trainband.ps.checkpointing import RestoreFrom
@@ -96,7 +96,7 @@ class Trainer:
         self._replica: Replica | None = None
         self._trainings: list[int] = []
         self._begun = 0
-        self._complete_at: int | None = None
+        self._last: Manifest | None = None
         self._evaluate = jax.jit(lambda params, batch, state: self._model.value(params, batch, None, state)[:2])
 
     @property
@@ -270,23 +270,36 @@ class Trainer:
             if self._replica.restored is not None:
                 checkpoint = self._replica.restored
                 self._trainings = list(checkpoint.manifest.trainings)
-                self._complete_at = checkpoint.global_step if checkpoint.manifest.complete else None
+                self._last = checkpoint.manifest
                 self.say(f"goes on from {checkpoint.path} (global step {checkpoint.global_step:,})")
+            else:
+                self._trainings = list(self._replica.trainings)
             atexit.register(self.close)
         return self._replica
 
-    def begin_training(self) -> tuple[int, int, int | None]:
-        """Counts a training of the script.
-
-        Returns:
-          its number, from 1; the global step where it began; and where it was over, if a checkpoint says that it was.
-        """
+    def begin_training(self) -> tuple[int, int]:
+        """Counts a training of the script: (its number, from 1; the global step where it first began)."""
         number, self._begun = self._begun, self._begun + 1
         if number >= len(self._trainings):
             self._trainings.append(self.join().global_step)
-            return self._begun, self._trainings[number], None
-        later = self._trainings[number + 1 :]
-        return self._begun, self._trainings[number], later[0] if later else self._complete_at
+        return self._begun, self._trainings[number]
+
+    def end_of_training(self, last_step: int | None) -> int | None:
+        """Where the training that was begun last ends, if it is to end at `last_step`.
+
+        That is where it did end, if a later one of the script had begun, or if a checkpoint says that it was over and
+        no other end is asked for now.
+        """
+        later = self._trainings[self._begun :]
+        if later:
+            over_at = later[0]
+        elif self._last is not None and self._last.complete and self._begun == len(self._last.trainings):
+            if last_step != self._last.last_step:
+                return last_step
+            over_at = self._last.global_step
+        else:
+            return last_step
+        return over_at if last_step is None else min(last_step, over_at)
 
     def feed(
         self, replica: Replica, batches: Iterable[PyTree], *, repeat: bool, start: Position | None, track: bool

@@ -72,6 +72,8 @@ class Joined(Struct, frozen=True):
     initialised: bool
     last_sequence: int = 0
     """Of the pushes that were seen from this worker, in this life or an earlier one: go on from there."""
+    trainings: tuple[int, ...] = ()
+    """See `Begin`."""
 
 
 UNLIMITED = 1 << 62
@@ -99,6 +101,8 @@ class Begin(Struct, frozen=True):
     worker: int
     fit: int
     last_version: int
+    trainings: tuple[int, ...] = ()
+    """The global step at which each training of the chief's script began, for a chief that comes after it."""
 
 
 class Finish(Struct, frozen=True):

@@ -9,12 +9,15 @@ from trainband.train.hooks.base import Hook, Timer
 from trainband.train.session import MonitoredSession
 from trainband.wire.transport import Clock
 
+WAITING_SECS = 600.0
+"""Between two checkpoints of a hook that counts steps, while the chief makes none."""
+
 
 class CheckpointSaverHook(Hook):
     """Saves every so many steps or seconds, and at the end. A session with a `checkpoint_dir` makes one by itself.
 
-    By steps, the checkpoints are of exactly the multiples of `save_steps`, on every ps: each is told ahead at which
-    version to save. While one is still being written, none is begun.
+    By steps, the checkpoints are of the multiples of `save_steps`, on every ps: each is told ahead at which version to
+    save (and saves at once where many fast workers have passed it by then). While one is being written, none is begun.
 
     Args:
       save_secs: seconds between two.
@@ -30,6 +33,8 @@ class CheckpointSaverHook(Hook):
     ) -> None:
         self._timer = Timer("CheckpointSaverHook", every_steps=save_steps, every_secs=save_secs)
         self._save_steps = save_steps
+        self._save_secs = save_secs
+        self._waited_since: float | None = None
         self._refused_at = -1
         self._clock = clock
 
@@ -46,6 +51,15 @@ class CheckpointSaverHook(Hook):
             self._order(session)
         elif self._timer.due(report.global_step, self._clock()):
             self._timer.note(report.global_step, self._clock())
+            session.save()
+
+    def while_waiting(self, session: MonitoredSession) -> None:
+        """Saves now and then while the chief makes no steps and others do; by seconds, for it counts no steps then."""
+        now = self._clock()
+        if self._waited_since is None:
+            self._waited_since = now
+        if not session.saving and now - self._waited_since >= (self._save_secs or WAITING_SECS):
+            self._waited_since = now
             session.save()
 
     def end(self, session: MonitoredSession) -> None:

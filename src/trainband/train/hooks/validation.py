@@ -55,6 +55,9 @@ class EarlyStopping:
 class ValidationHook(Hook):
     """Evaluates on the chief every so many steps and at the end; in a session with a directory, keeps the best.
 
+    The best is saved when it is found. Under `Sync`, and in one process, nothing has moved meanwhile; under other rules
+    it is what the params have become by then.
+
     Meanwhile the other workers go on, or wait where the update rule wants it.
 
     Args:
