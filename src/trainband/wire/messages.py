@@ -72,6 +72,10 @@ class Joined(Struct, frozen=True):
     initialised: bool
     last_sequence: int = 0
     """Of the pushes that were seen from this worker, in this life or an earlier one: go on from there."""
+    life: str = ""
+    """Random, one for each life of a ps: a worker tells by it a stream that broke off from a ps that has died."""
+    fit: int = 0
+    """The training under way."""
 
 
 UNLIMITED = 1 << 62
