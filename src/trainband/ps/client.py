@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 from numpy.typing import NDArray
 
-from trainband.checkpoint import Checkpoint, Piece
+from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import (
@@ -24,19 +24,19 @@ from trainband.errors import (
     DeadlineExceeded,
     ModelMismatch,
     PeerError,
-    ProtocolError,
     Refused,
     StreamClosed,
     Unreachable,
 )
-from trainband.ps.checkpointing import ANY, JobSaving, Record, RestoreFrom, restore_job
+from trainband.ps.checkpointing import ANY, JobSaving, RestoreFrom, restore_job
 from trainband.ps.contents import contents_of_blocks
 from trainband.ps.description import Plan
+from trainband.ps.link import Blocks, Link
 from trainband.ps.statistics import PsStatus
 from trainband.wire import messages as m
-from trainband.wire.codec import decode, decode_any, encode
+from trainband.wire.codec import decode_any, encode
 from trainband.wire.patience import Patience, Say, say_on_stderr
-from trainband.wire.transport import Bytes, Clock, Connection, Stream, Timeouts, Transport
+from trainband.wire.transport import Clock, Stream, Timeouts, Transport
 
 POLL_S = 0.05
 """Between two questions to a ps that is not ready yet."""
@@ -44,8 +44,6 @@ POLL_S = 0.05
 AT_ONCE_BYTES = 4 << 20
 """A push to several ps that is larger than this goes to all of them at the same time, from a thread for each: a ps that
 is slow to take its part must not keep the others from theirs. Below it, a send does not wait for anybody."""
-
-Blocks = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,44 +74,6 @@ class Exchange:
         return self.versions[0]
 
 
-class _Link:
-    """The way to one ps."""
-
-    def __init__(self, name: str, address: str, connection: Connection, index: int, call_s: float) -> None:
-        self.call_s = call_s
-        self.name = name
-        self.address = address
-        self.connection = connection
-        self.index = index
-        self.worker = -1
-        self.stream: Stream | None = None
-        self._last_body: tuple[Bytes, ...] | None = None
-        self._last_blocks: Blocks = ()
-
-    def __str__(self) -> str:
-        return f"{self.name} at {self.address}"
-
-    def call(self, action: str, record: Struct | None, kind: type[Record], timeout_s: float) -> Record:
-        """One control request; a record's field `worker` is filled in."""
-        if record is not None and hasattr(record, "worker"):
-            record = structs.replace(record, worker=self.worker)
-        body = b"" if record is None else encode(record)
-        return decode(self.connection.call(action, body, timeout_s=timeout_s), kind, str(self))
-
-    def ask(self, action: str, record: Struct, kind: type[Record]) -> Record:
-        """As `call`, with the usual patience."""
-        return self.call(action, record, kind, self.call_s)
-
-    def blocks(self, plan: Plan, body: tuple[Bytes, ...]) -> Blocks:
-        """The body as this shard's blocks; the same views again while the transport reuses its memory."""
-        if body is not self._last_body:
-            blocks = plan.layout.shards[self.index].from_wire(body)
-            if blocks is None:
-                raise ProtocolError(f"{self} sent params of another size than the model's.")
-            self._last_body, self._last_blocks = body, blocks
-        return self._last_blocks
-
-
 class JobClient:
     """One worker's membership of a job. Use from one thread; a second one, its own, sends the heartbeats."""
 
@@ -137,10 +97,13 @@ class JobClient:
         self._sequence = 0
         self._fit = 0
         self._links = [
-            _Link(str(task), address, transport.connect(address, timeouts), i, timeouts.call_s)
+            Link(str(task), cluster.spec.address(task), i, transport, timeouts)
             for i, task in enumerate(cluster.spec.ps)
-            for address in [cluster.spec.address(task)]
         ]
+        self._restore: RestoreFrom | None = None
+        self._last_version = m.UNLIMITED
+        self._reviving: dict[int, threading.Thread] = {}
+        self._hopeless: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
         self.restored: Checkpoint | None = None
         """What the job has begun from, as far as the chief knows."""
         self.trainings: tuple[int, ...] = ()
@@ -166,6 +129,7 @@ class JobClient:
           Refused: another process holds this task's name.
           Unreachable, DeadlineExceeded: a ps, or the chief, has not come up in `Timeouts.start_s`.
         """
+        self._restore = restore
         # Before the first: its lease must not end while this worker waits for another ps to come up.
         self._heart = threading.Thread(target=self._beat, name="trainband-heartbeat", daemon=True)
         self._heart.start()
@@ -193,6 +157,8 @@ class JobClient:
         self._stop.set()
         if self._heart is not None:
             self._heart.join(self._timeouts.grace_s)
+        for thread in self._reviving.values():
+            thread.join(self._timeouts.grace_s)
         for link in self._links:
             if link.worker >= 0:
                 try:
@@ -204,20 +170,22 @@ class JobClient:
                 link.stream.close()
             link.connection.close()
 
-    def _join_link(self, link: _Link, until: Callable[[m.Joined], bool], whom: str) -> m.Joined:
-        request = m.Join(self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description)
+    def _join_link(self, link: Link, until: Callable[[m.Joined], bool], whom: str) -> m.Joined:
+        request = self._join_request()
         patience = Patience(self._timeouts.start_s, self._say, self._clock)
         while True:
             try:
                 joined = link.call("join", request, m.Joined, self._timeouts.connect_s)
                 link.worker = joined.worker
+                if not link.life:
+                    link.life = joined.life
                 self._sequence = max(self._sequence, joined.last_sequence)
-                if link.index == 0:
+                if link.index == 0 and joined.trainings:
                     self.trainings = joined.trainings
                 if until(joined):
                     return joined
                 patience.check(whom, "check that it runs, or raise Timeouts.start_s")
-            except Unreachable as exc:
+            except (Unreachable, StreamClosed) as exc:
                 try:
                     patience.check(whom, "check that it runs and that its address is right, or raise Timeouts.start_s")
                 except DeadlineExceeded as late:
@@ -228,23 +196,16 @@ class JobClient:
                 raise
             time.sleep(POLL_S)
 
+    def _join_request(self) -> m.Join:
+        return m.Join(self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description)
+
     def _set_up(
         self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]], restore: RestoreFrom | None
     ) -> None:
-        new: list[_Link] = []
-        wanted: list[Piece] = []
-        for link, layout in zip(self._links, self._plan.layout.shards, strict=True):
-            optimizer = self._plan.shard_optimizer(link.index)
-            program, state = optimizer.export(), optimizer.state_contents
-            wanted += [piece for pieces in (*contents_of_blocks(layout), *state) for piece in pieces]
-            define = m.Define(
-                link.worker, link.index, self._plan.description, program.initialise, program.update, state
-            )
-            if not link.call("define", define, m.Joined, self._timeouts.stall_s).initialised:
-                new.append(link)
+        new = [link for link in self._links if not self._define(link).initialised]
         if new and restore is not None:
             at = self._step_of_the_others(new)
-            self.restored = restore_job(new, wanted, restore, self._say, self._clock, self._timeouts.stall_s, at)
+            self.restored = self._restore_onto(new, restore, at)
             if self.restored is None and at:
                 names = ", ".join(link.name for link in new)
                 raise CheckpointError(
@@ -259,14 +220,31 @@ class JobClient:
             stream.send(encode(m.Initialise()), values[link.index])
             self._receive(link, "its answer to the first values")
 
-    def _step_of_the_others(self, new: Sequence[_Link]) -> int | None:
+    def _define(self, link: Link) -> m.Joined:
+        optimizer = self._plan.shard_optimizer(link.index)
+        program = optimizer.export()
+        define = m.Define(
+            ANY, link.index, self._plan.description, program.initialise, program.update, optimizer.state_contents
+        )
+        return link.call("define", define, m.Joined, self._timeouts.stall_s)
+
+    def _restore_onto(self, links: Sequence[Link], restore: RestoreFrom, at: int | None) -> Checkpoint | None:
+        contents = [
+            buffer
+            for ps, layout in enumerate(self._plan.layout.shards)
+            for buffer in (*contents_of_blocks(layout), *self._plan.shard_optimizer(ps).state_contents)
+        ]
+        wanted = [piece for pieces in contents for piece in pieces]
+        return restore_job(links, wanted, restore, self._say, self._clock, self._timeouts.stall_s, at)
+
+    def _step_of_the_others(self, new: Sequence[Link]) -> int | None:
         """The version of the ps that have values, where some have: a chief died between them, or a ps did."""
         states = [
             link.call("state", None, m.JobState, self._timeouts.call_s) for link in self._links if link not in new
         ]
         return max((state.version for state in states), default=None)
 
-    def _open(self, link: _Link) -> Stream:
+    def _open(self, link: Link) -> Stream:
         if link.stream is None:
             link.stream = link.connection.open_stream(timeout_s=self._timeouts.connect_s)
             link.stream.send(encode(m.Open(link.worker, self._incarnation)))
@@ -276,8 +254,9 @@ class JobClient:
 
     def begin(self, fit: int, last_version: int, trainings: Sequence[int] = ()) -> None:
         """Chief only: asks every ps for updates until its version is `last_version`, as training number `fit`."""
+        self._last_version, self.trainings = last_version, tuple(trainings)
         for link in self._links:
-            link.ask("begin", m.Begin(ANY, fit, last_version, tuple(trainings)), m.JobState)
+            link.ask("begin", m.Begin(ANY, fit, last_version, self.trainings), m.JobState)
 
     def finish(self) -> None:
         """Chief only: ends the training where it is."""
@@ -387,11 +366,12 @@ class JobClient:
         for future in sending:
             future.result()
 
-    def _send_one(self, link: _Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
+    def _send_one(self, link: Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
+        link.request = header, blocks
         try:
             self._stream(link).send(header, blocks)
         except StreamClosed as exc:
-            raise _lost(link, exc) from exc
+            link.broken = exc  # `_receive` sees to it, when the others have got theirs
 
     def collect(self) -> Exchange:
         """The answers to what was sent: the params of every ps."""
@@ -413,24 +393,82 @@ class JobClient:
                 luggage = self._sequence - answer.luggage
         return Exchange(tuple(params), tuple(versions), staleness, applied, done, refusal, luggage)
 
-    def _receive(self, link: _Link, what: str) -> tuple[m.Params, Blocks]:
+    def _receive(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
+        """The answer to the last request. Where the job has checkpoints, a ps that has gone is waited for."""
+        died = False
+        while True:
+            try:
+                answer, blocks = self._answer(link, what)
+                return (structs.replace(answer, outcome=m.DROPPED) if died else answer), blocks
+            except StreamClosed as exc:
+                if self._restore is None:
+                    raise _lost(link, exc) from exc
+                self._say(f"lost {link} ({exc}) {self._task} goes on when it is back")
+            died = self._is_back(link) or died
+
+    def _answer(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
+        if link.broken is not None:
+            raise link.broken
         stream = self._stream(link)
-        try:
-            frame = stream.receive(self._timeouts.heartbeat_s)
-            if frame is None:
-                patience = Patience(self._timeouts.stall_s, self._say, self._clock)
-                advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
-                while frame is None:
-                    patience.check(self._whom(link, what, patience), advice)
-                    frame = stream.receive(self._timeouts.heartbeat_s)
-        except StreamClosed as exc:
-            raise _lost(link, exc) from exc
+        frame = stream.receive(self._timeouts.heartbeat_s)
+        if frame is None:
+            patience = Patience(self._timeouts.stall_s, self._say, self._clock)
+            advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
+            while frame is None:
+                patience.check(self._whom(link, what, patience), advice)
+                frame = stream.receive(self._timeouts.heartbeat_s)
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
             raise Refused(f"{link} refused: {answer.message}")
         return answer, link.blocks(self._plan, frame.body)
 
-    def _whom(self, link: _Link, what: str, patience: Patience) -> str:
+    def _is_back(self, link: Link) -> bool:
+        """Waits for a ps that is gone, and sends the last request again; returns whether it had died meanwhile.
+
+        A ps that still lives knows a push that it has dealt with by its number. One that has died has the values of
+        the last checkpoint and could not place the push: it is asked for its params, and the push is lost there.
+        """
+        link.reconnect()
+
+        def ready(joined: m.Joined) -> bool:
+            if link.index in self._hopeless:
+                raise self._hopeless[link.index]
+            return joined.initialised and joined.fit >= self._fit
+
+        joined = self._join_link(link, ready, f"{link} to come back with its values")
+        died = joined.life != link.life
+        if died:
+            link.life = joined.life
+            link.request = encode(m.Pull()), ()
+        try:
+            self._open(link).send(*link.request)
+        except (StreamClosed, Unreachable, DeadlineExceeded) as exc:
+            link.broken = StreamClosed(str(exc))
+        else:
+            self._say(f"{link} is back" + (", with the values of the last checkpoint" if died else ""))
+        return died
+
+    def _revive(self, link: Link) -> None:
+        """Chief only: gives a ps that has died and come back its part of the last checkpoint."""
+        try:
+            if self._restore is None or self._joined_again(link).initialised or self._define(link).initialised:
+                return
+            checkpoint = self._restore_onto([link], self._restore, None)
+            if checkpoint is None:
+                raise CheckpointError(f"{link} has lost its values, and there is no checkpoint yet to go on from.")
+            link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
+            self._say(f"{link.name} goes on from {checkpoint.path} (its version {checkpoint.global_step:,})")
+        except (CheckpointError, ModelMismatch) as exc:
+            self._hopeless[link.index] = exc
+        except PeerError as exc:
+            self._say(f"{link} could not be given its values yet: {exc}")  # the next heartbeat tries again
+
+    def _joined_again(self, link: Link) -> m.Joined:
+        joined = link.call("join", self._join_request(), m.Joined, self._timeouts.connect_s)
+        link.worker = joined.worker
+        return joined
+
+    def _whom(self, link: Link, what: str, patience: Patience) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
         try:
             state = link.call("state", None, m.JobState, self._timeouts.heartbeat_s)
@@ -442,7 +480,7 @@ class JobClient:
         patience.extend()
         return f"the gradients of {', '.join(others)}, as {link.name} does"
 
-    def _stream(self, link: _Link) -> Stream:
+    def _stream(self, link: Link) -> Stream:
         if link.stream is None:
             raise StreamClosed(f"{self._task} has no stream to {link}: it has not joined the job, or has left it.")
         return link.stream
@@ -454,12 +492,26 @@ class JobClient:
                 if link.worker < 0:
                     continue  # it has not joined there yet
                 try:
-                    link.call("heartbeat", m.Heartbeat(ANY), m.JobState, self._timeouts.heartbeat_s)
+                    state = link.call("heartbeat", m.Heartbeat(ANY), m.JobState, self._timeouts.heartbeat_s)
+                    died = not state.initialised
+                except Refused:
+                    died = True  # it knows no such worker
                 except PeerError:
                     continue  # the main thread meets the same trouble on its stream, and tells
+                if died and self._cluster.is_chief and self._fit and self._restore is not None:
+                    self._start_reviving(link)
+
+    def _start_reviving(self, link: Link) -> None:
+        """In a thread of its own: the other ps must hear this worker's heart meanwhile."""
+        thread = self._reviving.get(link.index)
+        if thread is None or not thread.is_alive():
+            self._reviving[link.index] = thread = threading.Thread(
+                target=self._revive, args=(link,), name="trainband-revive", daemon=True
+            )
+            thread.start()
 
 
-def _lost(link: _Link, exc: StreamClosed) -> StreamClosed:
+def _lost(link: Link, exc: StreamClosed) -> StreamClosed:
     """The error for a stream that has ended: which task that was, and what to do."""
     return StreamClosed(
         f"{link.name} is not there any more: {exc} See what {link.name} printed last, and start the job again."

@@ -174,6 +174,8 @@ class ParameterService:
             initialised=self._shard is not None and self._shard.initialised,
             last_sequence=self._engine.rule.ledger.seen.get(member.number, 0) if self._engine else 0,
             trainings=self._trainings,
+            life=self._incarnation,
+            fit=self._fit,
         )
 
     def _compare(self, description: m.Description, task: str) -> None:
@@ -236,7 +238,7 @@ class ParameterService:
     def _begin(self, _: Member, begin: m.Begin) -> m.JobState:
         if self._shard is None or not self._shard.initialised:
             raise Refused(f"{self._task} has no values yet, so training cannot begin.")
-        if begin.fit == self._fit + 1:
+        if begin.fit > self._fit:  # by more than one, if this ps has died and come back
             self._fit = begin.fit
             self._last_version = begin.last_version
             self._trainings = begin.trainings

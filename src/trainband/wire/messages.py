@@ -74,6 +74,10 @@ class Joined(Struct, frozen=True):
     """Of the pushes that were seen from this worker, in this life or an earlier one: go on from there."""
     trainings: tuple[int, ...] = ()
     """See `Begin`."""
+    life: str = ""
+    """Random, one for each life of a ps: a worker tells by it a stream that broke off from a ps that has died."""
+    fit: int = 0
+    """The training under way."""
 
 
 UNLIMITED = 1 << 62
