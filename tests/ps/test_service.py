@@ -221,7 +221,7 @@ def test_only_the_chief_defines_begins_and_initialises(ps: Ps) -> None:
 
 def test_defining_is_idempotent(ps: Ps) -> None:
     ps.join(0)
-    assert ps.define() == m.Joined(worker=0, lease_s=LEASE_S, defined=True, initialised=False)
+    assert ps.define() == m.Joined(worker=0, lease_s=LEASE_S, defined=True, initialised=False, life="one life")
     ps.play(0, ps.values())
     assert ps.define().initialised
 

@@ -367,9 +367,10 @@ class JobClient:
             future.result()
 
     def _send_one(self, link: Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
+        stream = self._stream(link)
         link.request = header, blocks
         try:
-            self._stream(link).send(header, blocks)
+            stream.send(header, blocks)
         except StreamClosed as exc:
             link.broken = exc  # `_receive` sees to it, when the others have got theirs
 
