@@ -16,6 +16,7 @@ from tests.ps.plans import plan_of, tree_of
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import DeadlineExceeded, ModelMismatch, PeerError, Refused, StreamClosed, Unreachable
+from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.placement import RoundRobin
@@ -504,3 +505,57 @@ def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
     now = client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
     assert waited == [True]
     assert now.versions == (1, 1)
+
+
+def nothing_to_restore() -> RestoreFrom:
+    """A job that may wait for its ps to come back, and has no checkpoint yet."""
+    return RestoreFrom(candidates=lambda: (), luggage=lambda _: {})
+
+
+def break_off(client: JobClient) -> None:
+    """What a network does that loses a connection."""
+    stream = client._links[0].stream  # noqa: SLF001 - nobody else may
+    assert stream is not None
+    stream.close()
+
+
+def test_a_stream_that_breaks_off_is_opened_again_and_the_push_sent_again(make: Callable[..., Job]) -> None:
+    job = make()
+    plan = plan_of(PARAMS, optax.sgd(0.1))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS), nothing_to_restore())
+    client.begin(1, 10)
+    client.await_begin(1)
+    break_off(client)
+    now = client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
+    assert (now.versions, now.applied) == ((1,), True)
+    now = client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
+    assert now.versions == (2,)
+    assert any("goes on when it is back" in line for line in job.heard)
+
+
+def test_a_push_whose_answer_was_lost_is_not_applied_twice(make: Callable[..., Job]) -> None:
+    job = make()
+    plan = plan_of(PARAMS, optax.sgd(0.1))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS), nothing_to_restore())
+    client.begin(1, 10)
+    client.await_begin(1)
+    client.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
+    wait_until(lambda: job.services[0].status().version == 1, "the update")
+    break_off(client)
+    now = client.collect()
+    assert now.versions == (1,)
+    assert job.services[0].status().version == 1
+
+
+def test_without_checkpoints_a_ps_that_is_gone_is_not_waited_for(make: Callable[..., Job]) -> None:
+    job = make()
+    plan = plan_of(PARAMS, optax.sgd(0.1))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.begin(1, 10)
+    client.await_begin(1)
+    break_off(client)
+    with pytest.raises(StreamClosed, match="ps:0 is not there any more"):
+        client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
