@@ -87,10 +87,11 @@ def test_a_task_that_fails_fails_the_job(task: Task, status: int, exit_code: int
     others = sorted(JOB.alive - {task}, key=str)
     assert todo == [
         Say(f"{task} failed ({reason}); stopping the others: {others[0]}, {others[1]}"),
-        *(Send(other, signal.SIGTERM) for other in others),
+        *(Send(other, signal.SIGTERM) for other in others if other != PS),
     ]
     assert state.outcome is None
     # How the others end, now that they were told to, does not matter.
+    others.sort(key=lambda other: other == PS)
     state, todo = _drive(state, (2, Exited(others[0], 1)), (2, Exited(others[1], -15)))
     assert (state.outcome, todo) == (Outcome(kind="failed", exit_code=exit_code, failed=task, reason=reason), [])
 
@@ -115,8 +116,10 @@ def test_tasks_that_do_not_end_are_killed_and_at_last_given_up() -> None:
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_to_the_launcher_ends_the_job(number: int, exit_code: int) -> None:
     state, todo = _drive(JOB, (1, Interrupted(number)))
-    assert todo[1:] == [Send(task, signal.SIGTERM) for task in (PS, WORKER0, WORKER1)]
-    state, _ = _drive(state, *((2.0, Exited(task, 1)) for task in JOB.alive))
+    assert todo[1:] == [Send(task, signal.SIGTERM) for task in (WORKER0, WORKER1)]
+    state, todo = _drive(state, (2.0, Exited(WORKER0, 1)), (2.5, Exited(WORKER1, 143)))
+    assert todo == [Send(PS, signal.SIGTERM)], "the ps last, for the chief may save"
+    state, _ = _drive(state, (3.0, Exited(PS, -signal.SIGTERM)))
     assert state.outcome is not None
     assert (state.outcome.kind, state.outcome.exit_code) == ("interrupted", exit_code)
 
@@ -132,7 +135,7 @@ def test_a_second_signal_kills_but_an_echo_of_the_first_does_not() -> None:
 
 def test_leaving_the_job_ends_it_in_silence() -> None:
     state, todo = _drive(JOB, (1, Left()))
-    assert todo == [Send(task, signal.SIGTERM) for task in (PS, WORKER0, WORKER1)]
+    assert todo == [Send(task, signal.SIGTERM) for task in (WORKER0, WORKER1)]
     ended, _ = _drive(state, *((2.0, Exited(task, 0)) for task in JOB.alive))
     assert ended.outcome is not None
     assert ended.outcome.kind == "interrupted"

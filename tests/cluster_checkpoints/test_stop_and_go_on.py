@@ -70,6 +70,34 @@ def test_a_job_that_is_killed_goes_on_from_its_last_checkpoint(programs: Program
     assert "worker:0 trained on 0 examples" in complete.stdout
 
 
+LEAVES = re.compile(r"SIGTERM asked this task to end; it leaves the job at global step ([\d,]+)")
+
+
+def test_sigterm_lets_a_task_finish_its_step_save_and_leave(programs: Programs, tmp_path: Path) -> None:
+    alone = run(programs, tmp_path, "--steps=100000", "--step_s=0.02", "--save_steps=100000", ps=0)
+    alone.wait_for("^training")
+    alone.send(signal.SIGTERM)
+    assert alone.wait() == 128 + signal.SIGTERM, alone.output
+    alone.expect_no_noise()
+    left = LEAVES.search(alone.stderr)
+    assert left, alone.output
+    assert steps_in(tmp_path) == [int(left[1].replace(",", ""))]
+
+
+def test_ctrl_c_of_a_job_saves_it(programs: Programs, tmp_path: Path) -> None:
+    job = run(programs, tmp_path, "--steps=100000", "--step_s=0.02", "--save_steps=100000", ps=2)
+    job.wait_for(r"^\[worker:0\] training")
+    job.wait_for(r"^\[worker:1\] training")
+    job.interrupt()
+    assert job.wait() == 130, job.output
+    job.expect_no_noise()
+    newest = CheckpointDirectory(tmp_path, pytest.fail).newest()
+    assert newest is not None, job.output
+    assert newest.global_step > 0
+    assert len({part.version for part in newest.manifest.parts}) == 1, "under Sync it is one moment"
+    assert not (tmp_path / "LOCK").exists()
+
+
 def test_two_jobs_on_one_directory(programs: Programs, tmp_path: Path) -> None:
     first = run(programs, tmp_path, "--steps=100000", "--step_s=0.02")
     first.wait_for(r"^\[worker:0\] training")

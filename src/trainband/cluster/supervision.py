@@ -149,7 +149,7 @@ class Phase(enum.Enum):
     ENDING = enum.auto()
     """Every worker has ended well; the ps have their grace."""
     STOPPING = enum.auto()
-    """All have got SIGTERM."""
+    """All but the ps have got SIGTERM, and these when the others are gone: the chief may still save."""
     KILLING = enum.auto()
     """All have got SIGKILL."""
 
@@ -235,6 +235,8 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Su
     if task not in state.alive:
         return state, []
     state = replace(state, alive=state.alive - {task})
+    if state.phase is Phase.STOPPING and task.job != "ps" and state.alive and _only_ps(state.alive):
+        return state, list(_send_all(state.alive, signal.SIGTERM))
     if state.phase in (Phase.STOPPING, Phase.KILLING):
         return state, []
     if status != 0:
@@ -255,7 +257,7 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Su
     else:
         say = []
     remaining = state.alive | set(state.due)
-    if state.phase is Phase.RUNNING and remaining and all(other.job == "ps" for other in remaining):
+    if state.phase is Phase.RUNNING and remaining and _only_ps(remaining):
         return replace(state, phase=Phase.ENDING, deadline=now + state.grace.ps_s), list(say)
     return state, list(say)
 
@@ -311,7 +313,8 @@ def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[
 
 def _stop(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
     state = replace(state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s, due={})
-    return state, [Say(text), *_send_all(state.alive, signal.SIGTERM)]
+    first = frozenset(task for task in state.alive if task.job != "ps")
+    return state, [Say(text), *_send_all(first or state.alive, signal.SIGTERM)]
 
 
 def _kill(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
@@ -326,6 +329,10 @@ def _send_all(tasks: Iterable[Task], number: int) -> list[Send]:
 def _others(tasks: Iterable[Task], before: str) -> str:
     names = ", ".join(map(str, _in_order(tasks)))
     return before + names if names else ""
+
+
+def _only_ps(tasks: Iterable[Task]) -> bool:
+    return all(task.job == "ps" for task in tasks)
 
 
 def _in_order(tasks: Iterable[Task]) -> list[Task]:

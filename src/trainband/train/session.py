@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.errors import CheckpointError, ClusterError, YourError
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
     from trainband.train.hooks.base import Hook
     from trainband.train.trainer import Trainer
 
+PREEMPTED = "SIGTERM asked this task to end"
 DONE = "the job has made the updates that were asked for"
 USED_UP = "its batches are used up"
 
 AT_WORK_S = 0.2
 """Between two questions whether others still train."""
+
+_KILLS = signal.SIG_DFL
 
 PLACES = 3
 """How many places in the data are kept: a checkpoint may speak of the step before the last."""
@@ -99,6 +104,7 @@ class MonitoredSession:
         self._feed: Feed | None = None
         self._places: deque[Mark | None] = deque(maxlen=PLACES)
         self._training = 0
+        self._preempted = False
         self._done = False
         self._stopped = ""
         self._ordered: tuple[int, bool] | None = None
@@ -235,6 +241,8 @@ class MonitoredSession:
             self._stopped = self._stopped or DONE
         for hook in self._hooks:
             hook.after_run(self, report)
+        if self._preempted:
+            self._stopped = self._stopped or PREEMPTED
         return report
 
     def used_up(self) -> None:
@@ -339,6 +347,20 @@ class MonitoredSession:
             self._stack.enter_context(Console(replica.progress, self._say))
         for hook in self._hooks:
             hook.begin(self)
+        if self._directory is not None:
+            self._listen_for_sigterm()
+
+    def _listen_for_sigterm(self) -> None:
+        """From now on a first SIGTERM ends this session after its step, with a last checkpoint; a second kills."""
+        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != _KILLS:
+            return  # the program has its own ways
+
+        def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler
+            self._preempted = True
+            signal.signal(signal.SIGTERM, _KILLS)
+
+        signal.signal(signal.SIGTERM, note)
+        self._stack.callback(signal.signal, signal.SIGTERM, _KILLS)
 
     def _restore_from(self) -> RestoreFrom | None:
         directory, cluster = self._directory, self._trainer.cluster
@@ -358,12 +380,26 @@ class MonitoredSession:
             self._leave_luggage(replica)
         if not self._done:
             replica.pause()
+            if self._preempted:
+                self._leave_early(replica)
             if self._checkpointer is not None:
                 self._await_others(replica)  # what they still do is to be in the last checkpoint
         for hook in self._hooks:
             hook.end(self)
         if self._checkpointer is not None:
             self._checkpointer.finish()
+
+    def _leave_early(self, replica: Replica) -> NoReturn:
+        """Saves and leaves; the others go on.
+
+        Raises:
+          SystemExit: always, with the code that a shell gives to a program that SIGTERM has ended.
+        """
+        self._say(f"{replica.task}: {PREEMPTED}; it leaves the job at global step {replica.global_step:,}")
+        if self._checkpointer is not None:
+            self.save(wait=True)
+        self._trainer.close()
+        raise SystemExit(128 + signal.SIGTERM)
 
     def _await_others(self, replica: Replica) -> None:
         from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
