@@ -150,3 +150,46 @@ def test_all_finite_of_every_dtype(dtype: str, place: int) -> None:
 def test_all_finite_of_nothing() -> None:
     assert all_finite([])
     assert all_finite([np.zeros(0, np.float32)])
+
+
+@pytest.fixture
+def with_state() -> Shard:
+    """As `shard`, with a momentum as its optimizer's state."""
+    params = {"w": np.zeros(N, np.float32)}
+    plan = plan_of(params, optax.sgd(1.0, momentum=0.5))
+    fresh = Shard(plan.layout.shards[0], CompiledProgram(plan.shard_optimizer(0).export(), "test"))
+    fresh.initialise(blocks_of(plan, params)[0])
+    return fresh
+
+
+def test_saving_again_takes_no_fresh_memory(with_state: Shard) -> None:
+    shard = with_state
+
+    def places() -> set[int]:
+        """Where the params and the state of the shard lie, now and after the next two updates."""
+        found = set()
+        for _ in range(3):
+            snapshot = shard.snapshot()
+            buffers = (*snapshot.params.blocks, *snapshot.state)
+            found |= {buffer.unsafe_buffer_pointer() for buffer in buffers}
+            shard.update(ones())
+            shard.update(ones())
+            before = [np.array(buffer) for buffer in buffers]
+            shard.update(ones())
+            for kept, buffer in zip(before, buffers, strict=True):
+                np.testing.assert_array_equal(kept, buffer)  # nothing wrote into what is being saved
+            del buffers, buffer
+            shard.release_snapshot(snapshot)
+            del snapshot
+        return found
+
+    first = places()
+    assert places() <= first
+
+
+def test_a_state_that_was_saved_without_an_update_is_written_into_again(with_state: Shard) -> None:
+    snapshot = with_state.snapshot()
+    (leaf,) = snapshot.state
+    with_state.release_snapshot(snapshot)
+    with_state.update(ones())
+    assert leaf.is_deleted()

@@ -172,7 +172,7 @@ class ShardSaver:
         except Exception as exc:  # whatever it is, the chief must hear of it, and the params be given back
             failure = _in_words(exc)
         with self._lock:
-            self._shard.release(snapshot.params)
+            self._shard.release_snapshot(snapshot)
             saving.part, saving.failure = part, failure
             saving.phase = m.FAILED if failure else m.WRITTEN
 
