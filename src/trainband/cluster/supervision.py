@@ -306,7 +306,8 @@ def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[
         return _stop(state, _others(state.alive, "") + " " + text, now)
     if state.phase is Phase.STOPPING:
         text = f" did not end within {grace.stop_s:g} s after SIGTERM; sent SIGKILL"
-        return _kill(state, _others(state.alive, "") + text, now)
+        told = [task for task in state.alive if task.job != "ps"]  # the ps too, once these are gone
+        return _kill(state, _others(told or state.alive, "") + text, now)
     text = f" did not end within {grace.kill_s:g} s after SIGKILL; left to the kernel"
     return replace(state, alive=frozenset()), [Say(_others(state.alive, "") + text)]
 

@@ -643,14 +643,16 @@ class ParameterService:
             return "", "", None
         came = {member.task for member in members}
         missing = [str(task) for task in self._cluster.spec.workers if str(task) not in came]
+        chief = str(self._cluster.spec.chief)
         if self._complete():
-            if missing:
-                return "", f"{', '.join(missing)} to look in at the end of the job", LINGER_S
+            # The chief, if it comes back, has a last checkpoint to save.
+            late = missing + [one.task for one in members if one.task == chief and one.presence is Presence.LOST]
+            if late:
+                return "", f"{', '.join(late)} to look in at the end of the job", LINGER_S
             return "the job is complete", "", None
         gone = [member.task for member in members if member.presence is not Presence.LEFT]
         if not gone and not missing:
             return "every worker has left", "", None
-        chief = str(self._cluster.spec.chief)
         unlimited = self._fit > 0 and self._last_version >= m.UNLIMITED
         if unlimited and any(member.task == chief and member.presence is Presence.LEFT for member in members):
             return f"{chief} has ended the training, and nobody else is at work", "", None
