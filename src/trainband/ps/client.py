@@ -32,6 +32,7 @@ from trainband.ps.checkpointing import ANY, JobSaving, RestoreFrom, restore_job
 from trainband.ps.contents import contents_of_blocks
 from trainband.ps.description import Plan
 from trainband.ps.link import Blocks, Link
+from trainband.ps.program import ShardOptimizer
 from trainband.ps.statistics import PsStatus
 from trainband.wire import messages as m
 from trainband.wire.codec import decode_any, encode
@@ -102,6 +103,7 @@ class JobClient:
         ]
         self._restore: RestoreFrom | None = None
         self._last_version = m.UNLIMITED
+        self._optimizers: dict[int, ShardOptimizer] = {}
         self._reviving: dict[int, threading.Thread] = {}
         self._hopeless: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
         self.restored: Checkpoint | None = None
@@ -171,12 +173,10 @@ class JobClient:
             link.connection.close()
 
     def _join_link(self, link: Link, until: Callable[[m.Joined], bool], whom: str) -> m.Joined:
-        request = self._join_request()
         patience = Patience(self._timeouts.start_s, self._say, self._clock)
         while True:
             try:
-                joined = link.call("join", request, m.Joined, self._timeouts.connect_s)
-                link.worker = joined.worker
+                joined = self._join_once(link)
                 if not link.life:
                     link.life = joined.life
                 self._sequence = max(self._sequence, joined.last_sequence)
@@ -196,8 +196,11 @@ class JobClient:
                 raise
             time.sleep(POLL_S)
 
-    def _join_request(self) -> m.Join:
-        return m.Join(self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description)
+    def _join_once(self, link: Link) -> m.Joined:
+        request = m.Join(self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description)
+        joined = link.call("join", request, m.Joined, self._timeouts.connect_s)
+        link.worker = joined.worker
+        return joined
 
     def _set_up(
         self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]], restore: RestoreFrom | None
@@ -220,8 +223,14 @@ class JobClient:
             stream.send(encode(m.Initialise()), values[link.index])
             self._receive(link, "its answer to the first values")
 
+    def _optimizer(self, ps: int) -> ShardOptimizer:
+        """That of one shard; traced once, for defining it and for restoring it."""
+        if ps not in self._optimizers:
+            self._optimizers[ps] = self._plan.shard_optimizer(ps)
+        return self._optimizers[ps]
+
     def _define(self, link: Link) -> m.Joined:
-        optimizer = self._plan.shard_optimizer(link.index)
+        optimizer = self._optimizer(link.index)
         program = optimizer.export()
         define = m.Define(
             ANY, link.index, self._plan.description, program.initialise, program.update, optimizer.state_contents
@@ -232,7 +241,7 @@ class JobClient:
         contents = [
             buffer
             for ps, layout in enumerate(self._plan.layout.shards)
-            for buffer in (*contents_of_blocks(layout), *self._plan.shard_optimizer(ps).state_contents)
+            for buffer in (*contents_of_blocks(layout), *self._optimizer(ps).state_contents)
         ]
         wanted = [piece for pieces in contents for piece in pieces]
         return restore_job(links, wanted, restore, self._say, self._clock, self._timeouts.stall_s, at)
@@ -452,7 +461,7 @@ class JobClient:
     def _revive(self, link: Link) -> None:
         """Chief only: gives a ps that has died and come back its part of the last checkpoint."""
         try:
-            if self._restore is None or self._joined_again(link).initialised or self._define(link).initialised:
+            if self._restore is None or self._join_once(link).initialised or self._define(link).initialised:
                 return
             checkpoint = self._restore_onto([link], self._restore, None)
             if checkpoint is None:
@@ -463,11 +472,6 @@ class JobClient:
             self._hopeless[link.index] = exc
         except PeerError as exc:
             self._say(f"{link} could not be given its values yet: {exc}")  # the next heartbeat tries again
-
-    def _joined_again(self, link: Link) -> m.Joined:
-        joined = link.call("join", self._join_request(), m.Joined, self._timeouts.connect_s)
-        link.worker = joined.worker
-        return joined
 
     def _whom(self, link: Link, what: str, patience: Patience) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""

@@ -61,7 +61,6 @@ class _Order:
     saving: Saving
     landed: Callable[[CheckpointStatus], None]
     partial: Path
-    at: int | None
     about: About
     ordered_at: float
 
@@ -178,7 +177,7 @@ class Checkpointer:
             return
         self._idle.clear()
         with self._mutex:
-            self._order = _Order(saving, replica.landed, partial, at, about, self._clock())
+            self._order = _Order(saving, replica.landed, partial, about, self._clock())
         self._wake.set()
 
     def _begun(self, replica: Replica, partial: Path, at: int | None) -> Saving:
