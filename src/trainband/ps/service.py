@@ -87,6 +87,7 @@ class ParameterService:
         self._trainings: tuple[int, ...] = ()
         self._last_version = 0
         self._shutdown_reason = ""
+        self._next_worker = 1 + max((task.index for task in cluster.spec.workers), default=-1)
 
         self._open_actions: dict[str, tuple[type[Any], Callable[[Any], Struct]]] = {
             "join": (m.Join, self._join),
@@ -132,6 +133,9 @@ class ParameterService:
         if action == "state":
             with self._lock:
                 return encode(self._state())
+        if action == "vacancy":
+            with self._lock:
+                return encode(self._vacancy())
         sender = f"whoever asked {self._task} to {action}"
         if action in self._open_actions:
             kind, open_answer = self._open_actions[action]
@@ -165,6 +169,12 @@ class ParameterService:
                 self._gone(member)
                 raise
             return self._joined(member)
+
+    def _vacancy(self) -> m.Vacancy:
+        worker, self._next_worker = self._next_worker, self._next_worker + 1
+        spec = self._cluster.spec
+        addresses = {job: {i: spec.task_address(job, i) for i in spec.task_indices(job)} for job in spec.jobs}
+        return m.Vacancy(addresses, worker)
 
     def _joined(self, member: Member) -> m.Joined:
         return m.Joined(

@@ -264,6 +264,17 @@ class JobState(Struct, frozen=True):
     """The workers without whose push somebody does not go on."""
     at_work: tuple[str, ...] = ()
     """Those of the live that have not said that their data is used up."""
+    chief: str = ""
+    """The worker that has the chief's duties now."""
+
+
+class Vacancy(Struct, frozen=True):
+    """`vacancy` (asked with an empty body) -> `Vacancy`: a place for a worker that is in no spec."""
+
+    cluster: dict[str, dict[int, str]]
+    """The addresses of every job, by index."""
+    worker: int
+    """The index for one more worker; the next who asks gets the next."""
 
 
 class Shutdown(Struct, frozen=True):
