@@ -63,6 +63,11 @@ class Program:
         self.name = name
         self._news = threading.Condition()
         self._text = {"stdout": "", "stderr": ""}
+        self.started_at = time.monotonic()
+        self.lines: list[tuple[float, str]] = []
+        """Every line on either stream, with the time at which it came, on the clock of `time.monotonic`."""
+        self.ended_at: float | None = None
+        """When its streams were closed, which is when it ended; on that clock too."""
         screen, line = os.openpty() if terminal else (-1, subprocess.PIPE)
         if terminal:
             fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
@@ -178,10 +183,14 @@ class Program:
         with pipe, contextlib.suppress(OSError):
             while data := os.read(pipe.fileno(), 65536):
                 with self._news:
-                    self._text[stream] += decoder.decode(data)
+                    now, text = time.monotonic(), decoder.decode(data)
+                    begun = self._text[stream].rpartition("\n")[2]
+                    self.lines += [(now, line) for line in (begun + text).split("\n")[:-1]]
+                    self._text[stream] += text
                     self._news.notify_all()
         with self._news:
             self._open -= 1
+            self.ended_at = None if self._open else time.monotonic()
             self._news.notify_all()
 
 

@@ -298,3 +298,120 @@ def test_a_disk_that_refuses(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="Cannot lock"):
         DirectoryLock(tmp_path / "file", "worker:0").acquire()
     DirectoryLock(tmp_path / "nowhere", "worker:0").release()
+
+
+# --- one job, several tasks
+
+
+def test_within_a_job_it_goes_from_hand_to_hand(tmp_path: Path) -> None:
+    former = DirectoryLock(tmp_path, "worker:0", job="a")
+    former.acquire()
+    with DirectoryLock(tmp_path, "worker:1", job="a"):
+        with pytest.raises(DirectoryLocked, match=r"taken over from worker:0 by worker:1 \(.* of the same job"):
+            former.renew()
+        assert former.heir == "worker:1"
+        former.release()
+        assert content(tmp_path)["owner"] == "worker:1"
+        former.acquire()
+        assert former.heir == ""
+        assert content(tmp_path)["owner"] == "worker:0"
+
+
+# of the holder, of who comes
+STRANGERS: list[tuple[str, str]] = [("a", "b"), ("a", ""), ("", "a"), ("", "")]
+
+
+@pytest.mark.parametrize(("held_for", "wanted_for"), STRANGERS)
+def test_of_two_jobs_one_has_it(held_for: str, wanted_for: str, tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path, "worker:0", job=held_for) as lock:
+        other = DirectoryLock(tmp_path, "worker:1", job=wanted_for)
+        with pytest.raises(DirectoryLocked, match="in use by worker:0"):
+            other.acquire()
+        assert other.rival_job == held_for
+        lock.renew()
+    other.acquire()
+    assert other.rival_job == ""
+    other.release()
+
+
+def test_another_job_that_took_it_when_the_lease_ran_out_is_no_heir(tmp_path: Path) -> None:
+    late = DirectoryLock(tmp_path, "worker:0", job="a")
+    late.acquire()
+    age(tmp_path, 100.0)
+    with DirectoryLock(tmp_path, "worker:1", job="b"):
+        with pytest.raises(DirectoryLocked, match="had not renewed"):
+            late.renew()
+        assert late.heir == ""
+
+
+def test_the_job_is_noted_once_it_is_known(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path, "worker:0")
+    lock.acquire()
+    before = content(tmp_path)
+    age(tmp_path, 100.0)
+    lock.name_job("a")
+    assert content(tmp_path) == before | {"job": "a"}
+    assert [path.name for path in tmp_path.iterdir()] == ["LOCK"]
+    with pytest.raises(DirectoryLocked, match="last renewed 0 s ago"):
+        DirectoryLock(tmp_path, "worker:1", job="b").acquire()
+    lock.renew()
+    lock.release()
+    assert list(tmp_path.iterdir()) == []
+    lock.name_job("b")  # of one that is not held, for the next time
+    assert list(tmp_path.iterdir()) == []
+    with lock:
+        assert content(tmp_path)["job"] == "b"
+
+
+def test_a_lock_that_was_lost_is_not_noted_upon(tmp_path: Path) -> None:
+    late = DirectoryLock(tmp_path, "worker:0")
+    late.acquire()
+    age(tmp_path, 100.0)
+    with DirectoryLock(tmp_path, "worker:1", job="a"):
+        with pytest.raises(DirectoryLocked, match="taken over from worker:0 by worker:1"):
+            late.name_job("a")
+        assert content(tmp_path)["owner"] == "worker:1"
+
+
+def test_who_is_taking_it_over_is_not_overwritten(tmp_path: Path) -> None:
+    """The job is noted only by one that could remove the file: who is about to has a file that says so."""
+    lock = DirectoryLock(tmp_path, "worker:0")
+    lock.acquire()
+    claim = tmp_path / f".LOCK.{content(tmp_path)['token']}.removal"
+    claim.write_bytes((tmp_path / "LOCK").read_bytes())
+    lock.name_job("a")
+    assert content(tmp_path)["job"] == ""
+    claim.unlink()
+    lock.renew()
+    assert content(tmp_path)["job"] == "a"
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_a_full_disk_that_takes_no_job_keeps_the_lease(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_bytes(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    lock = DirectoryLock(tmp_path, "worker:0", lease_s=30.0)
+    lock.acquire()
+    age(tmp_path, 100.0)
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", write_bytes)
+        lock.name_job("a")
+    with pytest.raises(DirectoryLocked, match="last renewed 0 s ago"):
+        DirectoryLock(tmp_path, "worker:1").acquire()
+    lock.renew()
+    assert content(tmp_path)["job"] == "a"
+
+
+def test_a_lock_of_an_earlier_version_names_no_job(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path, "worker:0")
+    lock.acquire()
+    path = tmp_path / "LOCK"
+    path.write_text(json.dumps({name: value for name, value in content(tmp_path).items() if name != "job"}))
+    with pytest.raises(DirectoryLocked, match="in use by worker:0"):
+        DirectoryLock(tmp_path, "worker:1", job="a").acquire()
+    lock.release()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from trainband.cluster import ClusterSpec, LocalCluster, Task
+from trainband.cluster import Cluster, ClusterSpec, LocalCluster, LocalGuests, Task
 from trainband.cluster.launch import task_environment
 from trainband.cluster.lines import LONGEST_LINE, LineCutter
 from trainband.cluster.supervision import Grace
@@ -310,14 +310,77 @@ ENVIRONMENTS: list[tuple[dict[str, str], ClusterSpec, int, int | None, dict[str,
 def test_the_environment_of_a_task(
     environ: dict[str, str], spec: ClusterSpec, cores: int, threads: int | None, expected: dict[str, str | None]
 ) -> None:
-    result = task_environment(environ, spec=spec, task=WORKER0, cores=cores, threads=threads)
+    trainers = len(spec.workers) if spec.ps else None
+    cluster = Cluster(spec=spec, task=WORKER0)
+    result = task_environment(environ, cluster=cluster, trainers=trainers, cores=cores, threads=threads)
     assert {name: result.get(name) for name in expected} == expected
     assert ClusterSpec(json.loads(result["TF_CONFIG"])["cluster"]) == spec
 
 
 @pytest.mark.parametrize(("environ", "platforms"), [({}, "cpu"), ({"JAX_PLATFORMS": "cuda,cpu"}, "cuda,cpu")])
 def test_a_ps_gets_no_accelerator_unless_the_user_says_so(environ: dict[str, str], platforms: str) -> None:
-    assert task_environment(environ, spec=SPEC, task=PS, cores=8)["JAX_PLATFORMS"] == platforms
+    assert (
+        task_environment(environ, cluster=Cluster(spec=SPEC, task=PS), trainers=3, cores=8)["JAX_PLATFORMS"]
+        == platforms
+    )
+
+
+def _guests(*indices: int, spec: ClusterSpec = SPEC) -> list[Cluster]:
+    return [Cluster(spec=spec, task=Task("worker", index), guest=True) for index in indices]
+
+
+def test_guests_are_started_and_seen_to_their_end() -> None:
+    recorder = Recorder()
+    script = PRELUDE + "print(os.environ['TF_CONFIG'], os.environ.get('NPROC'))"
+    with LocalGuests(
+        ["-c", script], guests=_guests(3, 4), environ=os.environ, threads=5, on_line=recorder.line
+    ) as guests:
+        assert guests.wait(DEADLINE_S).exit_code == 0
+        assert guests.spec == SPEC
+    for index in (3, 4):
+        (line,) = recorder.of(Task("worker", index))
+        config, _, threads = line.rpartition(" ")
+        assert json.loads(config)["task"] == {"type": "worker", "index": index, "guest": True}
+        assert threads == "5"
+
+
+@pytest.mark.parametrize(
+    ("spec", "guests", "trainers"),
+    [
+        (SPEC, 1, None),  # has a machine of its own
+        (SPEC, 2, 2),
+        # shares it with the planned workers
+        (ClusterSpec({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "localhost:3"]}), 1, 3),
+    ],
+)
+def test_guests_share_the_cores_with_whoever_trains_here(
+    spec: ClusterSpec, guests: int, trainers: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    environ = {name: value for name, value in os.environ.items() if name not in ("NPROC", "PJRT_NPROC")}
+    recorder = Recorder()
+    with LocalGuests(
+        ["-c", "import os; print(os.environ.get('NPROC'))"],
+        guests=_guests(*range(3, 3 + guests), spec=spec),
+        environ=environ,
+        on_line=recorder.line,
+    ) as cluster:
+        cluster.wait(DEADLINE_S)
+    assert recorder.of(Task("worker", 3)) == [str(trainers and 12 // trainers)]
+
+
+NO_GUESTS: list[tuple[list[Cluster], str]] = [
+    ([], r"LocalGuests\.guests is empty"),
+    ([Cluster(spec=SPEC, task=WORKER0)], r"a task of the cluster itself is among worker:0"),
+    (_guests(3, 3), r"worker:3, worker:3 are not different workers of one job"),
+    (_guests(3) + _guests(4, spec=ALONE), r"worker:3, worker:4 are not different workers of one job"),
+]
+
+
+@pytest.mark.parametrize(("guests", "message"), NO_GUESTS)
+def test_what_cannot_be_started_as_guests(guests: list[Cluster], message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        LocalGuests(["train.py"], guests=guests, environ={})
 
 
 def test_lines_are_cut_at_their_ends_only() -> None:

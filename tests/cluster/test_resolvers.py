@@ -94,7 +94,25 @@ def test_a_half_set_tf_config_is_an_error_that_names_the_field(text: str, messag
 
 
 def test_tf_config_written_is_tf_config_read() -> None:
-    assert tf_config.resolve({"TF_CONFIG": tf_config.write(EXPECTED.spec, EXPECTED.task)}) == EXPECTED
+    guest = Cluster(spec=EXPECTED.spec, task=Task("worker", 7), guest=True)
+    for cluster in (EXPECTED, guest):
+        assert tf_config.resolve({"TF_CONFIG": tf_config.write(cluster)}) == cluster
+    assert "guest" not in tf_config.write(EXPECTED)
+
+
+GUESTS: list[tuple[dict[str, object], str]] = [
+    ({"type": "worker", "index": 1, "guest": True}, r"^TF_CONFIG\.task: Cluster\.guest: worker:1 is no guest's name"),
+    ({"type": "ps", "index": 1, "guest": True}, r"^TF_CONFIG\.task: Cluster\.guest: only a worker"),
+    ({"type": "worker", "index": 7, "guest": "yes"}, r"^TF_CONFIG\.task\.guest must be true or false, got 'yes'"),
+    # who does not say that it is one is judged as ever
+    ({"type": "worker", "index": 7, "guest": False}, r"^TF_CONFIG\.task\.index = 7: the cluster has no worker:7; its"),
+]
+
+
+@pytest.mark.parametrize(("task", "message"), GUESTS)
+def test_who_is_no_guest(task: dict[str, object], message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        tf_config.resolve(_environ(cluster=CLUSTER, task=task))
 
 
 FLAGS: list[tuple[dict[str, Any], str]] = [

@@ -234,3 +234,61 @@ def test_workers_of_a_host_count_up_to_share_its_devices() -> None:
         "ps:0": 0,  # does not train
     }
     assert {task: _cluster(spec, task).device_index for task in rows} == rows
+
+
+def _guest(spec: ClusterSpec, task: str) -> Cluster:
+    return Cluster(spec=spec, task=Task.parse(task), guest=True)
+
+
+def test_a_guest_stands_in_no_spec() -> None:
+    guest = _guest(DENSE, "worker:7")
+    assert not guest.is_chief
+    assert not guest.is_ps
+    assert guest != _cluster(DENSE, "worker:0")
+    with pytest.raises(
+        ClusterError, match=r"worker:7 has no address: it is a guest of the job, and listens on nothing"
+    ):
+        _ = guest.address
+
+
+@pytest.mark.parametrize("spec", [DENSE, WITH_CHIEF, SPARSE, ClusterSpec({"ps": ["a:1"], "chief": ["b:1"]})])
+def test_each_guest_has_a_number_of_its_own(spec: ClusterSpec) -> None:
+    planned = [_cluster(spec, str(task)).training_index for task in spec.workers]
+    first = 1 + max(task.index for task in spec.workers)
+    guests = [_guest(spec, f"worker:{index}") for index in range(first, first + 3)]
+    numbers = [guest.training_index for guest in guests]
+    assert len({*planned, *numbers}) == len(planned) + 3
+    assert min(numbers) >= len(planned)
+    # Two guests that were started together take different devices of a host with two.
+    assert len({guest.device_index % 2 for guest in guests[:2]}) == 2
+
+
+NO_GUESTS: list[tuple[ClusterSpec, str, str]] = [
+    (
+        DENSE,
+        "worker:0",
+        r"Cluster\.guest: worker:0 is no guest's name, because the cluster plans workers up to index \d",
+    ),
+    # its name could be that of a planned worker that this task does not know
+    (SPARSE, "worker:2", r"up to index 3; a guest has a larger one"),
+    (DENSE, "ps:9", r"only a worker can be a guest, and this task is ps:9"),
+    (ClusterSpec({"ps": ["a:1"]}), "worker:1", r"worker:1 cannot be a guest: the cluster has no workers"),
+]
+
+
+@pytest.mark.parametrize(("spec", "task", "message"), NO_GUESTS)
+def test_who_can_be_no_guest(spec: ClusterSpec, task: str, message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        _guest(spec, task)
+
+
+def test_loopback_has_many_names() -> None:
+    for text, expected in {
+        "localhost:1": True,
+        "127.0.0.1:1": True,
+        "127.9.9.9:1": True,
+        "[::1]:1": True,
+        "10.0.0.1:1": False,
+        "localhost.example.org:1": False,
+    }.items():
+        assert Address.parse(text, "x").is_loopback is expected

@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
+from tests.machines import machines as machines
 from tests.programs import ports as ports
 from tests.programs import programs as programs

@@ -93,7 +93,13 @@ class Job:
     def start_ps(self, index: int) -> None:
         """Starts one ps."""
         cluster = self.cluster("ps", index)
-        service = ParameterService(cluster, timeouts=self.timeouts, say=self.said.append, incarnation=f"life {index}")
+        service = ParameterService(
+            cluster,
+            timeouts=self.timeouts,
+            say=self.said.append,
+            incarnation=f"life {len(self.services)}",
+            transport=self.transport,
+        )
         self.services.append(service)
         self.listeners.append(self.transport.listen(cluster.address, service, self.timeouts))
         self.running.append(in_thread(service.run, f"ps{index}"))
@@ -125,6 +131,15 @@ class Job:
             listener.stop(2.0)
         for future in self.running:
             future.exception(20.0)
+
+
+def kill(client: JobClient) -> None:
+    """As if the process had ended: no goodbye, no heartbeats."""
+    for pulse in client._pulses:  # noqa: SLF001
+        pulse.stop()
+        pulse._thread.join(10.0)  # noqa: SLF001
+    for link in client._links:  # noqa: SLF001
+        link.close()
 
 
 def first_values(plan: Plan, params: PyTree) -> Callable[[], Sequence[Sequence[NDArray[Any]]]]:

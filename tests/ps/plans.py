@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainband.ps.description import Plan
 from trainband.ps.placement import GreedyBytes, PlacementPolicy
-from trainband.ps.rules import Async
+from trainband.ps.rules import Async, UpdateRule
 from trainband.ps.variables import PyTree, Variables
 
 
@@ -35,9 +35,17 @@ def gradient_like(params: PyTree, number: int) -> PyTree:
     return jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype(leaf.dtype), params)
 
 
-def plan_of(params: PyTree, optimizer: Any, *, ps: int = 1, policy: PlacementPolicy | None = None) -> Plan:
+def plan_of(
+    params: PyTree,
+    optimizer: Any,
+    *,
+    ps: int = 1,
+    policy: PlacementPolicy | None = None,
+    rule: UpdateRule | None = None,
+    replicas: int = 0,
+) -> Plan:
     """The plan of a job with these params."""
-    return Plan.of(Variables.of(params), optimizer, policy or GreedyBytes(), Async(), ps)
+    return Plan.of(Variables.of(params), optimizer, policy or GreedyBytes(), rule or Async(), ps, replicas=replicas)
 
 
 def blocks_of(plan: Plan, tree: PyTree) -> tuple[tuple[NDArray[Any], ...], ...]:

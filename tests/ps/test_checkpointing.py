@@ -165,7 +165,7 @@ def test_saved_and_restored_params_ledgers_and_luggage(
         np.testing.assert_array_equal(leaf, wanted[name])
     for name, leaf in values_of(push(again, 2)).items():  # with the momentum
         np.testing.assert_array_equal(leaf, after[name])
-    assert "digits" in second.services[0]._sources.record()  # noqa: SLF001
+    assert "digits" in second.services[0]._seats[0].sources.record()  # noqa: SLF001
 
 
 def test_an_early_end(make: Callable[..., Job]) -> None:
@@ -188,8 +188,8 @@ def test_a_chief_that_died_between_two_ps(make: Callable[..., Job], directory: C
     wanted = values_of(chief.pull())
     job = make()
     half = job.client(PLAN, 0)
-    half._join_link(half._links[0], lambda _: True, "")  # noqa: SLF001 - a chief that does not get far
-    half._join_link(half._links[1], lambda _: True, "")  # noqa: SLF001
+    half._find(half._links[0], lambda *_: True, "")  # noqa: SLF001 - a chief that does not get far
+    half._find(half._links[1], lambda *_: True, "")  # noqa: SLF001
     for link in half._links:  # noqa: SLF001
         optimizer = PLAN.shard_optimizer(link.index)
         program = optimizer.export()
@@ -237,7 +237,7 @@ def test_a_state_that_does_not_fit_its_program_is_refused(make: Callable[..., Jo
     job = make()
     chief = job.client(PLAN, 0)
     link = chief._links[0]  # noqa: SLF001
-    chief._join_link(link, lambda _: True, "")  # noqa: SLF001
+    chief._find(link, lambda *_: True, "")  # noqa: SLF001
     program = PLAN.shard_optimizer(0).export()
     with pytest.raises(Refused, match="says of the optimizer state other sizes than its program has"):
         link.ask("define", m.Define(0, 0, PLAN.description, program.initialise, program.update, ()), m.Joined)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import optax
 import pytest
-from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_thread, sgd_plan, spec_of
+from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_thread, kill, sgd_plan, spec_of
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.cluster import Cluster, Task
@@ -345,10 +345,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job]) -
     at = dying.join(pytest.fail)
     chief.begin(1, steps)
     dying.push(gradient_of(plan, 1.0), at.versions, loss=1.0, examples=1, finite=True)
-    dying._stop.set()  # noqa: SLF001 - as if the process had ended: no goodbye, no heartbeats
-    assert dying._heart is not None  # noqa: SLF001
-    dying._heart.join(10.0)  # noqa: SLF001
-    dying._links[0].connection.close()  # noqa: SLF001
+    kill(dying)
     wait_until(lambda: "worker:1 is gone: its stream broke off" in job.said, "the loss")
     # Another leaves with an error of its own.
     failing = job.client(plan, 2)
@@ -374,10 +371,7 @@ def test_a_dead_workers_heir_goes_on(make: Callable[..., Job]) -> None:
     first.begin(1, 6)
     for _ in range(2):
         now = first.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
-    first._stop.set()  # noqa: SLF001
-    assert first._heart is not None  # noqa: SLF001
-    first._heart.join(10.0)  # noqa: SLF001
-    first._links[0].connection.close()  # noqa: SLF001
+    kill(first)
     wait_until(lambda: job.services[0].status().workers[0].presence == "lost", "the loss")
     heir = job.client(plan, 0)
     now = heir.join(pytest.fail)

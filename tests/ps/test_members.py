@@ -11,7 +11,7 @@ LEASE_S = 10.0
 
 
 def book() -> Members:
-    return Members(LEASE_S)
+    return Members(LEASE_S, ["worker:0", "worker:1", "worker:2"])
 
 
 def join(members: Members, task: str, incarnation: str, now: float) -> tuple[Member, bool]:

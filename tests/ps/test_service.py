@@ -17,6 +17,7 @@ from tests.ps.jobs import FAST, PARAMS, FakeClock, Script, gradient_of, in_threa
 from tests.ps.plans import blocks_of, plan_of
 
 from trainband.cluster import Cluster, Task
+from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
 from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refused, TrainbandError
 from trainband.ps.description import Plan
 from trainband.ps.placement import Placement, RoundRobin
@@ -136,7 +137,9 @@ def ps() -> Ps:
 
 
 def test_a_ps_before_anybody_comes(ps: Ps) -> None:
-    assert ps.state == m.JobState(version=0, last_version=0, fit=0, initialised=False, live=())
+    state = replace(ps.state, seats=())
+    assert state == m.JobState(version=0, last_version=0, fit=0, initialised=False, live=(), chief="worker:0")
+    assert [seat.role for seat in ps.state.seats] == ["empty"]
     assert ps.service.tensors() == ()
     status = ps.status
     assert (status.task, status.address, status.incarnation) == ("ps:0", "ps0:1", "one life")
@@ -221,7 +224,7 @@ def test_only_the_chief_defines_begins_and_initialises(ps: Ps) -> None:
 
 def test_defining_is_idempotent(ps: Ps) -> None:
     ps.join(0)
-    assert ps.define() == m.Joined(worker=0, lease_s=LEASE_S, defined=True, initialised=False, life="one life")
+    assert ps.define() == m.Joined(worker=0, lease_s=LEASE_S, defined=True, initialised=False)
     ps.play(0, ps.values())
     assert ps.define().initialised
 
@@ -716,3 +719,85 @@ def test_one_that_came_and_went_before_the_model_was_there_is_waited_for_by_nobo
     ps.define()
     ps.play(0, ps.values(), lambda: ps.begin(5), ps.push(1))
     assert ps.service.status().version == 1
+
+
+# --- what an older process says
+
+
+def test_the_goodbye_of_a_process_that_was_replaced_is_not_its_heirs(ps: Ps) -> None:
+    ps.ready()
+    ps.clock.now += LEASE_S
+    ps.join(1, incarnation="second life")
+    ps.call("leave", m.Leave(1, "too late", "life of worker:1"), m.JobState)
+    assert "worker:1" in ps.state.live
+    with pytest.raises(Refused, match="another process has taken the place of worker:1"):
+        ps.call("heartbeat", m.Heartbeat(1, "life of worker:1"), m.JobState)
+    assert ps.call("leave", m.Leave(1, "", "second life"), m.JobState).live == ()
+
+
+def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
+    ps.ready()
+    ps.service._seats[0].job = "this one"  # noqa: SLF001 - the chief's definition says so
+    request = m.Join("worker:1", "life of worker:1", "here", 101, ps.plan.description, "another one")
+    with pytest.raises(Refused, match="worker:1 belongs to another job than the one that ps:0 serves now"):
+        ps.call("join", request, m.Joined)
+    assert ps.call("join", replace(request, job="this one"), m.Joined).job == "this one"
+
+
+# --- whoever is chief
+
+
+def test_the_lowest_live_worker_has_the_duties_of_a_chief_that_is_gone(ps: Ps) -> None:
+    ps.join(1)
+    assert ps.state.chief == "worker:0"  # which may yet come
+    ps.join(0)
+    ps.define()
+    ps.play(0, ps.values())
+    assert ps.state.chief == "worker:1"  # its stream broke off
+    assert ps.begin(10, worker=1).last_version == 10
+    ps.heartbeat(0)
+    assert ps.state.chief == "worker:0"
+    with pytest.raises(Refused, match="only the chief may, which is worker:0"):
+        ps.begin(20, fit=2, worker=1)
+
+
+def test_nobody_inherits_duties_that_are_done(ps: Ps) -> None:
+    ps.ready(steps=1)
+    ps.heartbeat(1)
+    ps.play(1, ps.push(1))
+    ps.heartbeat(0)
+    ps.heartbeat(1)
+    assert ps.state.version == 1
+    ps.leave(0)
+    assert ps.state.chief == "worker:0"
+
+
+# --- what a checkpoint has reserved
+
+
+def test_data_is_handed_out_by_a_ps_that_has_values_only(ps: Ps) -> None:
+    ps.join(0)
+    settings = SourceSettings(10, 5, 1, 0, False)
+    request = m.Lease(0, LeaseRequest("digits", settings, life="life"))
+    with pytest.raises(Refused, match="ps:0 has no values of shard 0"):
+        ps.call("lease", request, LeaseAnswer)
+    ps.define()
+    ps.play(0, ps.values())
+    assert ps.call("lease", request, LeaseAnswer).kind == "piece"
+
+
+def test_pieces_of_workers_that_do_not_come_back_go_to_others(ps: Ps) -> None:
+    ps.ready()
+    seat = ps.service._seats[0]  # noqa: SLF001
+    settings = SourceSettings(10, 5, 1, 0, False)
+    seat.lease(0, LeaseRequest("digits", settings, life="one"))
+    seat.lease(1, LeaseRequest("digits", settings, life="two"))
+    reserved = seat.sources.copy()
+    ps.leave(1)
+    seat.sources.take_over(reserved)  # as from a checkpoint
+    ps.service._adopted[0] = ps.clock.now  # noqa: SLF001
+    ps.service._free_pieces()  # noqa: SLF001
+    assert seat.sources.holders() == {0, 1}
+    ps.clock.now += LEASE_S
+    ps.service._free_pieces()  # noqa: SLF001
+    assert seat.sources.holders() == {0}

@@ -348,3 +348,13 @@ def test_a_rule_that_begins_at_a_restored_version(rule: UpdateRule) -> None:
     assert state.version == 9
     state, todo = state.advance(Push(0, 100, 3, 1))
     assert isinstance(todo[0], Drop)
+
+
+def test_a_push_that_is_sent_again_before_more_of_its_worker_is_answered() -> None:
+    """The answer that asked for more was lost: nobody may wait for a worker that waits for itself."""
+    state: RuleState = Sync(aggregate=4).start(0, 2)
+    for event in (Begin(10), Join(0), Join(1)):
+        state, _ = state.advance(event)
+    for _ in range(2):
+        state, todo = state.advance(Push(1, 1, 0, 1))
+        assert todo == (Reply(1, 1, 0),)

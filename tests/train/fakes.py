@@ -51,10 +51,11 @@ class FakeReplica:
 
     task = "worker:9"
     is_chief = True
+    job = ""
     restored = None
     luggage = None
     place = None
-    trainings = ()
+    trainings: tuple[int, ...] = ()
 
     def __init__(self, reports: list[StepReport] | None = None, more: bool = True) -> None:
         self.reports = reports or []

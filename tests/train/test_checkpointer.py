@@ -13,7 +13,7 @@ from tests.ps.jobs import in_thread
 from tests.train.fakes import ONES, lines_with, mean_model
 
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, Retention
-from trainband.errors import CheckpointError, DirectoryLocked, Unreachable
+from trainband.errors import CheckpointError, DirectoryLocked, Refused, Unreachable
 from trainband.ps.checkpointing import SavedParts
 from trainband.strategies.luggage import Luggage
 from trainband.train import checkpointer as module
@@ -60,6 +60,7 @@ class FakeReplica:
     """Gives out savings, and notes them."""
 
     global_step = 7
+    is_chief = True
 
     def __init__(self) -> None:
         self.savings: list[FakeSaving] = []
@@ -237,6 +238,172 @@ def test_a_lock_that_is_lost(tmp_path: Path) -> None:
         bench.order().write()
         checkpointer.finish()
         assert bench.home.steps() == [7]
+
+
+# --- one job, several tasks
+
+
+def test_another_of_the_job_takes_the_directory_over(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, job="a")
+    with bench.checkpointer as checkpointer:
+        saving = bench.order()
+        saving.await_poll()
+        heir = DirectoryLock(tmp_path, "worker:1", job="a")
+        heir.acquire()
+        saving.write()
+        checkpointer.wait()
+        bench.replica.is_chief = False
+        checkpointer.order(bench.replica, 0, ABOUT)
+        checkpointer.finish()
+        assert len(bench.replica.savings) == 1
+        heir.renew()
+    heir.renew()
+    assert bench.home.steps() == []
+    assert bench.leftovers() == []
+    (line,) = bench.said
+    assert "was taken over from worker:0 by worker:1" in line
+    assert line.endswith("of the same job. It saves from now on.")
+
+
+def test_one_that_is_the_chief_all_the_same_takes_it_back(tmp_path: Path) -> None:
+    """It was cut off for a while; whoever took it over will hear that it is there again."""
+    bench = Bench(tmp_path, job="a", clock=Leaping())
+    with bench.checkpointer as checkpointer:
+        heir = DirectoryLock(tmp_path, "worker:1", job="a")
+        heir.acquire()
+        saving = bench.order()
+        saving.write()
+        checkpointer.wait()
+        with pytest.raises(CheckpointError, match=r"its last checkpoint is not in .* of the same job"):
+            checkpointer.finish()
+        bench.order().write()
+        checkpointer.finish()
+        assert bench.home.steps() == [7]
+        with pytest.raises(DirectoryLocked):
+            heir.renew()
+
+
+def test_an_heir_is_believed_until_word_of_it_must_have_come(tmp_path: Path) -> None:
+    now = [0.0]
+    waiting = threading.Semaphore(0)
+
+    def clock() -> float:
+        if threading.current_thread().name.endswith("order"):
+            waiting.release()
+        return now[0]
+
+    bench = Bench(tmp_path, job="a", clock=clock)
+    with bench.checkpointer as checkpointer:
+        saving = bench.order()
+        heir = DirectoryLock(tmp_path, "worker:1", job="a")
+        heir.acquire()
+        saving.write()
+        checkpointer.wait()
+        now[0] += module.RENEW_S / 2
+        ordering = in_thread(lambda: checkpointer.order(bench.replica, 0, ABOUT), "order")
+        for _ in range(5):
+            assert waiting.acquire(timeout=20.0)
+        bench.replica.is_chief = False
+        ordering.result(20.0)
+        heir.renew()
+    assert len(bench.replica.savings) == 1
+
+
+@pytest.mark.parametrize("job", ["a", "b", ""])
+def test_the_directory_is_taken_when_the_job_is_known(job: str, tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path, "worker:1", job="a") as holder:
+        bench = Bench(tmp_path)
+        with bench.checkpointer as checkpointer:
+            if job != "a":
+                with pytest.raises(DirectoryLocked, match="in use by worker:1"):
+                    checkpointer.joined(job)
+                holder.renew()
+            else:
+                checkpointer.joined(job)
+                with pytest.raises(DirectoryLocked):
+                    holder.renew()
+                bench.order().write()
+                checkpointer.finish()
+    assert bench.home.steps() == ([7] if job == "a" else [])
+    assert lines_with(bench.said, "WARNING") == []
+
+
+def test_a_job_that_is_known_finds_another_there(tmp_path: Path) -> None:
+    with (
+        DirectoryLock(tmp_path, "worker:1", job="a"),
+        pytest.raises(DirectoryLocked, match="in use by worker:1"),
+        Bench(tmp_path, job="b").checkpointer,
+    ):
+        pass
+
+
+def test_one_that_comes_late_tries_a_directory_again_at_each_save(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, job="b", late=True)
+    with bench.checkpointer as checkpointer:
+        pass
+    with DirectoryLock(tmp_path, "worker:1", job="a") as holder:
+        bench = Bench(tmp_path, job="b", late=True)
+        with bench.checkpointer as checkpointer:
+            checkpointer.order(bench.replica, 0, ABOUT)
+            assert lines_with(bench.said, "WARNING: no checkpoint could be written; the training goes on without")
+            holder.release()
+            bench.order().write()
+            checkpointer.finish()
+    assert bench.home.steps() == [7]
+
+
+def test_who_is_refused_because_another_is_the_chief_asks_no_more(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def save(*_: Any) -> Any:
+        asked.append(1)
+        bench.replica.is_chief = len(asked) < 3
+        raise Refused("only the chief may save")
+
+    asked: list[int] = []
+    bench.replica.save = save
+    with bench.checkpointer as checkpointer:
+        checkpointer.order(bench.replica, 0, ABOUT)
+        checkpointer.finish()
+        assert not checkpointer.busy
+    assert len(asked) == 3
+    assert bench.said == []
+    assert bench.leftovers() == []
+
+
+def test_what_fails_when_another_is_the_chief_is_no_failure(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    with bench.checkpointer as checkpointer:
+        saving = bench.order()
+        bench.replica.is_chief = False
+        saving.outcome = CheckpointError("the directory has gone")
+        checkpointer.finish()
+    assert bench.said == []
+
+
+def test_a_checkpoint_that_landed_with_another_chief_counts(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def landed(*_: Any) -> None:
+        raise Refused("only the chief may say so")
+
+    bench.replica.landed = landed
+    with bench.checkpointer as checkpointer:
+        bench.order().write()
+        checkpointer.finish()
+    assert bench.home.steps() == [7]
+    assert lines_with(bench.said, "WARNING") == []
+
+
+def test_laid_down_it_waits_for_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    checkpointer = bench.checkpointer.__enter__()
+    saving = bench.order()
+    saving.await_poll()
+    checkpointer.lay_down()
+    assert bench.leftovers() == []
+    assert not (tmp_path / LOCK_FILE).exists()
+    assert bench.home.steps() == []
 
 
 class Leaping:

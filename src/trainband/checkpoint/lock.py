@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Holder(msgspec.Struct, frozen=True):
       machine: the machine and the process namespace in which `pid` means something; empty if unknown.
       acquired_at: seconds since 1970 by the holder's clock.
       token: tells this holding from every other.
+      job: the id of its job; empty while the holder has not joined one, and for a process that stands alone.
     """
 
     owner: str
@@ -48,18 +50,24 @@ class Holder(msgspec.Struct, frozen=True):
     acquired_at: float
     lease_s: float
     token: str
+    job: str = ""
 
 
 class DirectoryLock:
-    """The right to write into a checkpoint directory; a context manager."""
+    """The right to write into a checkpoint directory; a context manager. May be used from several threads.
 
-    def __init__(self, directory: Path, owner: str, *, lease_s: float = 20.0) -> None:
+    Within one job the right goes from hand to hand: whoever acquires it for the job that holds it has it at once, and
+    the former holder finds out when it renews.
+    """
+
+    def __init__(self, directory: Path, owner: str, *, lease_s: float = 20.0, job: str = "") -> None:
         """Nothing is taken yet.
 
         Args:
           directory: which; it is made if it is not there.
           owner: for whom, such as `worker:0`.
           lease_s: how long after the last `renew` another job may take it over.
+          job: the id of the job, if it is known; see `name_job`.
 
         Raises:
           ValueError: a lease that is not more than 0 seconds.
@@ -78,46 +86,62 @@ class DirectoryLock:
             acquired_at=time.time(),
             lease_s=lease_s,
             token=secrets.token_hex(16),
+            job=job,
         )
+        self._heir = ""
+        self._rival_job = ""
+        self._held = False
+        self._mutex = threading.Lock()
+
+    @property
+    def heir(self) -> str:
+        """The task of the same job that has taken the lock over, as `renew` found; empty if none has."""
+        return self._heir
+
+    @property
+    def rival_job(self) -> str:
+        """The job of the holder that was in the way of the last `acquire`; empty if none was, or it names none."""
+        return self._rival_job
+
+    def name_job(self, job: str) -> None:
+        """Says for which job the lock is, once that is known; also in the lock file, if it is held.
+
+        Raises:
+          DirectoryLocked, CheckpointError: as `renew` does; which notes the job later, if the disk is full now.
+        """
+        with self._mutex:
+            self._me = msgspec.structs.replace(self._me, job=job)
+            if self._held:
+                self._renew()
 
     def acquire(self) -> None:
-        """Takes the lock, also from a holder whose process is dead or whose lease has run out.
+        """Takes the lock, also from a holder whose process is dead, whose lease has run out, or whose job is this one.
 
         Raises:
           DirectoryLocked: another job holds it; names it.
           CheckpointError: the file system refuses.
         """
-        self._me = msgspec.structs.replace(self._me, acquired_at=time.time(), token=secrets.token_hex(16))
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with self._signed() as mine:
-                self._take(mine)
-        except OSError as exc:
-            raise refusal("lock", self.directory, exc) from exc
+        with self._mutex:
+            self._me = msgspec.structs.replace(self._me, acquired_at=time.time(), token=secrets.token_hex(16))
+            self._heir = self._rival_job = ""
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                with self._signed() as mine:
+                    self._take(mine)
+            except OSError as exc:
+                raise refusal("lock", self.directory, exc) from exc
+            self._held = True
 
     def renew(self) -> None:
         """Renews the lease; to be called several times within it.
 
         Raises:
-          DirectoryLocked: the lock is another's now, because the lease ran out; what is being written must be given up.
+          DirectoryLocked: the lock is another's now, because the lease ran out, or it is the `heir`'s; what is being
+            written must be given up.
           CheckpointError: the file system refuses.
         """
-        try:
-            seen = _Seen.at(self.path)
-            if seen.token == self._me.token:
-                os.utime(self.path)
-                return
-        except FileNotFoundError:
-            raise DirectoryLocked(
-                f"{self.path}, which {self._me.owner} held, has been removed; see that no other job writes there, "
-                "and start again."
-            ) from None
-        except OSError as exc:
-            raise refusal("renew", self.path, exc) from exc
-        raise DirectoryLocked(
-            f"{self.directory} was taken over by {seen}, because {self._me.owner} had not renewed its lease "
-            f"for over {self._me.lease_s:g} s; end one of the two jobs, or give one another directory."
-        )
+        with self._mutex:
+            self._renew()
 
     def release(self) -> None:
         """Gives the lock up; does nothing if it is not held, or another's by now.
@@ -125,14 +149,16 @@ class DirectoryLock:
         Raises:
           CheckpointError: the file system refuses.
         """
-        try:
-            seen = _Seen.at(self.path)
-            if seen.token == self._me.token:
-                self._remove(self.path, seen, self.path)  # signed already; a full disk takes no new file
-        except FileNotFoundError:
-            return
-        except OSError as exc:
-            raise refusal("unlock", self.directory, exc) from exc
+        with self._mutex:
+            self._held = False
+            try:
+                seen = _Seen.at(self.path)
+                if seen.token == self._me.token:
+                    self._remove(self.path, seen, self.path)  # signed already; a full disk takes no new file
+            except FileNotFoundError:
+                return
+            except OSError as exc:
+                raise refusal("unlock", self.directory, exc) from exc
 
     def __enter__(self) -> DirectoryLock:
         """Take it; see `acquire`."""
@@ -145,6 +171,35 @@ class DirectoryLock:
         """Give it up; see `release`."""
         self.release()
 
+    def _renew(self) -> None:
+        try:
+            seen = _Seen.at(self.path)
+            if seen.token == self._me.token:
+                os.utime(self.path)
+                if seen.job != self._me.job:
+                    with contextlib.suppress(OSError), self._signed() as mine:  # a full disk must not cost the lease
+                        self._remove(self.path, seen, mine, instead=mine)
+                return
+        except FileNotFoundError:
+            self._held = False
+            raise DirectoryLocked(
+                f"{self.path}, which {self._me.owner} held, has been removed; see that no other job writes there, "
+                "and start again."
+            ) from None
+        except OSError as exc:
+            raise refusal("renew", self.path, exc) from exc
+        self._held = False
+        if seen.holder is not None and self._is_own_job(seen):
+            self._heir = seen.holder.owner
+            raise DirectoryLocked(f"{self.directory} was taken over from {self._me.owner} by {seen}, of the same job.")
+        raise DirectoryLocked(
+            f"{self.directory} was taken over by {seen}, because {self._me.owner} had not renewed its lease "
+            f"for over {self._me.lease_s:g} s; end one of the two jobs, or give one another directory."
+        )
+
+    def _is_own_job(self, seen: _Seen) -> bool:
+        return bool(seen.job) and seen.job == self._me.job
+
     def _take(self, mine: Path) -> None:
         """Makes `mine` the lock file, after removing one that no longer counts."""
         deadline = time.monotonic() + _PATIENCE_S
@@ -154,15 +209,17 @@ class DirectoryLock:
             except FileNotFoundError:
                 continue
             idle_s = _idle_s(seen, mine)
-            if _counts(seen, idle_s, self._me):
+            if _counts(seen, idle_s, self._me) and not self._is_own_job(seen):
                 raise self._locked(seen, idle_s)
             if not self._remove(self.path, seen, mine):
                 if time.monotonic() > deadline:
                     raise self._locked(seen, idle_s)
                 time.sleep(0.002)  # another is just taking it over
 
-    def _remove(self, path: Path, seen: _Seen, mine: Path) -> bool:
+    def _remove(self, path: Path, seen: _Seen, mine: Path, *, instead: Path | None = None) -> bool:
         """Removes a file if it is still the one that was seen; whether that is so, or it has gone already.
+
+        `instead`: a file that takes its place at the same moment.
 
         Between a look and an unlink another may have put a new file there. So whoever removes a file first makes one
         named after its token, which only one can do. Of that one, left behind by a death, the same is true.
@@ -176,7 +233,10 @@ class DirectoryLock:
             return False
         try:
             if _Seen.at(path).token == seen.token:
-                path.unlink()
+                if instead is not None:
+                    instead.replace(path)
+                else:
+                    path.unlink()
         except FileNotFoundError:
             return True
         finally:
@@ -194,6 +254,7 @@ class DirectoryLock:
             remove_quietly(mine)
 
     def _locked(self, seen: _Seen, idle_s: float) -> DirectoryLocked:
+        self._rival_job = seen.job
         return DirectoryLocked(
             f"{self.directory} is in use by {seen}, last renewed {idle_s:.0f} s ago; "
             "use another directory, or end that job."
@@ -207,6 +268,11 @@ class _Seen:
     holder: Holder | None
     token: str
     renewed_at: float
+
+    @property
+    def job(self) -> str:
+        """The job of the holder; empty if it names none."""
+        return self.holder.job if self.holder is not None else ""
 
     @classmethod
     def at(cls, path: Path) -> _Seen:

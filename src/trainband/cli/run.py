@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 import click
+from click.core import ParameterSource
 
+from ..cluster.cluster import Cluster
+from ..cluster.guests import LocalGuests
 from ..cluster.launch import LocalCluster
 from ..cluster.spec import ClusterSpec
 from ..cluster.supervision import Restarts
@@ -34,10 +37,14 @@ Each task is a Python process that finds in TF_CONFIG who it is. What follows SC
 When a task fails, it is started again as often as --restarts says; then all are ended, and its last lines and exit
 code are shown. Ctrl-C ends them all.
 
+With --join, the tasks are workers that take part in a job which runs already, on this machine or another: nobody need
+have planned them. They come as worker:N with the next free N, and the job ends as it would have without them.
+
 \b
     trainband run train.py
     trainband run --ps 2 --workers 4 train.py -- --steps 1000
     trainband run -m my.trainer --steps 1000
+    trainband run --join 10.0.0.7:2222 train.py
 """
 
 
@@ -173,6 +180,33 @@ def launch(
         on_note=lambda text: output.note(f"trainband: {text}"),
         keep_lines=LAST_LINES,
     )
+    return _see_to_its_end(cluster, output)
+
+
+def join(
+    command: Sequence[str],
+    *,
+    guests: Sequence[Cluster],
+    restarts: int = 0,
+    threads: int | None,
+    environ: Mapping[str, str],
+    output: Output,
+) -> int:
+    """Runs guests of a job to their end and shows them on `output`. Returns the exit code."""
+    tasks = LocalGuests(
+        command,
+        guests=guests,
+        environ=environ,
+        restarts=Restarts(most=restarts),
+        threads=threads,
+        on_line=lambda task, stream, text: output.line(task, text, stream),
+        on_note=lambda text: output.note(f"trainband: {text}"),
+        keep_lines=LAST_LINES,
+    )
+    return _see_to_its_end(tasks, output)
+
+
+def _see_to_its_end(cluster: LocalCluster, output: Output) -> int:
     with cluster:
         with output.watching(cluster.spec):
             outcome = cluster.wait()
@@ -188,7 +222,12 @@ def launch(
     help=_HELP,
 )
 @click.option("--ps", type=click.IntRange(min=0), default=1, show_default=True, help="How many parameter servers.")
-@click.option("--workers", type=click.IntRange(min=0), default=2, show_default=True, help="How many workers.")
+@click.option(
+    "--workers", type=click.IntRange(min=0), default=2, show_default="2, with --join 1", help="How many workers."
+)
+@click.option(
+    "--join", "job", metavar="HOST:PORT", help="Join the job of the ps there, with workers that nobody planned."
+)
 @click.option("--chief", is_flag=True, help="A chief beside the workers; without one, worker:0 is the chief.")
 @click.option("--evaluator", is_flag=True, help="A task beside them that evaluates every checkpoint.")
 @click.option("--quiet", is_flag=True, help="Show only what SCRIPT itself prints, and failures.")
@@ -209,6 +248,7 @@ def run(
     ctx: click.Context,
     ps: int,
     workers: int,
+    job: str | None,
     chief: bool,
     evaluator: bool,
     quiet: bool,
@@ -223,27 +263,56 @@ def run(
     arguments = script_arguments(ctx, script, arguments)
     if not as_module and not Path(script).exists():
         raise YourError(f"there is no script {script!r} in {Path.cwd()}.")
-    tasks = [*(Task("ps", i) for i in range(ps)), *(Task("chief", i) for i in range(chief))]
-    tasks += [Task("worker", i) for i in range(workers)]
-    tasks += [Task("evaluator", i) for i in range(evaluator)]
-    output = StreamOutput(tasks, stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, quiet=quiet)
+    command = [*(["-m"] if as_module else []), script, *arguments]
+    environ = os.environ
     try:
-        code = launch(
-            [*(["-m"] if as_module else []), script, *arguments],
-            ps=ps,
-            workers=workers,
-            chief=chief,
-            evaluator=evaluator,
-            restarts=restarts,
-            threads=threads,
-            host=host,
-            environ=os.environ,
-            output=output,
-        )
+        if job is not None:
+            guests = _places(ctx, job, workers)
+            output = StreamOutput(
+                [guest.task for guest in guests], stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet
+            )
+            code = join(command, guests=guests, restarts=restarts, threads=threads, environ=environ, output=output)
+        else:
+            tasks = [*(Task("ps", i) for i in range(ps)), *(Task("chief", i) for i in range(chief))]
+            tasks += [Task("worker", i) for i in range(workers)]
+            tasks += [Task("evaluator", i) for i in range(evaluator)]
+            code = launch(
+                command,
+                ps=ps,
+                workers=workers,
+                chief=chief,
+                evaluator=evaluator,
+                restarts=restarts,
+                threads=threads,
+                host=host,
+                environ=environ,
+                output=StreamOutput(tasks, stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet),
+            )
     except KeyboardInterrupt:
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
     ctx.exit(code)
+
+
+def _places(ctx: click.Context, job: str, workers: int) -> list[Cluster]:
+    """The places that a job has for so many workers, for one where nobody has said how many.
+
+    Raises:
+      click.UsageError: an option was given that only makes sense for a job of one's own.
+    """
+    given = {
+        name
+        for name in ("ps", "workers", "chief", "evaluator", "host")
+        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
+    for name in ("ps", "chief", "evaluator", "host"):
+        if name in given:
+            raise click.UsageError(f"--join adds workers to a job that runs already; --{name} cannot go with it.", ctx)
+    if not workers:
+        raise click.UsageError("--join with --workers 0 would start nothing.", ctx)
+    from .join import find_places  # with pyarrow, which takes a second and which no other way of running needs
+
+    return find_places(job, workers if "workers" in given else 1)
 
 
 def script_arguments(ctx: click.Context, script: str, arguments: Sequence[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from trainband.ps.statistics import PsStatus
 from trainband.wire.codec import decode
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
+from trainband.wire.replication import NOBODY, SeatState
 from trainband.wire.transport import Timeouts
 
 
@@ -93,6 +94,9 @@ def show(answer: PsStatus, console: Console) -> None:
         + f", params out {size(answer.bytes_out)}, shard {size(answer.shard_bytes)}",
         highlight=False,
     )
+    for seat in answer.seats:
+        if seat.reign.epoch > 1 or seat.role not in ("primary", "empty"):
+            console.print(_held(seat), highlight=False)
     if answer.waiting_for:
         console.print(f"waiting for {', '.join(answer.waiting_for)}", style="yellow")
 
@@ -115,6 +119,9 @@ def show(answer: PsStatus, console: Console) -> None:
         )
     console.print(workers)
     for worker in answer.workers:
+        if worker.stalled_s:
+            text = f"{worker.task} lives, but has pushed nothing for {worker.stalled_s:,.0f} s; others wait for it"
+            console.print(text, style="yellow", highlight=False)
         if worker.failure:
             console.print(f"{worker.task} failed: {worker.failure}", style="red", highlight=False)
 
@@ -124,6 +131,16 @@ def show(answer: PsStatus, console: Console) -> None:
         shape = ",".join(map(str, variable.shape))
         variables.add_row(variable.name, f"{variable.dtype}[{shape}]", ", ".join(where), size(variable.nbytes))
     console.print(variables)
+
+
+def _held(seat: SeatState) -> str:
+    """Who holds a shard, and what there is of it on this ps."""
+    reign = seat.reign
+    if seat.role != "primary":
+        return f"shard {seat.shard}: {seat.role} of ps:{reign.primary}, at version {seat.version:,}"
+    if reign.standby == NOBODY:
+        return f"shard {seat.shard}: held here, without a standby"
+    return f"shard {seat.shard}: held here, standby ps:{reign.standby} ({seat.behind} records behind)"
 
 
 def _table(title: str, *left: str, right: str) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .address import Address as Address
 from .cluster import Cluster as Cluster
+from .guests import LocalGuests as LocalGuests
 from .launch import LocalCluster as LocalCluster
 from .ports import ReservedPorts as ReservedPorts
 from .resolvers import resolve as resolve

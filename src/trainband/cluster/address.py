@@ -27,6 +27,14 @@ class Address:
         """The host, with the same answer for every name of the loopback interface."""
         return "localhost" if self.host in _LOOPBACK_NAMES else self.host
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the host means every machine itself: `localhost`, `::1` and 127.0.0.0/8."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False  # a name
+
     @classmethod
     def parse(cls, text: object, field: str) -> Address:
         """Reads `host:port`, with IPv6 in brackets: `[2001:db8::7]:2222`.

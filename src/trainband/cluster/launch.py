@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, TracebackType
 
 from ..errors import ClusterError, DeadlineExceeded
+from .cluster import Cluster
 from .ports import ReservedPorts
 from .process import TaskProcess, Warden
 from .resolvers import tf_config
@@ -43,7 +44,7 @@ _PLATFORMS = "JAX_PLATFORMS"
 
 
 def task_environment(
-    environ: Mapping[str, str], *, spec: ClusterSpec, task: Task, cores: int, threads: int | None = None
+    environ: Mapping[str, str], *, cluster: Cluster, trainers: int | None, cores: int, threads: int | None = None
 ) -> dict[str, str]:
     """The environment of one of several tasks that share this machine.
 
@@ -57,19 +58,20 @@ def task_environment(
 
     Args:
       environ: the user's.
+      cluster: which task it is.
+      trainers: how many tasks that train share this machine; `None` for a task that has it to itself.
       cores: how many this machine gives us.
       threads: the pools' size; the share when `None`. It beats the user's environment.
     """
     result = dict(environ)
-    shared = len(list(spec.tasks())) > 1
     if threads is not None:
         result.update(dict.fromkeys(_THREAD_POOLS, str(threads)))
-    elif shared and not any(name in environ for name in _THREAD_POOLS):
-        result.update(dict.fromkeys(_THREAD_POOLS, str(max(1, cores // max(1, len(spec.workers))))))
-    if not task.trains:
+    elif trainers is not None and not any(name in environ for name in _THREAD_POOLS):
+        result.update(dict.fromkeys(_THREAD_POOLS, str(max(1, cores // max(1, trainers)))))
+    if not cluster.task.trains:
         result.setdefault(_PLATFORMS, "cpu")
     result["PYTHONUNBUFFERED"] = "1"
-    result[tf_config.VARIABLE] = tf_config.write(spec, task)
+    result[tf_config.VARIABLE] = tf_config.write(cluster)
     return result
 
 
@@ -148,7 +150,7 @@ class LocalCluster:
         self._keep_lines = keep_lines
         self._grace = grace
         self._clock = clock
-        self._spec: ClusterSpec | None = None
+        self._clusters: dict[Task, Cluster] = {}
         self._state = Supervision(alive=frozenset(), grace=grace, restarts=restarts)
         self._restarts = restarts
         self._processes: dict[Task, TaskProcess] = {}
@@ -163,9 +165,9 @@ class LocalCluster:
         Raises:
           ClusterError: the tasks have not been started.
         """
-        if self._spec is None:
+        if not self._clusters:
             raise _not_started()
-        return self._spec
+        return next(iter(self._clusters.values())).spec
 
     @property
     def alive(self) -> frozenset[Task]:
@@ -207,7 +209,7 @@ class LocalCluster:
           ClusterError: the tasks have not been started.
           DeadlineExceeded: tasks still run; the message says which. They run on until the `with` block is left.
         """
-        if self._spec is None:
+        if not self._clusters:
             raise _not_started()
         until = None if timeout_s is None else self._clock() + timeout_s
         with self._signals():
@@ -249,21 +251,35 @@ class LocalCluster:
 
     def _start(self) -> None:
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
+        self._clusters = {cluster.task: cluster for cluster in self._plan()}
+        guard = Warden(stop_s=self._grace.stop_s)
+        self._owned.callback(guard.close)
+        self._guard = guard
+        for task in self._clusters:
+            self._start_task(task)
+            self._state = Supervision(alive=frozenset(self._processes), grace=self._grace, restarts=self._restarts)
+
+    def _plan(self) -> list[Cluster]:
+        """The tasks to start, in this order."""
         sizes = {job: size for job, size in self._sizes.items() if size}
         reserved = self._owned.enter_context(ReservedPorts(sum(sizes.values()), self._host))
         addresses = iter(reserved.addresses)
         spec = ClusterSpec({job: [next(addresses) for _ in range(size)] for job, size in sizes.items()})
-        self._spec = spec
-        guard = Warden(stop_s=self._grace.stop_s)
-        self._owned.callback(guard.close)
-        self._guard = guard
-        for task in spec.ps + spec.workers + spec.evaluators:
-            self._start_task(task)
-            self._state = Supervision(alive=frozenset(self._processes), grace=self._grace, restarts=self._restarts)
+        return [Cluster(spec=spec, task=task) for task in spec.ps + spec.workers + spec.evaluators]
+
+    def _trainers(self) -> int | None:
+        """See `task_environment`."""
+        return len(self.spec.workers) if len(self._clusters) > 1 else None
 
     def _start_task(self, task: Task) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        environ = task_environment(self._environ, spec=self.spec, task=task, cores=cores, threads=self._threads)
+        environ = task_environment(
+            self._environ,
+            cluster=self._clusters[task],
+            trainers=self._trainers(),
+            cores=cores,
+            threads=self._threads,
+        )
         process = TaskProcess(task, self._command, environ=environ, guard=self._guard, keep_lines=self._keep_lines)
         self._owned.callback(process.close)
         self._processes[task] = process

@@ -147,6 +147,15 @@ class _Book:
     ahead: set[Piece] = field(default_factory=set)  # from `next` on, but dealt with: claimed after a restore
 
 
+class _Copy(msgspec.Struct, frozen=True):
+    """A ledger as it is."""
+
+    settings: SourceSettings
+    book: _Book
+    last: dict[int, _Last]
+    repeated: int
+
+
 class PieceLedger:
     """Hands out the pieces of one source. A pure object: no threads, no clock, no sockets.
 
@@ -178,6 +187,10 @@ class PieceLedger:
     def held_by(self, worker: int) -> tuple[Piece, ...]:
         """The pieces that are with this worker or reserved for it, in the order of their leases."""
         return tuple(self._book.held.get(worker, ()))
+
+    def holders(self) -> list[int]:
+        """The workers that hold pieces, or for whom some are reserved."""
+        return [worker for worker, shares in self._book.held.items() if shares]
 
     def lease(self, worker: int, request: LeaseRequest) -> LeaseAnswer:
         """Takes a worker's report and hands out a piece.
@@ -237,6 +250,18 @@ class PieceLedger:
         returned = tuple((*piece, share.done, int(share.doubt)) for piece, share in book.returned.items())
         record = _Record(self._settings, book.next, held, returned, tuple(sorted(book.ahead)), self._repeated)
         return msgspec.json.encode(record).decode()
+
+    def copy(self) -> bytes:
+        """Gives the whole ledger as bytes, down to the last answers: what `from_copy` makes of them goes on alike."""
+        return msgspec.msgpack.encode(_Copy(self._settings, self._book, self._last, self._repeated))
+
+    @classmethod
+    def from_copy(cls, data: bytes) -> PieceLedger:
+        """Makes a second ledger that is in the same state."""
+        copied = msgspec.msgpack.decode(data, type=_Copy)
+        ledger = cls(copied.settings)
+        ledger._book, ledger._last, ledger._repeated = copied.book, copied.last, copied.repeated
+        return ledger
 
     @classmethod
     def from_record(cls, text: str) -> PieceLedger:

@@ -24,14 +24,22 @@ class Account:
     loss: float | None = None
     staleness: float = 0.0
     transport: str = ""
+    pushed_at: float = float("-inf")
+    """When its last push came, or the training began, by the service's clock."""
+    blocked_by: tuple[str, ...] = ()
+    """The workers that it waits for, at any ps."""
+    circled_at: float | None = None
+    """Since when it has been seen in a circle of workers that wait for one another."""
+    said_at: float = float("-inf")
+    """When people were told that it is stuck."""
     rate: Rate = field(default_factory=Rate)
 
     def note_update(self, staleness: int) -> None:
         """One of its pushes has become an update."""
         self.staleness += LATELY * (staleness - self.staleness)
 
-    def status(self, member: Member, now: float) -> WorkerStatus:
-        """The account of `member` as a record."""
+    def status(self, member: Member, now: float, *, stalled: bool = False) -> WorkerStatus:
+        """The account of `member` as a record; `stalled`: it lives, but is stuck."""
         return WorkerStatus(
             task=member.task,
             presence=member.presence.value,
@@ -47,6 +55,7 @@ class Account:
             examples=self.examples,
             heard_s=now - member.heard_at,
             failure=member.failure,
+            stalled_s=now - max(self.pushed_at, member.joined_at) if stalled else 0.0,
         )
 
 

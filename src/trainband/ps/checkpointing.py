@@ -141,12 +141,15 @@ def restore_job(
     clock: Clock,
     stall_s: float,
     at: int | None = None,
+    *,
+    alone: bool = False,
 ) -> Checkpoint | None:
     """Restores these ps from the first checkpoint that is whole; `None` where there is none.
 
     Args:
       wanted: every piece of every shard.
       stall_s: how long a ps may be silent while it reads.
+      alone: whether the job is under way, and these ps have come back into it.
       at: the only step that will do, where other ps of the job have values already.
 
     Raises:
@@ -175,8 +178,9 @@ def restore_job(
             continue
         # ps:0 last: when the other workers find it initialised, the others are.
         for one in reversed(ps[1:]):
-            one.ask("adopt", m.Adopt(ANY, token, step), m.Joined)
-        ps[0].ask("adopt", m.Adopt(ANY, token, step, luggage, dict(checkpoint.manifest.sources)), m.Joined)
+            one.ask("adopt", m.Adopt(ANY, token, step, alone=alone), m.Joined)
+        first = m.Adopt(ANY, token, step, luggage, dict(checkpoint.manifest.sources), alone)
+        ps[0].ask("adopt", first, m.Joined)
         return checkpoint
     return None
 

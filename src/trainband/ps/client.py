@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint
@@ -28,16 +28,19 @@ from trainband.errors import (
     StreamClosed,
     Unreachable,
 )
-from trainband.ps.checkpointing import ANY, JobSaving, RestoreFrom, restore_job
+from trainband.ps.checkpointing import ANY, JobSaving, Record, RestoreFrom, restore_job
 from trainband.ps.contents import contents_of_blocks
 from trainband.ps.description import Plan
 from trainband.ps.link import Blocks, Link
 from trainband.ps.program import ShardOptimizer
+from trainband.ps.pulse import Pulse
 from trainband.ps.statistics import PsStatus
+from trainband.ps.succession import Arbiter, Role
 from trainband.wire import messages as m
-from trainband.wire.codec import decode_any, encode
+from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import Patience, Say, say_on_stderr
-from trainband.wire.transport import Clock, Stream, Timeouts, Transport
+from trainband.wire.replication import Grant, Petition
+from trainband.wire.transport import Clock, Connection, Stream, Timeouts, Transport
 
 POLL_S = 0.05
 """Between two questions to a ps that is not ready yet."""
@@ -76,7 +79,7 @@ class Exchange:
 
 
 class JobClient:
-    """One worker's membership of a job. Use from one thread; a second one, its own, sends the heartbeats."""
+    """One worker's membership of a job. Use from one thread; others, its own, send the heartbeats."""
 
     def __init__(
         self,
@@ -91,39 +94,72 @@ class JobClient:
         self._cluster = cluster
         self._task = str(cluster.task)
         self._plan = plan
+        self._transport = transport
         self._timeouts = timeouts
         self._say = say
         self._clock = clock
         self._incarnation = secrets.token_hex(8)
         self._sequence = 0
         self._fit = 0
+        ps = [(i, cluster.spec.address(task)) for i, task in enumerate(cluster.spec.ps)]
+        self._replicas = plan.description.replicas
         self._links = [
-            Link(str(task), cluster.spec.address(task), i, transport, timeouts)
-            for i, task in enumerate(cluster.spec.ps)
+            Link(
+                shard,
+                [ps[(shard + i) % len(ps)] for i in range(1 + self._replicas)],
+                self._incarnation,
+                transport,
+                timeouts,
+            )
+            for shard in range(len(ps))
+        ]
+        self._blocked_by: tuple[str, ...] = ()
+        self._pulses = [
+            Pulse(
+                i,
+                address,
+                self._incarnation,
+                transport,
+                timeouts,
+                blocked_by=lambda: self._blocked_by,
+                join=self._join_at,
+                heard=self._heard,
+            )
+            for i, address in ps
         ]
         self._restore: RestoreFrom | None = None
         self._last_version = m.UNLIMITED
         self._optimizers: dict[int, ShardOptimizer] = {}
+        self._seen: dict[int, m.JobState | None] = {}
+        self._arbiter = Arbiter()
+        self._deciding = threading.Lock()
         self._reviving: dict[int, threading.Thread] = {}
         self._hopeless: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
         self.restored: Checkpoint | None = None
         """What the job has begun from, as far as the chief knows."""
         self.trainings: tuple[int, ...] = ()
         """Where each training of the job that is under way began."""
-        self._stop = threading.Event()
-        self._heart: threading.Thread | None = None
+        self.job = ""
+        """Which job this is: random, the same for all its tasks."""
+        self.chief = str(cluster.spec.chief)
+        """The worker that has the chief's duties now."""
         self._left = False
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker has the chief's duties now."""
+        return self.chief == self._task
 
     # --- coming and going
 
     def join(
         self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]], restore: RestoreFrom | None = None
     ) -> Exchange:
-        """Joins every ps and pulls the params; the chief defines and initialises or restores each ps that is new.
+        """Joins every ps and pulls the params; the chief defines and initialises or restores each shard that is new.
 
         Args:
-          first_values: called on the chief only, when some ps has no values: each shard's blocks.
-          restore: used on the chief only, when some ps has no values: where they may come from instead.
+          first_values: called on the chief only, when some shard has no values: each shard's blocks.
+          restore: used on the chief only, when some shard has no values: where they may come from instead.
 
         Raises:
           CheckpointError: there is a checkpoint that cannot be restored.
@@ -133,20 +169,21 @@ class JobClient:
         """
         self._restore = restore
         # Before the first: its lease must not end while this worker waits for another ps to come up.
-        self._heart = threading.Thread(target=self._beat, name="trainband-heartbeat", daemon=True)
-        self._heart.start()
+        for pulse in self._pulses:
+            pulse.start()
         for link in self._links:
-            self._join_link(link, until=lambda _: True, whom=f"{link} to come up")
-        if self._cluster.is_chief:
+            self._find(link, until=lambda *_: True, whom=f"{link} to come up")
+        if self.is_chief:
             self._set_up(first_values, restore)
-        else:
-            chief = self._cluster.spec.chief
-            for link in self._links:
-                self._join_link(
-                    link,
-                    until=lambda joined: joined.initialised,
-                    whom=f"{chief} to initialise the variables on {link.name}",
-                )
+        for link in self._links:
+            while not self._find(
+                link,
+                until=lambda joined, _: joined.initialised or self.is_chief,
+                whom=f"{self.chief} to initialise the variables on {link.name}",
+            ).initialised:
+                self._set_up(first_values, restore)  # the chief has died before it could
+        if self.is_chief:
+            self._await_standbys()
         for link in self._links:
             self._open(link)
         return self.pull()
@@ -156,57 +193,101 @@ class JobClient:
         if self._left:
             return
         self._left = True
-        self._stop.set()
-        if self._heart is not None:
-            self._heart.join(self._timeouts.grace_s)
+        for pulse in self._pulses:
+            pulse.stop()
         for thread in self._reviving.values():
             thread.join(self._timeouts.grace_s)
-        for link in self._links:
-            if link.worker >= 0:
-                try:
-                    link.call("leave", m.Leave(ANY, failure), m.JobState, self._timeouts.grace_s)
-                except PeerError as exc:
-                    if not failure:  # one that fails has said enough
-                        self._say(f"could not say goodbye to {link}: {exc}")
-            if link.stream is not None:
-                link.stream.close()
-            link.connection.close()
-
-    def _join_link(self, link: Link, until: Callable[[m.Joined], bool], whom: str) -> m.Joined:
-        patience = Patience(self._timeouts.start_s, self._say, self._clock)
-        while True:
+        for pulse in self._pulses:
             try:
-                joined = self._join_once(link)
-                if not link.life:
-                    link.life = joined.life
-                self._sequence = max(self._sequence, joined.last_sequence)
-                if link.index == 0 and joined.trainings:
-                    self.trainings = joined.trainings
-                if until(joined):
-                    return joined
-                patience.check(whom, "check that it runs, or raise Timeouts.start_s")
-            except (Unreachable, StreamClosed) as exc:
+                pulse.leave(failure)
+            except PeerError as exc:
+                # One that fails has said enough; a ps that is new does not miss it.
+                if not failure and m.STRANGER not in str(exc):
+                    self._say(f"could not say goodbye to {pulse}: {exc}")
+        for link in self._links:
+            link.close()
+
+    def _find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
+        """Joins whichever ps has the shard.
+
+        Args:
+          until: of an answer, and whether no ps that may have the shard has it: whether that will do.
+          whom: who is waited for.
+        """
+        patience = Patience(self._timeouts.start_s, self._say, self._clock)
+        without: set[int] = set()
+        with link.recovering:
+            while True:
                 try:
-                    patience.check(whom, "check that it runs and that its address is right, or raise Timeouts.start_s")
-                except DeadlineExceeded as late:
-                    raise Unreachable(str(late)) from exc
-            except Refused as exc:
-                if m.MISMATCH in str(exc):
-                    raise ModelMismatch(str(exc)) from exc
-                raise
-            time.sleep(POLL_S)
+                    joined = self._join_once(link)
+                    (without.discard if joined.initialised else without.add)(link.ps)
+                    if not link.life:
+                        link.life = joined.life
+                    self._sequence = max(self._sequence, joined.last_sequence)
+                    if link.index == 0 and joined.trainings:
+                        self.trainings = joined.trainings
+                    if until(joined, len(without) == len(link.places)):
+                        return joined
+                    patience.check(whom, "check that it runs, or raise Timeouts.start_s")
+                except (Unreachable, StreamClosed) as exc:
+                    without.discard(link.ps)
+                    advice = "check that it runs and that its address is right, or raise Timeouts.start_s"
+                    try:
+                        patience.check(whom, advice)
+                    except DeadlineExceeded as late:
+                        raise Unreachable(str(late)) from exc
+                except DeadlineExceeded:
+                    without.discard(link.ps)
+                    patience.check(whom, "check that it runs and is not overloaded, or raise Timeouts.start_s")
+                except Refused as exc:
+                    if m.MISMATCH in str(exc):
+                        raise ModelMismatch(str(exc)) from exc
+                    raise
+                if len(link.places) > 1:
+                    link.move()
+                time.sleep(POLL_S)
 
     def _join_once(self, link: Link) -> m.Joined:
-        request = m.Join(self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description)
-        joined = link.call("join", request, m.Joined, self._timeouts.connect_s)
-        link.worker = joined.worker
+        # A ps that may be dead is not waited for long where another may have the shard.
+        patience_s = self._timeouts.connect_s if len(link.places) == 1 else self._timeouts.heartbeat_s
+        joined = link.call("join", self._application(), m.Joined, patience_s)
+        link.worker, link.epoch = joined.worker, joined.epoch
+        self._pulses[link.ps].worker = joined.worker
+        if joined.initialised:
+            self.job = self.job or joined.job
         return joined
+
+    def _join_at(self, connection: Connection) -> int:
+        """Joins the ps at the other end; returns this worker's number there."""
+        answer = connection.call("join", encode(self._application()), timeout_s=self._timeouts.connect_s)
+        return decode(answer, m.Joined, connection.address).worker
+
+    def _application(self) -> m.Join:
+        return m.Join(
+            self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description, self.job
+        )
 
     def _set_up(
         self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]], restore: RestoreFrom | None
     ) -> None:
-        new = [link for link in self._links if not self._define(link).initialised]
-        if new and restore is not None:
+        new = []
+        for link in self._links:
+            joined = self._find(
+                link,
+                until=lambda joined, nobody: joined.initialised or nobody,
+                whom=f"a ps that has the values of shard {link.index}",
+            )
+            if not joined.initialised:
+                new.append(link)
+        if not new:
+            return
+        self.job = self.job or secrets.token_hex(8)
+        for link in new:
+            if link.at:
+                link.at = 0
+                link.reconnect()
+            self.job = self._define(link).job or self.job  # that of a chief which has died on the way
+        if restore is not None:
             at = self._step_of_the_others(new)
             self.restored = self._restore_onto(new, restore, at)
             if self.restored is None and at:
@@ -215,13 +296,28 @@ class JobClient:
                     f"{names} has no values, while other ps are at step {at:,}, of which there is no checkpoint; "
                     "end every task of the job and start it again: it goes on from its newest checkpoint."
                 )
-        if not new or self.restored is not None:
+        if self.restored is not None:
             return
         values = first_values()
         for link in new:
             stream = self._open(link)
             stream.send(encode(m.Initialise()), values[link.index])
             self._receive(link, "its answer to the first values")
+
+    def _await_standbys(self) -> None:
+        """So that nothing of the training can be lost with one ps."""
+        for link in self._links if self._replicas else ():
+            patience = Patience(self._timeouts.stall_s, self._say, self._clock)
+            other = next(ps for ps, _ in link.places if ps != link.ps)
+            while not self._find(link, lambda joined, _: joined.initialised, f"{link} to come back").protected:
+                if self._seen.get(other) is None:
+                    break  # the job goes on without it until it is there
+                try:
+                    patience.check(f"ps:{other} to become the standby of shard {link.index}", "")
+                except DeadlineExceeded:
+                    self._say(f"WARNING: shard {link.index} has no standby yet: ps:{other} does not follow {link.name}")
+                    break
+                time.sleep(POLL_S)
 
     def _optimizer(self, ps: int) -> ShardOptimizer:
         """That of one shard; traced once, for defining it and for restoring it."""
@@ -233,18 +329,26 @@ class JobClient:
         optimizer = self._optimizer(link.index)
         program = optimizer.export()
         define = m.Define(
-            ANY, link.index, self._plan.description, program.initialise, program.update, optimizer.state_contents
+            ANY,
+            link.index,
+            self._plan.description,
+            program.initialise,
+            program.update,
+            optimizer.state_contents,
+            self.job,
         )
         return link.call("define", define, m.Joined, self._timeouts.stall_s)
 
-    def _restore_onto(self, links: Sequence[Link], restore: RestoreFrom, at: int | None) -> Checkpoint | None:
+    def _restore_onto(
+        self, links: Sequence[Link], restore: RestoreFrom, at: int | None, *, alone: bool = False
+    ) -> Checkpoint | None:
         contents = [
             buffer
             for ps, layout in enumerate(self._plan.layout.shards)
             for buffer in (*contents_of_blocks(layout), *self._optimizer(ps).state_contents)
         ]
         wanted = [piece for pieces in contents for piece in pieces]
-        return restore_job(links, wanted, restore, self._say, self._clock, self._timeouts.stall_s, at)
+        return restore_job(links, wanted, restore, self._say, self._clock, self._timeouts.stall_s, at, alone=alone)
 
     def _step_of_the_others(self, new: Sequence[Link]) -> int | None:
         """The version of the ps that have values, where some have: a chief died between them, or a ps did."""
@@ -256,7 +360,7 @@ class JobClient:
     def _open(self, link: Link) -> Stream:
         if link.stream is None:
             link.stream = link.connection.open_stream(timeout_s=self._timeouts.connect_s)
-            link.stream.send(encode(m.Open(link.worker, self._incarnation)))
+            link.stream.send(encode(m.Open(link.worker, self._incarnation, link.index)))
         return link.stream
 
     # --- training
@@ -265,12 +369,12 @@ class JobClient:
         """Chief only: asks every ps for updates until its version is `last_version`, as training number `fit`."""
         self._last_version, self.trainings = last_version, tuple(trainings)
         for link in self._links:
-            link.ask("begin", m.Begin(ANY, fit, last_version, self.trainings), m.JobState)
+            self._ask(link, "begin", m.Begin(ANY, fit, last_version, self.trainings), m.JobState)
 
     def finish(self) -> None:
         """Chief only: ends the training where it is."""
         for link in self._links:
-            link.ask("finish", m.Finish(ANY), m.JobState)
+            self._ask(link, "finish", m.Finish(ANY), m.JobState)
 
     def save(self, directory: Path, at: int) -> JobSaving:
         """Chief only: orders a checkpoint of the version `at`, see `JobSaving`."""
@@ -282,42 +386,78 @@ class JobClient:
 
     def leave_luggage(self, data: bytes, behind: int = 0) -> None:
         """Leaves with ps:0 what this worker must find again if it goes on from so many pushes ago."""
-        self._links[0].ask("luggage", m.Luggage(ANY, self._sequence - behind, data), m.JobState)
+        self._ask(self._links[0], "luggage", m.Luggage(ANY, self._sequence - behind, data), m.JobState)
 
     def find_luggage(self) -> bytes:
         """What was left for this worker, in an earlier life or a restored checkpoint; empty where nothing was."""
-        return self._links[0].ask("my_luggage", m.LuggageQuestion(ANY), m.LuggageAnswer).data
+        return self._ask(self._links[0], "my_luggage", m.LuggageQuestion(ANY), m.LuggageAnswer).data
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
         """Asks for the next piece of a shared data source; may be called from any thread."""
-        return self._links[0].ask("lease", m.Lease(ANY, request), LeaseAnswer)
+        return self._ask(self._links[0], "lease", m.Lease(ANY, request), LeaseAnswer)
 
-    def await_begin(self, fit: int) -> m.JobState:
-        """Waits until the chief has begun training number `fit` on every ps; returns the state of ps:0."""
+    def await_begin(self, fit: int, last_version: int = m.UNLIMITED, trainings: Sequence[int] = ()) -> m.JobState:
+        """Waits until the chief has begun training number `fit` on every ps; returns the state of ps:0.
+
+        Should this worker become the chief meanwhile, it begins it itself, with what the one before had begun, or else
+        until `last_version`.
+        """
         patience = Patience(self._timeouts.start_s, self._say, self._clock)
         while True:
             states = self.states()
             if all(state.fit >= fit for state in states):
-                self._fit = states[0].fit
+                self._fit, self._last_version = states[0].fit, states[0].last_version
+                self.trainings = states[0].trainings
                 return states[0]
-            chief = str(self._cluster.spec.chief)
-            if all(chief in state.live for state in states):
+            if self.is_chief:
+                begun = max(states, key=lambda state: state.fit)
+                if begun.fit >= fit:
+                    last_version, trainings = begun.last_version, begun.trainings
+                self.begin(max(fit, begun.fit), last_version, trainings)
+                continue
+            if all(self.chief in state.live for state in states):
                 patience.extend()  # it lives, and evaluates or saves; that may take its time
-            patience.check(f"{chief} to begin the training", "check that it runs")
+            patience.check(f"{self.chief} to begin the training", "check that it runs")
             time.sleep(POLL_S)
 
     def pause(self) -> None:
         """Tells every ps that nobody shall wait for this worker's next push: it has no data any more."""
         for link in self._links:
-            link.ask("pause", m.Pause(ANY), m.JobState)
+            self._ask(link, "pause", m.Pause(ANY), m.JobState)
 
     def at_work(self) -> tuple[str, ...]:
         """The other workers that still train."""
         return tuple(sorted({task for state in self.states() for task in state.at_work if task != self._task}))
 
     def states(self) -> list[m.JobState]:
-        """How far every ps is."""
-        return [link.call("state", None, m.JobState, self._timeouts.call_s) for link in self._links]
+        """How far every shard is."""
+        return [self._ask(link, "state", None, m.JobState) for link in self._links]
+
+    @property
+    def _recovers(self) -> bool:
+        """Whether a ps that is gone is waited for."""
+        return self._restore is not None or self._replicas > 0
+
+    def _ask(self, link: Link, action: str, record: Struct | None, kind: type[Record]) -> Record:
+        """One request about a shard, to whichever ps has it. All of them may be repeated."""
+        while True:
+            with link.recovering:
+                pass  # another thread is looking for it
+            connection = link.connection
+            try:
+                answer = link.call(action, record, kind, self._timeouts.call_s)
+                if not isinstance(answer, m.JobState) or answer.initialised or not self._recovers:
+                    return answer
+            except (Unreachable, StreamClosed):
+                if not self._recovers or not self._fit:
+                    raise
+            except Refused as exc:
+                if not self._recovers or not self._fit or not (m.MOVED in str(exc) or m.STRANGER in str(exc)):
+                    raise
+            with link.recovering:
+                if link.connection is connection:  # else another thread has found it
+                    link.reconnect()
+                    self._find(link, self._is_ready(link), f"{link} to come back with its values")
 
     def status(self) -> PsStatus:
         """What ps:0 knows of the job; may be called from any thread."""
@@ -411,10 +551,12 @@ class JobClient:
                 answer, blocks = self._answer(link, what)
                 return (structs.replace(answer, outcome=m.DROPPED) if died else answer), blocks
             except StreamClosed as exc:
-                if self._restore is None:
+                if not self._recovers:
                     raise _lost(link, exc) from exc
                 self._say(f"lost {link} ({exc}) {self._task} goes on when it is back")
+            self._hurry(True)
             died = self._is_back(link) or died
+            self._hurry(False)
 
     def _answer(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
         if link.broken is not None:
@@ -425,10 +567,15 @@ class JobClient:
             patience = Patience(self._timeouts.stall_s, self._say, self._clock)
             advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
             while frame is None:
+                if self._superseded(link):
+                    raise StreamClosed(f"another ps holds shard {link.index} now.")
                 patience.check(self._whom(link, what, patience), advice)
                 frame = stream.receive(self._timeouts.heartbeat_s)
+            self._blocked_by = ()
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
+            if self._recovers and (m.MOVED in answer.message or m.STRANGER in answer.message):
+                raise StreamClosed(answer.message)
             raise Refused(f"{link} refused: {answer.message}")
         return answer, link.blocks(self._plan, frame.body)
 
@@ -438,14 +585,9 @@ class JobClient:
         A ps that still lives knows a push that it has dealt with by its number. One that has died has the values of
         the last checkpoint and could not place the push: it is asked for its params, and the push is lost there.
         """
-        link.reconnect()
-
-        def ready(joined: m.Joined) -> bool:
-            if link.index in self._hopeless:
-                raise self._hopeless[link.index]
-            return joined.initialised and joined.fit >= self._fit
-
-        joined = self._join_link(link, ready, f"{link} to come back with its values")
+        with link.recovering:
+            link.reconnect()
+            joined = self._find(link, self._is_ready(link), f"{link} to come back with its values")
         died = joined.life != link.life
         if died:
             link.life = joined.life
@@ -458,20 +600,43 @@ class JobClient:
             self._say(f"{link} is back" + (", with the values of the last checkpoint" if died else ""))
         return died
 
-    def _revive(self, link: Link) -> None:
-        """Chief only: gives a ps that has died and come back its part of the last checkpoint."""
+    def _is_ready(self, link: Link) -> Callable[[m.Joined, bool], bool]:
+        """Whether a ps that was joined again has what this worker needs to go on."""
+
+        def ready(joined: m.Joined, nobody: bool) -> bool:  # noqa: ARG001 - see `_find`
+            if link.index in self._hopeless:
+                raise self._hopeless[link.index]
+            return joined.initialised and joined.fit >= self._fit
+
+        return ready
+
+    def _superseded(self, link: Link) -> bool:
+        """Whether another ps than the one that this worker waits for holds the shard, in a later epoch."""
+        epochs = {link.ps: link.epoch}
+        for ps, state in list(self._seen.items()):
+            for seat in state.seats if state is not None else ():
+                if seat.shard == link.index and seat.role == Role.PRIMARY.value:
+                    epochs[ps] = max(epochs.get(ps, 0), seat.reign.epoch)
+        return max(epochs.values()) > epochs[link.ps]
+
+    def _revive(self, shard: int) -> None:
+        """Chief only: gives a shard that nobody has any more its part of the last checkpoint."""
+        link = Link(shard, self._links[shard].places[:1], self._incarnation, self._transport, self._timeouts)
         try:
-            if self._restore is None or self._join_once(link).initialised or self._define(link).initialised:
+            if self._join_once(link).initialised or self._define(link).initialised:
                 return
-            checkpoint = self._restore_onto([link], self._restore, None)
+            restore = self._restore
+            checkpoint = self._restore_onto([link], restore, None, alone=True) if restore is not None else None
             if checkpoint is None:
                 raise CheckpointError(f"{link} has lost its values, and there is no checkpoint yet to go on from.")
             link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
             self._say(f"{link.name} goes on from {checkpoint.path} (its version {checkpoint.global_step:,})")
         except (CheckpointError, ModelMismatch) as exc:
-            self._hopeless[link.index] = exc
+            self._hopeless[shard] = exc
         except PeerError as exc:
             self._say(f"{link} could not be given its values yet: {exc}")  # the next heartbeat tries again
+        finally:
+            link.close()
 
     def _whom(self, link: Link, what: str, patience: Patience) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
@@ -480,6 +645,7 @@ class JobClient:
         except PeerError:
             return f"{link} to send {what}"
         others = [task for task in state.waiting_for if task != self._task]
+        self._blocked_by = tuple(others)
         if not others:
             return f"{link} to send {what}"
         patience.extend()
@@ -490,28 +656,51 @@ class JobClient:
             raise StreamClosed(f"{self._task} has no stream to {link}: it has not joined the job, or has left it.")
         return link.stream
 
-    def _beat(self) -> None:
-        """Signs of life, whatever the main thread does: compiling, reading data, waiting for others."""
-        while not self._stop.wait(self._timeouts.heartbeat_s):
-            for link in self._links:
-                if link.worker < 0:
-                    continue  # it has not joined there yet
-                try:
-                    state = link.call("heartbeat", m.Heartbeat(ANY), m.JobState, self._timeouts.heartbeat_s)
-                    died = not state.initialised
-                except Refused:
-                    died = True  # it knows no such worker
-                except PeerError:
-                    continue  # the main thread meets the same trouble on its stream, and tells
-                if died and self._cluster.is_chief and self._fit and self._restore is not None:
-                    self._start_reviving(link)
+    # --- what the heartbeats bring
 
-    def _start_reviving(self, link: Link) -> None:
-        """In a thread of its own: the other ps must hear this worker's heart meanwhile."""
-        thread = self._reviving.get(link.index)
-        if thread is None or not thread.is_alive():
-            self._reviving[link.index] = thread = threading.Thread(
-                target=self._revive, args=(link,), name="trainband-revive", daemon=True
+    def _hurry(self, on: bool) -> None:
+        for pulse in self._pulses:
+            pulse.hurry(on)
+
+    def _heard(self, ps: int, state: m.JobState | None) -> None:
+        """An answer to a heartbeat; called by each ps's own thread."""
+        self._seen[ps] = state
+        if state is None:
+            return
+        for seat in state.seats:
+            if seat.shard == 0 and (seat.role == Role.PRIMARY.value or not self._fit):
+                self.chief = state.chief  # who that is, the ps knows that holds the first shard
+            if seat.petition is not None and seat.petition.arbiter == self._incarnation:
+                self._decide(ps, seat.petition)
+        if self.is_chief and self._fit and self._recovers:
+            for link in self._links:
+                if self._is_nowhere(link):
+                    self._start_reviving(link.index)
+
+    def _decide(self, ps: int, petition: Petition) -> None:
+        with self._deciding:
+            yes = self._arbiter.grants(petition)
+        pulse = self._pulses[ps]
+        grant = Grant(pulse.worker, self._incarnation, petition.epoch, yes)
+        try:
+            pulse.tell(f"grant/{petition.shard}", encode(grant))
+        except PeerError as exc:
+            self._say(f"could not tell {pulse} who holds shard {petition.shard}: {exc}")  # it will ask again
+
+    def _is_nowhere(self, link: Link) -> bool:
+        """Whether every ps that may have the shard has said that it has not."""
+        for ps, _ in link.places:
+            state = self._seen.get(ps)
+            if state is None or any(s.shard == link.index and s.role != Role.EMPTY.value for s in state.seats):
+                return False
+        return True
+
+    def _start_reviving(self, shard: int) -> None:
+        """In a thread of its own: every ps must hear this worker's heart meanwhile."""
+        thread = self._reviving.get(shard)
+        if (thread is None or not thread.is_alive()) and shard not in self._hopeless:
+            self._reviving[shard] = thread = threading.Thread(
+                target=self._revive, args=(shard,), name="trainband-revive", daemon=True
             )
             thread.start()
 

@@ -43,6 +43,8 @@ class Plan:
         ps_count: int,
         wire_dtype: str = "",
         state_merge: str = "mean",
+        replicas: int = 0,
+        stall_s: float = 0.0,
     ) -> Plan:
         """Plans a job. Pure: every task that has the same arguments comes to the same plan."""
         dependence, formula = _analysed(optimizer, variables)
@@ -62,6 +64,8 @@ class Plan:
             jax_version=jax.__version__,
             wire_dtype=wire_dtype,
             state_merge=state_merge,
+            replicas=replicas,
+            stall_s=stall_s,
         )
         return cls(variables, layout, description, optimizer, formula)
 
@@ -122,6 +126,8 @@ def first_difference(chief: Description, worker: Description, task: str) -> str 
         ("the number of ps", chief.ps_count, worker.ps_count),
         ("the update rule", _flat(chief.rule), _flat(worker.rule)),
         ("state_merge", chief.state_merge, worker.state_merge),
+        ("replicas", chief.replicas, worker.replicas),
+        ("stall_s", chief.stall_s, worker.stall_s),
         ("wire_dtype", chief.wire_dtype or "none", worker.wire_dtype or "none"),
     ):
         if mine != other:

@@ -18,6 +18,7 @@ from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.shard import ParamsVersion, Shard, weighted_mean
 from trainband.ps.statistics import StalenessCounts
 from trainband.wire import messages as m
+from trainband.wire.replication import HeldPush
 
 Gradient = Sequence[NDArray[Any]]
 
@@ -89,14 +90,47 @@ class Engine:
         Raises:
           RuleError: no honest worker sends this; nothing has changed.
         """
-        state, instructions = self.rule.advance(event)
-        self.rule = state
+        instructions = self._taken(event, gradient)
         pending = PendingPush()
-        key = (event.worker, event.sequence)
-        self._held.setdefault(key, _Held(gradient, event.examples, event.version))
         self._waiting[event.worker] = (event.sequence, pending)
         self._follow(instructions)
         return pending
+
+    def replay(self, event: PushEvent, gradient: Gradient) -> None:
+        """Takes a push that another engine has taken, for which nobody waits here. Its gradient is borrowed."""
+        self._follow(self._taken(event, gradient))
+        self._own((event.worker, event.sequence))
+
+    def _taken(self, event: PushEvent, gradient: Gradient) -> Sequence[Apply | Drop | Reply]:
+        """What the rule says of a push. Of one that is sent again, the gradient is held already, or not wanted."""
+        again = self.rule.ledger.is_replay(event)
+        self.rule, instructions = self.rule.advance(event)
+        if not again:
+            self._held[event.worker, event.sequence] = _Held(gradient, event.examples, event.version)
+        return instructions
+
+    def held(self) -> list[tuple[HeldPush, Gradient]]:
+        """The pushes that the rule has accepted and not yet applied."""
+        return [
+            (HeldPush(worker, sequence, held.examples, held.version), held.gradient)
+            for (worker, sequence), held in self._held.items()
+        ]
+
+    def hold(self, push: HeldPush, gradient: Gradient) -> None:
+        """Takes over one of another engine's `held`. The gradient is kept."""
+        self._held[push.worker, push.sequence] = _Held(gradient, push.examples, push.version)
+
+    def free_all(self) -> None:
+        """Lets everybody go who waits for an answer: it will not come from here."""
+        for _, pending in self._waiting.values():
+            pending.answered.set()
+        self._waiting.clear()
+
+    def _own(self, key: tuple[int, int]) -> None:
+        """Copies a gradient that is still held: the memory that it lies in will be written again."""
+        held = self._held.get(key)
+        if held is not None:
+            held.gradient = tuple(np.array(block) for block in held.gradient)
 
     def advance(self, event: Event) -> None:
         """Takes any other event."""
@@ -105,11 +139,15 @@ class Engine:
             if waiting is not None:
                 waiting[1].answered.set()  # if it lives after all, it goes on from the params as they are
             self.forget(event.worker)
-            for (worker, _), held in self._held.items():
-                if worker == event.worker:  # the memory that it lies in goes with the worker's stream
-                    held.gradient = tuple(np.array(block) for block in held.gradient)
+            for key in self._held:
+                if key[0] == event.worker:  # the memory that it lies in goes with the worker's stream
+                    self._own(key)
         self.rule, instructions = self.rule.advance(event)
         self._follow(instructions)
+
+    def waiting(self) -> set[int]:
+        """The workers that wait for an answer."""
+        return set(self._waiting)
 
     def held_of(self, worker: int) -> int:
         """How many gradients of this worker wait for their update."""
@@ -151,7 +189,9 @@ class Engine:
         ]
         mean = gradients[0] if len(gradients) == 1 else weighted_mean(gradients, [one.examples for one in held])
         if self._state_of is not None:
-            sources = [one.gradient for (worker, _), one in zip(keys, held, strict=True) if worker == self._state_of]
+            workers = self.rule.ledger.workers
+            chief = self._state_of if self._state_of in workers or not workers else min(workers)
+            sources = [one.gradient for (worker, _), one in zip(keys, held, strict=True) if worker == chief]
             mean = self.shard.with_state_of(mean, sources[0] if sources else None)
         self.shard.update(mean, scale)
         self.after_update()
@@ -169,9 +209,7 @@ class Engine:
             return  # it has left since, or has sent another push after a reconnection
         del self._waiting[worker]
         pending = waiting[1]
-        held = self._held.get((worker, sequence))
-        if held is not None:  # answered before its step is complete: the worker's memory will be written again
-            held.gradient = tuple(np.array(block) for block in held.gradient)
+        self._own((worker, sequence))  # where it is answered before its step is complete
         pending.staleness = staleness
         if pending.outcome == m.APPLIED:
             self.staleness.add(staleness)

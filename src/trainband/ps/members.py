@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainband.errors import Refused
+from trainband.wire.messages import STRANGER
+
+GUESTS = 100_000
+"""The number of the guest worker:0, were it one; over those of all planned workers."""
 
 
 class Presence(Enum):
@@ -49,7 +53,8 @@ class Members:
 
     def __init__(self, lease_s: float, planned: Sequence[str] = ()) -> None:
         """`planned`: the workers that the cluster lists; each has its place there as its number, in every life."""
-        self._lease_s = lease_s
+        self.lease_s = lease_s
+        """Seconds."""
         self._numbers = {task: number for number, task in enumerate(planned)}
         self._by_number: dict[int, Member] = {}
         self._by_task: dict[str, Member] = {}
@@ -69,28 +74,33 @@ class Members:
             news = not holder.live
             holder.presence, holder.heard_at = Presence.LIVE, now
             return holder, news
-        if holder is not None and holder.live and now - holder.heard_at < self._lease_s:
+        if holder is not None and holder.live and now - holder.heard_at < self.lease_s:
             raise Refused(
                 f"{task} is in the job already: process {holder.pid} on {holder.host}, heard "
                 f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first."
             )
-        number = self._numbers.setdefault(task, len(self._numbers))
+        number = self._numbers.setdefault(task, self._guest(task))
         member = Member(number, task, incarnation, host, pid, joined_at=now, heard_at=now)
         self._by_number[member.number] = member
         self._by_task[task] = member
         return member, True
 
+    @staticmethod
+    def _guest(task: str) -> int:
+        """The number of a worker that nobody has planned: the same on every ps."""
+        return GUESTS + int(task.rpartition(":")[2])
+
     def name(self, number: int) -> str:
         """The task with this number, whether it has come or not."""
+        if number >= GUESTS:
+            return f"worker:{number - GUESTS}"
         return next(task for task, other in self._numbers.items() if other == number)
 
     def get(self, number: int) -> Member:
         """The member with this number. Raises `Refused` if there is none."""
         member = self._by_number.get(number)
         if member is None:
-            raise Refused(
-                f"no worker has the number {number} here: this ps serves another life of the job; join again."
-            )
+            raise Refused(f"{STRANGER} {number} here: this ps serves another life of the job; join again.")
         return member
 
     def heard(self, member: Member, now: float) -> bool:
@@ -100,6 +110,16 @@ class Members:
             member.presence = Presence.LIVE
             return True
         return False
+
+    def has_gone(self, task: str) -> bool:
+        """Whether it has come, and is not live."""
+        member = self._by_task.get(task)
+        return member is not None and not member.live
+
+    def has_left(self, task: str) -> bool:
+        """Whether it has said goodbye, with nothing wrong."""
+        member = self._by_task.get(task)
+        return member is not None and member.presence is Presence.LEFT
 
     def leave(self, member: Member, failure: str) -> bool:
         """Notes a goodbye; returns whether that is news."""
@@ -118,7 +138,7 @@ class Members:
 
     def expired(self, now: float) -> list[Member]:
         """The live members whose lease has ended by now."""
-        return [m for m in self._by_task.values() if m.live and now - m.heard_at >= self._lease_s]
+        return [m for m in self._by_task.values() if m.live and now - m.heard_at >= self.lease_s]
 
     def live(self) -> list[Member]:
         """The members that the rule counts."""

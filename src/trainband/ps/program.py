@@ -211,6 +211,7 @@ class CompiledProgram:
             ) from exc
         self._initialise = jax.jit(initialise.call)
         self.state_shapes: tuple[tuple[int, ...], ...] = tuple(aval.shape for aval in initialise.out_avals)
+        self.state_dtypes = tuple(np.dtype(aval.dtype) for aval in initialise.out_avals)
 
         def run(params: Blocks, state: Blocks, gradient: Blocks, spare: Blocks) -> tuple[Blocks, Blocks]:
             del spare  # only its memory is wanted, for the new params

@@ -149,6 +149,14 @@ class ShardSaver:
         if self._saving is not None and self.wanted(luggage.worker):
             self._saving.luggage[luggage.worker] = kept
 
+    def all_luggage(self) -> dict[int, tuple[int, bytes]]:
+        """What was kept: of each worker, (pushes, data)."""
+        return dict(self._luggage)
+
+    def take_luggage(self, luggage: Mapping[int, tuple[int, bytes]]) -> None:
+        """Keeps another's luggage in place of its own."""
+        self._luggage = dict(luggage)
+
     def luggage_of(self, worker: int) -> m.LuggageAnswer:
         """What was kept for a worker."""
         return m.LuggageAnswer(self._luggage.get(worker, (0, b""))[1])

@@ -67,7 +67,11 @@ class Server:
         self._closing = threading.Lock()
         if self._cluster.is_ps:
             self._service = ParameterService(
-                self._cluster, timeouts=self._timeouts, say=say, incarnation=secrets.token_hex(8)
+                self._cluster,
+                timeouts=self._timeouts,
+                say=say,
+                incarnation=secrets.token_hex(8),
+                transport=self._transport,
             )
             self._listener = self._transport.listen(self._cluster.address, self._service, self._timeouts)
 

@@ -6,10 +6,11 @@ thread. Everything that changes is changed under one lock, and nothing is sent w
 
 from __future__ import annotations
 
-import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,26 +21,23 @@ from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer
 from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
 from trainband.ps.accounts import Account, variable_statuses
-from trainband.ps.description import first_difference, placement_of
-from trainband.ps.engine import Engine
+from trainband.ps.description import first_difference
 from trainband.ps.face import rows_of_variable, tensors_of
-from trainband.ps.layout import JobLayout, ShardLayout
-from trainband.ps.members import Member, Members, Presence
-from trainband.ps.program import CompiledProgram, UpdateProgram
-from trainband.ps.rules.base import ENOUGH, Event, RuleError
-from trainband.ps.rules.base import Begin as BeginEvent
-from trainband.ps.rules.base import Join as JoinEvent
-from trainband.ps.rules.base import Leave as LeaveEvent
+from trainband.ps.keeper import Keeper
+from trainband.ps.layout import ShardLayout
+from trainband.ps.members import GUESTS, Member, Members, Presence
+from trainband.ps.rules.base import ENOUGH, RuleError
 from trainband.ps.rules.base import Push as PushEvent
-from trainband.ps.rules.registry import rule_of
-from trainband.ps.saver import ShardSaver
-from trainband.ps.shard import Shard, all_finite, not_finite, widened
-from trainband.ps.sources import SharedSources
+from trainband.ps.seat import Seat
+from trainband.ps.shard import all_finite, not_finite, widened
 from trainband.ps.statistics import CheckpointStatus, PsStatus, Rate, StalenessCounts
+from trainband.ps.succession import Role
+from trainband.version import VERSION
 from trainband.wire import messages as m
+from trainband.wire import replication as r
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import EVERY_S, Patience, Say, say_on_stderr
-from trainband.wire.transport import Clock, Stream, Tensor, Timeouts
+from trainband.wire.transport import Clock, Connection, Stream, Tensor, Timeouts, Transport
 
 WAIT_S = 0.2
 """Between two looks whether a worker still lives whose push waits for others."""
@@ -47,13 +45,30 @@ WAIT_S = 0.2
 TICK_S = 0.2
 """Between two looks at the leases."""
 
+CIRCLE_S = 1.0
+"""How long a circle of workers that wait for one another must have been seen: what they say of it may be old."""
+
+SILENT_S = 30.0
+"""Without a push after which a worker that others wait for is named."""
+
 LINGER_S = 30.0
 """How long a finished job waits for workers of the cluster that have never come: one that starts slowly should find
 the job finished, not gone."""
 
 
 class ParameterService:
-    """One ps task of a job. A `Handler` for any transport."""
+    """One ps task of a job. A `Handler` for any transport.
+
+    It has a seat of its own shard and, where shards have standbys, one of another.
+
+    Args:
+      cluster: and which of its ps this is.
+      timeouts: how long to wait for what.
+      say: where lines for people go.
+      clock: seconds, monotonic.
+      incarnation: random, one for each life of the process.
+      transport: the way to the other ps; without one, no shard has a standby.
+    """
 
     def __init__(
         self,
@@ -63,6 +78,7 @@ class ParameterService:
         say: Say = say_on_stderr,
         clock: Clock = time.monotonic,
         incarnation: str = "",
+        transport: Transport | None = None,
     ) -> None:
         self._cluster = cluster
         self._task = str(cluster.task)
@@ -70,6 +86,8 @@ class ParameterService:
         self._say = say
         self._clock = clock
         self._incarnation = incarnation
+        self._transport = transport
+        self._host = socket.gethostname()
         self._born = clock()
 
         self._lock = threading.Lock()
@@ -77,39 +95,41 @@ class ParameterService:
         self._stopped = False
         self._members = Members(timeouts.lease_s, [str(task) for task in cluster.spec.workers])
         self._accounts: dict[int, Account] = {}
-        self._description: m.Description | None = None
-        self._layout: JobLayout | None = None
-        self._engine: Engine | None = None
-        self._saver: ShardSaver | None = None
-        self._sources = SharedSources()
-        self._checkpoint: CheckpointStatus | None = None
-        self._fit = 0
-        self._trainings: tuple[int, ...] = ()
-        self._last_version = 0
+        self._seats: dict[int, Seat] = {}
+        self._keepers: dict[int, Keeper] = {}
+        self._home = self._seat(cluster.task.index)
+        self._adopted: dict[int, float] = {}
         self._shutdown_reason = ""
+        self._last_chief = str(cluster.spec.chief)
         self._next_worker = 1 + max((task.index for task in cluster.spec.workers), default=-1)
 
-        self._open_actions: dict[str, tuple[type[Any], Callable[[Any], Struct]]] = {
+        self._open_actions: dict[str, tuple[type[Any], Callable[[Seat, Any], Struct]]] = {
             "join": (m.Join, self._join),
             "define": (m.Define, self._define),
+            "invite": (m.Invite, self._invite),
             "leave": (m.Leave, self._leave),
             "shutdown": (m.Shutdown, self._shutdown),
         }
         # What only a member may ask, and, where a deed is named, only the chief. Done under the lock.
         saving, restoring = "save a checkpoint", "restore a checkpoint"
-        self._actions: dict[str, tuple[type[Any], str, Callable[[Member, Any], Struct]]] = {
-            "heartbeat": (m.Heartbeat, "", lambda *_: self._state()),
+        self._actions: dict[str, tuple[type[Any], str, Callable[[Seat, Member, Any], Struct]]] = {
+            "heartbeat": (m.Heartbeat, "", self._heartbeat),
             "pause": (m.Pause, "", self._pause),
             "begin": (m.Begin, "begin a training", self._begin),
             "finish": (m.Finish, "end the training", self._finish),
+            "grant": (r.Grant, "", self._grant),
             "lease": (m.Lease, "", self._lease),
             "luggage": (m.Luggage, "", self._luggage),
-            "my_luggage": (m.LuggageQuestion, "", lambda member, _: self._require_saver().luggage_of(member.number)),
+            "my_luggage": (m.LuggageQuestion, "", lambda seat, member, _: _luggage_of(seat, member)),
             "landed": (m.Landed, saving, self._landed),
             "save": (m.Save, saving, self._save),
             "save_state": (m.SaveQuestion, saving, self._save_state),
-            "restore": (m.Restore, restoring, lambda _, restore: self._require_saver().restore(restore)),
-            "restore_state": (m.RestoreQuestion, restoring, lambda _, q: self._require_saver().restore_state(q.token)),
+            "restore": (m.Restore, restoring, lambda seat, _, order: seat.require_new_saver().restore(order)),
+            "restore_state": (
+                m.RestoreQuestion,
+                restoring,
+                lambda seat, _, question: seat.require_new_saver().restore_state(question.token),
+            ),
             "adopt": (m.Adopt, restoring, self._adopt),
         }
 
@@ -120,229 +140,288 @@ class ParameterService:
         self._bytes_saved = 0
         self._non_finite_said = -EVERY_S
 
-    @property
-    def _shard(self) -> Shard | None:
-        return self._engine.shard if self._engine is not None else None
+    # --- its seats
+
+    def _seat(self, shard: int) -> Seat:
+        """The seat of this shard. Made when it is first asked for.
+
+        Raises:
+          Refused: this ps has none.
+        """
+        mine, tasks = self._cluster.task.index, len(self._cluster.spec.ps)
+        if shard not in self._seats:
+            if shard not in (mine, (mine - 1) % tasks):
+                raise Refused(f"{self._task} has no seat of shard {shard}.")
+            self._seats[shard] = Seat(shard, self._cluster, self._members, self._lock, self._incarnation, self._host)
+        return self._seats[shard]
+
+    def _keeper(self, seat: Seat) -> Keeper:
+        """What keeps a seat in step with the other one. Called under the lock."""
+        if seat.number not in self._keepers:
+            self._keepers[seat.number] = Keeper(
+                seat,
+                self._lock,
+                connect=self._connect,
+                arbiter=self._arbiter,
+                names=self._worker_name,
+                timeouts=self._timeouts,
+                say=self._say,
+                clock=self._clock,
+            )
+        return self._keepers[seat.number]
+
+    def _keep(self, seat: Seat) -> None:
+        """Begins to keep a standby, where the shard is to have one. Called under the lock."""
+        if seat.description is not None and seat.description.replicas and self._transport is not None:
+            self._keeper(seat).start()
+
+    def _connect(self, ps: int) -> Connection:
+        assert self._transport is not None
+        return self._transport.connect(self._ps_addresses()[ps], self._timeouts)
+
+    def _arbiter(self, present: str, other_host: str) -> str:
+        """Which worker should decide who succeeds: the present one while it lives, else one on a third machine."""
+        live = sorted(self._members.live(), key=lambda member: member.number)
+        if any(member.incarnation == present for member in live):
+            return present
+        elsewhere = [member for member in live if member.host not in (self._host, other_host)]
+        return next((member.incarnation for member in (*elsewhere, *live)), present)
+
+    def _worker_name(self, incarnation: str) -> str:
+        return next((one.task for one in self._members if one.incarnation == incarnation), "a worker")
 
     # --- control
 
     def call(self, action: str, body: bytes) -> bytes:
         """See `Handler.call`."""
-        if action == "status":
-            return encode(self.status())
-        if action == "state":
-            with self._lock:
-                return encode(self._state())
-        if action == "vacancy":
-            with self._lock:
+        name, _, shard = action.partition("/")
+        with self._lock:
+            seat = self._home if not shard.isdecimal() else self._seat(int(shard))
+            if name == "state":
+                return encode(self._state(seat))
+            if name == "vacancy":
                 return encode(self._vacancy())
-        sender = f"whoever asked {self._task} to {action}"
-        if action in self._open_actions:
-            kind, open_answer = self._open_actions[action]
-            return encode(open_answer(decode(body, kind, sender)))
-        if action not in self._actions:
-            raise Refused(
-                f"{self._task} knows no action {action!r}; check that both run the same version of trainband."
-            )
-        kind, deed, answer = self._actions[action]
+        if name == "status":
+            return encode(self.status(seat))
+        sender = f"whoever asked {self._task} to {name}"
+        if name in self._open_actions:
+            kind, open_answer = self._open_actions[name]
+            return encode(open_answer(seat, decode(body, kind, sender)))
+        if name not in self._actions:
+            raise Refused(f"{self._task} knows no action {name!r}; check that both run the same version of trainband.")
+        kind, deed, answer = self._actions[name]
         record = decode(body, kind, sender)
         with self._lock:
             member = self._members.get(record.worker)
+            if getattr(record, "life", "") not in ("", member.incarnation):
+                raise Refused(f"another process has taken the place of {member.task} in the job.")
             if deed:
                 self._require_chief(member, deed)
             self._hear(member)
-            answered = answer(member, record)
+            answered = answer(seat, member, record)
+            position = seat.book.position
+        if name in ("begin", "finish", "lease"):
+            self._settle(seat, position, lambda: False)
         return encode(answered)  # without the lock: luggage may be large
 
-    def _join(self, join: m.Join) -> m.Joined:
+    def _settle(self, seat: Seat, position: int, given_up: Callable[[], bool]) -> None:
+        """Returns when the standby, if there is one, has everything up to a record."""
+        keeper = self._keepers.get(seat.number)
+        if keeper is not None:
+            keeper.settle(position, lambda: self._stopped or given_up())
+
+    def _join(self, seat: Seat, join: m.Join) -> m.Joined:
         with self._lock:
+            if seat.reigns and join.job and seat.job and join.job != seat.job:
+                raise Refused(
+                    f"{join.task} belongs to another job than the one that {self._task} serves now: its own has ended; "
+                    "start it again to join this one."
+                )
             self._expire()  # so that the rule hears of a death before it hears of the heir
             member, news = self._members.join(join.task, join.incarnation, join.host, join.pid, self._clock())
             self._accounts.setdefault(member.number, Account())
             if news:
-                self._advance(JoinEvent(member.number))
+                self._came(member)
             try:
-                self._compare(join.description, join.task)
+                self._compare(seat, join.description, join.task)
             except Refused as exc:
                 # It is not in the job: nobody waits for it, and the next process may have its name at once.
                 self._members.leave(member, str(exc))
                 self._gone(member)
                 raise
-            return self._joined(member)
+            return seat.joined(member)
 
     def _vacancy(self) -> m.Vacancy:
-        worker, self._next_worker = self._next_worker, self._next_worker + 1
+        taken = {member.task for member in self._members}
+        worker = next(i for i in count(self._next_worker) if f"worker:{i}" not in taken)
+        self._next_worker = worker + 1
         spec = self._cluster.spec
         addresses = {job: {i: spec.task_address(job, i) for i in spec.task_indices(job)} for job in spec.jobs}
         return m.Vacancy(addresses, worker)
 
-    def _joined(self, member: Member) -> m.Joined:
-        return m.Joined(
-            worker=member.number,
-            lease_s=self._timeouts.lease_s,
-            defined=self._shard is not None,
-            initialised=self._shard is not None and self._shard.initialised,
-            last_sequence=self._engine.rule.ledger.seen.get(member.number, 0) if self._engine else 0,
-            trainings=self._trainings,
-            life=self._incarnation,
-            fit=self._fit,
-        )
-
-    def _compare(self, description: m.Description, task: str) -> None:
-        if self._description is None:
+    def _compare(self, seat: Seat, description: m.Description, task: str) -> None:
+        if seat.description is None:
             return
-        difference = first_difference(self._description, description, task)
+        difference = first_difference(seat.description, description, task)
         if difference is not None:
             raise Refused(f"{m.MISMATCH}{task} cannot join this job: {difference}.")
 
-    def _define(self, define: m.Define) -> m.Joined:
+    def _define(self, seat: Seat, define: m.Define) -> m.Joined:
         with self._lock:
             member = self._members.get(define.worker)
             self._require_chief(member, "define the model")
             self._hear(member)
-            self._compare(define.description, member.task)
-            if self._shard is not None:
-                return self._joined(member)
-        layout = JobLayout.of(placement_of(define.description))
-        if not 0 <= define.ps < len(layout.shards):
-            raise Refused(f"the definition has {len(layout.shards)} ps, but calls this one number {define.ps}.")
-        trained = [block.trained for block in layout.shards[define.ps].blocks]
-        program = CompiledProgram(UpdateProgram(define.initialise, define.update), member.task, trained)
-        _check_contents(define, program.state_shapes)
-        rule = rule_of(define.description.rule)
+            self._compare(seat, define.description, member.task)
+            if seat.engine is not None:
+                return seat.joined(member)
+        program = seat.compile(define, member.task)
         with self._lock:
-            if self._shard is None:  # else: a repeated call overtook this one
-                self._description, self._layout = define.description, layout
-                shard = Shard(layout.shards[define.ps], program)
-                compensation = float(define.description.rule.get("delay_compensation") or 0.0)
-                workers = self._cluster.spec.workers
-                chief = workers.index(self._cluster.spec.chief)
-                has_state = any(not variable.trained for variable in define.description.variables)
-                state_of = chief if has_state and define.description.state_merge == "chief" else None
-                self._engine = Engine(shard, rule.start(0, len(workers)), compensation, state_of)
-                self._saver = ShardSaver(
-                    shard,
-                    define.state,
-                    (define.ps, len(layout.shards)),
-                    self._lock,
-                    seen=self._seen_pushes if define.ps == 0 else dict,
-                    sources=self._sources.record,
-                )
-                self._engine.after_update = self._saver.after_update
-                self._tell_rule()
-            return self._joined(member)
+            if seat.engine is None:  # else: a repeated call overtook this one
+                seat.install(define, program)
+            return seat.joined(member)
 
-    def _tell_rule(self) -> None:
-        """Tells a rule that begins who is in the job. One that has come and gone already is waited for by nobody."""
-        for known in self._members:
-            self._advance(JoinEvent(known.number) if known.live else LeaveEvent(known.number))
+    def _invite(self, seat: Seat, invite: m.Invite) -> r.SeatState:
+        if invite.trainband != VERSION:
+            raise Refused(
+                f"{self._task} runs trainband {VERSION}, and ps:{invite.seat.seat} runs {invite.trainband}: "
+                "run the same version on both, so that they come to the same values."
+            )
+        with self._lock:
+            if seat.book.role is not Role.PRIMARY and seat.book.lineage != invite.seat.lineage:
+                seat.book.abdicate()  # what it followed is no more
+                seat.forget()
+            serves = seat.book.role is not Role.EMPTY
+            seat.invited_at = self._clock()
+        if not serves:
+            program = seat.compile(invite.define, f"ps:{invite.seat.seat}")
+            with self._lock:
+                if seat.book.role is Role.EMPTY:
+                    seat.install(invite.define, program)
+                    self._keep(seat)
+        with self._lock:
+            return seat.state()
 
-    def _seen_pushes(self) -> dict[int, int]:
-        """How many pushes of each worker in the job have become what they will: those of a step under way have not."""
-        engine = self._require_engine()
-        seen = engine.rule.ledger.seen
-        return {
-            member.number: seen.get(member.number, 0) - engine.held_of(member.number) for member in self._members.live()
-        }
-
-    def _begin(self, _: Member, begin: m.Begin) -> m.JobState:
-        if self._shard is None or not self._shard.initialised:
+    def _begin(self, seat: Seat, _: Member, begin: m.Begin) -> m.JobState:
+        if seat.engine is not None:
+            seat.require_primary()
+        if not seat.reigns:
             raise Refused(f"{self._task} has no values yet, so training cannot begin.")
-        if begin.fit > self._fit:  # by more than one, if this ps has died and come back
-            self._fit = begin.fit
-            self._last_version = begin.last_version
-            self._trainings = begin.trainings
-            self._advance(BeginEvent(self._last_version))
-        return self._state()
+        if begin.fit > seat.fit:  # by more than one, if this ps has died and come back
+            seat.begin(begin.fit, begin.last_version, begin.trainings)
+            for account in self._accounts.values():
+                account.pushed_at = self._clock()
+        return self._state(seat)
 
-    def _finish(self, _: Member, __: m.Finish) -> m.JobState:
-        self._last_version = min(self._last_version, self._require_shard().version)
-        self._advance(BeginEvent(self._last_version))
-        return self._state()
+    def _finish(self, seat: Seat, _: Member, __: m.Finish) -> m.JobState:
+        version = seat.require_primary().shard.version
+        seat.begin(seat.fit, min(seat.last_version, version), seat.trainings)
+        return self._state(seat)
 
-    def _pause(self, member: Member, _: m.Pause) -> m.JobState:
+    def _heartbeat(self, seat: Seat, member: Member, beat: m.Heartbeat) -> m.JobState:
+        self._accounts[member.number].blocked_by = beat.blocked_by
+        return self._state(seat)
+
+    def _pause(self, seat: Seat, member: Member, _: m.Pause) -> m.JobState:
+        self._set_aside(member)
+        return self._state(seat)
+
+    def _set_aside(self, member: Member) -> None:
+        """Counts a worker no more until its next push."""
         if not member.paused:
             member.paused = True
-            self._advance(LeaveEvent(member.number))
-        return self._state()
+            for seat in self._seats.values():
+                seat.member_left(member.number, gone=False)
 
-    def _leave(self, leave: m.Leave) -> m.JobState:
+    def _grant(self, seat: Seat, member: Member, grant: r.Grant) -> m.JobState:
+        if grant.incarnation == seat.book.reign.arbiter == member.incarnation:
+            self._keeper(seat).granted(grant.epoch, grant.yes, member.task)
+        return self._state(seat)
+
+    def _leave(self, seat: Seat, leave: m.Leave) -> m.JobState:
         with self._lock:
             member = self._members.get(leave.worker)
+            if leave.life not in ("", member.incarnation):
+                return self._state(seat)  # its heir stays
             if self._members.leave(member, leave.failure):
                 self._gone(member)
                 if leave.failure:
                     self._say(f"{member.task} left the job: {leave.failure}")
             self._wake.set()
-            return self._state()
+            return self._state(seat)
 
     # --- checkpoints
 
-    def _save(self, member: Member, save: m.Save) -> m.SaveState:
-        if not self._require_shard().initialised:
+    def _save(self, seat: Seat, member: Member, save: m.Save) -> m.SaveState:
+        if not seat.require_engine().shard.initialised:
             raise Refused(f"{self._task} has no values yet that it could save.")
-        self._require_saver().save(save)
-        return self._save_state(member, m.SaveQuestion(save.worker, save.token, luggage=False))
+        seat.require_saver().save(save)
+        return self._save_state(seat, member, m.SaveQuestion(save.worker, save.token, luggage=False))
 
-    def _save_state(self, _: Member, question: m.SaveQuestion) -> m.SaveState:
+    def _save_state(self, seat: Seat, _: Member, question: m.SaveQuestion) -> m.SaveState:
         live = {member.number for member in self._members.live()}
-        return self._require_saver().state(question, live, self._members.name)
+        return seat.require_saver().state(question, live, self._members.name)
 
-    def _lease(self, member: Member, lease: m.Lease) -> LeaseAnswer:
+    def _lease(self, seat: Seat, member: Member, lease: m.Lease) -> LeaseAnswer:
         if not member.live:  # nobody would ever take back what it got
             raise Refused(f"{member.task} has left the job, and gets no more pieces of {lease.request.source!r}.")
-        return self._sources.lease(member.number, lease.request)
+        if not seat.reigns:
+            raise Refused(f"{m.MOVED}{self._task} has no values of {seat.name}, and so none of its data.")
+        return seat.lease(member.number, lease.request)
 
-    def _luggage(self, _: Member, luggage: m.Luggage) -> m.JobState:
-        self._require_saver().keep(luggage)
-        return self._state()
+    def _luggage(self, seat: Seat, _: Member, luggage: m.Luggage) -> m.JobState:
+        seat.keep_luggage(luggage)
+        return self._state(seat)
 
-    def _landed(self, _: Member, landed: m.Landed) -> m.JobState:
-        self._checkpoint = CheckpointStatus(landed.global_step, landed.nbytes, landed.seconds)
-        return self._state()
+    def _landed(self, seat: Seat, _: Member, landed: m.Landed) -> m.JobState:
+        seat.checkpoint = CheckpointStatus(landed.global_step, landed.nbytes, landed.seconds)
+        return self._state(seat)
 
-    def _adopt(self, member: Member, adopt: m.Adopt) -> m.Joined:
-        engine = self._require_engine()
-        if not engine.shard.initialised:
-            workers = len(self._cluster.spec.workers)
-            self._require_saver().adopt(adopt)
-            self._sources.restore(adopt.sources, workers)
-            assert self._description is not None
-            engine.rule = rule_of(self._description.rule).start(adopt.version, workers)
-            self._tell_rule()
-        return self._joined(member)
+    def _adopt(self, seat: Seat, member: Member, adopt: m.Adopt) -> m.Joined:
+        self._require_uninvited(seat)
+        seat.adopt(adopt)
+        self._adopted[seat.number] = self._clock()
+        self._keep(seat)
+        return seat.joined(member)
 
-    def _require_saver(self) -> ShardSaver:
-        self._require_engine()
-        assert self._saver is not None
-        return self._saver
+    def _require_uninvited(self, seat: Seat) -> None:
+        """Refuses values for a shard that another ps holds."""
+        if not seat.reigns and self._clock() - seat.invited_at < self._timeouts.lease_s:
+            raise Refused(f"{m.MOVED}another ps has the values of {seat.name}.")
 
-    def _shutdown(self, shutdown: m.Shutdown) -> m.JobState:
+    def _shutdown(self, seat: Seat, shutdown: m.Shutdown) -> m.JobState:
         with self._lock:
             self._shutdown_reason = shutdown.reason or "asked to"
             self._wake.set()
-            return self._state()
+            return self._state(seat)
 
-    def _state(self) -> m.JobState:
-        shard = self._shard
+    def _state(self, seat: Seat) -> m.JobState:
+        live = self._members.live()
         return m.JobState(
-            version=shard.version if shard else 0,
-            last_version=self._last_version,
-            fit=self._fit,
-            initialised=shard is not None and shard.initialised,
-            live=tuple(member.task for member in self._members.live()),
-            waiting_for=self._waiting_for(),
-            at_work=tuple(member.task for member in self._members.live() if not member.paused),
+            version=seat.version,
+            last_version=seat.last_version,
+            fit=seat.fit,
+            initialised=seat.reigns,
+            live=tuple(member.task for member in live),
+            waiting_for=seat.waiting_for(),
+            at_work=tuple(member.task for member in live if not member.paused),
+            chief=self._chief(),
+            trainings=seat.trainings,
+            seats=tuple(one.state() for one in self._seats.values()),
         )
 
-    def _waiting_for(self) -> tuple[str, ...]:
-        if self._engine is None:
-            return ()
-        return tuple(self._members.name(number) for number in sorted(self._engine.rule.waiting_for()))
+    def _chief(self) -> str:
+        """Who has the chief's duties: the lowest live worker, once the cluster's chief has come and gone."""
+        planned = str(self._cluster.spec.chief)
+        if not self._members.has_gone(planned):
+            self._last_chief = planned
+        elif not (self._complete() and self._members.has_left(self._last_chief)):  # else its duties are done
+            live = sorted(self._members.live(), key=lambda member: member.number)
+            self._last_chief = live[0].task if live else planned
+        return self._last_chief
 
     def _require_chief(self, member: Member, deed: str) -> None:
-        chief = str(self._cluster.spec.chief)
-        if member.task != chief:
+        chief = self._chief()
+        if member.task not in (chief, str(self._cluster.spec.chief)):
             raise Refused(f"{member.task} may not {deed}: only the chief may, which is {chief}.")
 
     def _hear(self, member: Member) -> None:
@@ -350,27 +429,46 @@ class ParameterService:
             raise Refused(f"another process has taken the place of {member.task} in the job.")
         if self._members.heard(member, self._clock()):
             self._say(f"{member.task} is back")
-            self._advance(JoinEvent(member.number))
+            self._came(member)
+
+    def _came(self, member: Member) -> None:
+        for seat in self._seats.values():
+            seat.member_joined(member.number)
+
+    def _gone(self, member: Member) -> None:
+        """Nobody waits for this worker any more, and what it had leased goes to others."""
+        for seat in self._seats.values():
+            seat.member_left(member.number, gone=True)
+        for keeper in self._keepers.values():
+            keeper.changed()
 
     # --- training streams
 
     def stream(self, stream: Stream) -> None:
-        """See `Handler.stream`: serves one worker for as long as it lives."""
+        """See `Handler.stream`: serves one worker, or the primary of another seat, for as long as it lives."""
         member: Member | None = None
         try:
-            member = self._opened(stream)
-            while member is not None and not self._stopped:
+            opened = self._opened(stream)
+            if isinstance(opened, r.Lead):
+                with self._lock:
+                    keeper = self._keeper(self._seat(opened.shard))
+                keeper.follow(stream, opened, lambda: self._stopped)
+                return
+            if opened is None:
+                return
+            member, seat = opened
+            while not self._stopped:
                 frame = stream.receive(self._timeouts.heartbeat_s)
                 if frame is None:
                     continue
                 message: m.Upward = decode_any(frame.header, m.Upward, member.task)
                 if isinstance(message, m.Push):
-                    self._push(stream, member, message, frame.body)
+                    self._push(stream, seat, member, message, frame.body)
                 elif isinstance(message, m.Pull):
-                    self._send_params(stream, member, m.APPLIED, 0, "")
+                    self._send_params(stream, seat, member, m.APPLIED, 0, "")
                 elif isinstance(message, m.Initialise):
-                    self._initialise(member, frame.body)
-                    self._send_params(stream, member, m.APPLIED, 0, "")
+                    self._initialise(seat, member, frame.body)
+                    self._send_params(stream, seat, member, m.APPLIED, 0, "")
                 else:
                     raise ProtocolError(f"{member.task} opened its stream twice.")
         except (Refused, ProtocolError, RuleError) as exc:
@@ -382,22 +480,26 @@ class ParameterService:
             if member is not None:
                 self._closed(member)
 
-    def _opened(self, stream: Stream) -> Member | None:
+    def _opened(self, stream: Stream) -> tuple[Member, Seat] | r.Lead | None:
+        """Who has opened a stream; `None` where this ps ends first."""
         patience = Patience(self._timeouts.connect_s, self._say, self._clock)
         while not self._stopped:
             frame = stream.receive(self._timeouts.heartbeat_s)
             if frame is not None:
-                message: m.Upward = decode_any(frame.header, m.Upward, stream.peer)
+                message: m.Upward | r.Lead = decode_any(frame.header, m.Upward | r.Lead, stream.peer)
+                if isinstance(message, r.Lead):
+                    return message
                 if not isinstance(message, m.Open):
                     raise ProtocolError(f"{stream.peer} did not say who it is before anything else.")
                 with self._lock:
                     member = self._members.get(message.worker)
                     if member.incarnation != message.incarnation:
                         raise Refused(f"worker number {message.worker} is another process; join again.")
+                    seat = self._home if message.shard < 0 else self._seat(message.shard)
                     member.streams += 1
                     self._accounts[member.number].transport = stream.transport
                     self._hear(member)
-                return member
+                return member, seat
             patience.check(f"the first word of {stream.peer}", "it opened a stream and says nothing")
         return None
 
@@ -417,24 +519,27 @@ class ParameterService:
         except (StreamClosed, DeadlineExceeded):
             return
 
-    def _initialise(self, member: Member, body: Sequence[NDArray[np.uint8]]) -> None:
+    def _initialise(self, seat: Seat, member: Member, body: Sequence[NDArray[np.uint8]]) -> None:
         with self._lock:
             self._require_chief(member, "initialise the variables")
-            shard = self._require_shard()
+            shard = seat.require_engine().shard
             if shard.initialised:
                 return
+            self._require_uninvited(seat)
             blocks = shard.layout.from_wire(body)
             if blocks is None:
                 raise ProtocolError(f"{member.task} sent first values of another size than it defined.")
-            shard.initialise(blocks)
-            self._require_saver().forget_reading()
+            seat.initialise(blocks)
+            self._keep(seat)
 
-    def _push(self, stream: Stream, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]) -> None:
-        engine = self._engine
+    def _push(
+        self, stream: Stream, seat: Seat, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]
+    ) -> None:
+        engine = seat.engine
         if engine is None or not engine.shard.initialised:
             raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
         layout = engine.shard.layout
-        wire_dtype = self._description.wire_dtype if self._description else ""
+        wire_dtype = seat.description.wire_dtype if seat.description else ""
         gradient = layout.from_wire(body, wire_dtype)
         if gradient is None:
             raise ProtocolError(
@@ -446,15 +551,17 @@ class ParameterService:
         account = self._accounts[member.number]
         with self._lock:
             self._hear(member)
+            seat.require_primary()
             if member.paused:
                 member.paused = False
-                self._advance(JoinEvent(member.number))
+                self._came(member)
             account.pushes += 1
+            account.pushed_at = self._clock()
             account.examples += push.examples
             arrived = sum(raw.nbytes for raw in body)
             self._bytes_in += arrived
             self._bytes_saved += layout.nbytes - arrived
-            late = 0 < push.fit < self._fit  # the training that it belongs to is over
+            late = 0 < push.fit < seat.fit  # the training that it belongs to is over
             if late:
                 account.dropped += 1
             elif not finite:
@@ -462,12 +569,13 @@ class ParameterService:
                 detail = self._non_finite(member, push, layout, gradient, account.refused)
             else:
                 account.loss = push.loss
-                pending = engine.push(PushEvent(member.number, push.sequence, push.version, push.examples), gradient)
+                event = PushEvent(member.number, push.sequence, push.version, push.examples)
+                pending = seat.push(event, gradient)
         if late:
-            self._send_params(stream, member, m.DROPPED, 0, ENOUGH, over=True)
+            self._send_params(stream, seat, member, m.DROPPED, 0, ENOUGH, over=True)
             return
         if not finite:
-            self._send_params(stream, member, m.NON_FINITE, 0, detail)
+            self._send_params(stream, seat, member, m.NON_FINITE, 0, detail)
             return
         while not pending.answered.wait(WAIT_S):
             if self._stopped or not stream.alive:
@@ -476,40 +584,34 @@ class ParameterService:
             account.note_update(pending.staleness)
         else:
             account.dropped += 1
-        self._send_params(stream, member, pending.outcome, pending.staleness, pending.detail)
-
-    def _gone(self, member: Member) -> None:
-        """Nobody waits for this worker any more, and what it had leased goes to others."""
-        self._sources.release(member.number)
-        self._advance(LeaveEvent(member.number))
-
-    def _advance(self, event: Event) -> None:
-        if self._engine is not None:
-            self._engine.advance(event)
+        self._send_params(stream, seat, member, pending.outcome, pending.staleness, pending.detail)
 
     def _send_params(
-        self, stream: Stream, member: Member, outcome: int, staleness: int, detail: str, *, over: bool = False
+        self,
+        stream: Stream,
+        seat: Seat,
+        member: Member,
+        outcome: int,
+        staleness: int,
+        detail: str,
+        *,
+        over: bool = False,
     ) -> None:
         with self._lock:
-            shard = self._require_shard()
-            version = shard.acquire()
+            engine = seat.require_primary()
+            shard = engine.shard
+            version, position = shard.acquire(), seat.book.position
             self._bytes_out += shard.layout.nbytes
-            self._require_engine().remember(member.number, version)
-            done = over or (self._fit > 0 and version.number >= self._last_version)
-            luggage = self._saver.wanted(member.number) if self._saver is not None else 0
+            engine.remember(member.number, version)
+            done = over or (seat.fit > 0 and version.number >= seat.last_version)
+            luggage = seat.saver.wanted(member.number) if seat.saver is not None else 0
         try:
+            # Whatever is in these params, the standby has too.
+            self._settle(seat, position, lambda: not stream.alive)
             stream.send(encode(m.Params(version.number, outcome, staleness, done, detail, luggage)), version.arrays())
         finally:
             with self._lock:
                 shard.release(version)
-
-    def _require_engine(self) -> Engine:
-        if self._engine is None:
-            raise Refused(f"{self._task} has no model yet: it waits for the chief to define one.")
-        return self._engine
-
-    def _require_shard(self) -> Shard:
-        return self._require_engine().shard
 
     def _non_finite(
         self, member: Member, push: m.Push, layout: ShardLayout, gradient: Sequence[NDArray[Any]], count: int
@@ -531,53 +633,66 @@ class ParameterService:
     def tensors(self) -> Sequence[Tensor]:
         """See `Handler.tensors`."""
         with self._lock:
-            return tensors_of(self._layout.placement, self._ps_addresses()) if self._layout is not None else ()
+            layout = self._home.layout
+            return tensors_of(layout.placement, self._ps_addresses()) if layout is not None else ()
 
     def read(self, name: str) -> tuple[int, NDArray[np.generic]]:
         """See `Handler.read`."""
         with self._lock:
-            shard = self._require_shard()
+            shard = self._home.require_primary().shard
         return rows_of_variable(shard, self._lock, self._task, name)
 
     def write(self, name: str, values: NDArray[np.generic]) -> None:  # noqa: ARG002 - the seam has it, this task refuses
         """See `Handler.write`."""
         raise Refused(f"{self._task} does not let {name!r} be assigned from outside: only the chief's own stream may.")
 
-    def status(self) -> PsStatus:
-        """A frozen picture of this ps and, through it, of the job."""
+    def status(self, seat: Seat | None = None) -> PsStatus:
+        """A frozen picture of this ps with one of its seats and, through it, of the job.
+
+        `seat`: that of its own shard if left out, or, where another ps holds that, one that it does hold.
+        """
         with self._lock:
+            if seat is None or (seat is self._home and not seat.reigns):
+                seat = next((one for one in (self._home, *self._seats.values()) if one.reigns), self._home)
+            engine, shard, layout = seat.engine, seat.shard, seat.layout
             now = self._clock()
-            version = self._shard.version if self._shard else 0
-            workers = tuple(self._accounts[member.number].status(member, now) for member in self._members)
+            version = seat.version
+            stalled = {member.task for member in self._stalled(SILENT_S)}
+            workers = tuple(
+                self._accounts[member.number].status(member, now, stalled=member.task in stalled)
+                for member in self._members
+            )
             losses = [w.loss for w in workers if w.loss is not None and w.presence == Presence.LIVE.value]
-            staleness = self._engine.staleness if self._engine else StalenessCounts()
+            staleness = engine.staleness if engine else StalenessCounts()
             ps = [str(task) for task in self._cluster.spec.ps]
             return PsStatus(
                 task=self._task,
                 address=self._cluster.address,
                 incarnation=self._incarnation,
-                rule=self._description.rule if self._description else {},
-                initialised=self._shard is not None and self._shard.initialised,
+                rule=seat.description.rule if seat.description else {},
+                initialised=seat.reigns,
                 version=version,
-                last_version=self._last_version,
+                last_version=seat.last_version,
                 ended=self._stopped,
                 uptime_s=now - self._born,
                 rate=self._rate.at(now, version),
                 staleness_median=staleness.quantile(0.5),
                 staleness_p99=staleness.quantile(0.99),
                 staleness_max=staleness.maximum(),
-                examples_applied=self._engine.examples_applied if self._engine else 0,
-                examples_rate=self._examples_rate.at(now, self._engine.examples_applied if self._engine else 0),
-                examples_dropped=self._engine.examples_dropped if self._engine else 0,
+                examples_applied=engine.examples_applied if engine else 0,
+                examples_rate=self._examples_rate.at(now, engine.examples_applied if engine else 0),
+                examples_dropped=engine.examples_dropped if engine else 0,
                 bytes_in=self._bytes_in,
                 bytes_out=self._bytes_out,
                 bytes_saved=self._bytes_saved,
-                shard_bytes=self._shard.layout.nbytes if self._shard else 0,
+                shard_bytes=shard.layout.nbytes if shard else 0,
                 loss=sum(losses) / len(losses) if losses else None,
-                waiting_for=self._waiting_for(),
+                waiting_for=seat.waiting_for(),
                 workers=workers,
-                checkpoint=self._checkpoint,
-                variables=variable_statuses(self._layout.placement, ps) if self._layout else (),
+                checkpoint=seat.checkpoint,
+                variables=variable_statuses(layout.placement, ps) if layout else (),
+                chief=self._chief(),
+                seats=tuple(one.state() for one in self._seats.values()),
             )
 
     def _ps_addresses(self) -> list[str]:
@@ -597,6 +712,9 @@ class ParameterService:
             while True:
                 with self._lock:
                     self._expire()
+                    self._see_to_stalled()
+                    self._see_to_circles()
+                    self._free_pieces()
                     self._sample()
                     ended, waiting, timeout_s = self._verdict()
                 if ended:
@@ -616,8 +734,11 @@ class ParameterService:
                 self._wake.clear()
         finally:
             self.stop()
-            if self._saver is not None:
-                self._saver.close(self._timeouts.grace_s)
+            for keeper in self._keepers.values():
+                keeper.stop(self._timeouts.grace_s)
+            for seat in self._seats.values():
+                if seat.saver is not None:
+                    seat.saver.close(self._timeouts.grace_s)
 
     def stop(self) -> None:
         """Lets every stream end. Idempotent."""
@@ -628,8 +749,9 @@ class ParameterService:
     def _sample(self) -> None:
         """Keeps the rates fresh, so that whoever asks once gets an answer about the last seconds."""
         now = self._clock()
-        self._rate.at(now, self._shard.version if self._shard else 0)
-        self._examples_rate.at(now, self._engine.examples_applied if self._engine else 0)
+        engine = self._home.engine
+        self._rate.at(now, self._home.version)
+        self._examples_rate.at(now, engine.examples_applied if engine else 0)
         for account in self._accounts.values():
             account.rate.at(now, account.pushes)
 
@@ -639,8 +761,66 @@ class ParameterService:
             self._say(f"{member.task} is gone: not heard for {self._timeouts.lease_s:g} s")
             self._gone(member)
 
+    def _stalled(self, after_s: float) -> list[Member]:
+        """The workers that others wait for, and that live but have pushed nothing for so long."""
+        awaited = {task for seat in self._seats.values() for task in seat.waiting_for()}
+        now = self._clock()
+        return [
+            member
+            for member in self._members.live()
+            if member.task in awaited
+            and now - max(self._accounts[member.number].pushed_at, member.joined_at) >= after_s
+        ]
+
+    def _see_to_stalled(self) -> None:
+        """Names the workers that are stuck, and counts them no more if it was asked for."""
+        description = self._home.description
+        limit_s = description.stall_s if description is not None else 0.0
+        for member in self._stalled(min(SILENT_S, limit_s or SILENT_S)):
+            account = self._accounts[member.number]
+            silent_s = self._clock() - max(account.pushed_at, member.joined_at)
+            if limit_s and silent_s >= limit_s:
+                self._say(
+                    f"{member.task} lives, but has pushed nothing for {silent_s:.0f} s: it counts no more until it does"
+                )
+                self._set_aside(member)
+            elif silent_s >= SILENT_S and self._clock() - account.said_at >= SILENT_S:
+                account.said_at = self._clock()
+                self._say(f"{member.task} lives, but has pushed nothing for {silent_s:.0f} s; others wait for it")
+
+    def _see_to_circles(self) -> None:
+        """Lets workers go on that wait for one another, each at another ps.
+
+        That comes of a worker which one ps has lost for a moment, and the others have not.
+        """
+        numbers = {member.task: member.number for member in self._members}
+        blocked_by = {
+            member.number: [numbers[task] for task in self._accounts[member.number].blocked_by if task in numbers]
+            for member in self._members.live()
+        }
+        circle = {number for seat in self._seats.values() for number in seat.circle(blocked_by)}
+        for member in self._members.live():
+            account, now = self._accounts[member.number], self._clock()
+            if member.number not in circle:
+                account.circled_at = None
+            elif account.circled_at is None:
+                account.circled_at = now
+            elif now - account.circled_at >= CIRCLE_S:
+                self._say(f"{member.task} waits elsewhere for a worker that waits for it here: this step goes without")
+                self._set_aside(member)
+                account.circled_at = None
+
+    def _free_pieces(self) -> None:
+        """What a checkpoint has reserved for workers goes to others, if they have not come back within a lease."""
+        for number, since in list(self._adopted.items()):
+            if self._clock() - since >= self._timeouts.lease_s:
+                del self._adopted[number]
+                if self._seats[number].reigns:
+                    self._seats[number].free_pieces({member.number for member in self._members.live()})
+
     def _complete(self) -> bool:
-        return self._fit > 0 and self._shard is not None and self._shard.version >= self._last_version
+        reigning = [seat for seat in self._seats.values() if seat.reigns]
+        return bool(reigning) and all(seat.complete for seat in reigning)
 
     def _verdict(self) -> tuple[str, str, float | None]:
         """(why the job has ended, or ""; whom this ps waits for with nobody at work, or ""; seconds at most)."""
@@ -660,10 +840,10 @@ class ParameterService:
             if late:
                 return "", f"{', '.join(late)} to look in at the end of the job", LINGER_S
             return "the job is complete", "", None
-        gone = [member.task for member in members if member.presence is not Presence.LEFT]
+        gone = [one.task for one in members if one.presence is not Presence.LEFT and one.number < GUESTS]
         if not gone and not missing:
             return "every worker has left", "", None
-        unlimited = self._fit > 0 and self._last_version >= m.UNLIMITED
+        unlimited = any(seat.fit > 0 and seat.last_version >= m.UNLIMITED for seat in self._seats.values())
         if unlimited and any(member.task == chief and member.presence is Presence.LEFT for member in members):
             return f"{chief} has ended the training, and nobody else is at work", "", None
         return (
@@ -673,8 +853,5 @@ class ParameterService:
         )
 
 
-def _check_contents(define: m.Define, state_shapes: Sequence[tuple[int, ...]]) -> None:
-    """Refuses a description of the optimizer state that does not fit its program."""
-    sizes = [sum(piece.size for piece in pieces) for pieces in define.state]
-    if sizes != [math.prod(shape) for shape in state_shapes]:
-        raise Refused("the definition says of the optimizer state other sizes than its program has.")
+def _luggage_of(seat: Seat, member: Member) -> m.LuggageAnswer:
+    return seat.require_saver().luggage_of(member.number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,6 +93,17 @@ class Shard:
         """Of the leaves of the optimizer state."""
         return self._program.state_shapes
 
+    def state_from_wire(self, body: Sequence[NDArray[np.uint8]]) -> Blocks | None:
+        """A copy of an optimizer state that arrived as raw bytes; `None` where the sizes do not fit."""
+        shapes, dtypes = self._program.state_shapes, self._program.state_dtypes
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
+        if [raw.nbytes for raw in body] != sizes:
+            return None
+        return tuple(
+            jnp.array(raw.view(dtype).reshape(shape), copy=True)
+            for raw, shape, dtype in zip(body, shapes, dtypes, strict=True)
+        )
+
     def initialise(self, blocks: Sequence[NDArray[Any]]) -> None:
         """Takes the first values. They are copied."""
         if self._current is not None:
@@ -106,6 +118,10 @@ class Shard:
             raise RuntimeError("this shard has values already")
         self._state = self._program.initialise(blocks) if state is None else state
         self._current = ParamsVersion(version, blocks)
+
+    def restore_copy(self, version: int, blocks: Sequence[NDArray[Any]], state: Blocks) -> None:
+        """As `restore`; the blocks are copied."""
+        self.restore(version, tuple(jnp.array(block, copy=True) for block in blocks), state)
 
     def snapshot(self) -> Snapshot:
         """The newest version with its optimizer state, for saving; give it back with `release_snapshot`.

@@ -28,9 +28,21 @@ class SharedSources:
         for ledger in self._ledgers.values():
             ledger.release(worker)
 
+    def holders(self) -> set[int]:
+        """The workers that hold pieces, or for whom some are reserved."""
+        return {worker for ledger in self._ledgers.values() for worker in ledger.holders()}
+
     def record(self) -> dict[str, str]:
         """Every ledger as text, for a checkpoint."""
         return {name: ledger.record() for name, ledger in self._ledgers.items()}
+
+    def copy(self) -> dict[str, bytes]:
+        """Every ledger as it is, for a standby."""
+        return {name: ledger.copy() for name, ledger in self._ledgers.items()}
+
+    def take_over(self, copies: Mapping[str, bytes]) -> None:
+        """Goes on from a copy, in place of what there was."""
+        self._ledgers = {name: PieceLedger.from_copy(data) for name, data in copies.items()}
 
     def restore(self, records: Mapping[str, str], workers: int) -> None:
         """Goes on from what a checkpoint says; pieces of workers that the cluster does not have are free."""

@@ -6,6 +6,8 @@ from collections import Counter, deque
 
 from msgspec import Struct
 
+from trainband.wire.replication import SeatState
+
 RATE_WINDOW_S = 2.0
 """Rates are means over about this long."""
 
@@ -31,6 +33,8 @@ class WorkerStatus(Struct, frozen=True):
     heard_s: float
     """Seconds since its last sign of life."""
     failure: str
+    stalled_s: float = 0.0
+    """Seconds for which it has pushed nothing though others wait for it; 0 where it is not stuck."""
 
 
 class SliceStatus(Struct, frozen=True):
@@ -94,6 +98,10 @@ class PsStatus(Struct, frozen=True):
     workers: tuple[WorkerStatus, ...]
     variables: tuple[VariableStatus, ...]
     checkpoint: CheckpointStatus | None = None
+    chief: str = ""
+    """The worker that has the chief's duties now."""
+    seats: tuple[SeatState, ...] = ()
+    """Which shards this ps holds or follows."""
 
 
 class Rate:

@@ -108,7 +108,15 @@ class Replica(Protocol):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this one speaks for the job."""
+        """Whether this one speaks for the job. That may change between any two looks, where a chief dies or comes back.
+
+        Only who is the chief may call `finish`, `save` and `landed`; others are refused.
+        """
+        ...
+
+    @property
+    def job(self) -> str:
+        """A random id of the running job, the same for all its tasks; empty where there is nobody to share it with."""
         ...
 
     @property
@@ -133,13 +141,17 @@ class Replica(Protocol):
 
     @property
     def trainings(self) -> tuple[int, ...]:
-        """The global step at which each training of the script began, in a job that is under way already."""
+        """The global step at which each training of the script began, in a job that is under way already.
+
+        After `begin`: with the training that was begun, on every worker.
+        """
         ...
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         """Starts a training until the global step is `last_step`; returns whether any update is left to make.
 
-        The chief's word counts. `None`: no limit. `trainings`: where each of the script began, with this one.
+        The chief's word counts; a worker that becomes the chief while it waits for that gives its own. `None`: no
+        limit. `trainings`: where each of the script began, with this one.
         """
         ...
 

@@ -79,6 +79,7 @@ class OneDeviceReplica:
 
     task = "local"
     is_chief = True
+    job = ""
 
     def __init__(self, model: Model, device: jax.Device, restore: RestoreFrom | None, say: Say) -> None:
         self._variables = model.variables()  # refuses params that no strategy could train

@@ -48,6 +48,10 @@ class ParameterServer:
         `None`: this process stands alone and trains by itself.
       update: how pushes become updates.
       placement: which ps holds what.
+      replicas: 1: each shard of the variables has a standby on another ps, which has every acknowledged update and
+        takes over when its ps dies. Needs two ps at least.
+      stall_s: seconds without a push after which a worker that lives is waited for no more, until its next push.
+        `None`: it is named in the log and in `trainband status`, and waited for.
       overlap: compute the next gradient while a push and its answer travel. Hides the exchange, for one more step of
         staleness. Not with `Sync`, whose every gradient is computed from the newest params.
       wire_dtype: send gradients in this narrower dtype, such as `bfloat16`; a ps widens them again at once.
@@ -67,6 +71,8 @@ class ParameterServer:
         *,
         update: UpdateRule | None = None,
         placement: PlacementPolicy | None = None,
+        replicas: int = 0,
+        stall_s: float | None = None,
         overlap: bool = False,
         wire_dtype: str | None = None,
         device: str | None = None,
@@ -77,6 +83,8 @@ class ParameterServer:
         self._cluster = cluster
         self._update = update or Async()
         self._placement = placement or GreedyBytes()
+        self._replicas = replicas
+        self._stall_s = stall_s or 0.0
         self._overlap = overlap
         self._wire_dtype = _checked_wire_dtype(wire_dtype)
         self._device = device
@@ -89,6 +97,20 @@ class ParameterServer:
             raise ClusterError(f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}.")
         if not cluster.spec.workers:
             raise ClusterError(f"ParameterServer needs at least one worker, but the cluster has none: {cluster.spec}.")
+        if replicas not in (0, 1):
+            raise ClusterError(f"ParameterServer: replicas must be 0 or 1 standby for each shard, got {replicas}.")
+        if replicas and len(cluster.spec.ps) < 2:
+            raise ClusterError(
+                f"ParameterServer: replicas=1 keeps the standby of each shard on another ps, but the cluster has one: "
+                f"{cluster.spec}. Use two ps or more."
+            )
+        if replicas and isinstance(self._update, Async) and self._update.delay_compensation:
+            raise ClusterError(
+                "ParameterServer: replicas=1 cannot go with delay_compensation, which depends on what each worker was "
+                "sent; leave one of them out."
+            )
+        if stall_s is not None and not stall_s > 0:
+            raise ClusterError(f"ParameterServer: stall_s must be > 0 seconds, got {stall_s}.")
         if overlap and isinstance(self._update, Sync):
             raise ClusterError(
                 "ParameterServer: overlap=True cannot go with Sync(), which computes every gradient from the newest "
@@ -145,6 +167,8 @@ class ParameterServer:
             len(self._cluster.spec.ps),
             self._wire_dtype,
             model.state_merge,
+            self._replicas,
+            self._stall_s,
         )
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
         return ParameterServerReplica(model, self._cluster, plan, client, restore, device, self._overlap, self._say)
@@ -187,7 +211,7 @@ class ParameterServerReplica:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((model.first_params(), model.first_state()))]
             return plan.layout.scatter(leaves, np)
 
-        gradient_of = GradientFunction(model, cluster.training_index if cluster.task in cluster.spec else 0)
+        gradient_of = GradientFunction(model, cluster.training_index)
 
         def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
             params, state = plan.variables.split(plan.layout.gather(shards))
@@ -233,7 +257,12 @@ class ParameterServerReplica:
     @property
     def is_chief(self) -> bool:
         """See `Replica.is_chief`."""
-        return self._cluster.is_chief
+        return self._client.is_chief
+
+    @property
+    def job(self) -> str:
+        """See `Replica.job`."""
+        return self._client.job
 
     @property
     def global_step(self) -> int:
@@ -264,9 +293,7 @@ class ParameterServerReplica:
         """See `Replica.begin`."""
         self._drain()
         self._fit += 1
-        if self.is_chief:
-            self._client.begin(self._fit, UNLIMITED if last_step is None else last_step, trainings)
-        state = self._client.await_begin(self._fit)
+        state = self._client.await_begin(self._fit, UNLIMITED if last_step is None else last_step, trainings)
         self._now = self._client.pull()
         # A worker that came late, in a script that trains several times, finds its early trainings over.
         return state.fit == self._fit and not self._now.done
@@ -282,7 +309,7 @@ class ParameterServerReplica:
             newest = max(state.version for state in states)
             # In step, the next update waits for this worker, so all ps hear of it before. Else it is one that is a
             # little ahead, by which all will have heard: each ps is then at the same version.
-            ahead = 1 if self._in_step else AHEAD * len(self._cluster.spec.workers) if self._several_ps else 0
+            ahead = 1 if self._in_step else AHEAD * max(1, len(states[0].live)) if self._several_ps else 0
             at = min(newest + ahead, states[0].last_version)
         return self._client.save(directory, at or 0)
 

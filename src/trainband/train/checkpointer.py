@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -59,7 +60,7 @@ class About:
 @dataclass(slots=True)
 class _Order:
     saving: Saving
-    landed: Callable[[CheckpointStatus], None]
+    replica: Replica
     partial: Path
     about: About
     ordered_at: float
@@ -77,6 +78,8 @@ class Checkpointer:
       retention: which checkpoints are kept.
       say: where lines for people go.
       announce: whether each checkpoint is said.
+      job: the id of the job, if it is known before `joined`.
+      late: the training goes on already: a directory that another has is tried again at each save.
       clock: seconds, monotonic.
     """
 
@@ -88,6 +91,8 @@ class Checkpointer:
         say: Say,
         *,
         announce: bool = True,
+        job: str = "",
+        late: bool = False,
         clock: Clock = time.monotonic,
     ) -> None:
         self._announce = announce
@@ -95,9 +100,13 @@ class Checkpointer:
         self._retention = retention
         self._say = say
         self._clock = clock
-        self._lock = DirectoryLock(directory.path, owner, lease_s=5 * RENEW_S)
+        self._lock = DirectoryLock(directory.path, owner, lease_s=5 * RENEW_S, job=job)
+        self._job = job
+        self._late = late
         self._locked = False
+        self._heir_since: float | None = None
         self._order: _Order | None = None
+        self._replica: Replica | None = None
         self._saved: CheckpointStatus | None = None
         self._failure: Exception | None = None
         self._metrics: dict[int, Mapping[str, float]] = {}
@@ -109,27 +118,54 @@ class Checkpointer:
         self._thread = threading.Thread(target=self._run, name="trainband-checkpoints", daemon=True)
 
     def __enter__(self) -> Checkpointer:
-        """Takes the directory.
+        """Takes the directory. Where a job has it, and it is not known yet whether this is the one, `joined` does.
 
         Raises:
           DirectoryLocked: another job writes there.
         """
         try:
-            self._lock.acquire()
-            self._locked = True
-            self.directory.sweep()
+            self._take()
         except DirectoryLocked:
-            raise
+            if not self._late and (self._job or not self._lock.rival_job):
+                raise
         except CheckpointError as exc:
             self._warn(exc)
         self._thread.start()
         return self
+
+    def joined(self, job: str) -> None:
+        """Says which job this is, now that it is joined: one's own directory is taken over from whoever has it.
+
+        Raises:
+          DirectoryLocked: another job writes there.
+        """
+        self._job = job
+        try:
+            self._lock.name_job(job)
+            if not self._locked and self._lock.rival_job:
+                self._take()
+        except DirectoryLocked as exc:
+            if not self._locked:
+                raise
+            self._lose(exc)
+        except CheckpointError as exc:
+            self._warn(exc)
+
+    def _take(self) -> None:
+        self._lock.acquire()
+        self._locked = True
+        self._heir_since = None
+        self.directory.sweep()
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Gives the directory back; what is being written is given up."""
         self._finish_writing()
+        self.lay_down()
+
+    def lay_down(self) -> None:
+        """Ends at once, and gives the directory back; what is being written is given up."""
         self._ended = True
         self._wake.set()
         self._thread.join()
@@ -160,32 +196,45 @@ class Checkpointer:
     def order(self, replica: Replica, at: int | None, about: About) -> None:
         """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn.
 
-        Nothing is raised: what goes wrong is said, and raised by `finish`.
+        Nothing is raised: what goes wrong is said, and raised by `finish`. One who is the chief no more saves nothing,
+        and that is nobody's failure.
         """
         self.withdraw()
+        self._replica = replica
+        if not self._is_still_chief(replica):
+            return
         partial: Path | None = None
         try:
             if not self._locked:
-                self._lock.acquire()
-                self._locked = True
+                self._take()
             partial = self.directory.begin(at or replica.global_step)
             saving = self._begun(replica, partial.absolute(), at)
         except (CheckpointError, PeerError) as exc:
             if partial is not None:
                 self._discard(partial)
-            self._warn(exc)
+            if replica.is_chief:
+                self._warn(exc)
             return
         self._idle.clear()
         with self._mutex:
-            self._order = _Order(saving, replica.landed, partial, about, self._clock())
+            self._order = _Order(saving, replica, partial, about, self._clock())
         self._wake.set()
+
+    def _is_still_chief(self, replica: Replica) -> bool:
+        """Whether this one speaks for the job. An heir to the directory knows more: time is left to hear of it."""
+        since = self._heir_since
+        while since is not None and replica.is_chief and self._clock() - since < RENEW_S:
+            time.sleep(POLL_S)
+        return replica.is_chief
 
     def _begun(self, replica: Replica, partial: Path, at: int | None) -> Saving:
         patience = Patience(WITHDRAWN_S, self._say, self._clock)
         while True:
             try:
                 return replica.save(partial, at)
-            except Refused as exc:  # a ps had begun on the order that was withdrawn
+            except Refused as exc:  # a ps had begun on the order that was withdrawn, or has heard of another chief
+                if not replica.is_chief:
+                    raise
                 try:
                     patience.check(BEING_WRITTEN, "look at the disk")
                 except DeadlineExceeded:
@@ -217,10 +266,10 @@ class Checkpointer:
         """Waits for the last checkpoint.
 
         Raises:
-          CheckpointError: it could not be written.
+          CheckpointError: it could not be written, by one who is the chief still.
         """
         self.wait()
-        if self._failure is not None:
+        if self._failure is not None and (self._replica is None or self._is_still_chief(self._replica)):
             raise CheckpointError(
                 f"the training is done, but its last checkpoint is not in {self.directory.path}: {self._failure}"
             ) from self._failure
@@ -242,21 +291,37 @@ class Checkpointer:
             return
         try:
             self._lock.renew()
+        except DirectoryLocked as exc:
+            self._lose(exc)
         except CheckpointError as exc:
-            self._locked = not isinstance(exc, DirectoryLocked)
             self._warn(exc)
+
+    def _lose(self, exc: DirectoryLocked) -> None:
+        """The directory is another's now; within the job, that is no failure."""
+        self._locked = False
+        if not self._lock.heir:
+            self._warn(exc)
+            return
+        self._failure = exc
+        if self._heir_since is None:
+            self._heir_since = self._clock()
+            self._say(f"{exc} It saves from now on.")
 
     def _look(self, order: _Order) -> None:
         try:
             parts = order.saving.poll()
             if parts is None:
                 return
-            self._lock.renew()  # raises where another job has taken the directory
+            self._lock.renew()  # raises where another has taken the directory
             self._commit(order, parts)
             self._failure = None
+        except DirectoryLocked as exc:
+            self._discard(order.partial)
+            self._lose(exc)
         except Exception as exc:  # whatever it is, nobody may wait for this checkpoint for ever
             self._discard(order.partial)
-            self._warn(exc)
+            if order.replica.is_chief:
+                self._warn(exc)
         self._done(order)
 
     def _waits(self, order: _Order) -> bool:
@@ -291,7 +356,8 @@ class Checkpointer:
         checkpoint = self.directory.commit(order.partial, manifest)
         seconds = self._clock() - (order.saving.begun_at or order.ordered_at)
         self._saved = CheckpointStatus(manifest.global_step, manifest.nbytes, seconds)
-        order.landed(self._saved)
+        with contextlib.suppress(Refused):  # another is the chief by now, and this only for the display
+            order.replica.landed(self._saved)
         if self._announce:
             self._say(landed(self._saved))
         if parts.missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -14,14 +15,14 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
-from trainband.errors import CheckpointError, ClusterError, YourError
+from trainband.errors import CheckpointError, ClusterError, Refused, YourError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Progress, Replica, StepReport
 from trainband.strategies.luggage import dealt_out, read_luggage
 from trainband.train.checkpointer import About, Checkpointer
-from trainband.train.console import Console
+from trainband.train.duties import Duties
 from trainband.train.event_file import EventFile
 from trainband.train.feed import Feed
 from trainband.train.passes import Mark, Position
@@ -57,6 +58,10 @@ class MonitoredSession:
 
     On entering, the chief restores the newest checkpoint in the directory or makes the first values, and the other
     workers wait, saying for whom. `Trainer.fit` is such a loop.
+
+    The chief's duties go to another worker where the chief is lost, and back when it is there again: whose they are is
+    looked at after every step and at the end. Who gets them saves from then on, and whoever has them at the end does
+    what is to be done there.
 
     Args:
       trainer: what is trained, and under which strategy.
@@ -96,10 +101,9 @@ class MonitoredSession:
         if self._directory is not None and not any(isinstance(hook, CheckpointSaverHook) for hook in hooks):
             saver = CheckpointSaverHook(save_steps=save_steps, save_secs=None if save_steps else save_secs)
             self._hooks.append(saver)
-        self._retention = retention or Retention()
-        self._console = trainer.console if console is None else console
+        show = trainer.console if console is None else console
         self._stack = ExitStack()
-        self._checkpointer: Checkpointer | None = None
+        self._duties = Duties(trainer, self._directory, retention or Retention(), console=show)
         self._replica: Replica | None = None
         self._feed: Feed | None = None
         self._places: deque[Mark | None] = deque(maxlen=PLACES)
@@ -110,6 +114,7 @@ class MonitoredSession:
         self._ordered: tuple[int, bool] | None = None
         self._last_step: int | None = None
         self._events: dict[Path, EventFile] = {}
+        self._chiefs_events: set[Path] = set()
 
     # --- what a session knows
 
@@ -130,8 +135,9 @@ class MonitoredSession:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task speaks for the job."""
-        return self._joined().is_chief
+        """Whether this task speaks for the job. That changes only between a step and its hooks, and at the end."""
+        self._joined()
+        return bool(self._trainer.had_duties)
 
     @property
     def checkpoint_dir(self) -> Path | None:
@@ -157,6 +163,10 @@ class MonitoredSession:
     def stopped(self) -> str:
         """Why it ends, in words; empty while it goes on."""
         return self._stopped
+
+    @property
+    def _checkpointer(self) -> Checkpointer | None:
+        return self._duties.checkpointer
 
     def params(self) -> PyTree:
         """The params as they now are, as NumPy arrays."""
@@ -191,6 +201,8 @@ class MonitoredSession:
         if path not in self._events:
             events = EventFile(path, self._say, goes_on_from=self.global_step)
             self._events[path] = self._stack.enter_context(events)
+            if self.is_chief:
+                self._chiefs_events.add(path)
         return self._events[path]
 
     # --- what it does
@@ -231,6 +243,8 @@ class MonitoredSession:
         for hook in self._hooks:
             hook.before_run(self)
         report = replica.step(batch)
+        if not report.done:  # else it is looked at in the end
+            self._see_to_duties(replica)
         if self._feed is not None:
             self._feed.trained()
             self._note_place()
@@ -252,8 +266,11 @@ class MonitoredSession:
     def request_stop(self, reason: str = "") -> None:
         """Ends this session after the step under way; the chief's ends the training of the whole job."""
         if self.is_chief:
-            self._joined().finish()
-            self._done = True
+            try:
+                self._joined().finish()
+                self._done = True
+            except Refused as exc:  # another has the chief's duties, of which this one has not heard yet
+                self._say(f"{self.task} leaves the training, and cannot end it for all: {exc}")
         self._stopped = self._stopped or reason or "it was asked to stop"
 
     def save(
@@ -328,23 +345,21 @@ class MonitoredSession:
         return True
 
     def _enter(self) -> None:
-        from trainband.train.hooks.stop_at_step import StopAtStepHook
-
         trainer = self._trainer
-        if self._directory is not None and trainer.is_to_be_chief:
-            owner = str(trainer.cluster.task) if trainer.cluster is not None else "local"
-            checkpointer = Checkpointer(self._directory, owner, self._retention, self._say, announce=self._console)
-            self._checkpointer = self._stack.enter_context(checkpointer)
+        self._stack.enter_context(self._duties)
         self._replica = replica = trainer.join(self._restore_from())
-        limits = [hook for hook in self._hooks if isinstance(hook, StopAtStepHook)]
+        self._duties.look(replica)
+        if not self.is_chief:
+            self._recall_trainings(replica)
         self._training, began_at = trainer.begin_training()
-        self._last_step = min((hook.last_step_from(began_at) for hook in limits), default=None)
+        self._last_step = self._limit_of(began_at)
         if not replica.begin(trainer.end_of_training(self._last_step), trainer.trainings):
             self._done, self._stopped = True, DONE
+        self._last_step = self._limit_of(trainer.began_at())
+        self._duties.look(replica)
         for hook in self._hooks:
             self._stack.callback(hook.close)
-        if self._console and replica.is_chief:
-            self._stack.enter_context(Console(replica.progress, self._say))
+        self._duties.begin()
         for hook in self._hooks:
             hook.begin(self)
         if self._directory is not None:
@@ -362,6 +377,40 @@ class MonitoredSession:
         signal.signal(signal.SIGTERM, note)
         self._stack.callback(signal.signal, signal.SIGTERM, _KILLS)
 
+    def _see_to_duties(self, replica: Replica) -> None:
+        if not self._duties.look(replica):
+            return
+        self._ordered = None
+        self._last_step = self._limit_of(self._trainer.began_at())
+        if not self.is_chief:
+            for path in self._chiefs_events:
+                self._events.pop(path).close()
+            self._chiefs_events.clear()
+
+    def _limit_of(self, began_at: int) -> int | None:
+        """The global step that this training is asked to end at, if it began at this one."""
+        from trainband.train.hooks.stop_at_step import StopAtStepHook
+
+        limits = [hook for hook in self._hooks if isinstance(hook, StopAtStepHook)]
+        return min((hook.last_step_from(began_at) for hook in limits), default=None)
+
+    def _recall_trainings(self, replica: Replica) -> None:
+        """Of a job that goes on from a checkpoint, whose chief has not begun yet, the checkpoint knows them."""
+        if self._directory is None or self._trainer.trainings or not replica.global_step:
+            return
+        with contextlib.suppress(CheckpointError):  # the chief says what is wrong with it
+            self._trainer.goes_on_from(Checkpoint.open(self._directory.path_of(replica.global_step)).manifest)
+
+    def _is_saved(self, replica: Replica) -> bool:
+        """Whether nothing is left to be done for a training that is over: its chief has left, and not too early."""
+        if self._directory is None or not self._done:
+            return False
+        try:
+            manifest = Checkpoint.open(self._directory.path_of(replica.global_step)).manifest
+        except CheckpointError:
+            return False
+        return manifest.complete or len(manifest.trainings) > self._training
+
     def _restore_from(self) -> RestoreFrom | None:
         directory, cluster = self._directory, self._trainer.cluster
         if directory is None:
@@ -376,6 +425,8 @@ class MonitoredSession:
 
     def _end(self) -> None:
         replica = self._joined()
+        if self.is_chief or (replica.is_chief and not self._is_saved(replica)):
+            self._see_to_duties(replica)
         if self._directory is not None:
             self._leave_luggage(replica)
         if not self._done:
@@ -406,11 +457,12 @@ class MonitoredSession:
 
         patience = Patience(None, self._say)
         savers = [hook for hook in self._hooks if isinstance(hook, CheckpointSaverHook)]
-        while others := replica.at_work():
+        while self._checkpointer is not None and (others := replica.at_work()):
             patience.check(f"{', '.join(others)} to end the training", "")
             for hook in savers:
                 hook.while_waiting(self)
             time.sleep(AT_WORK_S)
+            self._see_to_duties(replica)
 
     def _release(self, kind: Any, exc: BaseException | None, trace: TracebackType | None) -> None:
         """Lets go of everything; after an error, of the job too. The first error is the one that is raised."""

@@ -97,6 +97,8 @@ class Trainer:
         self._trainings: list[int] = []
         self._begun = 0
         self._last: Manifest | None = None
+        self.had_duties: bool | None = None
+        """Whether this task had the chief's duties when a session last looked; `None` before the first look."""
         self._evaluate = jax.jit(lambda params, batch, state: self._model.value(params, batch, None, state)[:2])
 
     @property
@@ -248,12 +250,19 @@ class Trainer:
 
     @property
     def is_to_be_chief(self) -> bool:
-        """Whether this task is the chief, known before it joins."""
+        """Whether this task is the chief; before it joins: whether it is the one of the spec."""
+        if self._replica is not None:
+            return self._replica.is_chief
         return self.cluster is None or self.cluster.is_chief
 
     @property
+    def job(self) -> str:
+        """The id of the job; empty before this task joins, and where it has none."""
+        return self._replica.job if self._replica is not None else ""
+
+    @property
     def trainings(self) -> tuple[int, ...]:
-        """The global step at which each training of the script began; on the chief."""
+        """The global step at which each training of the script began, as far as this task knows: the chief does."""
         return tuple(self._trainings)
 
     def join(self, restore: RestoreFrom | None = None) -> Replica:
@@ -269,13 +278,17 @@ class Trainer:
             self._replica = self._strategy.start(self._model, restore)
             if self._replica.restored is not None:
                 checkpoint = self._replica.restored
-                self._trainings = list(checkpoint.manifest.trainings)
-                self._last = checkpoint.manifest
+                self.goes_on_from(checkpoint.manifest)
                 self.say(f"goes on from {checkpoint.path} (global step {checkpoint.global_step:,})")
             else:
                 self._trainings = list(self._replica.trainings)
             atexit.register(self.close)
         return self._replica
+
+    def goes_on_from(self, manifest: Manifest) -> None:
+        """Notes the checkpoint that the job has begun from."""
+        self._trainings = list(manifest.trainings)
+        self._last = manifest
 
     def begin_training(self) -> tuple[int, int]:
         """Counts a training of the script: (its number, from 1; the global step where it first began)."""
@@ -283,6 +296,13 @@ class Trainer:
         if number >= len(self._trainings):
             self._trainings.append(self.join().global_step)
         return self._begun, self._trainings[number]
+
+    def began_at(self) -> int:
+        """Where the training that was begun last first began, by what the job knows now."""
+        known = self.join().trainings
+        if len(known) >= self._begun:
+            self._trainings = list(known)
+        return self._trainings[self._begun - 1]
 
     def end_of_training(self, last_step: int | None) -> int | None:
         """Where the training that was begun last ends, if it is to end at `last_step`.

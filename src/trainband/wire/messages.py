@@ -2,6 +2,8 @@
 
 Control records answer `Connection.call` (one action, one answer). Stream records are the headers of the
 frames of a training stream; they are positional and tagged, because a step pays for each byte of them.
+
+An action on a shard is named with it, as `begin/1`; without a number it is on the ps's own.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from msgspec import Struct
 
 from trainband.checkpoint.manifest import Part, Piece
 from trainband.data.leases import LeaseRequest
+from trainband.wire.replication import SeatState
 
 # --- the actions of `Connection.call`, by name: what is sent -> what is answered
 
@@ -46,6 +49,10 @@ class Description(Struct, frozen=True):
     """What gradients are sent as; empty: as they are."""
     state_merge: str = "mean"
     """What becomes of the model state that several workers push for one update: `mean` or `chief`."""
+    replicas: int = 0
+    """How many standbys each shard has: none or one."""
+    stall_s: float = 0.0
+    """Seconds without a push after which a worker that is waited for is counted no more; 0 for never."""
 
 
 class Join(Struct, frozen=True):
@@ -57,7 +64,15 @@ class Join(Struct, frozen=True):
     host: str
     pid: int
     description: Description
+    job: str = ""
+    """Of which job this task has been, so that one of an older job does not stray into this one."""
 
+
+MOVED = "held elsewhere: "
+"""Begins the refusal of a request that only the primary of a shard serves, for the asker to look there."""
+
+STRANGER = "no worker has the number"
+"""Begins the refusal of a request from a worker that this ps does not know, as after it has died and come back."""
 
 MISMATCH = "another model: "
 """Begins the refusal of a `join` whose model is not the chief's, for the worker to tell it from others."""
@@ -75,9 +90,16 @@ class Joined(Struct, frozen=True):
     trainings: tuple[int, ...] = ()
     """See `Begin`."""
     life: str = ""
-    """Random, one for each life of a ps: a worker tells by it a stream that broke off from a ps that has died."""
+    """Random, made with the first values of the shard: a worker tells by it a stream that broke off, or a standby that
+    has taken over, from a shard that was lost."""
     fit: int = 0
     """The training under way."""
+    primary: bool = False
+    """Whether this ps holds the shard."""
+    protected: bool = False
+    """Whether the shard has a standby."""
+    epoch: int = 0
+    job: str = ""
 
 
 UNLIMITED = 1 << 62
@@ -94,6 +116,17 @@ class Define(Struct, frozen=True):
     update: bytes
     state: tuple[tuple[Piece, ...], ...] = ()
     """Of each leaf of the optimizer state, the rows of which tensors it is made of, one after the other."""
+    job: str = ""
+    """Random, made by the chief: which job this is."""
+
+
+class Invite(Struct, frozen=True):
+    """`invite` -> `SeatState`, from the primary of a shard to its other seat: prepare to take the records."""
+
+    seat: SeatState
+    define: Define
+    trainband: str
+    """The version of trainband that the primary runs."""
 
 
 class Begin(Struct, frozen=True):
@@ -175,6 +208,7 @@ class Luggage(Struct, frozen=True):
     worker: int
     sequence: int
     data: bytes
+    life: str = ""
 
 
 class LuggageQuestion(Struct, frozen=True):
@@ -223,18 +257,25 @@ class Adopt(Struct, frozen=True):
     version: int
     luggage: dict[int, bytes] = {}
     sources: dict[str, str] = {}
+    alone: bool = False
+    """Whether this ps comes back into a job that is under way: nobody is waited for who has not come."""
 
 
 class Heartbeat(Struct, frozen=True):
     """`heartbeat` -> `JobState`: this worker is alive."""
 
     worker: int
+    life: str = ""
+    """The sender's incarnation, here and below: a process that was replaced must not speak for its heir."""
+    blocked_by: tuple[str, ...] = ()
+    """The workers whose push some ps waits for before it answers this one."""
 
 
 class Pause(Struct, frozen=True):
     """`pause` -> `JobState`: this worker stays, but its data is used up: nobody shall wait for its next push."""
 
     worker: int
+    life: str = ""
 
 
 class Lease(Struct, frozen=True):
@@ -242,6 +283,7 @@ class Lease(Struct, frozen=True):
 
     worker: int
     request: LeaseRequest
+    life: str = ""
 
 
 class Leave(Struct, frozen=True):
@@ -249,6 +291,7 @@ class Leave(Struct, frozen=True):
 
     worker: int
     failure: str
+    life: str = ""
 
 
 class JobState(Struct, frozen=True):
@@ -266,6 +309,10 @@ class JobState(Struct, frozen=True):
     """Those of the live that have not said that their data is used up."""
     chief: str = ""
     """The worker that has the chief's duties now."""
+    trainings: tuple[int, ...] = ()
+    """See `Begin`."""
+    seats: tuple[SeatState, ...] = ()
+    """Of this ps."""
 
 
 class Vacancy(Struct, frozen=True):
@@ -291,6 +338,8 @@ class Open(Struct, frozen=True, tag=1, array_like=True):
 
     worker: int
     incarnation: str
+    shard: int = -1
+    """The one that is served; -1: the ps's own."""
 
 
 class Initialise(Struct, frozen=True, tag=2, array_like=True):

@@ -26,6 +26,8 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
     Other keys beside `cluster` and `task` are left alone: platforms add their own (`environment`,
     `rpc_layer`, `job`), and a misspelt `cluster` or `task` shows up as a missing one.
 
+    `"guest": true` within `task` marks a worker that stands in no cluster spec and joins a running job; see `Cluster`.
+
     Raises:
       ClusterError: it is not JSON, or a part is missing or wrong; the message names the part, such as
         `TF_CONFIG.task.index`.
@@ -52,15 +54,23 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
     spec = ClusterSpec(config["cluster"], field=f"{VARIABLE}.cluster.{{job}}")
     if not spec:
         return None
-    return Cluster(spec=spec, task=_read_task(config, spec))
+    task, guest = _read_task(config, spec)
+    try:
+        return Cluster(spec=spec, task=task, guest=guest)
+    except ClusterError as exc:
+        raise ClusterError(f"{VARIABLE}.task: {exc}") from exc
 
 
-def write(spec: ClusterSpec, task: Task) -> str:
-    """The text that makes `resolve` give this cluster and task."""
-    return json.dumps({"cluster": spec.as_dict(), "task": {"type": task.job, "index": task.index}})
+def write(cluster: Cluster) -> str:
+    """The text that makes `resolve` give this cluster."""
+    task: dict[str, object] = {"type": cluster.task.job, "index": cluster.task.index}
+    if cluster.guest:
+        task["guest"] = True
+    return json.dumps({"cluster": cluster.spec.as_dict(), "task": task})
 
 
-def _read_task(config: Mapping[str, object], spec: ClusterSpec) -> Task:
+def _read_task(config: Mapping[str, object], spec: ClusterSpec) -> tuple[Task, bool]:
+    """The task, and whether it is a guest."""
     field = f"{VARIABLE}.task"
     task = config.get("task")
     if task is None:
@@ -72,11 +82,16 @@ def _read_task(config: Mapping[str, object], spec: ClusterSpec) -> Task:
             raise ClusterError(f"{field}.{part} is missing.")
     job = check_job(task["type"], f"{field}.type")
     index = check_index(task["index"], f"{field}.index")
+    guest = task.get("guest", False)
+    if not isinstance(guest, bool):
+        raise ClusterError(f"{field}.guest must be true or false, got {guest!r}.")
+    if guest:
+        return Task(job, index), True
     if job != "evaluator" and job not in spec.jobs:
         raise ClusterError(f"{field}.type = {job!r}: {VARIABLE}.cluster has no such job, only {', '.join(spec.jobs)}.")
     if job in spec.jobs and Task(job, index) not in spec:
         raise ClusterError(f"{field}.index = {index}: the cluster has no {job}:{index}; {spec.describe_indices(job)}.")
-    return Task(job, index)
+    return Task(job, index), False
 
 
 def _shorten(text: str) -> str:

@@ -135,6 +135,8 @@ class SyncState:
         reply = Reply(push.worker, push.sequence, self.version - push.version)
         if self.ledger.is_replay(push):
             if self._is_in_step(push):  # sent again after a reconnection, while its step still waits for others
+                if self._given(push.worker) < self._quota(push.worker):
+                    return self, (reply,)  # for more from this worker
                 return replace(self, held=(*self._held_by_others(push.worker), push)), ()
             return self, (Drop(push.worker, push.sequence, REPLAYED), reply)
         state = replace(self, ledger=self.ledger.note(push), counted=self.counted | {push.worker})

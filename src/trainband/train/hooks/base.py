@@ -13,8 +13,8 @@ class Hook:
     """What happens beside the steps of one session. Override what is wanted; each does nothing.
 
     The names and their meaning are those of TensorFlow's SessionRunHook. A hook runs on every worker that gives it
-    to its session; one that speaks for the job looks at `session.is_chief`. An exception out of any of them ends the
-    session with that error.
+    to its session; one that speaks for the job looks at `session.is_chief` each time: another worker takes the chief's
+    place where that is lost. An exception out of any of them ends the session with that error.
     """
 
     def begin(self, session: MonitoredSession) -> None:

@@ -18,6 +18,7 @@ class CheckpointSaverHook(Hook):
 
     By steps, the checkpoints are of the multiples of `save_steps`, on every ps: each is told ahead at which version to
     save (and saves at once where many fast workers have passed it by then). While one is being written, none is begun.
+    By seconds, a worker that becomes the chief saves at once, if so many have gone by since it began.
 
     Args:
       save_secs: seconds between two.

@@ -50,6 +50,7 @@ class StepCounterHook(Hook):
         """See `Hook.after_run`."""
         step, now = report.global_step, self._clock()
         if not session.is_chief:
+            self._since = None
             return
         if self._since is None:
             self._begin_counting(step, now)

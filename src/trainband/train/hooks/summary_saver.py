@@ -62,6 +62,8 @@ class SummarySaverHook(Hook):
         now = self._clock()
         if not session.is_chief or not self._timer.due(report.global_step, now):
             return
+        if self._output_dir is None and session.checkpoint_dir is None:
+            return  # it has become the chief; the one whose word counted at the beginning had a directory
         self._timer.note(report.global_step, now)
         values = {"loss": report.loss, **report.metrics}
         if self._summaries is not None:

@@ -58,7 +58,8 @@ class ValidationHook(Hook):
     The best is saved when it is found. Under `Sync`, and in one process, nothing has moved meanwhile; under other rules
     it is what the params have become by then.
 
-    Meanwhile the other workers go on, or wait where the update rule wants it.
+    Meanwhile the other workers go on, or wait where the update rule wants it. A worker that becomes the chief goes on
+    from the best checkpoint that is marked in the directory, and counts the validations without an improvement anew.
 
     Args:
       batches: any iterable that can be iterated afresh.
@@ -74,6 +75,7 @@ class ValidationHook(Hook):
         self._stopping = early_stopping
         self._criterion = early_stopping or EarlyStopping()
         self._best: float | None = None
+        self._recalled = False
         self._without = 0
         self._evaluations: list[Evaluation] = []
 
@@ -85,14 +87,20 @@ class ValidationHook(Hook):
     def begin(self, session: MonitoredSession) -> None:
         """See `Hook.begin`."""
         self._timer.note(session.global_step, time.monotonic())
-        known = session.directory.best if session.directory is not None and session.is_chief else None
-        if known is not None and known[1] == self._criterion.metric:
-            self._best = known[2]
+        self._recalled = False
+        if session.is_chief:
+            self._recall(session)
 
     def after_run(self, session: MonitoredSession, report: StepReport) -> None:
         """See `Hook.after_run`."""
-        if session.is_chief and self._timer.due(report.global_step, time.monotonic()):
+        if not session.is_chief:
+            self._recalled = False
+        if not self._timer.due(report.global_step, time.monotonic()):
+            return
+        if session.is_chief:
             self._validate(session)
+        else:
+            self._timer.note(report.global_step, time.monotonic())
 
     def end(self, session: MonitoredSession) -> None:
         """See `Hook.end`."""
@@ -100,7 +108,17 @@ class ValidationHook(Hook):
         if session.is_chief and last != session.global_step:
             self._validate(session)
 
+    def _recall(self, session: MonitoredSession) -> None:
+        """What the best was, found by this worker in an earlier life or by the chief before it."""
+        self._recalled = True
+        known = session.directory.best if session.directory is not None else None
+        if known is not None and known[1] == self._criterion.metric:
+            self._best = known[2]
+
     def _validate(self, session: MonitoredSession) -> None:
+        if not self._recalled:
+            self._recall(session)
+            self._without = 0
         evaluation = session.evaluate(self._batches)
         self._timer.note(evaluation.global_step, time.monotonic())
         self._evaluations.append(evaluation)

@@ -1,0 +1,193 @@
+"""Asking a job that runs for places for workers that stand in no cluster spec: `trainband run --join`."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from concurrent.futures import Future
+from typing import TypeVar
+
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.cluster.address import Address
+from trainband.errors import (
+    ClusterError,
+    DeadlineExceeded,
+    PeerError,
+    ProtocolError,
+    Refused,
+    StreamClosed,
+    Unreachable,
+)
+from trainband.ps.statistics import PsStatus
+from trainband.wire.codec import decode
+from trainband.wire.messages import Vacancy
+from trainband.wire.network import Network
+from trainband.wire.transport import Clock, Connection, Timeouts, Transport
+
+Record = TypeVar("Record")
+
+ADVICE = "Give --join the address of any ps of a job that runs"
+
+
+def find_places(
+    address: str,
+    workers: int,
+    *,
+    transport: Transport | None = None,
+    timeouts: Timeouts | None = None,
+    clock: Clock = time.monotonic,
+) -> list[Cluster]:
+    """Asks the job that the ps at `address` serves for places, each with the name of a worker that it has never had.
+
+    Whichever ps is asked, the first one that answers gives the names, so that no two workers get the same one. All of
+    it together takes at most `Timeouts.connect_s`.
+
+    Args:
+      address: of any ps of the job, `host:port`.
+      workers: how many places.
+      transport: how to reach the ps; the default is what tasks use.
+
+    Returns:
+      The cluster as each of these workers sees it, as a guest.
+
+    Raises:
+      ClusterError: the address is malformed, or the job's addresses mean nothing on this machine.
+      Unreachable: nobody listens there.
+      DeadlineExceeded: somebody does, but gave no answer.
+      ProtocolError: somebody does, but is no ps of such a job.
+      Refused: the job has ended.
+    """
+    asked = Address.parse(address, "--join")
+    search = _Search(transport or Network(), timeouts or Timeouts(), clock)
+    who = search.ask(address, "status", PsStatus)
+    if who.ended:
+        raise Refused(f"the job at {address} has ended; nobody can join it any more.")
+    told = search.ask(address, "vacancy", Vacancy)
+    spec = ClusterSpec(told.cluster, field=f"the cluster of the job at {address}, {{job}}")
+    _check_loopback(spec, asked)
+    home = spec.address(Task.parse(who.task))
+    if Address.parse(home, who.task) != asked:
+        context = f"{who.task} of the job at {address} is at {home} for its workers, but from here: "
+        if search.ask(home, "status", PsStatus, context).incarnation != who.incarnation:
+            raise ProtocolError(
+                f"{context}another task answers there. Start this worker where {home} leads to {who.task}."
+            )
+    giver = _first_to_answer(search, spec, who.task)
+    indices = [told.worker] if giver == home else []
+    indices += [search.ask(giver, "vacancy", Vacancy).worker for _ in range(workers - len(indices))]
+    return [Cluster(spec=spec, task=Task("worker", index), guest=True) for index in indices]
+
+
+def _first_to_answer(search: _Search, spec: ClusterSpec, known: str) -> str:
+    """The address of the first ps that answers; `known` is one that does.
+
+    Raises:
+      ProtocolError: another task is at the address of one.
+    """
+    for ps in spec.ps:
+        address = spec.address(ps)
+        if str(ps) == known:
+            return address
+        try:
+            found = search.ask(address, "status", PsStatus, share=0.5)
+        except PeerError:
+            continue  # it may be on its way back; a worker that needs it says so
+        if found.task != str(ps):
+            raise ProtocolError(
+                f"{known} says that {ps} of its job is at {address}, but from here {found.task} of another job answers "
+                f"there. Start this worker where {address} leads to {ps}."
+            )
+        return address
+    return spec.address(Task.parse(known))
+
+
+def _check_loopback(spec: ClusterSpec, asked: Address) -> None:
+    """Refuses a job that only its own machine reaches, where that is another one.
+
+    Raises:
+      ClusterError: the job was asked at an address of the network, and a ps of it is at one of the loopback interface.
+    """
+    if asked.is_loopback:
+        return
+    for ps in spec.ps:
+        address = Address.parse(spec.address(ps), str(ps))
+        if address.is_loopback:
+            raise ClusterError(
+                f"this job can be joined from its own machine only, because its {ps} is at {spec.address(ps)}. Join it "
+                f"there, with --join {spec.address(ps)}, or start it with addresses of the network, such as by "
+                f"trainband run --host {asked.host}."
+            )
+
+
+class _Search:
+    """Questions to ps, all of them together with one deadline."""
+
+    def __init__(self, transport: Transport, timeouts: Timeouts, clock: Clock) -> None:
+        self._transport = transport
+        self._timeouts = timeouts
+        self._clock = clock
+        self._deadline = clock() + timeouts.connect_s
+
+    def ask(self, address: str, action: str, kind: type[Record], context: str = "", *, share: float = 1.0) -> Record:
+        """One question; errors say what they mean for joining, behind `context`.
+
+        Args:
+          share: of the time that is left, which the answer may take.
+        """
+        connection = self._transport.connect(address, self._timeouts)
+        try:
+            return decode(_interruptible(connection, action, share * self._left_s()), kind, address)
+        except (Unreachable, StreamClosed) as exc:
+            if self._takes_connections(address):
+                raise _no_ps(address, context) from exc
+            raise Unreachable(
+                f"{context}nobody listens at {address}. {ADVICE}: workers listen on nothing, and a job that has ended "
+                "has no ps."
+            ) from exc
+        except DeadlineExceeded as exc:
+            raise DeadlineExceeded(
+                f"{context}{address} gave no answer in {self._timeouts.connect_s:g} s. {ADVICE}, and see whether that "
+                "task is stopped or a firewall stands between."
+            ) from exc
+        except ProtocolError as exc:
+            raise _no_ps(address, context, f" ({exc})") from exc
+        finally:
+            connection.close()
+
+    def _left_s(self) -> float:
+        return max(0.01, self._deadline - self._clock())
+
+    def _takes_connections(self, address: str) -> bool:
+        """Whether anybody listens, be it a ps or not. In a thread, because looking up a name has no deadline."""
+        target = Address.parse(address, address)
+        answered = threading.Event()
+
+        def probe() -> None:
+            with contextlib.suppress(OSError):
+                socket.create_connection((target.host, target.port), timeout=self._left_s()).close()
+                answered.set()
+
+        thread = threading.Thread(target=probe, name="trainband-probe", daemon=True)
+        thread.start()
+        thread.join(self._left_s())
+        return answered.is_set()
+
+
+def _interruptible(connection: Connection, action: str, timeout_s: float) -> bytes:
+    """The answer to a call, which Ctrl-C breaks off at once: a thread that is blocked in Flight sees no signals."""
+    answer: Future[bytes] = Future()
+
+    def call() -> None:
+        try:
+            answer.set_result(connection.call(action, timeout_s=timeout_s))
+        except BaseException as exc:
+            answer.set_exception(exc)
+
+    threading.Thread(target=call, name="trainband-join", daemon=True).start()
+    return answer.result()
+
+
+def _no_ps(address: str, context: str, detail: str = "") -> ProtocolError:
+    return ProtocolError(f"{context}what listens at {address} is no ps of trainband{detail}. {ADVICE}.")

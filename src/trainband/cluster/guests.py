@@ -1,0 +1,73 @@
+"""Running workers on this machine that join a job which runs already, and which stand in no cluster spec."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import ClusterError
+from .address import Address
+from .cluster import Cluster
+from .launch import LocalCluster
+from .supervision import Grace, Restarts
+from .task import Task
+
+_GRACE = Grace()
+_RESTARTS = Restarts()
+
+
+class LocalGuests(LocalCluster):
+    """Starts guests of one job as processes of this machine and sees them to their end, as `LocalCluster` does.
+
+    Args:
+      guests: one for each process, all with the same spec.
+      command, environ, threads, on_line, on_note, keep_lines, grace, restarts, clock: see `LocalCluster`.
+
+    Raises:
+      ClusterError: there is no guest, one of them is none, two have the same name, or their specs differ.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        guests: Sequence[Cluster],
+        environ: Mapping[str, str],
+        threads: int | None = None,
+        on_line: Callable[[Task, str, str], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
+        keep_lines: int = 20,
+        grace: Grace = _GRACE,
+        restarts: Restarts = _RESTARTS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        names = [str(guest.task) for guest in guests]
+        if not guests:
+            raise ClusterError("LocalGuests.guests is empty: nobody would train.")
+        if not all(guest.guest for guest in guests):
+            raise ClusterError(f"LocalGuests.guests: a task of the cluster itself is among {', '.join(names)}.")
+        if len(set(names)) < len(names) or any(guest.spec != guests[0].spec for guest in guests):
+            raise ClusterError(f"LocalGuests.guests: {', '.join(names)} are not different workers of one job.")
+        super().__init__(
+            command,
+            environ=environ,
+            ps=0,
+            workers=len(guests),
+            threads=threads,
+            on_line=on_line,
+            on_note=on_note,
+            keep_lines=keep_lines,
+            grace=grace,
+            restarts=restarts,
+            clock=clock,
+        )
+        self._guests = list(guests)
+
+    def _plan(self) -> list[Cluster]:
+        return self._guests
+
+    def _trainers(self) -> int | None:
+        spec = self.spec
+        here = [task for task in spec.workers if Address.parse(spec.address(task), str(task)).is_loopback]
+        trainers = len(self._guests) + len(here)
+        return trainers if trainers > 1 else None

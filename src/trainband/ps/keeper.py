@@ -1,0 +1,447 @@
+"""Keeper: the threads and sockets around a seat's succession.
+
+On a primary it keeps the standby: finds it, teaches it, sends it the records. On a standby it watches the primary.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, Refused, StreamClosed, Unreachable
+from trainband.ps.seat import Seat
+from trainband.ps.succession import Fenced, Role
+from trainband.version import VERSION
+from trainband.wire import messages as m
+from trainband.wire import replication as r
+from trainband.wire.codec import decode, decode_any, encode
+from trainband.wire.patience import EVERY_S, Patience, Say
+from trainband.wire.transport import Clock, Connection, Frame, Stream, Timeouts
+
+TICK_S = 0.1
+"""Between two looks at the other seat."""
+
+RETRY_S = 0.5
+"""Between two attempts to find a standby where nobody waits for it."""
+
+WAIT_S = 0.2
+"""Between two looks whether a wait for the standby has become pointless."""
+
+Connect = Callable[[int], Connection]
+"""A new connection to the ps with this number."""
+
+
+class Keeper:
+    """Keeps one seat in step with the other.
+
+    Args:
+      seat: which.
+      lock: the service's, which guards it.
+      connect: the way to the other ps.
+      arbiter: called under the lock with the present one and the other seat's host: who should decide.
+      names: what a worker of this incarnation is called.
+      timeouts: how long to wait for what.
+      say: where lines for people go.
+      clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        seat: Seat,
+        lock: threading.Lock,
+        *,
+        connect: Connect,
+        arbiter: Callable[[str, str], str],
+        names: Callable[[str], str],
+        timeouts: Timeouts,
+        say: Say,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._seat = seat
+        self._book = seat.book
+        self._lock = lock
+        self._connect = connect
+        self._arbiter = arbiter
+        self._names = names
+        self._timeouts = timeouts
+        self._say = say
+        self._clock = clock
+        self._changed = threading.Condition(lock)
+        self._wake = threading.Event()
+        self._sending = threading.Lock()
+        self._stopped = False
+        self._connection: Connection | None = None
+        self._stream: Stream | None = None
+        self._other_host = ""
+        self._heard_at = clock()
+        self._sent_at = clock()
+        self._waiting: Patience | None = None
+        self._refusal = ""
+        self._announced = False
+        self._leader = ""
+        self._leading: Stream | None = None
+        self._thread = threading.Thread(target=self._run, name=f"trainband-seat-{seat.number}", daemon=True)
+
+    def start(self) -> None:
+        """Begins, where it has not. Called under the lock."""
+        if not self._thread.is_alive() and not self._stopped:
+            self._thread.start()
+
+    def stop(self, grace_s: float) -> None:
+        """Ends; called without the lock. Idempotent."""
+        with self._lock:
+            self._stopped = True
+            self._changed.notify_all()
+        self._wake.set()
+        self._hang_up()  # which ends whatever the thread waits for
+        if self._thread.is_alive():
+            self._thread.join(grace_s)
+        self._hang_up()
+
+    def changed(self) -> None:
+        """The seat has got another role, or a worker has come or gone. Called under the lock."""
+        self._changed.notify_all()
+        self._wake.set()
+
+    def settle(self, number: int, given_up: Callable[[], bool]) -> None:
+        """Returns when everything up to a record may be acknowledged.
+
+        Args:
+          number: of the record.
+          given_up: whether nobody waits for it any more.
+
+        Raises:
+          Refused: this ps does not hold the shard any more.
+          StreamClosed: it was given up.
+        """
+        while True:
+            with self._lock:
+                try:
+                    if self._book.settled(number):
+                        return
+                except Fenced:
+                    raise Refused(f"{m.MOVED}another ps has taken {self._seat.name} over.") from None
+            if self._stopped or given_up():
+                raise StreamClosed("nobody waits for this answer any more.")
+            # Whoever comes first sends for all that have come meanwhile.
+            if self._stream is not None and self._sending.acquire(timeout=WAIT_S):
+                try:
+                    with self._lock:
+                        done = self._book.role is not Role.PRIMARY or self._book.settled(number)
+                    if not done:
+                        self._exchange()
+                finally:
+                    self._sending.release()
+            elif self._stream is None:
+                with self._lock:
+                    self._changed.wait(WAIT_S)
+
+    # --- the primary's side
+
+    def _run(self) -> None:
+        while self._goes_on():
+            role = self._book.role
+            try:
+                if role is Role.PRIMARY:
+                    self._lead()
+                elif role in (Role.STANDBY, Role.LEARNER):
+                    self._watch()
+            except PeerError as exc:
+                self._tell(f"{self._seat.name}: {exc}")
+
+    def _goes_on(self) -> bool:
+        """Waits for the next look at the other seat; returns whether there is to be one."""
+        self._wake.wait(TICK_S)
+        self._wake.clear()
+        return not self._stopped
+
+    def _lead(self) -> None:
+        with self._lock:
+            self._book.name_arbiter(self._arbiter(self._book.reign.arbiter, self._other_host))
+            unsent = self._book.behind
+        if self._stream is None:
+            self._recruit()
+        elif (unsent or self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2) and self._sending.acquire(
+            timeout=WAIT_S
+        ):
+            try:
+                self._exchange()
+            finally:
+                self._sending.release()
+
+    def _exchange(self) -> None:
+        """Sends what has not been sent, and waits until the other seat has it. Called with `_sending` held."""
+        stream = self._stream
+        if stream is None:
+            return
+        with self._lock:
+            if self._book.role is not Role.PRIMARY or self._book.pupil is None:
+                return
+            first, entries = self._book.unsent()
+            header = r.Records(
+                self._book.lineage,
+                self._book.reign.epoch,
+                first,
+                self._seat.version,
+                tuple(record for record, _ in entries),
+            )
+        try:
+            stream.send(encode(header), [block for _, blocks in entries for block in blocks])
+            self._sent_at = self._clock()
+            self._confirm(stream)
+        except PeerError as exc:
+            self._lose(str(exc))
+
+    def _confirm(self, stream: Stream) -> None:
+        """Waits for the other seat's word, and notes it."""
+        patience = Patience(self._timeouts.lease_s, self._say, self._clock)
+        frame: Frame | None = None
+        while frame is None:
+            if self._stopped:
+                raise StreamClosed("this ps ends.")
+            frame = stream.receive(self._timeouts.heartbeat_s)
+            if frame is None:
+                patience.check(f"ps:{self._book.other} to take the records of {self._seat.name}", "check that it runs")
+        self._heard_at = self._clock()
+        taken = decode_any(frame.header, r.Taken, stream.peer)
+        with self._lock:
+            if taken.fenced:
+                self._deposed(taken.fenced)
+                return
+            secure = self._book.secure
+            self._book.taken(taken.position, self._arbiter(self._book.reign.arbiter, self._other_host))
+            if self._book.secure and not secure and not self._announced:
+                self._announced = True
+                self._say(f"ps:{self._book.other} is the standby of {self._seat.name}")
+            self._changed.notify_all()
+
+    def _deposed(self, why: str) -> None:
+        self._say(f"ps:{self._book.me} does not hold {self._seat.name} any more: {why}")
+        self._book.abdicate()
+        self._seat.forget()
+        self._changed.notify_all()
+
+    def _lose(self, why: str) -> None:
+        """The connection to the other seat is gone."""
+        self._hang_up()
+        with self._lock:
+            was = self._book.pupil
+            self._book.lost()
+            if was is not None:
+                self._say(f"{self._seat.name} has lost ps:{self._book.other}, its standby: {why}")
+            self._changed.notify_all()
+        self._wake.set()
+
+    def _recruit(self) -> None:
+        """Tries to get the other seat to take the records, from where it is or from the beginning."""
+        seat, book = self._seat, self._book
+        if book.bereft:
+            self._waiting = self._waiting or Patience(None, self._say, self._clock)
+            decides = f", or {self._arbiter_name()} to let ps:{book.me} go on alone"
+            self._waiting.check(f"ps:{book.other}, the standby of {seat.name}, to come back{decides}", "")
+            if self._clock() - self._heard_at >= self._timeouts.lease_s:
+                self._ask()
+        else:
+            self._waiting = None
+        with self._lock:
+            assert seat.define is not None
+            invite = m.Invite(seat.state(), seat.define, VERSION)
+        try:
+            self._hang_up()
+            self._connection = connection = self._connect(book.other)
+            answer = connection.call(f"invite/{seat.number}", encode(invite), timeout_s=self._patience_s())
+            other = decode(answer, r.SeatState, f"ps:{book.other}")
+        except (Unreachable, DeadlineExceeded) as exc:
+            if book.bereft and isinstance(exc, Unreachable):
+                self._ask()
+            elif not book.bereft:
+                self._wake.wait(RETRY_S)
+            return
+        except Refused as exc:
+            if str(exc) != self._refusal:
+                self._refusal = str(exc)
+                self._say(f"WARNING: {seat.name} has no standby: {exc}")
+            self._wake.wait(EVERY_S)
+            return
+        self._other_host = other.host
+        with self._lock:
+            if book.role is not Role.PRIMARY:
+                return
+            try:
+                at = book.meet(Role(other.role), other.lineage, other.reign.epoch, other.position, other.incarnation)
+            except Fenced:
+                self._deposed(f"ps:{other.seat} has taken it over")
+                return
+            finally:
+                self._changed.notify_all()
+        try:
+            stream = connection.open_stream(timeout_s=self._timeouts.connect_s)
+            stream.send(encode(r.Lead(seat.number, book.me, invite.seat.incarnation)))
+            if at is None:
+                self._teach(stream, other.incarnation)
+            self._stream = stream
+        except PeerError as exc:
+            self._lose(str(exc))
+
+    def _patience_s(self) -> float:
+        """For the answer to an invitation: one that must compile the program may take its time."""
+        return self._timeouts.lease_s if self._book.bereft else self._timeouts.stall_s
+
+    def _teach(self, stream: Stream, incarnation: str) -> None:
+        with self._sending:
+            with self._lock:
+                lesson, body, snapshot = self._seat.lesson(incarnation)
+            try:
+                stream.send(encode(lesson), body)
+            finally:
+                del body
+                with self._lock:
+                    if self._seat.shard is not None:
+                        self._seat.shard.release_snapshot(snapshot)
+            self._announced = False
+            self._confirm(stream)
+        self._wake.set()  # it does not know yet that it is the standby
+
+    def _ask(self) -> None:
+        """Asks the arbiter, if there is somebody to replace."""
+        with self._lock:
+            if self._book.role is Role.STANDBY or self._book.bereft:
+                self._book.ask()
+
+    def _arbiter_name(self) -> str:
+        return self._names(self._book.reign.arbiter)
+
+    def _hang_up(self) -> None:
+        stream, connection = self._stream, self._connection
+        self._stream = self._connection = None
+        if stream is not None:
+            stream.close()
+        if connection is not None:
+            connection.close()
+
+    def _tell(self, text: str) -> None:
+        if text != self._refusal:
+            self._refusal = text
+            self._say(text)
+
+    # --- the other side
+
+    def follow(self, stream: Stream, lead: r.Lead, stopped: Callable[[], bool]) -> None:
+        """Serves a primary's stream, until it ends."""
+        with self._lock:
+            self._leading, self._leader = stream, lead.incarnation
+            self._heard_at = self._clock()
+        try:
+            while not (stopped() or self._stopped):
+                frame = stream.receive(self._timeouts.heartbeat_s)
+                if self._leading is not stream:
+                    return  # it has come again, on another stream
+                if frame is None:
+                    continue
+                self._heard_at = self._clock()
+                taken = self._taken(decode_any(frame.header, r.Upward, stream.peer), frame, stream)
+                if taken.fenced:
+                    stream.send(encode(taken))
+                    return
+        finally:
+            with self._lock:
+                if self._leading is stream:
+                    self._leading = None
+            self._wake.set()
+
+    def _taken(self, record: r.Upward, frame: Frame, stream: Stream) -> r.Taken:
+        seat, book = self._seat, self._book
+        with self._lock:
+            if isinstance(record, r.Lesson):
+                if not book.may_learn(record.lineage, record.reign.epoch):
+                    return r.Taken(0, f"ps:{book.me} is {book.role.value} in epoch {book.reign.epoch}")
+                if book.role is Role.PRIMARY:
+                    self._deposed(f"ps:{record.reign.primary} has taken it over")
+                seat.learn(record, frame.body)
+                taken = r.Taken(book.position)
+                stream.send(encode(taken))
+                return taken
+            if not isinstance(record, r.Records):
+                raise ProtocolError(f"{stream.peer} opened its stream twice.")
+            try:
+                old = book.take(record.lineage, record.epoch, record.first, record.records)
+            except Fenced:
+                return r.Taken(0, f"ps:{book.me} is {book.role.value} in epoch {book.reign.epoch}")
+            taken = r.Taken(book.position)
+            # Before it is done: what is here will be done, whatever becomes of the primary.
+            stream.send(encode(taken))
+            try:
+                seat.follow(record, old, frame.body)
+            except Exception as exc:
+                self._say(f"ps:{book.me} cannot follow {seat.name}: {exc}")
+                book.abdicate()
+                seat.forget()
+                raise
+        return taken
+
+    def _watch(self) -> None:
+        """Looks whether the primary lives."""
+        seat, book = self._seat, self._book
+        silent_s = self._clock() - self._heard_at
+        if self._leading is not None and silent_s < self._timeouts.lease_s:
+            self._waiting = None
+            with self._lock:
+                book.petition = 0
+            return
+        if book.role is Role.LEARNER:
+            with self._lock:
+                book.abdicate()
+                seat.forget()
+            return
+        self._waiting = self._waiting or Patience(None, self._say, self._clock)
+        primary = book.reign.primary
+        decides = f"{self._arbiter_name()} to let ps:{book.me} take over"
+        self._waiting.check(f"ps:{primary}, which holds {seat.name}, to come back, or {decides}", "")
+        try:
+            connection = self._connect(primary)
+            try:
+                body = connection.call(f"state/{seat.number}", timeout_s=self._timeouts.heartbeat_s)
+            finally:
+                connection.close()
+        except Unreachable:
+            self._ask()
+            return
+        except PeerError:
+            if silent_s >= self._timeouts.lease_s:
+                self._ask()
+            return
+        seats = decode(body, m.JobState, f"ps:{primary}").seats
+        found = next((one for one in seats if one.shard == seat.number), None)
+        if found is None or found.incarnation != self._leader:
+            self.succeed("the process that held it has died")
+        elif found.role != Role.PRIMARY.value or silent_s >= self._timeouts.lease_s:
+            self._ask()
+
+    def succeed(self, why: str) -> None:
+        """Takes the shard over, because nobody else can hold it."""
+        with self._lock:
+            if self._book.role is Role.STANDBY and self._book.reign_alone():
+                self._took_over(why)
+
+    def granted(self, epoch: int, yes: bool, by: str) -> None:
+        """The arbiter's word. Called under the lock."""
+        book, before = self._book, self._book.role
+        if not epoch or book.petition != epoch:
+            return
+        book.granted(epoch, yes)
+        if not yes:
+            self._deposed(f"{by} has let the other ps go on")
+        elif before is Role.PRIMARY:
+            self._say(f"ps:{book.me} goes on with {self._seat.name} alone: so {by} has decided")
+            self._changed.notify_all()
+        else:
+            self._took_over(f"so {by} has decided")
+
+    def _took_over(self, why: str) -> None:
+        seat, book = self._seat, self._book
+        self._waiting = None
+        seat.take_over()
+        self._say(f"ps:{book.me} takes {seat.name} over at version {seat.version:,} (epoch {book.reign.epoch}): {why}")
+        self._changed.notify_all()
+        self._wake.set()

@@ -1,0 +1,481 @@
+"""A seat: one ps's part in one shard. It holds the values, or follows those of the ps that does.
+
+Not thread-safe: the service holds its lock around every call.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.cluster import Cluster
+from trainband.data.leases import LeaseAnswer, LeaseRequest
+from trainband.errors import ProtocolError, Refused
+from trainband.ps.description import placement_of
+from trainband.ps.engine import Engine, PendingPush
+from trainband.ps.layout import JobLayout
+from trainband.ps.members import GUESTS, Member, Members
+from trainband.ps.program import CompiledProgram, UpdateProgram
+from trainband.ps.rules.base import Begin as BeginEvent
+from trainband.ps.rules.base import Join as JoinEvent
+from trainband.ps.rules.base import Leave as LeaveEvent
+from trainband.ps.rules.base import Push as PushEvent
+from trainband.ps.rules.registry import rule_of
+from trainband.ps.saver import ShardSaver
+from trainband.ps.shard import Shard, Snapshot
+from trainband.ps.sources import SharedSources
+from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.succession import Role, Succession
+from trainband.wire import messages as m
+from trainband.wire import replication as r
+
+Blocks = Sequence[NDArray[Any]]
+
+
+class Seat:
+    """One shard, on one ps.
+
+    Args:
+      shard: its number.
+      cluster: and which of its tasks this ps is.
+      members: who is in the job, as this ps knows.
+      lock: the service's.
+      incarnation: of this ps task.
+      host: the name of this machine.
+    """
+
+    def __init__(
+        self, shard: int, cluster: Cluster, members: Members, lock: threading.Lock, incarnation: str, host: str
+    ) -> None:
+        self.number = shard
+        self.book = Succession(shard, cluster.task.index)
+        self.define: m.Define | None = None
+        self.job = ""
+        """Which job this is."""
+        self.layout: JobLayout | None = None
+        self.engine: Engine | None = None
+        self.sources = SharedSources()
+        self.checkpoint: CheckpointStatus | None = None
+        self.fit = 0
+        self.trainings: tuple[int, ...] = ()
+        self.last_version = 0
+        self.invited_at = float("-inf")
+        """When the shard's primary last asked this seat to follow it, by the service's clock."""
+        self._cluster = cluster
+        self._task = str(cluster.task)
+        self._members = members
+        self._lock = lock
+        self._incarnation = incarnation
+        self._host = host
+        self._program: CompiledProgram | None = None
+        self._saver: ShardSaver | None = None
+
+    # --- what it knows
+
+    @property
+    def shard(self) -> Shard | None:
+        """The values, where the model is defined."""
+        return self.engine.shard if self.engine is not None else None
+
+    @property
+    def description(self) -> m.Description | None:
+        """The model, where it is defined."""
+        return self.define.description if self.define is not None else None
+
+    @property
+    def reigns(self) -> bool:
+        """Whether this ps holds the shard, and values are there."""
+        return self.book.role is Role.PRIMARY
+
+    @property
+    def version(self) -> int:
+        """How many updates the shard has applied."""
+        return self.shard.version if self.shard is not None else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all updates that were asked for are made."""
+        return self.fit > 0 and self.shard is not None and self.version >= self.last_version
+
+    def circle(self, blocked_by: Mapping[int, Collection[int]]) -> set[int]:
+        """The workers that are waited for here, and wait elsewhere for one that waits here: none of them can go on.
+
+        `blocked_by`: of each worker, those that it waits for at other ps.
+        """
+        if self.engine is None or not self.reigns:
+            return set()
+        waiting = self.engine.waiting()
+        found = set()
+        for worker in self.engine.rule.waiting_for():
+            seen, front = {worker}, [worker]
+            while front:
+                front = [other for one in front for other in blocked_by.get(one, ()) if other not in seen]
+                seen.update(front)
+            if seen & waiting - {worker}:
+                found.add(worker)
+        return found
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"shard {self.number}"
+
+    def state(self) -> r.SeatState:
+        """As a record."""
+        book = self.book
+        return r.SeatState(
+            self.number,
+            book.me,
+            book.role.value,
+            book.lineage,
+            book.reign,
+            book.position,
+            self.version,
+            self._incarnation,
+            self._host,
+            book.behind,
+            book.asks(),
+        )
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """The tasks without whose word somebody does not go on."""
+        if self.engine is None or not self.reigns:
+            return ()
+        workers = tuple(self._members.name(number) for number in sorted(self.engine.rule.waiting_for()))
+        return (*workers, f"ps:{self.book.other}") if self.book.bereft else workers
+
+    def joined(self, member: Member) -> m.Joined:
+        """What a worker that joins is told."""
+        return m.Joined(
+            worker=member.number,
+            lease_s=self._members.lease_s,
+            defined=self.engine is not None,
+            initialised=self.reigns,
+            last_sequence=self.engine.rule.ledger.seen.get(member.number, 0) if self.engine else 0,
+            trainings=self.trainings,
+            life=self.book.lineage if self.reigns else "",
+            fit=self.fit,
+            primary=self.reigns,
+            protected=self.book.secure,
+            epoch=self.book.reign.epoch,
+            job=self.job,
+        )
+
+    def require_engine(self) -> Engine:
+        """The shard with its rule. Raises `Refused` where no model is defined."""
+        if self.engine is None:
+            raise Refused(f"{self._task} has no model yet: it waits for the chief to define one.")
+        return self.engine
+
+    def require_primary(self) -> Engine:
+        """As `require_engine`, where this ps holds the shard."""
+        engine = self.require_engine()
+        if engine.shard.initialised and not self.reigns:
+            raise Refused(f"{m.MOVED}{self._task} does not hold {self.name} (any more).")
+        return engine
+
+    @property
+    def saver(self) -> ShardSaver | None:
+        """Saves and restores, where the model is defined."""
+        return self._saver
+
+    def require_saver(self) -> ShardSaver:
+        """As `saver`. Raises `Refused` where no model is defined."""
+        self.require_primary()
+        assert self._saver is not None
+        return self._saver
+
+    # --- its beginning
+
+    def compile(self, define: m.Define, sender: str) -> CompiledProgram:
+        """The update program of a definition. Takes long, and needs no lock.
+
+        Raises:
+          Refused, ProtocolError, ModelError: the definition does not hold together.
+        """
+        layout = JobLayout.of(placement_of(define.description))
+        if not 0 <= define.ps < len(layout.shards):
+            raise Refused(f"the definition has {len(layout.shards)} ps, but calls this one number {define.ps}.")
+        if self._program is not None and self.define is not None and _same(self.define, define):
+            return self._program
+        trained = [block.trained for block in layout.shards[define.ps].blocks]
+        program = CompiledProgram(UpdateProgram(define.initialise, define.update), sender, trained)
+        _check_contents(define, program.state_shapes)
+        rule_of(define.description.rule)
+        return program
+
+    def install(self, define: m.Define, program: CompiledProgram) -> None:
+        """Begins with a model that has no values yet."""
+        description = define.description
+        layout = JobLayout.of(placement_of(description))
+        shard = Shard(layout.shards[define.ps], program)
+        compensation = float(description.rule.get("delay_compensation") or 0.0)
+        workers = self._cluster.spec.workers
+        chief = workers.index(self._cluster.spec.chief)
+        has_state = any(not variable.trained for variable in description.variables)
+        state_of = chief if has_state and description.state_merge == "chief" else None
+        rule = rule_of(description.rule).start(0, len(workers))
+        self.define, self.layout, self._program = define, layout, program
+        self.job = define.job
+        if description.replicas:
+            self.book.other = self._other(len(layout.shards))
+        if self.engine is not None:
+            self.engine.free_all()
+        self.engine = Engine(shard, rule, compensation, state_of)
+        self._saver = ShardSaver(
+            shard,
+            define.state,
+            (define.ps, len(layout.shards)),
+            self._lock,
+            seen=self._seen_pushes if define.ps == 0 else dict,
+            sources=self.sources.record,
+        )
+        self.engine.after_update = self._saver.after_update
+        self._tell_rule()
+
+    def _other(self, count: int) -> int:
+        """The ps with the other seat: each shard's standby is on the ps after its own."""
+        after = (self.number + 1) % count
+        return after if self.book.me == self.number else self.number
+
+    def initialise(self, blocks: Blocks) -> None:
+        """Takes the first values."""
+        engine = self.require_engine()
+        engine.shard.initialise(blocks)
+        self.require_new_saver().forget_reading()
+        self.book.crown(secrets.token_hex(8))
+
+    def adopt(self, adopt: m.Adopt) -> None:
+        """Takes the values of a checkpoint that were read. Repeated orders change nothing."""
+        engine = self.require_engine()
+        if engine.shard.initialised:
+            return
+        workers = len(self._cluster.spec.workers)
+        self.require_new_saver().adopt(adopt)
+        self.sources.restore(adopt.sources, workers)
+        assert self.description is not None
+        engine.rule = rule_of(self.description.rule).start(adopt.version, 0 if adopt.alone else workers)
+        self._tell_rule()
+        self.book.crown(secrets.token_hex(8))
+
+    def require_new_saver(self) -> ShardSaver:
+        """That of a shard which has no values yet, too."""
+        self.require_engine()
+        assert self._saver is not None
+        return self._saver
+
+    def forget(self) -> None:
+        """Gives up a shard that another ps holds: the next to define or to teach it begins afresh."""
+        if self.engine is not None:
+            self.engine.free_all()
+        self.engine = self._saver = None
+        self.sources.take_over({})
+        self.fit, self.last_version, self.trainings = 0, 0, ()
+
+    # --- what changes it. Each is a record of the log.
+
+    def member_joined(self, number: int) -> None:
+        """A worker is in the job."""
+        if self.engine is not None and self.book.role in (Role.PRIMARY, Role.EMPTY):
+            self.engine.advance(JoinEvent(number))
+            self._log(r.Joined(number))
+
+    def member_left(self, number: int, *, gone: bool) -> None:
+        """Nobody waits for a worker any more; if it is `gone`, what it had leased goes to others."""
+        if self.book.role not in (Role.PRIMARY, Role.EMPTY):
+            return
+        self.book.keep(lambda record, gradient: _owned(record, gradient, number))
+        if gone:
+            self.sources.release(number)
+            self._log(r.Released(number))
+        if self.engine is not None:
+            self.engine.advance(LeaveEvent(number))
+            self._log(r.Left(number))
+
+    def begin(self, fit: int, last_version: int, trainings: tuple[int, ...]) -> None:
+        """Wants updates until this version."""
+        self.fit, self.last_version, self.trainings = fit, last_version, trainings
+        self.require_engine().advance(BeginEvent(last_version))
+        self._log(r.Began(fit, last_version, trainings))
+
+    def push(self, event: PushEvent, gradient: Blocks) -> PendingPush:
+        """A finite gradient, borrowed until it is answered."""
+        pending = self.require_primary().push(event, gradient)
+        self._log(r.Pushed(event.worker, event.sequence, event.version, event.examples), gradient)
+        return pending
+
+    def lease(self, number: int, request: LeaseRequest) -> LeaseAnswer:
+        """The next piece of a shared data source."""
+        answer = self.sources.lease(number, request)
+        self._log(r.Leased(number, request))
+        return answer
+
+    def free_pieces(self, live: Collection[int]) -> None:
+        """Gives to others what is reserved for workers that have not come."""
+        for number in sorted(self.sources.holders() - set(live)):
+            self.sources.release(number)
+            self._log(r.Released(number))
+
+    def keep_luggage(self, luggage: m.Luggage) -> None:
+        """What a worker must find again."""
+        saver = self.require_saver()
+        if luggage.worker >= GUESTS:
+            return  # no later job has a place for it
+        saver.keep(luggage)
+        self._log(r.Kept(luggage.worker, luggage.sequence, luggage.data))
+
+    def _log(self, record: r.LogRecord, blocks: Blocks = ()) -> None:
+        self.book.append(record, blocks)
+
+    def _tell_rule(self) -> None:
+        """Tells a rule that begins who is in the job. One that has come and gone already is waited for by nobody."""
+        engine = self.require_engine()
+        for known in self._members:
+            counts = known.live and not known.paused
+            engine.advance(JoinEvent(known.number) if counts else LeaveEvent(known.number))
+
+    def _seen_pushes(self) -> dict[int, int]:
+        """How many pushes of each worker in the job have become what they will: those of a step under way have not."""
+        engine = self.require_engine()
+        seen = engine.rule.ledger.seen
+        return {
+            member.number: seen.get(member.number, 0) - engine.held_of(member.number)
+            for member in self._members.live()
+            if member.number < GUESTS
+        }
+
+    # --- teaching the other seat
+
+    def lesson(self, incarnation: str) -> tuple[r.Lesson, list[NDArray[Any]], Snapshot]:
+        """Everything as it is, for the other seat; give the snapshot back when it is sent."""
+        engine = self.require_primary()
+        assert self._saver is not None
+        assert self.define is not None
+        held = engine.held()
+        position = self.book.teach(incarnation)
+        snapshot = engine.shard.snapshot()
+        lesson = r.Lesson(
+            self.book.lineage,
+            self.book.reign,
+            position,
+            engine.shard.version,
+            msgspec.Raw(msgspec.msgpack.encode(engine.rule)),
+            tuple(push for push, _ in held),
+            r.Began(self.fit, self.last_version, self.trainings),
+            self.sources.copy(),
+            self._saver.all_luggage(),
+            self.job,
+        )
+        body = [*snapshot.params.arrays(), *(np.asarray(leaf) for leaf in snapshot.state)]
+        for _, gradient in held:
+            body += [np.array(block) for block in gradient]
+        return lesson, body, snapshot
+
+    def learn(self, lesson: r.Lesson, body: Sequence[NDArray[np.uint8]]) -> None:
+        """Takes everything over from the primary.
+
+        Raises:
+          ProtocolError: it is not of the model that was defined.
+        """
+        assert self.define is not None
+        assert self._program is not None
+        self.install(self.define, self._program)
+        engine = self.require_engine()
+        layout = engine.shard.layout
+        blocks, leaves = len(layout.blocks), len(self._program.state_shapes)
+        params = layout.from_wire(body[:blocks])
+        state = engine.shard.state_from_wire(body[blocks : blocks + leaves])
+        if params is None or state is None:
+            raise ProtocolError(f"the primary of {self.name} sent values of another size than it defined.")
+        engine.shard.restore_copy(lesson.version, params, state)
+        engine.rule = msgspec.msgpack.decode(lesson.rule, type=type(engine.rule))
+        at = blocks + leaves
+        for push in lesson.held:
+            gradient = layout.from_wire(body[at : at + blocks])
+            if gradient is None:
+                raise ProtocolError(f"the primary of {self.name} sent a gradient of another size than it defined.")
+            engine.hold(push, tuple(np.array(block) for block in gradient))
+            at += blocks
+        self.fit, self.last_version = lesson.began.fit, lesson.began.last_version
+        self.trainings, self.job = lesson.began.trainings, lesson.job
+        self.sources.take_over(lesson.sources)
+        self.require_new_saver().take_luggage(lesson.luggage)
+        self.book.learn(lesson.lineage, lesson.reign, lesson.position)
+
+    def follow(self, records: r.Records, old: int, body: Sequence[NDArray[np.uint8]]) -> None:
+        """Does what the primary has done. The first `old` records were done before.
+
+        Raises:
+          ProtocolError: it did not come to the same.
+        """
+        engine = self.require_engine()
+        layout = engine.shard.layout
+        each, at = len(layout.blocks), 0
+        for i, record in enumerate(records.records):
+            blocks: Sequence[NDArray[np.uint8]] = ()
+            if isinstance(record, r.Pushed):
+                blocks, at = body[at : at + each], at + each
+            if i >= old:
+                self._redo(engine, record, blocks)
+        if engine.shard.version != records.version:
+            raise ProtocolError(
+                f"{self._task} followed {self.name} to version {engine.shard.version}, its primary is at "
+                f"{records.version}; it is taught anew."
+            )
+
+    def _redo(self, engine: Engine, record: r.LogRecord, body: Sequence[NDArray[np.uint8]]) -> None:
+        match record:
+            case r.Pushed(worker, sequence, version, examples):
+                gradient = engine.shard.layout.from_wire(body)
+                if gradient is None:
+                    raise ProtocolError(f"the primary of {self.name} sent a gradient of another size than it defined.")
+                engine.replay(PushEvent(worker, sequence, version, examples), gradient)
+            case r.Joined(worker):
+                engine.advance(JoinEvent(worker))
+            case r.Left(worker):
+                engine.advance(LeaveEvent(worker))
+            case r.Began(fit, last_version, trainings):
+                self.fit, self.last_version, self.trainings = fit, last_version, trainings
+                engine.advance(BeginEvent(last_version))
+            case r.Leased(worker, request):
+                self.sources.lease(worker, request)
+            case r.Released(worker):
+                self.sources.release(worker)
+            case r.Kept(worker, sequence, data):
+                self.require_new_saver().keep(m.Luggage(worker, sequence, data))
+            case r.Reign():
+                pass  # the book has it
+
+    def take_over(self) -> None:
+        """Begins to hold the shard: the rule hears who is in the job as this ps sees it."""
+        engine = self.require_engine()
+        counted = {known.number for known in self._members if known.live and not known.paused}
+        for worker in sorted(engine.rule.ledger.workers - counted):
+            self.member_left(worker, gone=worker not in {known.number for known in self._members.live()})
+        for worker in sorted(counted - engine.rule.ledger.workers):
+            self.member_joined(worker)
+
+
+def _owned(record: r.LogRecord, gradient: Blocks, worker: int) -> Blocks:
+    """A copy of the gradient, where it is this worker's: the memory that it lies in goes with its stream."""
+    if isinstance(record, r.Pushed) and record.worker == worker:
+        return tuple(np.array(block) for block in gradient)
+    return gradient
+
+
+def _same(one: m.Define, other: m.Define) -> bool:
+    return (one.ps, one.initialise, one.update, one.state) == (other.ps, other.initialise, other.update, other.state)
+
+
+def _check_contents(define: m.Define, state_shapes: Sequence[tuple[int, ...]]) -> None:
+    """Refuses a description of the optimizer state that does not fit its program."""
+    sizes = [sum(piece.size for piece in pieces) for pieces in define.state]
+    if sizes != [math.prod(shape) for shape in state_shapes]:
+        raise Refused("the definition says of the optimizer state other sizes than its program has.")
