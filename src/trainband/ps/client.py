@@ -564,6 +564,7 @@ class JobClient:
         stream = self._stream(link)
         frame = stream.receive(self._timeouts.heartbeat_s)
         if frame is None:
+            self._hurry(self._replicas > 0)
             patience = Patience(self._timeouts.stall_s, self._say, self._clock)
             advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
             while frame is None:
@@ -572,6 +573,7 @@ class JobClient:
                 patience.check(self._whom(link, what, patience), advice)
                 frame = stream.receive(self._timeouts.heartbeat_s)
             self._blocked_by = ()
+            self._hurry(False)
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
             if self._recovers and (m.MOVED in answer.message or m.STRANGER in answer.message):

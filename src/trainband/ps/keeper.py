@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, Refused, StreamClosed, Unreachable
 from trainband.ps.seat import Seat
@@ -28,7 +29,7 @@ RETRY_S = 0.5
 WAIT_S = 0.2
 """Between two looks whether a wait for the standby has become pointless."""
 
-Connect = Callable[[int], Connection]
+Connect = Callable[[int, Timeouts], Connection]
 """A new connection to the ps with this number."""
 
 
@@ -41,6 +42,7 @@ class Keeper:
       connect: the way to the other ps.
       arbiter: called under the lock with the present one and the other seat's host: who should decide.
       names: what a worker of this incarnation is called.
+      heard_s: called under the lock: seconds since it was heard here.
       timeouts: how long to wait for what.
       say: where lines for people go.
       clock: seconds, monotonic.
@@ -54,6 +56,7 @@ class Keeper:
         connect: Connect,
         arbiter: Callable[[str, str], str],
         names: Callable[[str], str],
+        heard_s: Callable[[str], float],
         timeouts: Timeouts,
         say: Say,
         clock: Clock = time.monotonic,
@@ -64,7 +67,8 @@ class Keeper:
         self._connect = connect
         self._arbiter = arbiter
         self._names = names
-        self._timeouts = timeouts
+        self._heard_s = heard_s
+        self._timeouts = replace(timeouts, stall_s=timeouts.lease_s)
         self._say = say
         self._clock = clock
         self._changed = threading.Condition(lock)
@@ -136,6 +140,20 @@ class Keeper:
             elif self._stream is None:
                 with self._lock:
                     self._changed.wait(WAIT_S)
+
+    def _other_seat(self, ps: int) -> r.SeatState | None:
+        """What the other seat says of itself now.
+
+        Raises:
+          PeerError: it does not answer.
+        """
+        connection = self._connect(ps, self._timeouts)
+        try:
+            body = connection.call(f"state/{self._seat.number}", timeout_s=self._timeouts.heartbeat_s)
+        finally:
+            connection.close()
+        seats = decode(body, m.JobState, f"ps:{ps}").seats
+        return next((one for one in seats if one.shard == self._seat.number), None)
 
     # --- the primary's side
 
@@ -249,8 +267,9 @@ class Keeper:
             invite = m.Invite(seat.state(), seat.define, VERSION)
         try:
             self._hang_up()
-            self._connection = connection = self._connect(book.other)
-            answer = connection.call(f"invite/{seat.number}", encode(invite), timeout_s=self._patience_s())
+            self._other_seat(book.other)  # one that cannot be reached is not waited for as one that compiles
+            self._connection = connection = self._connect(book.other, self._timeouts)
+            answer = connection.call(f"invite/{seat.number}", encode(invite), timeout_s=self._timeouts.lease_s)
             other = decode(answer, r.SeatState, f"ps:{book.other}")
         except (Unreachable, DeadlineExceeded) as exc:
             if book.bereft and isinstance(exc, Unreachable):
@@ -284,10 +303,6 @@ class Keeper:
         except PeerError as exc:
             self._lose(str(exc))
 
-    def _patience_s(self) -> float:
-        """For the answer to an invitation: one that must compile the program may take its time."""
-        return self._timeouts.lease_s if self._book.bereft else self._timeouts.stall_s
-
     def _teach(self, stream: Stream, incarnation: str) -> None:
         with self._sending:
             with self._lock:
@@ -304,9 +319,15 @@ class Keeper:
         self._wake.set()  # it does not know yet that it is the standby
 
     def _ask(self) -> None:
-        """Asks the arbiter, if there is somebody to replace."""
+        """Asks the arbiter, if there is somebody to replace.
+
+        Not while the arbiter is not heard here: then it is this ps that is cut off, and when it is back it shall first
+        look whether the other seat is.
+        """
         with self._lock:
-            if self._book.role is Role.STANDBY or self._book.bereft:
+            if self._heard_s(self._book.reign.arbiter) > self._timeouts.lease_s / 2:
+                self._book.petition = 0
+            elif self._book.role is Role.STANDBY or self._book.bereft:
                 self._book.ask()
 
     def _arbiter_name(self) -> str:
@@ -395,28 +416,25 @@ class Keeper:
                 seat.forget()
             return
         self._waiting = self._waiting or Patience(None, self._say, self._clock)
+        if silent_s >= self._timeouts.lease_s:
+            self._ask()
         primary = book.reign.primary
         decides = f"{self._arbiter_name()} to let ps:{book.me} take over"
         self._waiting.check(f"ps:{primary}, which holds {seat.name}, to come back, or {decides}", "")
         try:
-            connection = self._connect(primary)
-            try:
-                body = connection.call(f"state/{seat.number}", timeout_s=self._timeouts.heartbeat_s)
-            finally:
-                connection.close()
+            found = self._other_seat(primary)
         except Unreachable:
             self._ask()
             return
         except PeerError:
-            if silent_s >= self._timeouts.lease_s:
-                self._ask()
             return
-        seats = decode(body, m.JobState, f"ps:{primary}").seats
-        found = next((one for one in seats if one.shard == seat.number), None)
         if found is None or found.incarnation != self._leader:
             self.succeed("the process that held it has died")
-        elif found.role != Role.PRIMARY.value or silent_s >= self._timeouts.lease_s:
+        elif found.role != Role.PRIMARY.value:
             self._ask()
+        elif silent_s < 2 * self._timeouts.lease_s:
+            with self._lock:
+                book.petition = 0  # it is there again, and will send what there is
 
     def succeed(self, why: str) -> None:
         """Takes the shard over, because nobody else can hold it."""

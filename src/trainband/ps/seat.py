@@ -75,6 +75,8 @@ class Seat:
         self._incarnation = incarnation
         self._host = host
         self._program: CompiledProgram | None = None
+        self._compiling = threading.Lock()
+        self._compiled: tuple[m.Define, CompiledProgram] | None = None
         self._saver: ShardSaver | None = None
 
     # --- what it knows
@@ -176,10 +178,13 @@ class Seat:
 
     def require_primary(self) -> Engine:
         """As `require_engine`, where this ps holds the shard."""
-        engine = self.require_engine()
-        if engine.shard.initialised and not self.reigns:
+        self.require_held()
+        return self.require_engine()
+
+    def require_held(self) -> None:
+        """Raises `Refused` where there are values, and another ps has them."""
+        if self.book.lineage and not self.reigns:
             raise Refused(f"{m.MOVED}{self._task} does not hold {self.name} (any more).")
-        return engine
 
     @property
     def saver(self) -> ShardSaver | None:
@@ -203,8 +208,12 @@ class Seat:
         layout = JobLayout.of(placement_of(define.description))
         if not 0 <= define.ps < len(layout.shards):
             raise Refused(f"the definition has {len(layout.shards)} ps, but calls this one number {define.ps}.")
-        if self._program is not None and self.define is not None and _same(self.define, define):
-            return self._program
+        with self._compiling:  # one who asks again, because it took so long, finds it done
+            if self._compiled is None or not _same(self._compiled[0], define):
+                self._compiled = (define, self._compile(define, layout, sender))
+            return self._compiled[1]
+
+    def _compile(self, define: m.Define, layout: JobLayout, sender: str) -> CompiledProgram:
         trained = [block.trained for block in layout.shards[define.ps].blocks]
         program = CompiledProgram(UpdateProgram(define.initialise, define.update), sender, trained)
         _check_contents(define, program.state_shapes)

@@ -164,6 +164,7 @@ class ParameterService:
                 connect=self._connect,
                 arbiter=self._arbiter,
                 names=self._worker_name,
+                heard_s=self._heard_s,
                 timeouts=self._timeouts,
                 say=self._say,
                 clock=self._clock,
@@ -175,9 +176,9 @@ class ParameterService:
         if seat.description is not None and seat.description.replicas and self._transport is not None:
             self._keeper(seat).start()
 
-    def _connect(self, ps: int) -> Connection:
+    def _connect(self, ps: int, timeouts: Timeouts) -> Connection:
         assert self._transport is not None
-        return self._transport.connect(self._ps_addresses()[ps], self._timeouts)
+        return self._transport.connect(self._ps_addresses()[ps], timeouts)
 
     def _arbiter(self, present: str, other_host: str) -> str:
         """Which worker should decide who succeeds: the present one while it lives, else one on a third machine."""
@@ -186,6 +187,11 @@ class ParameterService:
             return present
         elsewhere = [member for member in live if member.host not in (self._host, other_host)]
         return next((member.incarnation for member in (*elsewhere, *live)), present)
+
+    def _heard_s(self, incarnation: str) -> float:
+        """Seconds since a worker was heard; without end, if it is none of the job."""
+        found = next((one for one in self._members if one.incarnation == incarnation), None)
+        return self._clock() - found.heard_at if found is not None else float("inf")
 
     def _worker_name(self, incarnation: str) -> str:
         return next((one.task for one in self._members if one.incarnation == incarnation), "a worker")
@@ -535,6 +541,8 @@ class ParameterService:
     def _push(
         self, stream: Stream, seat: Seat, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]
     ) -> None:
+        with self._lock:
+            seat.require_held()
         engine = seat.engine
         if engine is None or not engine.shard.initialised:
             raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
