@@ -167,7 +167,7 @@ def test_both_ps_die(make: Callable[..., Job]) -> None:
         kill_ps(job, index)
     for index in (0, 1):
         job.start_ps(index)
-    with pytest.raises(CheckpointError, match="has lost its values, and there is no checkpoint"):
+    with pytest.raises(CheckpointError, match="has lost its values, and this job saves none"):
         push(client, plan, now)
 
 

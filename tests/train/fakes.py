@@ -63,6 +63,7 @@ class FakeReplica:
         self.calls: list[Any] = []
         self.global_step = 0
         self.examples_rate = 0.0
+        self.lost = 0
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         assert trainings
@@ -77,6 +78,9 @@ class FakeReplica:
 
     def finish(self) -> None:
         self.calls.append("finish")
+
+    def missing(self) -> int:
+        return self.lost
 
     def pause(self) -> None:
         self.calls.append("pause")

@@ -125,6 +125,34 @@ def test_a_worker_whose_batches_are_used_up_waits_for_nobody_but_says_so() -> No
     assert [call for call in replica.calls if isinstance(call, str)] == ["pause"]
 
 
+class Losing(FakeReplica):
+    """Its ps has died when all updates were made, and has come back without the last of them."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__(reports(1.0, 1.0, done=True) + reports(1.0, 1.0, 1.0, first=3, done=False))
+        self.lost = lost
+
+    def step(self, batch: Any) -> StepReport:
+        if self.calls and ("step", ONES) in self.calls:
+            self.lost -= 1
+        return super().step(batch)
+
+
+def test_updates_that_are_lost_at_the_end_are_made_anew() -> None:
+    said: list[str] = []
+    replica = Losing(2)
+    result = trainer(strategy=FakeStrategy(replica), say=said.append).fit([ONES] * 9, 1)
+    assert replica.lost == 0
+    assert len([call for call in replica.calls if call == ("step", ONES)]) == 3
+    assert result.stopped
+    assert said == ["a ps has lost its last 2 updates; worker:9 makes them anew"]
+
+
+def test_lost_updates_that_cannot_be_made_anew_are_an_error() -> None:
+    with pytest.raises(CheckpointError, match="there are no batches left to make them anew; start the job again"):
+        trainer(strategy=FakeStrategy(Losing(9)), say=quiet).fit(iter([ONES] * 3), 1)
+
+
 # --- hooks
 
 

@@ -128,6 +128,7 @@ class JobClient:
             for i, address in ps
         ]
         self._restore: RestoreFrom | None = None
+        self._first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]] = _no_values
         self._last_version = m.UNLIMITED
         self._optimizers: dict[int, ShardOptimizer] = {}
         self._seen: dict[int, m.JobState | None] = {}
@@ -167,7 +168,7 @@ class JobClient:
           Refused: another process holds this task's name.
           Unreachable, DeadlineExceeded: a ps, or the chief, has not come up in `Timeouts.start_s`.
         """
-        self._restore = restore
+        self._restore, self._first_values = restore, first_values
         # Before the first: its lease must not end while this worker waits for another ps to come up.
         for pulse in self._pulses:
             pulse.start()
@@ -325,7 +326,7 @@ class JobClient:
             self._optimizers[ps] = self._plan.shard_optimizer(ps)
         return self._optimizers[ps]
 
-    def _define(self, link: Link) -> m.Joined:
+    def _define(self, link: Link, *, alone: bool = False) -> m.Joined:
         optimizer = self._optimizer(link.index)
         program = optimizer.export()
         define = m.Define(
@@ -336,6 +337,7 @@ class JobClient:
             program.update,
             optimizer.state_contents,
             self.job,
+            alone,
         )
         return link.call("define", define, m.Joined, self._timeouts.stall_s)
 
@@ -625,14 +627,20 @@ class JobClient:
         """Chief only: gives a shard that nobody has any more its part of the last checkpoint."""
         link = Link(shard, self._links[shard].places[:1], self._incarnation, self._transport, self._timeouts)
         try:
-            if self._join_once(link).initialised or self._define(link).initialised:
+            if self._join_once(link).initialised or self._define(link, alone=True).initialised:
                 return
             restore = self._restore
-            checkpoint = self._restore_onto([link], restore, None, alone=True) if restore is not None else None
-            if checkpoint is None:
-                raise CheckpointError(f"{link} has lost its values, and there is no checkpoint yet to go on from.")
+            if restore is None:
+                raise CheckpointError(f"{link} has lost its values, and this job saves none that it could go on from.")
+            checkpoint = self._restore_onto([link], restore, None, alone=True)
+            if checkpoint is not None:
+                origin = f"{checkpoint.path} (its version {checkpoint.global_step:,})"
+            else:
+                self._open(link).send(encode(m.Initialise()), self._first_values()[shard])
+                self._answer(link, "its answer to the first values")
+                origin = "the first values, for there is no checkpoint yet"
             link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
-            self._say(f"{link.name} goes on from {checkpoint.path} (its version {checkpoint.global_step:,})")
+            self._say(f"{link.name} goes on from {origin}")
         except (CheckpointError, ModelMismatch) as exc:
             self._hopeless[shard] = exc
         except PeerError as exc:
@@ -705,6 +713,11 @@ class JobClient:
                 target=self._revive, args=(shard,), name="trainband-revive", daemon=True
             )
             thread.start()
+
+
+def _no_values() -> Sequence[Sequence[NDArray[Any]]]:
+    """The first values, before `join` has said what they are."""
+    raise RuntimeError("a job was to be given first values before it was joined")
 
 
 def _lost(link: Link, exc: StreamClosed) -> StreamClosed:

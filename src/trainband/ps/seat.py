@@ -230,7 +230,7 @@ class Seat:
         chief = workers.index(self._cluster.spec.chief)
         has_state = any(not variable.trained for variable in description.variables)
         state_of = chief if has_state and description.state_merge == "chief" else None
-        rule = rule_of(description.rule).start(0, len(workers))
+        rule = rule_of(description.rule).start(0, 0 if define.alone else len(workers))
         self.define, self.layout, self._program = define, layout, program
         self.job = define.job
         if description.replicas:

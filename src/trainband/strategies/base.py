@@ -188,6 +188,10 @@ class Replica(Protocol):
         """Trains on one batch."""
         ...
 
+    def missing(self) -> int:
+        """Updates that were asked for and are to be made anew, because a ps has lost them since; 0 without a limit."""
+        ...
+
     def pause(self) -> None:
         """Ends this replica's part in the training under way: its batches are used up, nobody shall wait for it."""
         ...

@@ -197,6 +197,10 @@ class OneDeviceReplica:
         luggage = 0 if self._begin_saving() else None
         return StepReport(self._loss, self._step, not refusal, 0, done, refusal, metrics, luggage)
 
+    def missing(self) -> int:
+        """See `Replica.missing`: what is made here is not lost."""
+        return 0
+
     def pause(self) -> None:
         """See `Replica.pause`: nobody waits here."""
 

@@ -374,6 +374,11 @@ class ParameterServerReplica:
         self._now = self._client.collect()
         return self._now
 
+    def missing(self) -> int:
+        """See `Replica.missing`."""
+        limited = [state for state in self._client.states() if state.last_version < UNLIMITED]
+        return max((state.last_version - state.version for state in limited), default=0)
+
     def pause(self) -> None:
         """See `Replica.pause`."""
         self._drain()

@@ -427,6 +427,8 @@ class MonitoredSession:
         replica = self._joined()
         if self.is_chief or (replica.is_chief and not self._is_saved(replica)):
             self._see_to_duties(replica)
+        if self.is_chief and self._done:
+            self._make_anew(replica)
         if self._directory is not None:
             self._leave_luggage(replica)
         if not self._done:
@@ -439,6 +441,21 @@ class MonitoredSession:
             hook.end(self)
         if self._checkpointer is not None:
             self._checkpointer.finish()
+
+    def _make_anew(self, replica: Replica) -> None:
+        """Makes the last updates once more, if a ps has died since and come back without them."""
+        missing = replica.missing()
+        if missing and self._feed is not None:
+            self._say(f"a ps has lost its last {missing:,} updates; {replica.task} makes them anew")
+            for batch in self._feed:
+                self.run(batch)
+                if not replica.missing():
+                    return
+        if replica.missing():
+            raise CheckpointError(
+                f"a ps has lost its last {missing:,} updates since they were made, and there are no batches left to "
+                "make them anew; start the job again: it goes on from its newest checkpoint."
+            )
 
     def _leave_early(self, replica: Replica) -> NoReturn:
         """Saves and leaves; the others go on.

@@ -118,6 +118,8 @@ class Define(Struct, frozen=True):
     """Of each leaf of the optimizer state, the rows of which tensors it is made of, one after the other."""
     job: str = ""
     """Random, made by the chief: which job this is."""
+    alone: bool = False
+    """Whether this ps comes back into a job that is under way: nobody is waited for who has not come."""
 
 
 class Invite(Struct, frozen=True):
@@ -258,7 +260,7 @@ class Adopt(Struct, frozen=True):
     luggage: dict[int, bytes] = {}
     sources: dict[str, str] = {}
     alone: bool = False
-    """Whether this ps comes back into a job that is under way: nobody is waited for who has not come."""
+    """See `Define`."""
 
 
 class Heartbeat(Struct, frozen=True):
