@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -444,7 +445,9 @@ def test_a_signal_to_the_command_ends_all_tasks(tmp_path: Path, number: int, exi
     launcher.process.send_signal(number)
     code, errors = launcher.finish()
     assert code == exit_code
-    assert errors == f"trainband: {signal.Signals(number).name}; stopping ps:0, worker:0, worker:1\n"
+    address, words = errors.splitlines()
+    assert re.fullmatch(r"\[ps:0\] trainband: ps:0 is at 127\.0\.0\.1:\d+", address)
+    assert words == f"trainband: {signal.Signals(number).name}; stopping ps:0, worker:0, worker:1"
     assert _wait_for_end(pids)
 
 

@@ -180,7 +180,7 @@ def launch(
         on_note=lambda text: output.note(f"trainband: {text}"),
         keep_lines=LAST_LINES,
     )
-    return _see_to_its_end(cluster, output)
+    return _see_to_its_end(cluster, output, announce=True)
 
 
 def join(
@@ -206,8 +206,10 @@ def join(
     return _see_to_its_end(tasks, output)
 
 
-def _see_to_its_end(cluster: LocalCluster, output: Output) -> int:
+def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = False) -> int:
     with cluster:
+        for task in cluster.spec.ps[:announce]:  # for `trainband status` and `trainband run --join`
+            output.line(task, f"{OWN_WORDS}{task} is at {cluster.spec.address(task)}", "stderr")
         with output.watching(cluster.spec):
             outcome = cluster.wait()
         if outcome.failed is not None:

@@ -541,8 +541,7 @@ class ParameterService:
     def _push(
         self, stream: Stream, seat: Seat, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]
     ) -> None:
-        with self._lock:
-            seat.require_held()
+        seat.require_held()
         engine = seat.engine
         if engine is None or not engine.shard.initialised:
             raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
