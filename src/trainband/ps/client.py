@@ -243,7 +243,10 @@ class JobClient:
                 except Refused as exc:
                     if m.MISMATCH in str(exc):
                         raise ModelMismatch(str(exc)) from exc
-                    raise
+                    # Where this process takes the place of one that has died, a ps may not know of that yet.
+                    if m.TAKEN not in str(exc) or patience.waited_s > self._timeouts.lease_s:
+                        raise
+                    patience.check(f"{link} to see that the process which had the place of {self._task} is gone", "")
                 if len(link.places) > 1:
                     link.move()
                 time.sleep(POLL_S)
@@ -458,7 +461,7 @@ class JobClient:
                     raise
             with link.recovering:
                 if link.connection is connection:  # else another thread has found it
-                    link.reconnect()
+                    self._turn(link)
                     self._find(link, self._is_ready(link), f"{link} to come back with its values")
 
     def status(self) -> PsStatus:
@@ -590,7 +593,7 @@ class JobClient:
         the last checkpoint and could not place the push: it is asked for its params, and the push is lost there.
         """
         with link.recovering:
-            link.reconnect()
+            self._turn(link)
             joined = self._find(link, self._is_ready(link), f"{link} to come back with its values")
         died = joined.life != link.life
         if died:
@@ -614,14 +617,27 @@ class JobClient:
 
         return ready
 
-    def _superseded(self, link: Link) -> bool:
-        """Whether another ps than the one that this worker waits for holds the shard, in a later epoch."""
+    def _epochs(self, link: Link) -> dict[int, int]:
+        """By the number of each ps that says it holds the shard, or has said so to this worker, its epoch."""
         epochs = {link.ps: link.epoch}
         for ps, state in list(self._seen.items()):
             for seat in state.seats if state is not None else ():
                 if seat.shard == link.index and seat.role == Role.PRIMARY.value:
                     epochs[ps] = max(epochs.get(ps, 0), seat.reign.epoch)
+        return epochs
+
+    def _superseded(self, link: Link) -> bool:
+        """Whether another ps than the one that this worker waits for holds the shard, in a later epoch."""
+        epochs = self._epochs(link)
         return max(epochs.values()) > epochs[link.ps]
+
+    def _turn(self, link: Link) -> None:
+        """Connects anew, with the ps that holds the shard as far as is known."""
+        epochs = self._epochs(link)
+        if self._superseded(link):
+            latest = max(epochs, key=lambda ps: epochs[ps])
+            link.at = next(at for at, (ps, _) in enumerate(link.places) if ps == latest)
+        link.reconnect()
 
     def _revive(self, shard: int) -> None:
         """Chief only: gives a shard that nobody has any more its part of the last checkpoint."""
@@ -682,6 +698,10 @@ class JobClient:
                 self.chief = state.chief  # who that is, the ps knows that holds the first shard
             if seat.petition is not None and seat.petition.arbiter == self._incarnation:
                 self._decide(ps, seat.petition)
+        for link in self._links if self._replicas else ():
+            stream = link.stream
+            if stream is not None and self._superseded(link):
+                stream.interrupt()  # whoever waits there waits in vain
         if self.is_chief and self._fit and self._recovers:
             for link in self._links:
                 if self._is_nowhere(link):

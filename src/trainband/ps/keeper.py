@@ -178,7 +178,7 @@ class Keeper:
         with self._lock:
             self._book.name_arbiter(self._arbiter(self._book.reign.arbiter, self._other_host))
             unsent = self._book.behind
-        if self._stream is None:
+        if self._stream is None or self._book.pupil is None:
             self._recruit()
         elif (unsent or self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2) and self._sending.acquire(
             timeout=WAIT_S
@@ -238,6 +238,7 @@ class Keeper:
         self._say(f"ps:{self._book.me} does not hold {self._seat.name} any more: {why}")
         self._book.abdicate()
         self._seat.forget()
+        self._announced = False
         self._changed.notify_all()
 
     def _lose(self, why: str) -> None:

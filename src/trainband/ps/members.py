@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainband.errors import Refused
-from trainband.wire.messages import STRANGER
+from trainband.wire.messages import STRANGER, TAKEN
+
+BEATS = 3
+"""Heartbeats that a worker without a stream must have missed before another process may claim its place."""
 
 GUESTS = 100_000
 """The number of the guest worker:0, were it one; over those of all planned workers."""
@@ -51,10 +54,14 @@ class Member:
 class Members:
     """The book of members. A pure object: the time is an argument, in seconds of any monotonic clock."""
 
-    def __init__(self, lease_s: float, planned: Sequence[str] = ()) -> None:
-        """`planned`: the workers that the cluster lists; each has its place there as its number, in every life."""
+    def __init__(self, lease_s: float, planned: Sequence[str] = (), heartbeat_s: float = float("inf")) -> None:
+        """Begins empty.
+
+        `planned`: the workers that the cluster lists; each has its place there as its number, in every life.
+        """
         self.lease_s = lease_s
         """Seconds."""
+        self._heartbeat_s = heartbeat_s
         self._numbers = {task: number for number, task in enumerate(planned)}
         self._by_number: dict[int, Member] = {}
         self._by_task: dict[str, Member] = {}
@@ -74,9 +81,9 @@ class Members:
             news = not holder.live
             holder.presence, holder.heard_at = Presence.LIVE, now
             return holder, news
-        if holder is not None and holder.live and now - holder.heard_at < self.lease_s:
+        if holder is not None and holder.live and now - holder.heard_at < self._patience_s(holder):
             raise Refused(
-                f"{task} is in the job already: process {holder.pid} on {holder.host}, heard "
+                f"{task} {TAKEN}: process {holder.pid} on {holder.host}, heard "
                 f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first."
             )
         number = self._numbers.setdefault(task, self._guest(task))
@@ -84,6 +91,13 @@ class Members:
         self._by_number[member.number] = member
         self._by_task[task] = member
         return member, True
+
+    def _patience_s(self, holder: Member) -> float:
+        """How long a member that was not heard keeps its place when another process claims it.
+
+        Without a stream, which would break off with its process, it is known by its heartbeats alone.
+        """
+        return self.lease_s if holder.streams else min(self.lease_s, BEATS * self._heartbeat_s)
 
     @staticmethod
     def _guest(task: str) -> int:

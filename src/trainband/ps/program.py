@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import export
 
@@ -211,6 +212,7 @@ class CompiledProgram:
             ) from exc
         self._initialise = jax.jit(initialise.call)
         self.state_shapes: tuple[tuple[int, ...], ...] = tuple(aval.shape for aval in initialise.out_avals)
+        self._params = initialise.in_avals
         self.state_dtypes = tuple(np.dtype(aval.dtype) for aval in initialise.out_avals)
 
         def run(params: Blocks, state: Blocks, gradient: Blocks, spare: Blocks) -> tuple[Blocks, Blocks]:
@@ -246,6 +248,12 @@ class CompiledProgram:
 
         self._update_beside = jax.jit(run_beside, donate_argnums=(3, 4), keep_unused=True)
         self._scaled_update_beside = jax.jit(run_scaled_beside, donate_argnums=(3, 4), keep_unused=True)
+
+    def warm_up(self) -> None:
+        """Makes one update of nothing, so that the next does not wait for its compilation."""
+        blocks = tuple(jnp.zeros(aval.shape, aval.dtype) for aval in self._params)
+        gradient = tuple(np.zeros(aval.shape, aval.dtype) for aval in self._params)
+        self.update(blocks, self.initialise(blocks), gradient, tuple(jnp.zeros_like(block) for block in blocks))
 
     def initialise(self, params: Blocks) -> Blocks:
         """The optimizer state for these params."""

@@ -93,7 +93,8 @@ class ParameterService:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
-        self._members = Members(timeouts.lease_s, [str(task) for task in cluster.spec.workers])
+        planned = [str(task) for task in cluster.spec.workers]
+        self._members = Members(timeouts.lease_s, planned, timeouts.heartbeat_s)
         self._accounts: dict[int, Account] = {}
         self._seats: dict[int, Seat] = {}
         self._keepers: dict[int, Keeper] = {}
@@ -300,6 +301,7 @@ class ParameterService:
             seat.invited_at = self._clock()
         if not serves:
             program = seat.compile(invite.define, f"ps:{invite.seat.seat}")
+            program.warm_up()  # not when the primary waits
             with self._lock:
                 if seat.book.role is Role.EMPTY:
                     seat.install(invite.define, program)

@@ -385,6 +385,10 @@ class ExchangeStream:
     def _beat(self) -> None:
         self._send_alive()
 
+    def interrupt(self) -> None:
+        self._closed = True
+        self._abort()
+
     def say_goodbye(self, reason: str = "") -> bool:
         """Sends the parting words; the first call only. Nothing can be sent any more."""
         # Waits for a frame on its way: this end's other thread may be sending it.

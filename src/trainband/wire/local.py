@@ -327,6 +327,9 @@ class LocalStream:
     def close(self) -> None:
         self.end("")
 
+    def interrupt(self) -> None:
+        self._closed = True
+
     def end(self, reason: str) -> None:
         """Closes with parting words."""
         with self._close_lock:

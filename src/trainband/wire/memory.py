@@ -102,6 +102,9 @@ class _MemoryStream:
     def close(self) -> None:
         self.end("")
 
+    def interrupt(self) -> None:
+        self.end("")
+
     def end(self, reason: str) -> None:
         """Closes with parting words."""
         for pipe, mine in ((self._outgoing, True), (self._incoming, False)):

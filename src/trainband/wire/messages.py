@@ -71,6 +71,9 @@ class Join(Struct, frozen=True):
 MOVED = "held elsewhere: "
 """Begins the refusal of a request that only the primary of a shard serves, for the asker to look there."""
 
+TAKEN = "is in the job already"
+"""Stands in the refusal of a second process that claims a task's name."""
+
 STRANGER = "no worker has the number"
 """Begins the refusal of a request from a worker that this ps does not know, as after it has died and come back."""
 

@@ -76,6 +76,10 @@ class Stream(Protocol):
         """Ends the stream: the other end receives what was sent, then `StreamClosed`. Idempotent."""
         ...
 
+    def interrupt(self) -> None:
+        """Ends the stream at once, from any thread: what waits in it raises `StreamClosed`, now or at its timeout."""
+        ...
+
 
 class Connection(Protocol):
     """A client's way to one listener. Thread-safe."""
