@@ -17,7 +17,7 @@ lint: $(VENV)/.ready-dev   ## check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (three quarters of an hour)
+bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (an hour and a quarter)
 	@$(BIN)/python -m bench.ps_mnist --rule async
 	@$(BIN)/python -m bench.ps_mnist --rule sync
 	@$(BIN)/python -m bench.ps_mnist --rule bounded
@@ -26,6 +26,8 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 	@$(BIN)/python -m bench.stragglers
 	@$(BIN)/python -m bench.checkpoint
 	@$(BIN)/python -m bench.input_path
+	@$(BIN)/python -m bench.replicas
+	@$(BIN)/python -m bench.chaos
 
 setup: $(VENV)/.ready-dev   ## only make the environment
 

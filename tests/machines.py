@@ -42,14 +42,14 @@ class Machines:
         """Puts the cable back."""
         _ip("-n", self.switch, "link", "set", f"port{index}", "up")
 
-    def mute(self, index: int) -> None:
-        """What a machine sends is lost; what is sent to it arrives."""
-        for other in self._others(index):
+    def mute(self, index: int, towards: int | None = None) -> None:
+        """What a machine sends, to one other or to all, is lost; what is sent to it arrives."""
+        for other in self._others(index) if towards is None else [towards]:
             self._mislead(index, other)
 
-    def unmute(self, index: int) -> None:
+    def unmute(self, index: int, towards: int | None = None) -> None:
         """What it sends arrives again."""
-        for other in self._others(index):
+        for other in self._others(index) if towards is None else [towards]:
             self._lead(index, other)
 
     def deafen(self, index: int) -> None:

@@ -33,6 +33,7 @@ def main() -> None:
     strategy = trainband.ParameterServer(
         cluster,
         update=RULES[flags.rule],
+        replicas=flags.replicas,
         transport=trainband.Network(shared_memory=flags.transport == "auto"),
     )
     trainer = trainband.Trainer(
@@ -64,6 +65,7 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--marks", type=Path, required=True)
     parser.add_argument("--rule", choices=list(RULES), default="async")
+    parser.add_argument("--replicas", type=int, default=0)
     parser.add_argument("--transport", choices=["auto", "flight"], default="auto")
     return parser.parse_args()
 
