@@ -182,6 +182,9 @@ class Script:
     def close(self) -> None:
         self.closed = True
 
+    def interrupt(self) -> None:
+        self.closed = True
+
     @property
     def answers(self) -> list[m.Downward]:
         """The records that were sent."""

@@ -9,7 +9,8 @@ from tests.ps.plans import blocks_of, plan_of
 from trainband.cluster import Cluster, Task
 from trainband.ps.rules import Sync
 from trainband.ps.rules.base import Push
-from trainband.ps.service import CIRCLE_S, ParameterService
+from trainband.ps.service import ParameterService
+from trainband.ps.vigil import CIRCLE_S
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 
@@ -38,7 +39,7 @@ def beat(service: ParameterService, worker: int, *blocked_by: str) -> None:
 
 
 def look(service: ParameterService) -> None:
-    service._see_to_circles()  # noqa: SLF001 - `run` would want a thread and time
+    service._vigil.see_to_circles()  # noqa: SLF001 - `run` would want a thread and time
 
 
 def test_a_circle_is_broken() -> None:

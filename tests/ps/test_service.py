@@ -20,11 +20,12 @@ from trainband.cluster import Cluster, Task
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
 from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refused, TrainbandError
 from trainband.ps.description import Plan
+from trainband.ps.ending import LINGER_S
 from trainband.ps.placement import Placement, RoundRobin
 from trainband.ps.program import UpdateProgram
 from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.base import ENOUGH, REPLAYED
-from trainband.ps.service import LINGER_S, ParameterService
+from trainband.ps.service import ParameterService
 from trainband.ps.statistics import PsStatus
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
@@ -521,7 +522,7 @@ def test_a_failure_is_told(ps: Ps) -> None:
 
 def verdict(ps: Ps) -> tuple[str, str, float | None]:
     """(why it has ended or "", for whom it waits or "", for how long)."""
-    return ps.service._verdict()  # noqa: SLF001 - `run` would want a thread and time
+    return dataclasses.astuple(ps.service._verdict())  # noqa: SLF001 - `run` would want a thread and time
 
 
 def test_the_verdicts(ps: Ps) -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.ps.jobs import PARAMS, Job, first_values, gradient_of, in_thread
 from tests.ps.plans import plan_of
 
-from trainband.ps import service
+from trainband.ps import vigil
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.rules import Sync
@@ -51,7 +51,7 @@ def push(client: JobClient, plan: Plan, now: Exchange) -> Exchange:
 
 
 def test_a_stuck_worker_is_named_and_waited_for(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "SILENT_S", 0.3)
+    monkeypatch.setattr(vigil, "SILENT_S", 0.3)
     plan = sync_plan()
     job = make(workers=2)
     (chief, now), (stuck, then) = two(job, plan, 2)

@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 import jax
@@ -345,6 +347,30 @@ class TestEnds:
             stream.send(b"x")
         with pytest.raises(StreamClosed, match="closed at this end"):
             stream.receive(0.1)
+
+    def test_another_thread_ends_a_wait(self, wire: Wire) -> None:
+        stream = wire.connection.open_stream(timeout_s=5.0)
+        stream.send(b"quiet")
+        waiting: Future[Exception | None] = Future()
+
+        def wait() -> None:
+            try:
+                while stream.receive(0.1) is None:
+                    pass
+                waiting.set_result(None)
+            except Exception as exc:
+                waiting.set_result(exc)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        with pytest.raises(FutureTimeoutError):
+            waiting.result(0.3)
+        stream.interrupt()
+        assert isinstance(waiting.result(5.0), StreamClosed)
+        thread.join(5.0)
+        with pytest.raises(StreamClosed):
+            stream.send(b"x")
+        stream.close()
 
     def test_the_handler_closes(self, wire: Wire) -> None:
         stream = wire.connection.open_stream(timeout_s=5.0)

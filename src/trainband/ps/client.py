@@ -28,14 +28,13 @@ from trainband.errors import (
     StreamClosed,
     Unreachable,
 )
-from trainband.ps.checkpointing import ANY, JobSaving, Record, RestoreFrom, restore_job
-from trainband.ps.contents import contents_of_blocks
+from trainband.ps.checkpointing import ANY, JobSaving, Record, RestoreFrom
 from trainband.ps.description import Plan
+from trainband.ps.founding import FirstValues, Founder
 from trainband.ps.link import Blocks, Link
-from trainband.ps.program import ShardOptimizer
+from trainband.ps.outlook import Outlook
 from trainband.ps.pulse import Pulse
 from trainband.ps.statistics import PsStatus
-from trainband.ps.succession import Arbiter, Role
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import Patience, Say, say_on_stderr
@@ -127,13 +126,9 @@ class JobClient:
             )
             for i, address in ps
         ]
-        self._restore: RestoreFrom | None = None
-        self._first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]] = _no_values
+        self._founder: Founder | None = None
+        self._outlook = Outlook(self._incarnation, str(cluster.spec.chief))
         self._last_version = m.UNLIMITED
-        self._optimizers: dict[int, ShardOptimizer] = {}
-        self._seen: dict[int, m.JobState | None] = {}
-        self._arbiter = Arbiter()
-        self._deciding = threading.Lock()
         self._reviving: dict[int, threading.Thread] = {}
         self._hopeless: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
         self.restored: Checkpoint | None = None
@@ -142,9 +137,12 @@ class JobClient:
         """Where each training of the job that is under way began."""
         self.job = ""
         """Which job this is: random, the same for all its tasks."""
-        self.chief = str(cluster.spec.chief)
-        """The worker that has the chief's duties now."""
         self._left = False
+
+    @property
+    def chief(self) -> str:
+        """The worker that has the chief's duties now."""
+        return self._outlook.chief
 
     @property
     def is_chief(self) -> bool:
@@ -153,9 +151,7 @@ class JobClient:
 
     # --- coming and going
 
-    def join(
-        self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]], restore: RestoreFrom | None = None
-    ) -> Exchange:
+    def join(self, first_values: FirstValues, restore: RestoreFrom | None = None) -> Exchange:
         """Joins every ps and pulls the params; the chief defines and initialises or restores each shard that is new.
 
         Args:
@@ -168,21 +164,23 @@ class JobClient:
           Refused: another process holds this task's name.
           Unreachable, DeadlineExceeded: a ps, or the chief, has not come up in `Timeouts.start_s`.
         """
-        self._restore, self._first_values = restore, first_values
+        self._founder = founder = Founder(
+            self._plan, first_values, restore, timeouts=self._timeouts, say=self._say, clock=self._clock
+        )
         # Before the first: its lease must not end while this worker waits for another ps to come up.
         for pulse in self._pulses:
             pulse.start()
         for link in self._links:
             self._find(link, until=lambda *_: True, whom=f"{link} to come up")
         if self.is_chief:
-            self._set_up(first_values, restore)
+            self._set_up(founder)
         for link in self._links:
             while not self._find(
                 link,
                 until=lambda joined, _: joined.initialised or self.is_chief,
                 whom=f"{self.chief} to initialise the variables on {link.name}",
             ).initialised:
-                self._set_up(first_values, restore)  # the chief has died before it could
+                self._set_up(founder)  # the chief has died before it could
         if self.is_chief:
             self._await_standbys()
         for link in self._links:
@@ -271,9 +269,7 @@ class JobClient:
             self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description, self.job
         )
 
-    def _set_up(
-        self, first_values: Callable[[], Sequence[Sequence[NDArray[Any]]]], restore: RestoreFrom | None
-    ) -> None:
+    def _set_up(self, founder: Founder) -> None:
         new = []
         for link in self._links:
             joined = self._find(
@@ -290,10 +286,10 @@ class JobClient:
             if link.at:
                 link.at = 0
                 link.reconnect()
-            self.job = self._define(link).job or self.job  # that of a chief which has died on the way
-        if restore is not None:
+            self.job = founder.define(link, self.job).job or self.job  # that of a chief which has died on the way
+        if founder.source is not None:
             at = self._step_of_the_others(new)
-            self.restored = self._restore_onto(new, restore, at)
+            self.restored = founder.restore(new, at)
             if self.restored is None and at:
                 names = ", ".join(link.name for link in new)
                 raise CheckpointError(
@@ -302,7 +298,7 @@ class JobClient:
                 )
         if self.restored is not None:
             return
-        values = first_values()
+        values = founder.first_values()
         for link in new:
             stream = self._open(link)
             stream.send(encode(m.Initialise()), values[link.index])
@@ -314,7 +310,7 @@ class JobClient:
             patience = Patience(self._timeouts.stall_s, self._say, self._clock)
             other = next(ps for ps, _ in link.places if ps != link.ps)
             while not self._find(link, lambda joined, _: joined.initialised, f"{link} to come back").protected:
-                if self._seen.get(other) is None:
+                if not self._outlook.answers(other):
                     break  # the job goes on without it until it is there
                 try:
                     patience.check(f"ps:{other} to become the standby of shard {link.index}", "")
@@ -322,38 +318,6 @@ class JobClient:
                     self._say(f"WARNING: shard {link.index} has no standby yet: ps:{other} does not follow {link.name}")
                     break
                 time.sleep(POLL_S)
-
-    def _optimizer(self, ps: int) -> ShardOptimizer:
-        """That of one shard; traced once, for defining it and for restoring it."""
-        if ps not in self._optimizers:
-            self._optimizers[ps] = self._plan.shard_optimizer(ps)
-        return self._optimizers[ps]
-
-    def _define(self, link: Link, *, alone: bool = False) -> m.Joined:
-        optimizer = self._optimizer(link.index)
-        program = optimizer.export()
-        define = m.Define(
-            ANY,
-            link.index,
-            self._plan.description,
-            program.initialise,
-            program.update,
-            optimizer.state_contents,
-            self.job,
-            alone,
-        )
-        return link.call("define", define, m.Joined, self._timeouts.stall_s)
-
-    def _restore_onto(
-        self, links: Sequence[Link], restore: RestoreFrom, at: int | None, *, alone: bool = False
-    ) -> Checkpoint | None:
-        contents = [
-            buffer
-            for ps, layout in enumerate(self._plan.layout.shards)
-            for buffer in (*contents_of_blocks(layout), *self._optimizer(ps).state_contents)
-        ]
-        wanted = [piece for pieces in contents for piece in pieces]
-        return restore_job(links, wanted, restore, self._say, self._clock, self._timeouts.stall_s, at, alone=alone)
 
     def _step_of_the_others(self, new: Sequence[Link]) -> int | None:
         """The version of the ps that have values, where some have: a chief died between them, or a ps did."""
@@ -441,7 +405,7 @@ class JobClient:
     @property
     def _recovers(self) -> bool:
         """Whether a ps that is gone is waited for."""
-        return self._restore is not None or self._replicas > 0
+        return self._replicas > 0 or (self._founder is not None and self._founder.source is not None)
 
     def _ask(self, link: Link, action: str, record: Struct | None, kind: type[Record]) -> Record:
         """One request about a shard, to whichever ps has it. All of them may be repeated."""
@@ -573,7 +537,7 @@ class JobClient:
             patience = Patience(self._timeouts.stall_s, self._say, self._clock)
             advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
             while frame is None:
-                if self._superseded(link):
+                if self._outlook.is_superseded(link):
                     raise StreamClosed(f"another ps holds shard {link.index} now.")
                 patience.check(self._whom(link, what, patience), advice)
                 frame = stream.receive(self._timeouts.heartbeat_s)
@@ -617,42 +581,24 @@ class JobClient:
 
         return ready
 
-    def _epochs(self, link: Link) -> dict[int, int]:
-        """By the number of each ps that says it holds the shard, or has said so to this worker, its epoch."""
-        epochs = {link.ps: link.epoch}
-        for ps, state in list(self._seen.items()):
-            for seat in state.seats if state is not None else ():
-                if seat.shard == link.index and seat.role == Role.PRIMARY.value:
-                    epochs[ps] = max(epochs.get(ps, 0), seat.reign.epoch)
-        return epochs
-
-    def _superseded(self, link: Link) -> bool:
-        """Whether another ps than the one that this worker waits for holds the shard, in a later epoch."""
-        epochs = self._epochs(link)
-        return max(epochs.values()) > epochs[link.ps]
-
     def _turn(self, link: Link) -> None:
-        """Connects anew, with the ps that holds the shard as far as is known."""
-        epochs = self._epochs(link)
-        if self._superseded(link):
-            latest = max(epochs, key=lambda ps: epochs[ps])
-            link.at = next(at for at, (ps, _) in enumerate(link.places) if ps == latest)
+        """Connects anew, with the ps that has the shard as far as is known."""
+        link.at = self._outlook.holder(link)
         link.reconnect()
 
-    def _revive(self, shard: int) -> None:
+    def _revive(self, shard: int, founder: Founder) -> None:
         """Chief only: gives a shard that nobody has any more its part of the last checkpoint."""
         link = Link(shard, self._links[shard].places[:1], self._incarnation, self._transport, self._timeouts)
         try:
-            if self._join_once(link).initialised or self._define(link, alone=True).initialised:
+            if self._join_once(link).initialised or founder.define(link, self.job, alone=True).initialised:
                 return
-            restore = self._restore
-            if restore is None:
+            if founder.source is None:
                 raise CheckpointError(f"{link} has lost its values, and this job saves none that it could go on from.")
-            checkpoint = self._restore_onto([link], restore, None, alone=True)
+            checkpoint = founder.restore([link], None, alone=True)
             if checkpoint is not None:
                 origin = f"{checkpoint.path} (its version {checkpoint.global_step:,})"
             else:
-                self._open(link).send(encode(m.Initialise()), self._first_values()[shard])
+                self._open(link).send(encode(m.Initialise()), founder.first_values()[shard])
                 self._answer(link, "its answer to the first values")
                 origin = "the first values, for there is no checkpoint yet"
             link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
@@ -690,54 +636,33 @@ class JobClient:
 
     def _heard(self, ps: int, state: m.JobState | None) -> None:
         """An answer to a heartbeat; called by each ps's own thread."""
-        self._seen[ps] = state
-        if state is None:
-            return
-        for seat in state.seats:
-            if seat.shard == 0 and (seat.role == Role.PRIMARY.value or not self._fit):
-                self.chief = state.chief  # who that is, the ps knows that holds the first shard
-            if seat.petition is not None and seat.petition.arbiter == self._incarnation:
-                self._decide(ps, seat.petition)
+        for petition in self._outlook.note(ps, state, begun=self._fit > 0):
+            self._decide(ps, petition)
         for link in self._links if self._replicas else ():
             stream = link.stream
-            if stream is not None and self._superseded(link):
+            if stream is not None and self._outlook.is_superseded(link):
                 stream.interrupt()  # whoever waits there waits in vain
-        if self.is_chief and self._fit and self._recovers:
+        if self._founder is not None and self.is_chief and self._fit and self._recovers:
             for link in self._links:
-                if self._is_nowhere(link):
-                    self._start_reviving(link.index)
+                if self._outlook.is_nowhere(link):
+                    self._start_reviving(link.index, self._founder)
 
     def _decide(self, ps: int, petition: Petition) -> None:
-        with self._deciding:
-            yes = self._arbiter.grants(petition)
         pulse = self._pulses[ps]
-        grant = Grant(pulse.worker, self._incarnation, petition.epoch, yes)
+        grant = Grant(pulse.worker, self._incarnation, petition.epoch, self._outlook.grants(petition))
         try:
             pulse.tell(f"grant/{petition.shard}", encode(grant))
         except PeerError as exc:
             self._say(f"could not tell {pulse} who holds shard {petition.shard}: {exc}")  # it will ask again
 
-    def _is_nowhere(self, link: Link) -> bool:
-        """Whether every ps that may have the shard has said that it has not."""
-        for ps, _ in link.places:
-            state = self._seen.get(ps)
-            if state is None or any(s.shard == link.index and s.role != Role.EMPTY.value for s in state.seats):
-                return False
-        return True
-
-    def _start_reviving(self, shard: int) -> None:
+    def _start_reviving(self, shard: int, founder: Founder) -> None:
         """In a thread of its own: every ps must hear this worker's heart meanwhile."""
         thread = self._reviving.get(shard)
         if (thread is None or not thread.is_alive()) and shard not in self._hopeless:
             self._reviving[shard] = thread = threading.Thread(
-                target=self._revive, args=(shard,), name="trainband-revive", daemon=True
+                target=self._revive, args=(shard, founder), name="trainband-revive", daemon=True
             )
             thread.start()
-
-
-def _no_values() -> Sequence[Sequence[NDArray[Any]]]:
-    """The first values, before `join` has said what they are."""
-    raise RuntimeError("a job was to be given first values before it was joined")
 
 
 def _lost(link: Link, exc: StreamClosed) -> StreamClosed:

@@ -22,16 +22,18 @@ from trainband.data.leases import LeaseAnswer
 from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
 from trainband.ps.accounts import Account, variable_statuses
 from trainband.ps.description import first_difference
+from trainband.ps.ending import Verdict, verdict
 from trainband.ps.face import rows_of_variable, tensors_of
 from trainband.ps.keeper import Keeper
 from trainband.ps.layout import ShardLayout
-from trainband.ps.members import GUESTS, Member, Members, Presence
+from trainband.ps.members import Member, Members, Presence
 from trainband.ps.rules.base import ENOUGH, RuleError
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.seat import Seat
 from trainband.ps.shard import all_finite, not_finite, widened
 from trainband.ps.statistics import CheckpointStatus, PsStatus, Rate, StalenessCounts
 from trainband.ps.succession import Role
+from trainband.ps.vigil import Vigil
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
@@ -44,16 +46,6 @@ WAIT_S = 0.2
 
 TICK_S = 0.2
 """Between two looks at the leases."""
-
-CIRCLE_S = 1.0
-"""How long a circle of workers that wait for one another must have been seen: what they say of it may be old."""
-
-SILENT_S = 30.0
-"""Without a push after which a worker that others wait for is named."""
-
-LINGER_S = 30.0
-"""How long a finished job waits for workers of the cluster that have never come: one that starts slowly should find
-the job finished, not gone."""
 
 
 class ParameterService:
@@ -99,6 +91,7 @@ class ParameterService:
         self._seats: dict[int, Seat] = {}
         self._keepers: dict[int, Keeper] = {}
         self._home = self._seat(cluster.task.index)
+        self._vigil = Vigil(self._members, self._accounts, self._seats, self._set_aside, say, clock)
         self._adopted: dict[int, float] = {}
         self._shutdown_reason = ""
         self._last_chief = str(cluster.spec.chief)
@@ -666,7 +659,7 @@ class ParameterService:
             engine, shard, layout = seat.engine, seat.shard, seat.layout
             now = self._clock()
             version = seat.version
-            stalled = {member.task for member in self._stalled(SILENT_S)}
+            stalled = {member.task for member in self._vigil.stalled()}
             workers = tuple(
                 self._accounts[member.number].status(member, now, stalled=member.task in stalled)
                 for member in self._members
@@ -721,18 +714,19 @@ class ParameterService:
             while True:
                 with self._lock:
                     self._expire()
-                    self._see_to_stalled()
-                    self._see_to_circles()
+                    description = self._home.description
+                    self._vigil.see_to_stalled(description.stall_s if description is not None else 0.0)
+                    self._vigil.see_to_circles()
                     self._free_pieces()
                     self._sample()
-                    ended, waiting, timeout_s = self._verdict()
-                if ended:
-                    return ended
-                if waiting:
-                    if patience is None or reason != waiting:
-                        patience, reason = Patience(timeout_s, self._say, self._clock), waiting
+                    now = self._verdict()
+                if now.ended:
+                    return now.ended
+                if now.waiting_for:
+                    if patience is None or reason != now.waiting_for:
+                        patience, reason = Patience(now.timeout_s, self._say, self._clock), now.waiting_for
                     try:
-                        patience.check(waiting, "start the workers again, or look at why they ended")
+                        patience.check(reason, "start the workers again, or look at why they ended")
                     except DeadlineExceeded:
                         if self._complete():
                             return "the job is complete"
@@ -770,55 +764,6 @@ class ParameterService:
             self._say(f"{member.task} is gone: not heard for {self._timeouts.lease_s:g} s")
             self._gone(member)
 
-    def _stalled(self, after_s: float) -> list[Member]:
-        """The workers that others wait for, and that live but have pushed nothing for so long."""
-        awaited = {task for seat in self._seats.values() for task in seat.waiting_for()}
-        now = self._clock()
-        return [
-            member
-            for member in self._members.live()
-            if member.task in awaited
-            and now - max(self._accounts[member.number].pushed_at, member.joined_at) >= after_s
-        ]
-
-    def _see_to_stalled(self) -> None:
-        """Names the workers that are stuck, and counts them no more if it was asked for."""
-        description = self._home.description
-        limit_s = description.stall_s if description is not None else 0.0
-        for member in self._stalled(min(SILENT_S, limit_s or SILENT_S)):
-            account = self._accounts[member.number]
-            silent_s = self._clock() - max(account.pushed_at, member.joined_at)
-            if limit_s and silent_s >= limit_s:
-                self._say(
-                    f"{member.task} lives, but has pushed nothing for {silent_s:.0f} s: it counts no more until it does"
-                )
-                self._set_aside(member)
-            elif silent_s >= SILENT_S and self._clock() - account.said_at >= SILENT_S:
-                account.said_at = self._clock()
-                self._say(f"{member.task} lives, but has pushed nothing for {silent_s:.0f} s; others wait for it")
-
-    def _see_to_circles(self) -> None:
-        """Lets workers go on that wait for one another, each at another ps.
-
-        That comes of a worker which one ps has lost for a moment, and the others have not.
-        """
-        numbers = {member.task: member.number for member in self._members}
-        blocked_by = {
-            member.number: [numbers[task] for task in self._accounts[member.number].blocked_by if task in numbers]
-            for member in self._members.live()
-        }
-        circle = {number for seat in self._seats.values() for number in seat.circle(blocked_by)}
-        for member in self._members.live():
-            account, now = self._accounts[member.number], self._clock()
-            if member.number not in circle:
-                account.circled_at = None
-            elif account.circled_at is None:
-                account.circled_at = now
-            elif now - account.circled_at >= CIRCLE_S:
-                self._say(f"{member.task} waits elsewhere for a worker that waits for it here: this step goes without")
-                self._set_aside(member)
-                account.circled_at = None
-
     def _free_pieces(self) -> None:
         """What a checkpoint has reserved for workers goes to others, if they have not come back within a lease."""
         for number, since in list(self._adopted.items()):
@@ -831,34 +776,16 @@ class ParameterService:
         reigning = [seat for seat in self._seats.values() if seat.reigns]
         return bool(reigning) and all(seat.complete for seat in reigning)
 
-    def _verdict(self) -> tuple[str, str, float | None]:
-        """(why the job has ended, or ""; whom this ps waits for with nobody at work, or ""; seconds at most)."""
+    def _verdict(self) -> Verdict:
         if self._shutdown_reason:
-            return f"shut down: {self._shutdown_reason}", "", None
-        members = list(self._members)
-        if not members:
-            return "", "the first worker to join", None
-        if any(member.live for member in members):
-            return "", "", None
-        came = {member.task for member in members}
-        missing = [str(task) for task in self._cluster.spec.workers if str(task) not in came]
-        chief = str(self._cluster.spec.chief)
-        if self._complete():
-            # The chief, if it comes back, has a last checkpoint to save.
-            late = missing + [one.task for one in members if one.task == chief and one.presence is Presence.LOST]
-            if late:
-                return "", f"{', '.join(late)} to look in at the end of the job", LINGER_S
-            return "the job is complete", "", None
-        gone = [one.task for one in members if one.presence is not Presence.LEFT and one.number < GUESTS]
-        if not gone and not missing:
-            return "every worker has left", "", None
-        unlimited = any(seat.fit > 0 and seat.last_version >= m.UNLIMITED for seat in self._seats.values())
-        if unlimited and any(member.task == chief and member.presence is Presence.LEFT for member in members):
-            return f"{chief} has ended the training, and nobody else is at work", "", None
-        return (
-            "",
-            f"a worker to come back, now that nobody is left ({', '.join(gone + missing)})",
-            self._timeouts.start_s,
+            return Verdict(ended=f"shut down: {self._shutdown_reason}")
+        return verdict(
+            list(self._members),
+            [str(task) for task in self._cluster.spec.workers],
+            str(self._cluster.spec.chief),
+            complete=self._complete(),
+            unlimited=any(seat.fit > 0 and seat.last_version >= m.UNLIMITED for seat in self._seats.values()),
+            start_s=self._timeouts.start_s,
         )
 
 

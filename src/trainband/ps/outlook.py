@@ -1,0 +1,73 @@
+"""Outlook: what a worker knows of the job from the answers to its heartbeats, and what it decides as an arbiter."""
+
+from __future__ import annotations
+
+import threading
+
+from trainband.ps.link import Link
+from trainband.ps.succession import Arbiter, Role
+from trainband.wire import messages as m
+from trainband.wire.replication import Petition
+
+
+class Outlook:
+    """Every ps as it was last heard. Any thread may ask; each ps has one that notes.
+
+    Args:
+      incarnation: of this worker.
+      chief: the cluster's.
+    """
+
+    def __init__(self, incarnation: str, chief: str) -> None:
+        self.chief = chief
+        """The worker that has the chief's duties now."""
+        self._incarnation = incarnation
+        self._seen: dict[int, m.JobState | None] = {}
+        self._arbiter = Arbiter()
+        self._deciding = threading.Lock()
+
+    def note(self, ps: int, state: m.JobState | None, *, begun: bool) -> list[Petition]:
+        """Notes an answer, `None` where there was none; returns the petitions that this worker must decide.
+
+        `begun`: whether a training has begun. From then on, who the chief is the ps knows that holds the first shard.
+        """
+        self._seen[ps] = state
+        if state is None:
+            return []
+        for seat in state.seats:
+            if seat.shard == 0 and (seat.role == Role.PRIMARY.value or not begun):
+                self.chief = state.chief
+        petitions = [seat.petition for seat in state.seats if seat.petition is not None]
+        return [petition for petition in petitions if petition.arbiter == self._incarnation]
+
+    def grants(self, petition: Petition) -> bool:
+        """Decides a petition, see `Arbiter`."""
+        with self._deciding:
+            return self._arbiter.grants(petition)
+
+    def answers(self, ps: int) -> bool:
+        """Whether a ps has answered the last heartbeat."""
+        return self._seen.get(ps) is not None
+
+    def holder(self, link: Link) -> int:
+        """Which of a link's places has the shard, as far as is known: the one of the latest epoch."""
+        epochs = [0] * len(link.places)
+        epochs[link.at] = link.epoch
+        for at, (ps, _) in enumerate(link.places):
+            state = self._seen.get(ps)
+            for seat in state.seats if state is not None else ():
+                if seat.shard == link.index and seat.role == Role.PRIMARY.value:
+                    epochs[at] = max(epochs[at], seat.reign.epoch)
+        return link.at if epochs[link.at] == max(epochs) else epochs.index(max(epochs))
+
+    def is_superseded(self, link: Link) -> bool:
+        """Whether another ps than the one that this worker speaks with holds the shard, in a later epoch."""
+        return self.holder(link) != link.at
+
+    def is_nowhere(self, link: Link) -> bool:
+        """Whether every ps that may have the shard has said that it has not."""
+        for ps, _ in link.places:
+            state = self._seen.get(ps)
+            if state is None or any(s.shard == link.index and s.role != Role.EMPTY.value for s in state.seats):
+                return False
+        return True
