@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from trainband.checkpoint import Checkpoint, Part, Piece
-from trainband.errors import CheckpointError, DamagedCheckpoint, DeadlineExceeded
+from trainband.errors import CheckpointError, DamagedCheckpoint, DeadlineExceeded, Refused
 from trainband.wire import messages as m
 from trainband.wire.patience import Patience, Say
 from trainband.wire.transport import Clock
@@ -100,6 +100,8 @@ class JobSaving:
         """
         states = [self._ask(one, luggage=False) for one in self._ps]
         for one, state in zip(self._ps, states, strict=True):
+            if state.failure == m.FORGOTTEN:
+                raise Refused(f"{one.name} has died, or was given up, while the checkpoint was written.")
             if state.phase == m.FAILED:
                 raise CheckpointError(f"{one.name} could not write its part of the checkpoint: {state.failure}")
         if self.begun_at is None and any(state.phase != m.ARMED for state in states):

@@ -219,7 +219,7 @@ class JobClient:
             while True:
                 try:
                     joined = self._join_once(link)
-                    (without.discard if joined.initialised else without.add)(link.ps)
+                    (without.add if joined.empty else without.discard)(link.ps)
                     if not link.life:
                         link.life = joined.life
                     self._sequence = max(self._sequence, joined.last_sequence)
@@ -421,7 +421,7 @@ class JobClient:
                 if not self._recovers or not self._fit:
                     raise
             except Refused as exc:
-                if not self._recovers or not self._fit or not (m.MOVED in str(exc) or m.STRANGER in str(exc)):
+                if not self._recovers or not self._fit or not m.is_for_another(str(exc)):
                     raise
             with link.recovering:
                 if link.connection is connection:  # else another thread has found it
@@ -485,10 +485,11 @@ class JobClient:
             future.result()
 
     def _send_one(self, link: Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
-        stream = self._stream(link)
+        if link.stream is None and not (self._fit and self._recovers):
+            self._stream(link)  # which raises
         link.request = header, blocks
         try:
-            stream.send(header, blocks)
+            self._stream(link).send(header, blocks)
         except StreamClosed as exc:
             link.broken = exc  # `_receive` sees to it, when the others have got theirs
 
@@ -545,7 +546,7 @@ class JobClient:
             self._hurry(False)
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
-            if self._recovers and (m.MOVED in answer.message or m.STRANGER in answer.message):
+            if self._recovers and m.is_for_another(answer.message):
                 raise StreamClosed(answer.message)
             raise Refused(f"{link} refused: {answer.message}")
         return answer, link.blocks(self._plan, frame.body)
@@ -556,6 +557,7 @@ class JobClient:
         A ps that still lives knows a push that it has dealt with by its number. One that has died has the values of
         the last checkpoint and could not place the push: it is asked for its params, and the push is lost there.
         """
+        self._blocked_by = ()
         with link.recovering:
             self._turn(link)
             joined = self._find(link, self._is_ready(link), f"{link} to come back with its values")
@@ -588,9 +590,14 @@ class JobClient:
 
     def _revive(self, shard: int, founder: Founder) -> None:
         """Chief only: gives a shard that nobody has any more its part of the last checkpoint."""
-        link = Link(shard, self._links[shard].places[:1], self._incarnation, self._transport, self._timeouts)
+        used = self._links[shard]
+        place = used.places[0 if self._outlook.is_nowhere(used) else self._outlook.holder(used)]
+        link = Link(shard, [place], self._incarnation, self._transport, self._timeouts)
         try:
-            if self._join_once(link).initialised or founder.define(link, self.job, alone=True).initialised:
+            joined = self._join_once(link)
+            if joined.initialised and joined.fit < self._fit:  # its chief has died before it could say so
+                link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
+            if joined.initialised or founder.define(link, self.job, alone=True).initialised:
                 return
             if founder.source is None:
                 raise CheckpointError(f"{link} has lost its values, and this job saves none that it could go on from.")
@@ -644,7 +651,7 @@ class JobClient:
                 stream.interrupt()  # whoever waits there waits in vain
         if self._founder is not None and self.is_chief and self._fit and self._recovers:
             for link in self._links:
-                if self._outlook.is_nowhere(link):
+                if self._outlook.is_nowhere(link) or self._outlook.is_unbegun(link, self._fit):
                     self._start_reviving(link.index, self._founder)
 
     def _decide(self, ps: int, petition: Petition) -> None:

@@ -80,7 +80,7 @@ class Engine:
         self.examples_applied = 0
         self.examples_dropped = 0
         self._held: dict[tuple[int, int], _Held] = {}
-        self._waiting: dict[int, tuple[int, PendingPush]] = {}
+        self._waiting: dict[tuple[int, int], PendingPush] = {}
         self._compensation = delay_compensation
         self._seen: dict[int, ParamsVersion] = {}
 
@@ -91,8 +91,8 @@ class Engine:
           RuleError: no honest worker sends this; nothing has changed.
         """
         instructions = self._taken(event, gradient)
-        pending = PendingPush()
-        self._waiting[event.worker] = (event.sequence, pending)
+        # A push that comes twice, on an old stream and on a new one, has one answer.
+        pending = self._waiting.setdefault((event.worker, event.sequence), PendingPush())
         self._follow(instructions)
         return pending
 
@@ -122,7 +122,7 @@ class Engine:
 
     def free_all(self) -> None:
         """Lets everybody go who waits for an answer: it will not come from here."""
-        for _, pending in self._waiting.values():
+        for pending in self._waiting.values():
             pending.answered.set()
         self._waiting.clear()
 
@@ -135,9 +135,8 @@ class Engine:
     def advance(self, event: Event) -> None:
         """Takes any other event."""
         if isinstance(event, LeaveEvent):
-            waiting = self._waiting.pop(event.worker, None)
-            if waiting is not None:
-                waiting[1].answered.set()  # if it lives after all, it goes on from the params as they are
+            for key in [key for key in self._waiting if key[0] == event.worker]:
+                self._waiting.pop(key).answered.set()  # if it lives after all, it goes on from the params as they are
             self.forget(event.worker)
             for key in self._held:
                 if key[0] == event.worker:  # the memory that it lies in goes with the worker's stream
@@ -147,7 +146,7 @@ class Engine:
 
     def waiting(self) -> set[int]:
         """The workers that wait for an answer."""
-        return set(self._waiting)
+        return {worker for worker, _ in self._waiting}
 
     def held_of(self, worker: int) -> int:
         """How many gradients of this worker wait for their update."""
@@ -175,9 +174,9 @@ class Engine:
                     dropped = self._held.pop((worker, sequence), None)
                     if dropped is not None and reason != REPLAYED:  # a replay's examples were counted before
                         self.examples_dropped += dropped.examples
-                    waiting = self._waiting.get(worker)
-                    if waiting is not None and waiting[0] == sequence:
-                        waiting[1].outcome, waiting[1].detail = m.DROPPED, reason
+                    waiting = self._waiting.get((worker, sequence))
+                    if waiting is not None:
+                        waiting.outcome, waiting.detail = m.DROPPED, reason
                 case Reply(worker=worker, sequence=sequence, staleness=staleness):
                     self._answer(worker, sequence, staleness)
 
@@ -204,11 +203,9 @@ class Engine:
         return self.shard.compensate(held.gradient, then, self._compensation)
 
     def _answer(self, worker: int, sequence: int, staleness: int) -> None:
-        waiting = self._waiting.get(worker)
-        if waiting is None or waiting[0] != sequence:
-            return  # it has left since, or has sent another push after a reconnection
-        del self._waiting[worker]
-        pending = waiting[1]
+        pending = self._waiting.pop((worker, sequence), None)
+        if pending is None:
+            return  # it has left since
         self._own((worker, sequence))  # where it is answered before its step is complete
         pending.staleness = staleness
         if pending.outcome == m.APPLIED:

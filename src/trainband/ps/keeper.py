@@ -214,6 +214,7 @@ class Keeper:
     def _confirm(self, stream: Stream) -> None:
         """Waits for the other seat's word, and notes it."""
         patience = Patience(self._timeouts.lease_s, self._say, self._clock)
+        pupil = self._book.pupil
         frame: Frame | None = None
         while frame is None:
             if self._stopped:
@@ -224,9 +225,15 @@ class Keeper:
         self._heard_at = self._clock()
         taken = decode_any(frame.header, r.Taken, stream.peer)
         with self._lock:
+            if self._book.pupil is not pupil:
+                return  # meanwhile another reign has begun
             if taken.fenced:
-                self._deposed(taken.fenced)
-                return
+                try:
+                    self._book.refused(taken.epoch)
+                except Fenced:
+                    self._deposed(taken.fenced)
+                    return
+                raise StreamClosed(taken.fenced)  # it is taught anew
             secure = self._book.secure
             self._book.taken(taken.position, self._arbiter(self._book.reign.arbiter, self._other_host))
             if self._book.secure and not secure and not self._announced:
@@ -327,8 +334,8 @@ class Keeper:
         """
         with self._lock:
             if self._heard_s(self._book.reign.arbiter) > self._timeouts.lease_s / 2:
-                self._book.petition = 0
-            elif self._book.role is Role.STANDBY or self._book.bereft:
+                return
+            if self._book.role is Role.STANDBY or self._book.bereft:
                 self._book.ask()
 
     def _arbiter_name(self) -> str:
@@ -377,7 +384,7 @@ class Keeper:
         with self._lock:
             if isinstance(record, r.Lesson):
                 if not book.may_learn(record.lineage, record.reign.epoch):
-                    return r.Taken(0, f"ps:{book.me} is {book.role.value} in epoch {book.reign.epoch}")
+                    return self._fenced()
                 if book.role is Role.PRIMARY:
                     self._deposed(f"ps:{record.reign.primary} has taken it over")
                 seat.learn(record, frame.body)
@@ -389,7 +396,7 @@ class Keeper:
             try:
                 old = book.take(record.lineage, record.epoch, record.first, record.records)
             except Fenced:
-                return r.Taken(0, f"ps:{book.me} is {book.role.value} in epoch {book.reign.epoch}")
+                return self._fenced()
             taken = r.Taken(book.position)
             # Before it is done: what is here will be done, whatever becomes of the primary.
             stream.send(encode(taken))
@@ -402,14 +409,17 @@ class Keeper:
                 raise
         return taken
 
+    def _fenced(self) -> r.Taken:
+        book = self._book
+        epoch = book.reign.epoch if book.role is Role.PRIMARY else 0
+        return r.Taken(0, f"ps:{book.me} is {book.role.value} in epoch {book.reign.epoch}", epoch)
+
     def _watch(self) -> None:
         """Looks whether the primary lives."""
         seat, book = self._seat, self._book
         silent_s = self._clock() - self._heard_at
         if self._leading is not None and silent_s < self._timeouts.lease_s:
             self._waiting = None
-            with self._lock:
-                book.petition = 0
             return
         if book.role is Role.LEARNER:
             with self._lock:
@@ -433,9 +443,6 @@ class Keeper:
             self.succeed("the process that held it has died")
         elif found.role != Role.PRIMARY.value:
             self._ask()
-        elif silent_s < 2 * self._timeouts.lease_s:
-            with self._lock:
-                book.petition = 0  # it is there again, and will send what there is
 
     def succeed(self, why: str) -> None:
         """Takes the shard over, because nobody else can hold it."""
@@ -450,8 +457,8 @@ class Keeper:
             return
         book.granted(epoch, yes)
         if not yes:
-            self._deposed(f"{by} has let the other ps go on")
-        elif before is Role.PRIMARY:
+            return  # the other ps goes on, and says so itself
+        if before is Role.PRIMARY:
             self._say(f"ps:{book.me} goes on with {self._seat.name} alone: so {by} has decided")
             self._changed.notify_all()
         else:

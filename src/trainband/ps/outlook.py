@@ -64,6 +64,12 @@ class Outlook:
         """Whether another ps than the one that this worker speaks with holds the shard, in a later epoch."""
         return self.holder(link) != link.at
 
+    def is_unbegun(self, link: Link, fit: int) -> bool:
+        """Whether the ps that holds the shard knows nothing of this training: it was given its values, and no more."""
+        state = self._seen.get(link.places[self.holder(link)][0])
+        seats = state.seats if state is not None else ()
+        return any(s.shard == link.index and s.role == Role.PRIMARY.value and s.fit < fit for s in seats)
+
     def is_nowhere(self, link: Link) -> bool:
         """Whether every ps that may have the shard has said that it has not."""
         for ps, _ in link.places:

@@ -122,7 +122,7 @@ class ShardSaver:
         """How far the saving with this token is; `live` are the workers that are in the job now."""
         saving = self._saving
         if saving is None or saving.order.token != question.token:
-            return m.SaveState(m.FAILED, failure="it knows nothing of this checkpoint")
+            return m.SaveState(m.FAILED, failure=m.FORGOTTEN)
         awaited = tuple(name(worker) for worker in saving.needs if worker in live and self.wanted(worker))
         return m.SaveState(
             saving.phase,

@@ -144,6 +144,7 @@ class Seat:
             self._host,
             book.behind,
             book.asks(),
+            self.fit,
         )
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -168,6 +169,7 @@ class Seat:
             protected=self.book.secure,
             epoch=self.book.reign.epoch,
             job=self.job,
+            empty=self.book.role is Role.EMPTY,
         )
 
     def require_engine(self) -> Engine:

@@ -220,7 +220,7 @@ class ParameterService:
             self._hear(member)
             answered = answer(seat, member, record)
             position = seat.book.position
-        if name in ("begin", "finish", "lease"):
+        if name in ("begin", "finish", "lease", "pause"):
             self._settle(seat, position, lambda: False)
         return encode(answered)  # without the lock: luggage may be large
 

@@ -120,8 +120,8 @@ class Succession:
             return False
         if yes:
             return self.reign_alone()
-        self.abdicate()
-        return True
+        self.petition = 0  # what this seat has counts until the other one says itself that it holds the shard
+        return False
 
     def reign_alone(self) -> bool:
         """Holds the shard from now on without another, because that one is dead or given up.
@@ -143,9 +143,14 @@ class Succession:
         self._log.clear()
 
     def ask(self) -> None:
-        """Petitions the arbiter, because the other seat is silent."""
+        """Petitions the arbiter, because the other seat is silent.
+
+        Not for the next epoch: the primary may have begun that to name another arbiter, and the standby not know of it.
+        What is asked for stands until it is granted or refused, or the two have begun another reign together: one that
+        was granted and then not used would keep the other seat from succeeding.
+        """
         if self.reign.arbiter and not self._arbiter_changes:
-            self.petition = self.reign.epoch + 1
+            self.petition = self.reign.epoch + 2
 
     def _end_petition(self) -> None:
         self.petition, self._unconfirmed = 0, None
@@ -202,7 +207,6 @@ class Succession:
         if pupil is not None and pupil.incarnation == incarnation and same and role in (Role.STANDBY, Role.LEARNER):
             first = self._log[0][0] if self._log else self.position + 1
             if first - 1 <= position <= self.position:
-                self.petition = 0
                 pupil.connected, pupil.sent = True, position
                 return position
         if pupil is not None and pupil.in_reign:
@@ -256,6 +260,7 @@ class Succession:
             self._proclaim(Reign(self.reign.epoch + 1, self.me, self.other, arbiter))
 
     def _proclaim(self, reign: Reign) -> None:
+        self.petition = 0
         number = self.append(reign)
         self._unconfirmed = (number, self.reign)
         self.reign = reign
@@ -265,6 +270,17 @@ class Succession:
         """Whether the standby may not know yet that another arbiter was named: it may ask the old one."""
         unconfirmed = self._unconfirmed
         return unconfirmed is not None and unconfirmed[1].standby != NOBODY
+
+    def refused(self, epoch: int) -> None:
+        """The other seat takes nothing. `epoch`: in which it holds the shard; 0 where it does not.
+
+        Raises:
+          Fenced: it holds the shard in a later epoch than this seat.
+        """
+        if self.role is Role.PRIMARY and epoch > self.reign.epoch:
+            self.abdicate()
+            raise Fenced
+        self.lost()
 
     def lost(self) -> None:
         """The connection with the other seat is broken. One that may not succeed is forgotten."""
@@ -303,6 +319,6 @@ class Succession:
         self.position += len(records) - old
         for record in records[old:]:
             if isinstance(record, Reign):
-                self.reign = record
+                self.reign, self.petition = record, 0
                 self.role = Role.STANDBY if record.standby == self.me else Role.LEARNER
         return old

@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
-from trainband.errors import CheckpointError, ClusterError, Refused, YourError
+from trainband.errors import CheckpointError, ClusterError, PeerError, Refused, YourError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.variables import PyTree
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 PREEMPTED = "SIGTERM asked this task to end"
 DONE = "the job has made the updates that were asked for"
 USED_UP = "its batches are used up"
+
+MORE_SAVES = 3
+"""How often a checkpoint that is waited for is tried again, where ps die over it."""
 
 AT_WORK_S = 0.2
 """Between two questions whether others still train."""
@@ -312,7 +315,7 @@ class MonitoredSession:
             self._ordered = (replica.global_step, about.complete)
         # Else it is on its way, as after the last validation.
         if wait:
-            self._checkpointer.finish()
+            self._await_saved(replica, self._checkpointer, about)
 
     # --- its life
 
@@ -441,6 +444,21 @@ class MonitoredSession:
             hook.end(self)
         if self._checkpointer is not None:
             self._checkpointer.finish()
+
+    def _await_saved(self, replica: Replica, checkpointer: Checkpointer, about: About) -> None:
+        """Waits for a checkpoint; where a ps dies over it, it is made once more with the one that comes back."""
+        for _ in range(MORE_SAVES):
+            try:
+                checkpointer.finish()
+                return
+            except CheckpointError as exc:
+                if not isinstance(exc.__cause__, PeerError):
+                    raise
+            if replica.missing() and self._done:  # the question waits for whoever is away
+                self._make_anew(replica)
+            checkpointer.order(replica, 0, about)
+            self._leave_luggage(replica)
+        checkpointer.finish()
 
     def _make_anew(self, replica: Replica) -> None:
         """Makes the last updates once more, if a ps has died since and come back without them."""

@@ -71,6 +71,10 @@ class Join(Struct, frozen=True):
 MOVED = "held elsewhere: "
 """Begins the refusal of a request that only the primary of a shard serves, for the asker to look there."""
 
+NO_VALUES = "no values yet"
+NO_MODEL = "no model yet"
+"""Stand in the refusal of a ps that has died and come back, and was given nothing yet."""
+
 TAKEN = "is in the job already"
 """Stands in the refusal of a second process that claims a task's name."""
 
@@ -103,6 +107,8 @@ class Joined(Struct, frozen=True):
     """Whether the shard has a standby."""
     epoch: int = 0
     job: str = ""
+    empty: bool = True
+    """Whether this ps has nothing of the shard; a standby has."""
 
 
 UNLIMITED = 1 << 62
@@ -179,6 +185,10 @@ ARMED = "armed"
 WRITING = "writing"
 WRITTEN = "written"
 FAILED = "failed"
+
+
+FORGOTTEN = "it knows nothing of this checkpoint"
+"""The failure of a ps that has died since the order, or was never given it."""
 
 
 class SaveState(Struct, frozen=True):
@@ -398,3 +408,8 @@ Upward = Open | Initialise | Pull | Push
 """What a worker sends."""
 Downward = Params | Failure
 """What a ps sends."""
+
+
+def is_for_another(refusal: str) -> bool:
+    """Whether a ps refused because it is not, or not any more, the one that has the shard and knows the worker."""
+    return any(words in refusal for words in (MOVED, STRANGER, NO_VALUES, NO_MODEL, "join again"))

@@ -114,6 +114,8 @@ class SeatState(Struct, frozen=True, array_like=True):
     behind: int = 0
     """Records that the standby has not confirmed; of a primary."""
     petition: Petition | None = None
+    fit: int = 0
+    """The training under way."""
 
 
 # --- the headers of the stream from the primary to the other seat
@@ -173,6 +175,8 @@ class Taken(Struct, frozen=True, tag=13, array_like=True):
 
     position: int
     fenced: str = ""
+    epoch: int = 0
+    """In which it holds the shard itself; 0 where it does not."""
 
 
 Upward = Lead | Lesson | Records

@@ -1,0 +1,60 @@
+"""Running one seed, and what is said of one that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tests.simulation.checks import violations
+from tests.simulation.history import Record, Violation
+from tests.simulation.parts import REAL, Parts
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import World
+
+Tracer = Callable[[World], Callable[[str], None]]
+"""Is given the world before it begins, and gives what is told every message."""
+
+
+class Outcome(NamedTuple):
+    """What became of one seed."""
+
+    scenario: Scenario
+    history: list[Record]
+    violations: list[Violation]
+    events: int
+
+
+def run_scenario(scenario: Scenario, parts: Parts = REAL, say: Tracer | None = None) -> Outcome:
+    """Runs a job and checks its history."""
+    world = World(scenario, parts)
+    if say is not None:
+        world.network.say = say(world)
+    history = world.run()
+    return Outcome(scenario, history, violations(history, scenario.terms), world.scheduler.count)
+
+
+def run_seed(seed: int, rule: str, parts: Parts = REAL, say: Tracer | None = None) -> Outcome:
+    """Runs the scenario of a seed."""
+    return run_scenario(Scenario.of(seed, rule), parts, say)
+
+
+def failing(first: int, count: int, rule: str, parts: Parts = REAL) -> Iterator[Outcome]:
+    """The seeds among so many that break a promise."""
+    for seed in range(first, first + count):
+        outcome = run_seed(seed, rule, parts)
+        if outcome.violations:
+            yield outcome
+
+
+def how_to_replay(seed: int, rule: str, *, planted: str = "") -> str:
+    """The command that shows this seed again."""
+    options = f" --planted {planted}" if planted else ""
+    return f"python -m tests.simulation --seed {seed} --rule {rule}{options}"
+
+
+def story(outcome: Outcome, rule: str, *, planted: str = "") -> str:
+    """A failing seed in words: what it broke, and how to see it."""
+    lines = [f"seed {outcome.scenario.seed} under {rule}: {len(outcome.violations)} broken promises"]
+    lines += [f"  {violation}" for violation in outcome.violations[:5]]
+    lines.append(f"  replay: {how_to_replay(outcome.scenario.seed, rule, planted=planted)}")
+    return "\n".join(lines)

@@ -1,0 +1,103 @@
+"""A scenario: everything about one simulated job that its seed decides."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.simulation.faults import Trouble, plan, plan_of_standbys
+from tests.simulation.history import Terms
+from tests.simulation.letters import TIMING, Timing
+from trainband.data.leases import SourceSettings
+from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
+from trainband.wire.messages import UNLIMITED
+
+RULES: Mapping[str, Callable[[random.Random, int], UpdateRule]] = {
+    "async": lambda *_: Async(),
+    "bounded": lambda dice, _: Bounded(staleness=dice.choice((0, 1, 3))),
+    "sync": lambda *_: Sync(),
+    "sync-backups": lambda dice, workers: Sync(backups=dice.randrange(1, workers)),
+    "sync-aggregate": lambda dice, workers: Sync(aggregate=dice.randint(1, 2 * workers + 1)),
+}
+"""How a rule is drawn for so many workers."""
+
+STANDBYS = "standbys"
+STANDBYS_ANY = "standbys-any"
+
+KINDS = (*RULES, STANDBYS, STANDBYS_ANY)
+"""What can be asked for: a rule, for shards without a standby; or shards with one, any rule, and one fault at a time or
+any number of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """One job.
+
+    Attributes:
+      updates: wanted of each shard; None: the data decides.
+      source: the data that the workers share; None: it does not matter what they train on.
+      batch: examples a step.
+      step_s: of each worker: a step takes at most so many seconds.
+      checkpoint_every: updates; 0 for never.
+    """
+
+    seed: int
+    rule: UpdateRule
+    workers: int
+    shards: int
+    updates: int | None
+    source: SourceSettings | None
+    batch: int
+    step_s: tuple[float, ...]
+    checkpoint_every: int
+    trouble: Trouble
+    timing: Timing = TIMING
+    replicas: int = 0
+
+    @classmethod
+    def of(cls, seed: int, kind: str) -> Scenario:
+        """The scenario of a seed, of a kind of `KINDS`."""
+        dice = random.Random(f"{kind}:{seed}")
+        rule, replicas = kind, 0
+        if kind not in RULES:
+            rule, replicas = dice.choice(sorted(RULES)), 1
+        workers, shards = dice.randint(2, 5), dice.choice((2, 2, 3)) if replicas else dice.randint(1, 2)
+        epochs = dice.choice((0, 0, None, 1, 2))
+        examples = dice.randint(10, 60) * (1 + replicas)
+        source = SourceSettings(examples, dice.randint(2, 8), epochs, 0, False) if epochs != 0 else None
+        names, ps = [f"worker:{number}" for number in range(workers)], [f"ps:{number}" for number in range(shards)]
+        return cls(
+            seed=seed,
+            rule=RULES[rule](dice, workers),
+            workers=workers,
+            shards=shards,
+            updates=dice.randint(3, 40) + 10 * replicas if source is None or source.epochs is None else None,
+            source=source,
+            batch=dice.randint(1, 4),
+            step_s=tuple(dice.choice((0.3, 0.6) if replicas else (0.05, 0.3, 1.0)) for _ in names),
+            checkpoint_every=dice.choice((0, 1, 4)),
+            trouble=plan_of_standbys(dice, names, ps, TIMING.lease_s, single=kind == STANDBYS)
+            if replicas
+            else plan(dice, names, ps, TIMING.lease_s),
+            replicas=replicas,
+        )
+
+    @property
+    def last_version(self) -> int:
+        """As the chief asks for it."""
+        return UNLIMITED if self.updates is None else self.updates
+
+    @property
+    def terms(self) -> Terms:
+        """What its history is checked against."""
+        settings = self.rule.settings()
+        return Terms(
+            rule=str(settings["name"]),
+            staleness=int(settings.get("staleness") or 0),
+            several=settings.get("aggregate") is not None,
+            updates=self.updates,
+            lease_s=self.timing.lease_s,
+            planned=frozenset(range(self.workers)),
+            single=self.trouble.single,
+        )

@@ -1,0 +1,59 @@
+"""The simulation can fail: each planted bug is found, and said to be what it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.__main__ import main
+from tests.simulation.checks.liveness import STUCK
+from tests.simulation.faults import Crash, Trouble
+from tests.simulation.network import CALM
+from tests.simulation.parts import Parts
+from tests.simulation.planted import PLANTED
+from tests.simulation.run import failing, run_scenario
+from tests.simulation.scenario import Scenario
+from trainband.data.leases import SourceSettings
+from trainband.ps.rules import Async
+
+SEEDS = 400
+"""Among so many a planted bug must show."""
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(name: str) -> None:
+    bug = PLANTED[name]
+    for outcome in failing(bug.first, SEEDS, bug.rule, bug.parts):
+        if bug.finds in {violation.promise for violation in outcome.violations}:
+            return
+    pytest.fail(f"{SEEDS} schedules did not show {bug.finds!r}")
+
+
+def test_pieces_that_are_reserved_for_a_worker_that_does_not_come_back() -> None:
+    scenario = Scenario(
+        seed=1,
+        rule=Async(),
+        workers=2,
+        shards=1,
+        updates=None,
+        source=SourceSettings(40, 4, 1, 0, False),
+        batch=1,
+        step_s=(1.0, 1.0),
+        checkpoint_every=1,
+        trouble=Trouble(8.0, CALM, (Crash(6.0, "worker:1", None), Crash(6.05, "ps:0", 1.0))),
+    )
+    assert not run_scenario(scenario).violations
+    found = run_scenario(scenario, Parts(frees_pieces=False)).violations
+    assert [violation.promise for violation in found] == [STUCK]
+
+
+def test_the_command_shows_a_planted_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    bug = PLANTED["piece-again"]
+    outcome = next(failing(0, SEEDS, bug.rule, bug.parts))
+    seed = str(outcome.scenario.seed)
+    assert main(["--seed", seed, "--rule", bug.rule, "--planted", "piece-again"]) == 1
+    shown = capsys.readouterr().out
+    assert f"BROKEN  {bug.finds}" in shown
+    assert "Applied(" in shown
+    assert main(["--seed", seed, "--rule", bug.rule, "--planted", "piece-again", "--count", "1"]) == 1
+    assert f"--seed {seed} --rule {bug.rule} --planted piece-again" in capsys.readouterr().out
+    assert main(["--seed", "3", "--rule", "async", "--count", "2"]) == 0

@@ -1,0 +1,67 @@
+"""Thousands of jobs among faults. TRAINBAND_SCHEDULES says how many in all, TRAINBAND_FIRST_SEED where they begin."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.checks.succession import forgetful
+from tests.simulation.history import Answered, Applied, Out, Promoted, Refusal, Restored, Secured, Told
+from tests.simulation.run import failing, how_to_replay, run_seed, story
+from tests.simulation.scenario import KINDS, RULES, STANDBYS, STANDBYS_ANY
+
+SCHEDULES = int(os.environ.get("TRAINBAND_SCHEDULES", "1200"))
+FIRST_SEED = int(os.environ.get("TRAINBAND_FIRST_SEED", "0"))
+
+SHARES = {STANDBYS: 3, STANDBYS_ANY: 3}
+"""Of 16; of the other kinds each has 2."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_promise_holds_under_every_schedule(kind: str) -> None:
+    count = SCHEDULES * SHARES.get(kind, 2) // 16
+    failed = [story(outcome, kind) for outcome in failing(FIRST_SEED, count, kind)]
+    if failed:
+        pytest.fail(f"{len(failed)} schedules fail:\n" + "\n".join(failed[:5]), pytrace=False)
+
+
+def test_a_seed_is_the_same_job_every_time() -> None:
+    one, other = (run_seed(11, "sync") for _ in range(2))
+    assert one.history == other.history
+    assert one.events == other.events
+    assert run_seed(12, "sync").history != one.history
+
+
+def test_the_schedules_are_as_bad_as_they_should_be() -> None:
+    """What never happens in them is not tested by them."""
+    outcomes = [run_seed(seed, rule) for rule in RULES for seed in range(40)]
+    records = [record for outcome in outcomes for record in outcome.history]
+    told = [record.text for record in records if isinstance(record, Told)]
+    for fault in ("Crash(", "Pause(", "Cut(", "Break(", "task='ps:0'", "heir=True", "both_ways=False"):
+        assert sum(fault in text for text in told) > 5, fault
+    assert sum(isinstance(record, Refusal) for record in records) > 5
+    assert {record.why for record in records if isinstance(record, Out)} == {"lost", "left", "paused"}
+    assert sum(isinstance(record, Restored) and record.version > 0 for record in records) > 3
+    assert sum(isinstance(record, Applied) for record in records) > 1000
+
+
+def test_standbys_are_tried_as_badly_as_they_should_be() -> None:
+    outcomes = [run_seed(seed, kind) for kind in (STANDBYS, STANDBYS_ANY) for seed in range(60)]
+    records = [record for outcome in outcomes for record in outcome.history]
+    told = [record.text for record in records if isinstance(record, Told)]
+    for fault in ("Crash(", "Pause(", "Cut(", "Break(", "task='ps:0'", "'arbiter'", "target=''", "back_after_s=None"):
+        assert sum(fault in text for text in told) > 5, fault
+    assert sum(isinstance(record, Promoted) for record in records) > 100
+    assert sum(isinstance(record, Secured) for record in records) > 200
+    assert sum(isinstance(record, Answered) and len(record.holders) == 1 for record in records) > 100
+    assert sum(isinstance(record, Answered) and len(record.holders) == 2 for record in records) > 1000
+    single = [record for outcome in outcomes[:60] for record in outcome.history]
+    assert sum(isinstance(record, Promoted) for record in single) > 50
+    assert any(isinstance(record, Restored) and record.version > 0 for record in records)
+    assert any(forgetful(outcome.history) for outcome in outcomes)
+
+
+def test_how_a_seed_is_replayed() -> None:
+    assert how_to_replay(1234, "sync") == "python -m tests.simulation --seed 1234 --rule sync"
+    assert how_to_replay(7, "async", planted="x").endswith("--planted x")
