@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test lint bench setup clean
+.PHONY: demo test test-faults lint bench setup clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 	@$(BIN)/trainband run --ps 1 --workers 2 examples/mnist.py -- --train_steps 10000 --plot runs/demo/training_curve.png
 
 test: $(VENV)/.ready-dev   ## run the whole test suite
 	@$(BIN)/python -m pytest
+
+test-faults: $(VENV)/.ready-dev   ## every fault on every kind of task, in every phase, under every update rule (ten minutes)
+	@TRAINBAND_FAULTS=all $(BIN)/python -m pytest tests/cluster_faults
 
 lint: $(VENV)/.ready-dev   ## check style and types
 	@$(BIN)/ruff check .

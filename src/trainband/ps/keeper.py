@@ -418,7 +418,7 @@ class Keeper:
         """Looks whether the primary lives."""
         seat, book = self._seat, self._book
         silent_s = self._clock() - self._heard_at
-        if self._leading is not None and silent_s < self._timeouts.lease_s:
+        if (self._leading is not None and silent_s < self._timeouts.lease_s) or seat.deserted:
             self._waiting = None
             return
         if book.role is Role.LEARNER:

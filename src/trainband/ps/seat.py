@@ -35,6 +35,7 @@ from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.succession import Role, Succession
 from trainband.wire import messages as m
 from trainband.wire import replication as r
+from trainband.wire.codec import decode_any
 
 Blocks = Sequence[NDArray[Any]]
 
@@ -123,6 +124,11 @@ class Seat:
             if seen & waiting - {worker}:
                 found.add(worker)
         return found
+
+    @property
+    def deserted(self) -> bool:
+        """Whether the job is done, and everybody has left."""
+        return self.complete and not self._members.live()
 
     @property
     def name(self) -> str:
@@ -406,7 +412,7 @@ class Seat:
         if params is None or state is None:
             raise ProtocolError(f"the primary of {self.name} sent values of another size than it defined.")
         engine.shard.restore_copy(lesson.version, params, state)
-        engine.rule = msgspec.msgpack.decode(lesson.rule, type=type(engine.rule))
+        engine.rule = decode_any(lesson.rule, type(engine.rule), f"the primary of {self.name}")
         at = blocks + leaves
         for push in lesson.held:
             gradient = layout.from_wire(body[at : at + blocks])

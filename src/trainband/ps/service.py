@@ -773,8 +773,8 @@ class ParameterService:
                     self._seats[number].free_pieces({member.number for member in self._members.live()})
 
     def _complete(self) -> bool:
-        reigning = [seat for seat in self._seats.values() if seat.reigns]
-        return bool(reigning) and all(seat.complete for seat in reigning)
+        held = [seat for seat in self._seats.values() if seat.book.role in (Role.PRIMARY, Role.STANDBY)]
+        return bool(held) and all(seat.complete for seat in held)
 
     def _verdict(self) -> Verdict:
         if self._shutdown_reason:

@@ -450,7 +450,8 @@ class MonitoredSession:
         for _ in range(MORE_SAVES):
             try:
                 checkpointer.finish()
-                return
+                if not (self._done and replica.missing()):
+                    return
             except CheckpointError as exc:
                 if not isinstance(exc.__cause__, PeerError):
                     raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+import threading
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +12,8 @@ from trainband.errors import ProtocolError
 Record = TypeVar("Record")
 
 _encoder = msgspec.msgpack.Encoder()
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+_building = threading.Lock()
 
 
 def encode(record: msgspec.Struct) -> bytes:
@@ -44,6 +46,11 @@ def decode_any(data: bytes, kind: Any, sender: str) -> Any:
         ) from exc
 
 
-@cache
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        # One thread at a time: msgspec 0.22 shows a type that one thread is looking into, half done, to another whose
+        # type has it too; that one's decoder then follows a null pointer.
+        with _building:
+            decoder = _decoders.setdefault(kind, msgspec.msgpack.Decoder(kind))
+    return decoder

@@ -39,6 +39,7 @@ from ..errors import (
     Unreachable,
 )
 from . import port as ports
+from .codec import decode
 from .columns import read_tensor, tensor_batches, tensor_schema
 from .exchange import ClientStream, ExchangeStream, Pulse
 from .outbox import BODY_SCHEMA
@@ -361,9 +362,9 @@ class FlightConnection:
         """
         answered = self.call(HELLO, timeout_s=timeout_s)
         try:
-            hello = msgspec.msgpack.decode(answered, type=Hello)
-        except msgspec.MsgspecError as exc:
-            raise ProtocolError(f"{self._address} is no trainband task: {exc}.") from exc
+            hello = decode(answered, Hello, self._address)
+        except ProtocolError as exc:
+            raise ProtocolError(f"{self._address} is no trainband task: {exc.__cause__}.") from exc
         if hello.protocol != PROTOCOL:
             raise ProtocolError(
                 f"{self._address} speaks version {hello.protocol} of trainband's protocol, this task version "

@@ -19,7 +19,8 @@ EVERY_S = 5.0
 
 def say_on_stderr(text: str) -> None:
     """The default `Say`."""
-    print(f"{OWN_WORDS}{text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"{OWN_WORDS}{text}\n")  # in one piece: several threads have something to say
+    sys.stderr.flush()
 
 
 class Patience:

@@ -1,0 +1,107 @@
+"""The cases of the matrix, and running a few of them at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from itertools import combinations
+from pathlib import Path
+from types import TracebackType
+
+from tests.machines import connected
+from tests.programs import Programs
+
+AT_ONCE = 2
+"""A case waits most of the time: for leases to end, and for cables to be plugged in again."""
+
+FAULTS = {
+    "dies": "kill -9, and it is started again at once",
+    "stays dead": "kill -9, and it is never started again; a task without which the job cannot end is, but late",
+    "pauses": "SIGSTOP for less than the lease, then SIGCONT",
+    "sleeps": "SIGSTOP for longer than the lease, then SIGCONT",
+    "unplugged": "its cable is pulled for longer than the lease",
+    "mute": "what it sends is lost for longer than the lease",
+    "deaf": "what is sent to it is lost for longer than the lease",
+    "slow": "its line is slow from now on",
+}
+WITH_A_STANDBY = {
+    "parted": "what the two ps send each other is lost for longer than the lease, and nothing else is",
+    "half parted": "what it sends the other ps is lost for longer than the lease, and nothing else is",
+    "dies before the other": "kill -9, and it is started again; when it is the standby, the other ps dies for good",
+    "dies before a worker": "kill -9, and it is started again; when it is the standby, worker:1 dies for good",
+    "dies after the chief": "the chief, which decides who succeeds, dies for good, and after the lease this ps does",
+}
+"""What happens to a ps, and makes a difference only where shards have standbys."""
+TARGETS = {"worker:1": "worker", "worker:0": "chief", "ps:0": "ps", "ps:1": "ps"}
+"""Each task that something happens to, and what kind of task that is."""
+PHASES = {
+    "start": "every worker has joined, and none has made a step",
+    "training": "every worker makes steps, and there is a checkpoint",
+    "saving": "a checkpoint is being written: by the ps itself, else by ps:0; the chief is about to commit it",
+    "end": "every worker has heard that the last update is made, and nothing is saved yet",
+}
+RULES = ("async", "bounded", "sync", "backups")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What happens to whom, when, and under which rule; with how many standbys for each shard."""
+
+    fault: str
+    target: str
+    phase: str
+    rule: str
+    replicas: int = 0
+
+    def __post_init__(self) -> None:
+        faults = {**FAULTS, **WITH_A_STANDBY} if self.replicas else FAULTS
+        for value, known in zip(astuple(self), (faults, TARGETS, PHASES, RULES, (0, 1)), strict=True):
+            if value not in known:
+                raise ValueError(f"{value!r} is none of {', '.join(map(str, known))}.")
+
+    def __str__(self) -> str:
+        words = (self.target, self.fault.replace(" ", "_"), self.phase, self.rule)
+        return "-".join((*words, "standby") if self.replicas else words)
+
+    @property
+    def pairs(self) -> set[frozenset[str]]:
+        """All pairs of a fault, a kind of task, a phase and a rule in it."""
+        values = (self.fault, TARGETS[self.target], self.phase, self.rule)
+        return {frozenset(pair) for pair in combinations(values, 2)}
+
+
+class Matrix:
+    """Runs cases, each with processes and machines of its own; a context manager."""
+
+    def __init__(self, cases: Sequence[Case], directory: Path) -> None:
+        self._cases = cases
+        self._directory = directory
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="case")
+        self._running: dict[Case, Future[None]] = {}
+
+    def __enter__(self) -> Matrix:
+        self._running = {case: self._pool.submit(self._run, case) for case in self._cases}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def expect_good_end(self, case: Case) -> None:
+        """Waits for the end of this case; raises what has failed in it."""
+        self._running[case].result()
+
+    def _run(self, case: Case) -> None:
+        from tests.cluster_faults.job import Job
+
+        programs = Programs()
+        try:
+            with connected(Job.MACHINES) as machines:
+                job = Job(case, programs, machines, self._directory / str(case))
+                job.run()
+                programs.expect_none_left()
+                job.expect_no_socket_left()
+        finally:
+            programs.end_all()
