@@ -16,6 +16,7 @@ from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_threa
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.errors import CheckpointError
+from trainband.ps import keeper as keeping
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.keeper import Keeper
@@ -36,7 +37,7 @@ def make() -> Iterator[Callable[..., Job]]:
     jobs: list[Job] = []
 
     def start(**arguments: object) -> Job:
-        job = Job(timeouts=QUICK, **arguments).start()  # type: ignore[arg-type]
+        job = Job(**{"timeouts": QUICK, **arguments}).start()  # type: ignore[arg-type]
         jobs.append(job)
         return job
 
@@ -208,3 +209,22 @@ def stand_still(keeper: Keeper, until: threading.Event) -> None:
         return wait_and_work
 
     keeper._exchange, keeper._watch = held(exchange), held(watch)  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It might not come to the same values; the job goes on, and says so."""
+    monkeypatch.setattr(keeping, "VERSION", "9.9.9")
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, stall_s=1.0))
+    client = job.client(plan, 0)
+    joining = in_thread(lambda: client.join(first_values(plan, PARAMS)), "chief")
+    wait_until(lambda: any("WARNING: shard 0 has no standby" in line for line in job.said), "the warning")
+    assert any("runs 9.9.9: run the same version on both" in line for line in job.said)
+    assert standbys(job.said) == 0
+    now = joining.result(20.0)
+    client.await_begin(1, 3)
+    while not now.done:
+        now = push(client, plan, now)
+    assert now.versions == (3, 3)
+    assert any("WARNING: shard 0 has no standby yet" in line for line in job.heard)
+    client.leave()

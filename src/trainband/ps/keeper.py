@@ -254,7 +254,7 @@ class Keeper:
         with self._lock:
             was = self._book.pupil
             self._book.lost()
-            if was is not None:
+            if was is not None and not self._stopped and not self._seat.deserted:
                 self._say(f"{self._seat.name} has lost ps:{self._book.other}, its standby: {why}")
             self._changed.notify_all()
         self._wake.set()
@@ -314,14 +314,14 @@ class Keeper:
     def _teach(self, stream: Stream, incarnation: str) -> None:
         with self._sending:
             with self._lock:
+                shard = self._seat.require_primary().shard
                 lesson, body, snapshot = self._seat.lesson(incarnation)
             try:
                 stream.send(encode(lesson), body)
             finally:
                 del body
                 with self._lock:
-                    if self._seat.shard is not None:
-                        self._seat.shard.release_snapshot(snapshot)
+                    shard.release_snapshot(snapshot)
             self._announced = False
             self._confirm(stream)
         self._wake.set()  # it does not know yet that it is the standby
