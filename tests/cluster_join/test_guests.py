@@ -63,8 +63,11 @@ def environment_of(programs: Programs, task: str) -> dict[str, str]:
 def process_of(programs: Programs, task: str) -> int:
     """The process of a task that a launcher has started."""
     for pid in programs.processes():
-        environ = _environment(pid)
-        if "TF_CONFIG" in environ and SCRIPT.name in Path(f"/proc/{pid}/cmdline").read_text():
+        try:
+            environ, command = _environment(pid), Path(f"/proc/{pid}/cmdline").read_text()
+        except OSError:
+            continue  # it has ended
+        if "TF_CONFIG" in environ and SCRIPT.name in command:
             who = json.loads(environ["TF_CONFIG"])["task"]
             if f"{who['type']}:{who['index']}" == task:
                 return pid
@@ -146,7 +149,9 @@ def test_guests_come_and_go_as_they_like(programs: Programs, pace: Pace) -> None
     until(lambda: contributes(address, "worker:2"), "worker:2 to take part")
     os.kill(process_of(programs, "worker:2"), signal.SIGKILL)
     patient.wait_for(r"worker:2 failed \(killed by SIGKILL\); starting it again in 1 s \(1 of 1\)")
-    until(lambda: contributes(address, "worker:2"), "worker:2 to be back")
+    dead = worker(address, "worker:2")
+    assert dead is not None
+    until(lambda: contributes(address, "worker:2", dead.pushes - dead.dropped), "worker:2 to be back")
     patient.interrupt()
     assert patient.wait() == 130
 
