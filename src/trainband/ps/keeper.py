@@ -286,9 +286,7 @@ class Keeper:
                 self._wake.wait(RETRY_S)
             return
         except Refused as exc:
-            if str(exc) != self._refusal:
-                self._refusal = str(exc)
-                self._say(f"WARNING: {seat.name} has no standby: {exc}")
+            self._tell(f"WARNING: {seat.name} has no standby: {exc}")
             self._wake.wait(EVERY_S)
             return
         self._other_host = other.host
@@ -350,6 +348,7 @@ class Keeper:
             connection.close()
 
     def _tell(self, text: str) -> None:
+        """Says what goes wrong, once for as long as it is the same."""
         if text != self._refusal:
             self._refusal = text
             self._say(text)

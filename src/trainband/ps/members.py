@@ -117,6 +117,10 @@ class Members:
             raise Refused(f"{STRANGER} {number} here: this ps serves another life of the job; join again.")
         return member
 
+    def of(self, incarnation: str) -> Member | None:
+        """The newest member of its task that is this process; `None` if none is."""
+        return next((member for member in self if member.incarnation == incarnation), None)
+
     def heard(self, member: Member, now: float) -> bool:
         """Notes a sign of life; returns whether a member that had been lost is back by it."""
         member.heard_at = now

@@ -171,7 +171,6 @@ class Seat:
             trainings=self.trainings,
             life=self.book.lineage if self.reigns else "",
             fit=self.fit,
-            primary=self.reigns,
             protected=self.book.secure,
             epoch=self.book.reign.epoch,
             job=self.job,
@@ -415,9 +414,7 @@ class Seat:
         engine.rule = decode_any(lesson.rule, type(engine.rule), f"the primary of {self.name}")
         at = blocks + leaves
         for push in lesson.held:
-            gradient = layout.from_wire(body[at : at + blocks])
-            if gradient is None:
-                raise ProtocolError(f"the primary of {self.name} sent a gradient of another size than it defined.")
+            gradient = self._gradient(engine, body[at : at + blocks])
             engine.hold(push, tuple(np.array(block) for block in gradient))
             at += blocks
         self.fit, self.last_version = lesson.began.fit, lesson.began.last_version
@@ -450,10 +447,7 @@ class Seat:
     def _redo(self, engine: Engine, record: r.LogRecord, body: Sequence[NDArray[np.uint8]]) -> None:
         match record:
             case r.Pushed(worker, sequence, version, examples):
-                gradient = engine.shard.layout.from_wire(body)
-                if gradient is None:
-                    raise ProtocolError(f"the primary of {self.name} sent a gradient of another size than it defined.")
-                engine.replay(PushEvent(worker, sequence, version, examples), gradient)
+                engine.replay(PushEvent(worker, sequence, version, examples), self._gradient(engine, body))
             case r.Joined(worker):
                 engine.advance(JoinEvent(worker))
             case r.Left(worker):
@@ -469,6 +463,13 @@ class Seat:
                 self.require_new_saver().keep(m.Luggage(worker, sequence, data))
             case r.Reign():
                 pass  # the book has it
+
+    def _gradient(self, engine: Engine, body: Sequence[NDArray[np.uint8]]) -> Blocks:
+        """The blocks of a gradient that the primary has sent."""
+        gradient = engine.shard.layout.from_wire(body)
+        if gradient is None:
+            raise ProtocolError(f"the primary of {self.name} sent a gradient of another size than it defined.")
+        return gradient
 
     def take_over(self) -> None:
         """Begins to hold the shard: the rule hears who is in the job as this ps sees it."""

@@ -176,19 +176,21 @@ class ParameterService:
 
     def _arbiter(self, present: str, other_host: str) -> str:
         """Which worker should decide who succeeds: the present one while it lives, else one on a third machine."""
-        live = sorted(self._members.live(), key=lambda member: member.number)
-        if any(member.incarnation == present for member in live):
+        found = self._members.of(present)
+        if found is not None and found.live:
             return present
+        live = sorted(self._members.live(), key=lambda member: member.number)
         elsewhere = [member for member in live if member.host not in (self._host, other_host)]
         return next((member.incarnation for member in (*elsewhere, *live)), present)
 
     def _heard_s(self, incarnation: str) -> float:
         """Seconds since a worker was heard; without end, if it is none of the job."""
-        found = next((one for one in self._members if one.incarnation == incarnation), None)
+        found = self._members.of(incarnation)
         return self._clock() - found.heard_at if found is not None else float("inf")
 
     def _worker_name(self, incarnation: str) -> str:
-        return next((one.task for one in self._members if one.incarnation == incarnation), "a worker")
+        found = self._members.of(incarnation)
+        return found.task if found is not None else "a worker"
 
     # --- control
 

@@ -101,8 +101,6 @@ class Joined(Struct, frozen=True):
     has taken over, from a shard that was lost."""
     fit: int = 0
     """The training under way."""
-    primary: bool = False
-    """Whether this ps holds the shard."""
     protected: bool = False
     """Whether the shard has a standby."""
     epoch: int = 0
