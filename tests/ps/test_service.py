@@ -547,6 +547,20 @@ def test_a_complete_job_waits_a_while_for_who_never_came(ps: Ps) -> None:
     assert verdict(ps) == ("", "worker:1 to look in at the end of the job", LINGER_S)
 
 
+def test_a_complete_job_waits_a_while_for_who_died_before(ps: Ps) -> None:
+    ps.join(0)
+    ps.define()
+    ps.play(0, ps.values())
+    ps.begin(2)
+    ps.join(1)
+    ps.play(1, ps.push(1))  # its stream breaks off before the job is complete
+    ps.clock.now += 10.0
+    ps.play(0, ps.push(0), lambda: ps.leave(0))
+    assert verdict(ps) == ("", "worker:1 to look in at the end of the job", LINGER_S)
+    ps.clock.now += LINGER_S - 10.0
+    assert verdict(ps) == ("the job is complete", "", None)
+
+
 def test_workers_that_leave_an_incomplete_job_end_it(ps: Ps) -> None:
     ps.ready()
     ps.leave(0)

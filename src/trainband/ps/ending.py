@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from trainband.ps.members import GUESTS, Member, Presence
 
 LINGER_S = 30.0
-"""How long a finished job waits for workers of the cluster that have never come: one that starts slowly should find
-the job finished, not gone."""
+"""How long a finished job waits for workers of the cluster that have never come, and for one that died shortly before
+its end: one that starts slowly, or again, should find the job finished, not gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,14 @@ class Verdict:
 
 
 def verdict(
-    members: Sequence[Member], planned: Sequence[str], chief: str, *, complete: bool, unlimited: bool, start_s: float
+    members: Sequence[Member],
+    planned: Sequence[str],
+    chief: str,
+    *,
+    completed_at: float | None,
+    unlimited: bool,
+    start_s: float,
+    now: float,
 ) -> Verdict:
     """Whether a job has ended.
 
@@ -36,9 +43,10 @@ def verdict(
       members: the newest of each task that has come.
       planned: the workers of the cluster.
       chief: that one of them which is its chief.
-      complete: whether all updates that were asked for are made.
+      completed_at: when it was seen that all updates that were asked for are made; `None` while they are not.
       unlimited: whether no number of updates was asked for.
       start_s: how long somebody who was lost may take to come back when nobody is left.
+      now: on the clock of `completed_at` and of the members.
     """
     if not members:
         return Verdict(waiting_for="the first worker to join")
@@ -46,9 +54,14 @@ def verdict(
         return Verdict()
     came = {member.task for member in members}
     missing = [task for task in planned if task not in came]
-    if complete:
-        # The chief, if it comes back, has a last checkpoint to save.
-        late = missing + [one.task for one in members if one.task == chief and one.presence is Presence.LOST]
+    if completed_at is not None:
+        lost = [one for one in members if one.presence is Presence.LOST and one.number < GUESTS]
+        late = missing + [
+            one.task
+            for one in lost
+            # The chief, if it comes back, has a last checkpoint to save; whoever else saw the end has nothing to do.
+            if one.task == chief or (one.heard_at < completed_at and now - one.heard_at < LINGER_S)
+        ]
         if late:
             return Verdict(waiting_for=f"{', '.join(late)} to look in at the end of the job", timeout_s=LINGER_S)
         return Verdict(ended="the job is complete")

@@ -94,6 +94,7 @@ class ParameterService:
         self._vigil = Vigil(self._members, self._accounts, self._seats, self._set_aside, say, clock)
         self._adopted: dict[int, float] = {}
         self._shutdown_reason = ""
+        self._completed_at: float | None = None
         self._last_chief = str(cluster.spec.chief)
         self._next_worker = 1 + max((task.index for task in cluster.spec.workers), default=-1)
 
@@ -781,13 +782,19 @@ class ParameterService:
     def _verdict(self) -> Verdict:
         if self._shutdown_reason:
             return Verdict(ended=f"shut down: {self._shutdown_reason}")
+        now = self._clock()
+        if not self._complete():
+            self._completed_at = None
+        elif self._completed_at is None:
+            self._completed_at = now
         return verdict(
             list(self._members),
             [str(task) for task in self._cluster.spec.workers],
             str(self._cluster.spec.chief),
-            complete=self._complete(),
+            completed_at=self._completed_at,
             unlimited=any(seat.fit > 0 and seat.last_version >= m.UNLIMITED for seat in self._seats.values()),
             start_s=self._timeouts.start_s,
+            now=now,
         )
 
 
