@@ -243,7 +243,9 @@ def test_a_port_that_speaks_something_else() -> None:
 # --- the command
 
 
-@pytest.mark.parametrize("options", [["--ps=1"], ["--ps", "0"], ["--chief"], ["--evaluator"], ["--host=127.0.0.1"]])
+@pytest.mark.parametrize(
+    "options", [["--ps=1"], ["--ps", "0"], ["--chief"], ["--evaluator"], ["--host=127.0.0.1"], ["--min-workers=1"]]
+)
 def test_what_belongs_to_a_job_of_ones_own_cannot_go_with_it(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,14 @@ def test_a_task_that_dies_of_a_signal_gives_its_exit_code(tmp_path: Path) -> Non
 ERRORS: list[tuple[list[str], str]] = [
     (["nowhere.py"], r"error: there is no script 'nowhere.py' in "),
     (["--workers", "0", "train.py"], r"error: LocalCluster.workers is 0 and there is no chief: nobody would train."),
+    (
+        ["--ps", "0", "--min-workers", "3", "train.py"],
+        r"error: LocalCluster.min_workers must be from 1 to the number of",
+    ),
+    (
+        ["--min-workers", "1", "train.py"],
+        r"error: LocalCluster.min_workers=1 is for a job without ps (--ps 0), whose workers",
+    ),
     (["--host", "192.0.2.1", "train.py"], r"error: ReservedPorts.host: cannot bind on '192.0.2.1'"),
 ]
 
@@ -113,7 +121,10 @@ def test_the_users_errors_are_one_line_and_exit_code_2(arguments: list[str], mes
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--workers", "-1", "train.py"], ["--wrokers", "1", "train.py"], []])
+UNPARSED = [["--workers", "-1", "train.py"], ["--wrokers", "1", "train.py"], ["--min-workers", "0", "train.py"], []]
+
+
+@pytest.mark.parametrize("arguments", UNPARSED)
 def test_what_cannot_be_parsed_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["run", *arguments])
@@ -159,6 +170,9 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.get_command(click.Context(cli), "fly") is None
 
 
+GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+
+
 class Terminal(io.StringIO):
     """A stream that says whether it is a terminal, and counts the writes."""
 
@@ -191,6 +205,23 @@ def test_each_task_has_a_colour_on_a_terminal_only() -> None:
         "\x1b[32m[worker:1]\x1b[0m hello\x1b[0m\n",
     ]
     assert stderr.writes == ["[ps:0] hello\n", "[worker:0] hello\n", "[worker:1] hello\n", "a note\n"]
+
+
+def test_what_the_collectives_print_when_they_connect_is_not_shown() -> None:
+    stdout = Terminal(terminal=False)
+    output = StreamOutput([WORKER0], stdout=stdout, stderr=stdout, environ={})
+    for stream in ("stdout", "stderr"):
+        output.line(WORKER0, GLOO, stream)
+    output.line(WORKER0, f" {GLOO}")
+    assert stdout.writes == [f"[worker:0]  {GLOO}\n"]
+
+
+def test_nor_does_it_stand_among_the_last_lines_of_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"print({GLOO!r}); print('step 1'); raise SystemExit(3)")
+    result = _trainband("run", "--ps", "0", "--workers", "1", "train.py", cwd=tmp_path)
+    assert "── worker:0 failed: exit code 3 ── its last 1 lines ──" in result.stderr
+    assert "│ step 1\n" in result.stderr
+    assert "Gloo" not in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False), ("0", False)])

@@ -22,7 +22,7 @@ import pytest
 from trainband.cluster import Cluster, ClusterSpec, LocalCluster, LocalGuests, Task
 from trainband.cluster.launch import task_environment
 from trainband.cluster.lines import LONGEST_LINE, LineCutter
-from trainband.cluster.supervision import Grace
+from trainband.cluster.supervision import Grace, Restarts
 from trainband.cluster.warden import groups_left
 from trainband.errors import ClusterError, DeadlineExceeded
 
@@ -266,6 +266,12 @@ def test_tasks_lead_groups_of_their_own_in_our_session() -> None:
         ({"ps": -1}, r"LocalCluster\.ps must be 0 or more, got -1"),
         ({"workers": 0}, r"nobody would train"),
         ({"threads": 0}, r"LocalCluster\.threads must be 1 or more"),
+        ({"ps": 0, "min_workers": 0}, r"min_workers must be from 1 to the number of workers, which is 2, got 0"),
+        ({"ps": 0, "min_workers": 3}, r"min_workers must be from 1 to the number of workers, which is 2, got 3"),
+        (
+            {"ps": 2, "min_workers": 1},
+            r"min_workers=1 is for .* this one has ps=2, and there workers come and go as they like",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
@@ -382,6 +388,149 @@ NO_GUESTS: list[tuple[list[Cluster], str]] = [
 def test_what_cannot_be_started_as_guests(guests: list[Cluster], message: str) -> None:
     with pytest.raises(ClusterError, match=message):
         LocalGuests(["train.py"], guests=guests, environ={})
+
+
+# Each run of a task says what it was told, and knows the how-manieth run of the task it is.
+RUNS = """
+config = json.loads(os.environ["TF_CONFIG"])
+print(os.environ["TF_CONFIG"], flush=True)
+runs = len([name for name in os.listdir(os.environ["RUNS"]) if name.startswith(task + "-")])
+open(os.path.join(os.environ["RUNS"], f"{task}-{os.getpid()}"), "w").close()
+def wait_for(other, runs):
+    while len([name for name in os.listdir(os.environ["RUNS"]) if name.startswith(other + "-")]) < runs:
+        time.sleep(0.01)
+"""
+SOON = Restarts(most=2, first_s=0.01)
+
+
+def _workers_of(line: str) -> list[str]:
+    workers: list[str] = json.loads(line)["cluster"]["worker"]
+    return workers
+
+
+def test_without_ps_all_that_train_start_again_at_new_addresses(tmp_path: Path) -> None:
+    recorder = Recorder()
+    script = """
+if task == "evaluator:0":
+    wait_for("worker:0", 2)
+elif task == "chief:0" and runs == 0:
+    sys.exit(0)  # it ends well, and is started again all the same
+elif task == "worker:1" and runs == 0:
+    wait_for("worker:0", 1)
+    wait_for("chief:0", 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+elif runs == 0:
+    wait_forever()
+"""
+    environ = {**os.environ, "RUNS": str(tmp_path)}
+    options: dict[str, Any] = {"ps": 0, "chief": True, "evaluator": True, "restarts": SOON, "environ": environ}
+    with _cluster(recorder, RUNS + script, **options) as cluster:
+        outcome = cluster.wait(DEADLINE_S)
+        spec = cluster.spec
+    assert (outcome.kind, len(recorder.notes)) == ("succeeded", 1)
+    assert re.fullmatch(
+        r"worker:1 failed \(killed by SIGKILL\); ending (chief:0, )?worker:0 and "
+        r"starting the job again in 0\.01 s \(1 of 2\)",
+        recorder.notes[0],
+    )
+    assert len(recorder.of(Task("evaluator", 0))) == 1
+    for task in spec.workers:
+        before, after = recorder.of(task)
+        assert not set(_workers_of(before)) & set(_workers_of(after))
+        assert ClusterSpec(json.loads(after)["cluster"]) == spec
+
+
+def test_a_job_goes_on_without_the_worker_that_fails_too_often(tmp_path: Path) -> None:
+    recorder = Recorder()
+    script = """
+if len(config["cluster"]["worker"]) == 3:
+    wait_for("worker:0", runs + 1)
+    wait_for("worker:2", runs + 1)
+    wait_forever() if task != "worker:1" else sys.exit(4)
+print("trained", os.environ["NPROC"])
+"""
+    environ = {name: value for name, value in os.environ.items() if name not in ("NPROC", "PJRT_NPROC")}
+    restarts = Restarts(most=1, first_s=0.01)
+    options: dict[str, Any] = {"ps": 0, "workers": 3, "min_workers": 2, "restarts": restarts}
+    with _cluster(recorder, RUNS + script, environ={**environ, "RUNS": str(tmp_path)}, **options) as cluster:
+        assert cluster.wait(DEADLINE_S).kind == "succeeded"
+        assert cluster.spec.workers == (WORKER0, WORKER1)
+        with pytest.raises(ClusterError, match="no task worker:2, only worker:0, worker:1"):
+            cluster.process_id(Task("worker", 2))
+    assert recorder.notes == [
+        "worker:1 failed (exit code 4); ending worker:0, worker:2 and starting the job again in 0.01 s (1 of 1)",
+        "worker:1 failed (exit code 4); ending worker:0, worker:2",
+        "worker:1 failed twice; going on without it, on 2 workers (at least 2 are wanted)",
+    ]
+    runs = {index: recorder.of(Task("worker", index)) for index in range(3)}
+    assert {index: len(lines) for index, lines in runs.items()} == {0: 4, 1: 4, 2: 2}
+    assert [len(_workers_of(line)) for line in runs[0][:3]] == [3, 3, 2]
+    assert runs[0][3] == f"trained {max(1, len(os.sched_getaffinity(0)) // 2)}"
+
+
+def test_a_survivor_that_ignores_sigterm_does_not_hold_the_others_up(tmp_path: Path) -> None:
+    recorder = Recorder()
+    script = """
+if runs:
+    sys.exit(0)
+if task == "worker:1":
+    wait_for("ready", 1)
+    sys.exit(1)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(os.path.join(os.environ["RUNS"], "ready-"), "w").close()
+wait_forever()
+"""
+    environ = {**os.environ, "RUNS": str(tmp_path)}
+    with _cluster(recorder, RUNS + script, ps=0, restarts=SOON, environ=environ) as cluster:
+        assert cluster.wait(DEADLINE_S).kind == "succeeded"
+    assert recorder.notes == [
+        "worker:1 failed (exit code 1); ending worker:0 and starting the job again in 0.01 s (1 of 2)",
+        "worker:0 did not end within 0.5 s after SIGTERM; sent SIGKILL",
+    ]
+
+
+def test_many_restarts_hold_no_more_than_the_first() -> None:
+    recorder, held = Recorder(), []
+
+    def look(text: str) -> None:
+        recorder.notes.append(text)
+        held.append(len(list(Path("/proc/self/fd").iterdir())))
+
+    restarts = Restarts(most=6, first_s=0.01, longest_s=0.01)
+    script = "sys.exit(1) if task == 'worker:0' else wait_forever()"
+    with _cluster(recorder, script, ps=0, restarts=restarts, on_note=look) as cluster:
+        assert cluster.wait(DEADLINE_S).failed == WORKER0
+    assert len(held) == 7
+    assert max(held) == held[0]
+
+
+def test_leaving_the_block_while_a_job_waits_for_its_next_start() -> None:
+    recorder = Recorder()
+    restarts = Restarts(most=1, first_s=1000.0, longest_s=1000.0)
+    with _cluster(recorder, "sys.exit(1)", ps=0, restarts=restarts) as cluster:
+        while cluster.alive or not recorder.notes:
+            with contextlib.suppress(DeadlineExceeded):
+                cluster.wait(0.05)
+        with pytest.raises(DeadlineExceeded, match=r"a job that waits for its next start did not end in 0\.01 s"):
+            cluster.wait(0.01)
+    assert len(recorder.notes) == 1
+    assert recorder.notes[0].endswith("starting the job again in 1000 s (1 of 1)")
+
+
+def test_guests_are_started_again_each_by_itself(tmp_path: Path) -> None:
+    recorder = Recorder()
+    script = PRELUDE + RUNS + "sys.exit(1) if task == 'worker:3' and not runs else wait_for('worker:3', 2)"
+    with LocalGuests(
+        ["-c", script],
+        guests=_guests(3, 4),
+        environ={**os.environ, "RUNS": str(tmp_path)},
+        restarts=SOON,
+        on_line=recorder.line,
+        on_note=recorder.notes.append,
+    ) as guests:
+        assert guests.wait(DEADLINE_S).exit_code == 0
+    assert recorder.notes == ["worker:3 failed (exit code 1); starting it again in 0.01 s (1 of 2)"]
+    assert len(recorder.of(Task("worker", 4))) == 1
 
 
 def test_lines_are_cut_at_their_ends_only() -> None:

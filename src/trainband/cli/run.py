@@ -24,6 +24,8 @@ from ..errors import YourError
 from ..figures import OWN_WORDS, WARNING
 
 LAST_LINES = 20
+_NOISE = "[Gloo] Rank "
+"""What the lines begin with that XLA's collectives between CPUs print whenever they connect."""
 _RESET = "\x1b[0m"
 _DIM = "\x1b[2m"
 # Not red, which terminals keep for errors, nor black, white and grey, which are the ground of some.
@@ -36,6 +38,9 @@ _HELP = """Run SCRIPT as all the tasks of a cluster on this machine.
 Each task is a Python process that finds in TF_CONFIG who it is. What follows SCRIPT goes to it.
 When a task fails, it is started again as often as --restarts says; then all are ended, and its last lines and exit
 code are shown. Ctrl-C ends them all.
+
+Without ps, the workers are one job that dies with any of them: --restarts starts them all again, and with
+--min-workers, without the one that fails too often.
 
 With --join, the tasks are workers that take part in a job which runs already, on this machine or another: nobody need
 have planned them. They come as worker:N with the next free N, and the job ends as it would have without them.
@@ -97,6 +102,8 @@ class StreamOutput:
 
     def line(self, task: Task, text: str, stream: str = "stdout") -> None:
         """Writes one line of a task."""
+        if text.startswith(_NOISE):
+            return
         if self._quiet and stream == "stderr" and text.startswith(OWN_WORDS) and not text.startswith(WARNING):
             return
         if self._coloured[stream]:
@@ -156,6 +163,7 @@ def launch(
     chief: bool,
     evaluator: bool = False,
     restarts: int = 0,
+    min_workers: int | None = None,
     threads: int | None,
     host: str,
     environ: Mapping[str, str],
@@ -174,6 +182,7 @@ def launch(
         chief=chief,
         evaluator=evaluator,
         restarts=Restarts(most=restarts),
+        min_workers=min_workers,
         host=host,
         threads=threads,
         on_line=lambda task, stream, text: output.line(task, text, stream),
@@ -214,7 +223,7 @@ def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = F
             outcome = cluster.wait()
         if outcome.failed is not None:
             width = min(100, shutil.get_terminal_size().columns)
-            last_lines = cluster.last_lines(outcome.failed)
+            last_lines = [line for line in cluster.last_lines(outcome.failed) if not line.startswith(_NOISE)]
             output.note(describe_failure(outcome.failed, outcome.reason, last_lines, width=width))
     return outcome.exit_code
 
@@ -234,7 +243,18 @@ def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = F
 @click.option("--evaluator", is_flag=True, help="A task beside them that evaluates every checkpoint.")
 @click.option("--quiet", is_flag=True, help="Show only what SCRIPT itself prints, and failures.")
 @click.option(
-    "--restarts", type=click.IntRange(min=0), default=0, show_default=True, help="How often to restart a failed task."
+    "--restarts",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="How often to restart a failed task, or without ps the whole job.",
+)
+@click.option(
+    "--min-workers",
+    type=click.IntRange(min=1),
+    metavar="M",
+    help="Without ps: leave out a worker that fails more often than --restarts allows, as long as M remain."
+    "  [default: all]",
 )
 @click.option(
     "--threads",
@@ -255,6 +275,7 @@ def run(
     evaluator: bool,
     quiet: bool,
     restarts: int,
+    min_workers: int | None,
     threads: int | None,
     host: str,
     as_module: bool,
@@ -285,6 +306,7 @@ def run(
                 chief=chief,
                 evaluator=evaluator,
                 restarts=restarts,
+                min_workers=min_workers,
                 threads=threads,
                 host=host,
                 environ=environ,
@@ -304,12 +326,15 @@ def _places(ctx: click.Context, job: str, workers: int) -> list[Cluster]:
     """
     given = {
         name
-        for name in ("ps", "workers", "chief", "evaluator", "host")
+        for name in ("ps", "workers", "chief", "evaluator", "host", "min_workers")
         if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
     }
-    for name in ("ps", "chief", "evaluator", "host"):
+    for name in ("ps", "chief", "evaluator", "host", "min_workers"):
         if name in given:
-            raise click.UsageError(f"--join adds workers to a job that runs already; --{name} cannot go with it.", ctx)
+            option = name.replace("_", "-")
+            raise click.UsageError(
+                f"--join adds workers to a job that runs already; --{option} cannot go with it.", ctx
+            )
     if not workers:
         raise click.UsageError("--join with --workers 0 would start nothing.", ctx)
     from .join import find_places  # with pyarrow, which takes a second and which no other way of running needs

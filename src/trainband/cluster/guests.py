@@ -11,6 +11,7 @@ from .cluster import Cluster
 from .launch import LocalCluster
 from .supervision import Grace, Restarts
 from .task import Task
+from .team import Team
 
 _GRACE = Grace()
 _RESTARTS = Restarts()
@@ -65,6 +66,9 @@ class LocalGuests(LocalCluster):
 
     def _plan(self) -> list[Cluster]:
         return self._guests
+
+    def _team(self) -> Team | None:
+        return None  # each is a guest for itself, at the ps of the job
 
     def _trainers(self) -> int | None:
         spec = self.spec

@@ -29,11 +29,13 @@ from .supervision import (
     Say,
     Send,
     Start,
+    StartTeam,
     Supervision,
     Tick,
     advance,
 )
 from .task import Task
+from .team import Team
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BETWEEN_LOOKS_S = 0.05
@@ -79,6 +81,18 @@ def _not_started() -> ClusterError:
     return ClusterError("this LocalCluster has not started: use it in a with statement.")
 
 
+def _check_min_workers(min_workers: int, *, ps: int, workers: int) -> None:
+    if ps:
+        raise ClusterError(
+            f"LocalCluster.min_workers={min_workers} is for a job without ps (--ps 0), whose workers can only train "
+            f"together; this one has ps={ps}, and there workers come and go as they like."
+        )
+    if not 1 <= min_workers <= workers:
+        raise ClusterError(
+            f"LocalCluster.min_workers must be from 1 to the number of workers, which is {workers}, got {min_workers}."
+        )
+
+
 class LocalCluster:
     """Starts a cluster's tasks as processes of this machine and sees them to their end.
 
@@ -106,11 +120,15 @@ class LocalCluster:
       on_note: called with a sentence about what happens to the tasks, from within `wait`.
       keep_lines: how many of each task's last lines `last_lines` gives.
       grace: how long to wait for tasks to end.
-      restarts: how often a task that fails is started again.
+      restarts: how often a task that fails is started again. Without ps, several workers are one job that dies with
+        any of them: all that train are started again, at new addresses.
+      min_workers: how many workers such a job goes on with at the least: one that fails more often than `restarts`
+        allows is left out, and the job starts again without it. All of them when `None`. A chief is never left out.
       clock: seconds that never go back.
 
     Raises:
-      ClusterError: a number is negative, no task would train, or the host is not this machine's.
+      ClusterError: a number is negative, no task would train, `min_workers` is not from 1 to `workers` or there are
+        ps, or the host is not this machine's.
     """
 
     def __init__(
@@ -129,6 +147,7 @@ class LocalCluster:
         keep_lines: int = 20,
         grace: Grace = _GRACE,
         restarts: Restarts = _RESTARTS,
+        min_workers: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not command:
@@ -140,6 +159,8 @@ class LocalCluster:
             raise ClusterError("LocalCluster.workers is 0 and there is no chief: nobody would train.")
         if threads is not None and threads < 1:
             raise ClusterError(f"LocalCluster.threads must be 1 or more, got {threads}.")
+        if min_workers is not None:
+            _check_min_workers(min_workers, ps=ps, workers=workers)
         self._command = list(command)
         self._environ = dict(environ)
         self._sizes = {"ps": ps, "worker": workers, "chief": int(chief), "evaluator": int(evaluator)}
@@ -149,6 +170,7 @@ class LocalCluster:
         self._on_note = on_note
         self._keep_lines = keep_lines
         self._grace = grace
+        self._min_workers = workers if min_workers is None else min_workers
         self._clock = clock
         self._clusters: dict[Task, Cluster] = {}
         self._state = Supervision(alive=frozenset(), grace=grace, restarts=restarts)
@@ -157,6 +179,7 @@ class LocalCluster:
         self._owned = contextlib.ExitStack()
         self._selector: selectors.BaseSelector
         self._guard: Warden
+        self._reserved: ReservedPorts | None = None
 
     @property
     def spec(self) -> ClusterSpec:
@@ -215,7 +238,7 @@ class LocalCluster:
         with self._signals():
             while (outcome := self._state.outcome) is None:
                 if until is not None and self._clock() >= until:
-                    names = ", ".join(sorted(map(str, self._state.alive)))
+                    names = ", ".join(sorted(map(str, self._state.alive))) or "a job that waits for its next start"
                     raise DeadlineExceeded(f"{names} did not end in {timeout_s:g} s.")
                 self._turn(until)
         return outcome
@@ -231,6 +254,8 @@ class LocalCluster:
             for process in self._processes.values():
                 if process.task in self._state.alive:
                     process.send(signal.SIGKILL)
+            if self._reserved is not None:
+                self._reserved.close()
             self._owned.close()
 
     def __enter__(self) -> LocalCluster:
@@ -257,19 +282,45 @@ class LocalCluster:
         self._guard = guard
         for task in self._clusters:
             self._start_task(task)
-            self._state = Supervision(alive=frozenset(self._processes), grace=self._grace, restarts=self._restarts)
+            self._state = Supervision(
+                alive=frozenset(self._processes), grace=self._grace, restarts=self._restarts, team=self._team()
+            )
 
     def _plan(self) -> list[Cluster]:
         """The tasks to start, in this order."""
         sizes = {job: size for job, size in self._sizes.items() if size}
-        reserved = self._owned.enter_context(ReservedPorts(sum(sizes.values()), self._host))
-        addresses = iter(reserved.addresses)
+        before, self._reserved = self._reserved, ReservedPorts(sum(sizes.values()), self._host)
+        if before is not None:
+            before.close()  # not earlier, so that no task gets the port that another has just had
+        addresses = iter(self._reserved.addresses)
         spec = ClusterSpec({job: [next(addresses) for _ in range(size)] for job, size in sizes.items()})
         return [Cluster(spec=spec, task=task) for task in spec.ps + spec.workers + spec.evaluators]
 
     def _trainers(self) -> int | None:
         """See `task_environment`."""
         return len(self.spec.workers) if len(self._clusters) > 1 else None
+
+    def _team(self) -> Team | None:
+        """The tasks that are started again together."""
+        tasks = frozenset(task for task in self._clusters if task.trains)
+        together = len(tasks) > 1 and not self.spec.ps
+        return Team(tasks=tasks, fewest=self._min_workers) if together else None
+
+    def _start_team(self, tasks: Sequence[Task]) -> None:
+        """Starts all that train again, these and no others, in a cluster planned anew.
+
+        An evaluator goes on with the addresses of before: it reads checkpoints and calls nobody.
+        """
+        for task, process in self._processes.items():
+            if task.trains:
+                process.close()
+        self._sizes["worker"] = sum(task.job == "worker" for task in tasks)
+        self._clusters = {cluster.task: cluster for cluster in self._plan()}
+        for task in self._processes.keys() - self._clusters.keys():
+            del self._processes[task]
+        for task in tasks:
+            self._start_task(task)
+            self._apply(Began(task))
 
     def _start_task(self, task: Task) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -337,6 +388,8 @@ class LocalCluster:
                     self._processes[task].close()
                     self._start_task(task)
                     self._apply(Began(task))
+                case StartTeam(tasks):
+                    self._start_team(tasks)
                 case Say(text) if self._on_note is not None:
                     self._on_note(text)
                 case Say():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .task import Task
+from .team import Team, first_to_fail, most_to_blame, wait_for_the_cause_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +38,7 @@ class Restarts:
     """How often a task that failed is started again."""
 
     most: int = 0
-    """For each task, since it last ran for `settled_s`."""
+    """For each task, or for all of a team together, since it last ran for `settled_s`."""
     first_s: float = 1.0
     """Before the first time; twice as long before each further one."""
     longest_s: float = 30.0
@@ -128,13 +129,23 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class StartTeam:
+    """Instruction: start all the tasks that train again, at addresses of their own, and no others in their place.
+
+    `Began` says of each that it runs.
+    """
+
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Say:
     """Instruction: tell the user."""
 
     text: str
 
 
-Instruction: TypeAlias = Send | Start | Say
+Instruction: TypeAlias = Send | Start | StartTeam | Say
 
 
 ECHO_S = 0.5
@@ -146,12 +157,33 @@ class Phase(enum.Enum):
     """How far the job is."""
 
     RUNNING = enum.auto()
+    BLAMING = enum.auto()
+    """A task of the team has failed; what fails within the same instant may be the cause."""
+    GATHERING = enum.auto()
+    """The team is to start again; those of it that still run have got SIGTERM."""
+    CLEARING = enum.auto()
+    """They have got SIGKILL."""
     ENDING = enum.auto()
     """Every worker has ended well; the ps have their grace."""
     STOPPING = enum.auto()
     """All but the ps have got SIGTERM, and these when the others are gone: the chief may still save."""
     KILLING = enum.auto()
     """All have got SIGKILL."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Again:
+    """A team that is to be started again.
+
+    Attributes:
+      team: who is in it then.
+      at_s: when, at the earliest and not before all of the team that was have ended; in seconds of the caller's clock.
+      cause: the failure, should they not end.
+    """
+
+    team: Team
+    at_s: float
+    cause: Outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +197,10 @@ class Supervision:
       deadline: when the phase ends, in seconds of the caller's clock; `None` while training runs.
       verdict: what the outcome will be, once that is known.
       restarts: how often a task is started again.
-      failures: of each task, how often in a row it has failed.
+      team: the tasks that are started again together; `None` where each is by itself.
+      again: that the team is to be started again; `None` while it runs.
+      suspects: the failures in the team within this instant, as they were seen.
+      failures: of each task, how often in a row it has failed; in a team, how often it was the cause.
       began: when each task that was started again began.
       due: the tasks that are to be started again, and when.
     """
@@ -173,6 +208,9 @@ class Supervision:
     alive: frozenset[Task]
     grace: Grace = Grace()
     restarts: Restarts = Restarts()
+    team: Team | None = None
+    again: Again | None = None
+    suspects: tuple[tuple[Task, int], ...] = ()
     failures: Mapping[Task, int] = field(default_factory=dict)
     began: Mapping[Task, float] = field(default_factory=dict)
     due: Mapping[Task, float] = field(default_factory=dict)
@@ -184,12 +222,21 @@ class Supervision:
     def next_s(self) -> float | None:
         """When a `Tick` is wanted at the latest, in seconds of the caller's clock."""
         times = [*self.due.values(), *([] if self.deadline is None else [self.deadline])]
+        if self.again is not None and not self.teammates:
+            times.append(self.again.at_s)
         return min(times, default=None)
+
+    @property
+    def teammates(self) -> frozenset[Task]:
+        """Those of the team that run."""
+        return frozenset() if self.team is None else self.alive & self.team.tasks
 
     @property
     def outcome(self) -> Outcome | None:
         """How the job ended; `None` while a task is alive, or to be started again."""
-        return None if self.alive or self.due else (self.verdict or Outcome(kind="succeeded", exit_code=0))
+        if self.alive or self.due or self.again is not None:
+            return None
+        return self.verdict or Outcome(kind="succeeded", exit_code=0)
 
 
 def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, list[Instruction]]:
@@ -202,7 +249,9 @@ def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, 
     that does not end by itself is stopped and mentioned, but fails nothing. A task that exits otherwise before it was
     told to stop is started again, as often as `Restarts` lets it; then it fails the job, and all the others get
     SIGTERM, and SIGKILL when that does not help. An evaluator stops nobody by its failure, but the job counts as
-    failed at its end. A signal to the launcher interrupts the job; a second one that is no echo of the first kills.
+    failed at its end. Of a team, all are started again when one fails, those too that have ended well; when that does
+    not help, without the one that failed, as long as enough remain. A signal to the launcher interrupts the job; a
+    second one that is no echo of the first kills.
     """
     match event:
         case Exited(task, status):
@@ -214,9 +263,7 @@ def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, 
         case Tick() if state.alive and state.deadline is not None and now >= state.deadline:
             return _deadline_passed(state, now)
         case Tick():
-            ready = [task for task, at in state.due.items() if now >= at]
-            due = {task: at for task, at in state.due.items() if task not in ready}
-            return replace(state, due=due, alive=state.alive | set(ready)), [Start(task) for task in ready]
+            return _start_what_is_due(state, now)
         case Began(task):
             return replace(state, began={**state.began, task: now}), []
 
@@ -231,6 +278,19 @@ def describe_status(status: int) -> str:
         return f"killed by signal {-status}"
 
 
+def _start_what_is_due(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
+    ready = [task for task, at in state.due.items() if now >= at]
+    due = {task: at for task, at in state.due.items() if task not in ready}
+    state = replace(state, due=due, alive=state.alive | set(ready))
+    todo: list[Instruction] = [Start(task) for task in ready]
+    again = state.again
+    if again is not None and not state.teammates and now >= again.at_s:
+        tasks = again.team.tasks
+        state = replace(state, team=again.team, again=None, alive=state.alive | tasks)
+        todo.append(StartTeam(tuple(_in_order(tasks))))
+    return state, todo
+
+
 def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Supervision, list[Instruction]]:
     if task not in state.alive:
         return state, []
@@ -239,13 +299,10 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Su
         return state, list(_send_all(state.alive, signal.SIGTERM))
     if state.phase in (Phase.STOPPING, Phase.KILLING):
         return state, []
+    if state.team is not None and task in state.team.tasks and (status != 0 or state.phase is not Phase.RUNNING):
+        return _exited_from_team(state, state.team, task, status, now)
     if status != 0:
-        outcome = Outcome(
-            kind="failed",
-            exit_code=status if status > 0 else 128 - status,
-            failed=task,
-            reason=describe_status(status),
-        )
+        outcome = _failure(task, status)
         failures = _failures(state, task, now)
         if failures <= state.restarts.most:
             return _start_again(state, task, outcome.reason, failures, now)
@@ -262,11 +319,20 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Su
     return state, list(say)
 
 
+def _failure(task: Task, status: int) -> Outcome:
+    code = status if status > 0 else 128 - status
+    return Outcome(kind="failed", exit_code=code, failed=task, reason=describe_status(status))
+
+
 def _failures(state: Supervision, task: Task, now: float) -> int:
     """How often in a row this task has failed, with this time."""
+    return 1 if _has_settled(state, task, now) else state.failures.get(task, 0) + 1
+
+
+def _has_settled(state: Supervision, task: Task, now: float) -> bool:
+    """Whether this task has run for so long that the failures before do not count."""
     began = state.began.get(task)
-    settled = began is not None and now - began >= state.restarts.settled_s
-    return 1 if settled else state.failures.get(task, 0) + 1
+    return began is not None and now - began >= state.restarts.settled_s
 
 
 def _start_again(
@@ -277,8 +343,70 @@ def _start_again(
     return state, [Say(f"{task} failed ({reason}); starting it again in {wait_s:g} s ({failures} of {most})")]
 
 
+def _exited_from_team(
+    state: Supervision, team: Team, task: Task, status: int, now: float
+) -> tuple[Supervision, list[Instruction]]:
+    """A task of the team has failed, or it ended after another had failed."""
+    if state.again is not None:
+        return state if state.teammates else replace(state, phase=Phase.RUNNING, deadline=None), []
+    if status != 0:
+        state = replace(state, suspects=(*state.suspects, (task, status)))
+    until = now + wait_for_the_cause_s(state.suspects)
+    if until <= now or not state.teammates:
+        return _blame(state, team, now)
+    deadline = until if state.deadline is None else min(until, state.deadline)
+    return replace(state, phase=Phase.BLAMING, deadline=deadline), []
+
+
+def _blame(state: Supervision, team: Team, now: float) -> tuple[Supervision, list[Instruction]]:
+    """The instant of the failures is over: says whose it was, and what becomes of the team."""
+    task, status = first_to_fail(state.suspects)
+    cause, most = _failure(task, status), state.restarts.most
+    failures = {} if _has_settled(state, task, now) else {t: n for t, n in state.failures.items() if t in team.tasks}
+    failures[task] = failures.get(task, 0) + 1
+    times = sum(failures.values())
+    if times <= most:
+        wait_s = state.restarts.wait_s(times)
+        ending = _others(state.teammates, "ending ") + (" and " if state.teammates else "")
+        text = f"{task} failed ({cause.reason}); {ending}starting the job again in {wait_s:g} s ({times} of {most})"
+        return _gather(state, Again(team=team, at_s=now + wait_s, cause=cause), failures, [Say(text)], now)
+    worst = most_to_blame(failures, task)
+    smaller = team.without(worst)
+    if smaller is None:
+        text = f"{task} failed ({cause.reason})" + _others(state.alive, "; stopping the others: ")
+        return _stop(replace(state, verdict=cause), text, now)
+    text = f"{task} failed ({cause.reason})" + _others(state.teammates, "; ending ")
+    how_often = _times(times) if failures[worst] == times else f"{failures[worst]} of the last {times} times"
+    workers = "1 worker" if smaller.workers == 1 else f"{smaller.workers} workers"
+    wanted = f"at least {team.fewest} {'is' if team.fewest == 1 else 'are'} wanted"
+    without = f"{worst} failed {how_often}; going on without it, on {workers} ({wanted})"
+    again = Again(team=smaller, at_s=now + state.restarts.wait_s(1), cause=cause)
+    return _gather(state, again, {}, [Say(text), Say(without)], now)
+
+
+def _gather(
+    state: Supervision, again: Again, failures: Mapping[Task, int], says: list[Say], now: float
+) -> tuple[Supervision, list[Instruction]]:
+    """Ends what still runs of the team, so that it can start again."""
+    rest = state.teammates
+    others = {task: n for task, n in state.failures.items() if state.team is None or task not in state.team.tasks}
+    state = replace(
+        state,
+        again=again,
+        failures={**others, **failures},
+        suspects=(),
+        phase=Phase.GATHERING if rest else Phase.RUNNING,
+        deadline=now + state.grace.stop_s if rest else None,
+    )
+    return state, [*says, *_send_all(rest, signal.SIGTERM)]
+
+
+def _times(n: int) -> str:
+    return {1: "once", 2: "twice"}.get(n, f"{n} times")
+
+
 def _interrupted(state: Supervision, number: int, now: float) -> tuple[Supervision, list[Instruction]]:
-    if not state.alive and not state.due:
+    if state.outcome is not None:
         return state, []
     name = signal.Signals(number).name
     if state.phase is Phase.KILLING:
@@ -292,7 +420,7 @@ def _interrupted(state: Supervision, number: int, now: float) -> tuple[Supervisi
 
 
 def _left(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
-    if not (state.alive or state.due) or state.phase in (Phase.STOPPING, Phase.KILLING):
+    if state.outcome is not None or state.phase in (Phase.STOPPING, Phase.KILLING):
         return state, []
     outcome = Outcome(kind="interrupted", exit_code=128 + signal.SIGTERM, reason="ended by the launcher")
     state, instructions = _stop(replace(state, verdict=outcome), "", now)
@@ -301,6 +429,10 @@ def _left(state: Supervision, now: float) -> tuple[Supervision, list[Instruction
 
 def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
     grace = state.grace
+    if state.phase is Phase.BLAMING and state.team is not None:
+        return _blame(state, state.team, now)
+    if state.again is not None:
+        return _not_gathered(state, state.again, now)
     if state.phase is Phase.ENDING:
         text = f"did not end within {grace.ps_s:g} s after the workers; sent SIGTERM"
         return _stop(state, _others(state.alive, "") + " " + text, now)
@@ -312,8 +444,21 @@ def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[
     return replace(state, alive=frozenset()), [Say(_others(state.alive, "") + text)]
 
 
+def _not_gathered(state: Supervision, again: Again, now: float) -> tuple[Supervision, list[Instruction]]:
+    """What still runs of the team does not end."""
+    grace, rest = state.grace, state.teammates
+    if state.phase is Phase.GATHERING:
+        text = f" did not end within {grace.stop_s:g} s after SIGTERM; sent SIGKILL"
+        state = replace(state, phase=Phase.CLEARING, deadline=now + grace.kill_s)
+        return state, [Say(_others(rest, "") + text), *_send_all(rest, signal.SIGKILL)]
+    # It may hold its card or its files for ever, so that to start it again beside itself would do no good.
+    text = f" did not end within {grace.kill_s:g} s after SIGKILL; left to the kernel, the job cannot start again"
+    state = replace(state, alive=state.alive - rest, verdict=again.cause)
+    return _stop(state, _others(rest, "") + text, now)
+
+
 def _stop(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
-    state = replace(state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s, due={})
+    state = replace(state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s, due={}, again=None, suspects=())
     first = frozenset(task for task in state.alive if task.job != "ps")
     return state, [Say(text), *_send_all(first or state.alive, signal.SIGTERM)]
 
