@@ -1,0 +1,294 @@
+"""Whether a loss is a mean over the examples of the batch, found by following its traced program.
+
+Where it is, each device may compute the loss and gradient of its own part of the batch alone, and the mean over the
+devices is that of the whole batch. The function is traced for two numbers of examples, and both programs are followed
+together, equation by equation: whatever differs between them other than the length of one axis, that of the examples,
+and the number that a sum over it is divided by, is refused. So is every primitive without a rule: a wrong "no" costs
+speed, a wrong "yes" would train something else without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Jaxpr, Literal
+
+from trainband.ps.variables import PyTree
+from trainband.strategies.separable_rules import result_of
+from trainband.strategies.separable_values import (
+    Examples,
+    Fixed,
+    Mean,
+    Position,
+    Result,
+    Rule,
+    Size,
+    Step,
+    Unknown,
+    Value,
+    differing,
+    join,
+    known_of_constants,
+)
+
+SIZES = (101, 211)
+"""Numbers of examples to trace for: primes, so that nothing else in a program has such a size by chance."""
+
+
+def why_not_mean_of_examples(
+    function: Callable[[Any, Any], Any], others: PyTree, batch: PyTree, sizes: tuple[int, int] = SIZES
+) -> str:
+    """Why `function(others, batch)` may not be the mean over the examples of something that each alone decides.
+
+    Empty where every output surely is `c(others) + k(others) * mean of f(others, example)`. Then the mean of its
+    outputs, and of their gradients by `others`, over equal parts of the batch is that of the whole batch. Random
+    numbers made with a key from `others` are taken to be as good from another key: dropout's masks are not the same,
+    but distributed as they were.
+
+    Args:
+      function: gives a pytree of scalars, such as the loss and metrics; traceable for any number of examples.
+      others: pytree of arrays or `jax.ShapeDtypeStruct`s, such as the params and a random key.
+      batch: pytree of arrays or `jax.ShapeDtypeStruct`s with the examples along their first axes; a scalar is taken
+        to be one of the others.
+      sizes: the two numbers of examples that it is found out for, such as a part's and the whole batch's. What
+        branches in Python on the number of examples is seen only if these two take different branches.
+    """
+    counts = {jnp.shape(leaf)[0] for leaf in jax.tree.leaves(batch) if jnp.ndim(leaf)}
+    if len(counts) != 1:
+        return "the batch has no array" if not counts else "the batch's arrays are not of equal length"
+    if sizes[0] == sizes[1] or min(sizes) < 2:
+        return f"sizes must be two different numbers of examples, 2 or more, got {sizes[0]} and {sizes[1]}"
+    programs = []
+    for size in sizes:
+        part = jax.tree.map(lambda leaf, size=size: _of_length(leaf, size), batch)
+        try:
+            programs.append(jax.make_jaxpr(function)(others, part))
+        except Exception as exc:  # whatever the user's function raises
+            return f"it cannot be traced for {size} examples: {(str(exc) or repr(exc)).splitlines()[0]}"
+    if any(program.effects for program in programs):
+        return "it has side effects"
+    inputs: list[Value] = [Fixed() for _ in jax.tree.leaves(others)]
+    inputs += [Examples(0) if jnp.ndim(leaf) else Fixed() for leaf in jax.tree.leaves(batch)]
+    for value in _run_closed((programs[0], programs[1]), sizes, inputs):
+        match value:
+            case Fixed() | Mean(power=0):
+                pass
+            case Mean():
+                return "sums over the batch are not divided by the number of examples"
+            case Size():
+                return "an output depends on the number of examples"
+            case Unknown(reason=reason):
+                return reason
+            case _:
+                return "an output has the examples along an axis"
+    return ""
+
+
+def _of_length(leaf: Any, size: int) -> Any:
+    shape = jnp.shape(leaf)
+    dtype = leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
+    return jax.ShapeDtypeStruct((size, *shape[1:]), dtype) if shape else leaf
+
+
+def _checked(value: Value, variables: tuple[Any, Any], sizes: tuple[int, int]) -> Value:
+    """The value, if the shapes of both programs' variables are as it says: a second look at every rule's work."""
+    shapes = [getattr(variable.aval, "shape", None) for variable in variables]
+    first, second = shapes
+    if first is None or second is None or len(first) != len(second):
+        return Unknown("a value has another number of axes for another number of examples")
+    if variables[0].aval.dtype != variables[1].aval.dtype:
+        return Unknown("a value has another dtype for another number of examples")
+    axes = differing(first, second)
+    match value:
+        case Fixed() | Mean() if axes:
+            return Unknown("a mean over the batch, or something else, is spread over the examples")
+        case Examples() | Position():
+            factor = value.outer * value.inner if isinstance(value, Examples) else 1
+            long = [factor * size for size in sizes]
+            if axes != [value.axis] or [first[value.axis], second[value.axis]] != long:
+                return Unknown("the axis of the examples is mixed with others, paired with itself or cut")
+    return value
+
+
+def _run_closed(
+    programs: tuple[Any, Any], sizes: tuple[int, int], inputs: Sequence[Value], derivatives: bool = True
+) -> list[Value]:
+    jaxprs = tuple(getattr(program, "jaxpr", program) for program in programs)
+    consts = [getattr(program, "consts", ()) for program in programs]
+    values = [known_of_constants(a, b, sizes) for a, b in zip(*consts, strict=False)]
+    return _run((jaxprs[0], jaxprs[1]), sizes, values, inputs, derivatives)
+
+
+def _run(
+    programs: tuple[Jaxpr, Jaxpr],
+    sizes: tuple[int, int],
+    consts: Sequence[Value],
+    inputs: Sequence[Value],
+    derivatives: bool,
+) -> list[Value]:
+    """What is known of the outputs of two programs that have to be the same."""
+    first, second = programs
+    known: dict[Any, Value] = {}
+    twins: dict[Any, Any] = {}
+
+    def write(variables: Sequence[Any], others: Sequence[Any], values: Sequence[Value]) -> None:
+        for variable, other, value in zip(variables, others, values, strict=True):
+            known[variable] = _checked(value, (variable, other), sizes)
+            twins[other] = variable
+
+    def read(atom: Any, other: Any) -> Value:
+        if isinstance(atom, Literal) and isinstance(other, Literal):
+            return known_of_constants(_of_literal(atom), _of_literal(other), sizes)
+        if isinstance(atom, Literal) or isinstance(other, Literal) or twins.get(other) is not atom:
+            return different
+        return known[atom]
+
+    different = Unknown("the program is another one for another number of examples")
+    parts = [(p.constvars, p.invars, p.outvars, p.eqns) for p in programs]
+    if any(len(a) != len(b) for a, b in zip(*parts, strict=True)) or len(inputs) != len(first.invars):
+        return [different] * len(first.outvars)
+    if len(consts) != len(first.constvars):
+        return [different] * len(first.outvars)
+    write(first.constvars, second.constvars, consts)
+    write(first.invars, second.invars, inputs)
+    for one, two in zip(first.eqns, second.eqns, strict=True):
+        shape_of = [(e.primitive, len(e.invars), len(e.outvars)) for e in (one, two)]
+        if shape_of[0] != shape_of[1]:
+            return [different] * len(first.outvars)
+        values = [read(a, b) for a, b in zip(one.invars, two.invars, strict=True)]
+        try:
+            result = _outputs(Step((one, two), sizes, derivatives), values)
+        except (AttributeError, IndexError, KeyError):  # params that another version of jax gives
+            result = f"the primitive {one.primitive.name} has other params than are known"
+        if isinstance(result, str):
+            result = Unknown(result)
+        write(one.outvars, two.outvars, result if isinstance(result, list) else [result] * len(one.outvars))
+    return [read(a, b) for a, b in zip(first.outvars, second.outvars, strict=True)]
+
+
+def _of_literal(literal: Any) -> Any:
+    scalar = np.shape(literal.val) == ()  # maybe one of Python's, of no dtype
+    return np.asarray(literal.val, literal.aval.dtype)[()] if scalar else literal.val
+
+
+def _outputs(step: Step, inputs: list[Value]) -> Result:
+    follow = _CONTROL.get(step.name)
+    return follow(step, inputs) if follow is not None else result_of(step, inputs)
+
+
+def _run_of(step: Step, programs: tuple[Any, Any], inputs: Sequence[Value]) -> list[Value]:
+    """What comes out of the programs in an equation."""
+    return _run_closed(programs, step.sizes, inputs, step.derivatives)
+
+
+# Control: anything may go in.
+
+
+def _call(step: Step, inputs: list[Value]) -> Result:
+    return _run_of(step, step.pair("jaxpr"), inputs)
+
+
+def _passed(step: Step, inputs: list[Value]) -> Result:
+    return list(inputs) if step.same() else f"{step.name} is another one for another number of examples"
+
+
+def _custom_jvp(step: Step, inputs: list[Value]) -> Result:
+    """The derivative is the user's own, so that it is followed as well as the value."""
+    values = _run_of(step, step.pair("call_jaxpr"), inputs)
+    if not step.derivatives:
+        return values
+    try:
+        first, second = (_with_tangents(equation) for equation in step.equations)
+    except Exception as exc:  # whatever the user's function raises
+        return f"a derivative by custom_jvp cannot be traced: {(str(exc) or repr(exc)).splitlines()[0]}"
+    moving = [v for v, variable in zip(inputs, step.equations[0].invars, strict=True) if _moves(variable)]
+    tangents: list[Value] = [Fixed() if isinstance(v, (Fixed, Size)) else v for v in moving]
+    followed = _run_closed((first, second), step.sizes, [*inputs, *tangents], derivatives=False)
+    for value, tangent, variable in zip(values, followed[len(values) :], step.equations[0].outvars, strict=True):
+        if not _moves(variable) or isinstance(value, Unknown):
+            continue
+        if not isinstance(tangent, Fixed) and not (type(tangent) is type(value) and join(tangent, value) == value):
+            why = tangent.reason if isinstance(tangent, Unknown) else "it mixes the examples"
+            return f"a derivative by custom_jvp: {why}"
+    return values
+
+
+def _moves(variable: Any) -> bool:
+    return bool(jnp.issubdtype(variable.aval.dtype, jnp.inexact))
+
+
+def _with_tangents(equation: Any) -> Any:
+    """The program of an equation's outputs and their tangents."""
+    kinds = [jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype) for variable in equation.invars]
+    moving = [i for i, variable in enumerate(equation.invars) if _moves(variable)]
+
+    def both(primals: list[Any], tangents: list[Any]) -> Any:
+        def call(*moved: Any) -> Any:
+            arguments = list(primals)
+            for i, value in zip(moving, moved, strict=True):
+                arguments[i] = value
+            bound = equation.primitive.get_bind_params(equation.params)
+            functions, params = bound if isinstance(bound, tuple) else ((), bound)  # jax before 0.10 gives both
+            return equation.primitive.bind(*functions, *arguments, **params)
+
+        return jax.jvp(call, [primals[i] for i in moving], tangents)
+
+    return jax.make_jaxpr(both)(kinds, [kinds[i] for i in moving])
+
+
+def _custom_vjp(step: Step, inputs: list[Value]) -> Result:  # noqa: ARG001 - the form of a rule
+    return f"its gradient is written by hand ({step.name})"
+
+
+def _forgotten(values: Sequence[Value]) -> list[Value]:
+    """Without numbers: a loop changes them."""
+    return [Fixed(value.constant) if isinstance(value, Fixed) else value for value in values]
+
+
+def _shifted(value: Value, by: int) -> Value:
+    """A value without, or with, a loop's axis at the front."""
+    if isinstance(value, (Examples, Position)):
+        axis = value.axis + by
+        return replace(value, axis=axis) if axis >= 0 else Unknown("scan over the batch")
+    return value
+
+
+def _scan(step: Step, inputs: list[Value]) -> Result:
+    consts, carried = step.params["num_consts"], step.params["num_carry"]
+    if not step.same("jaxpr"):
+        return "scan is another one for another number of examples"
+    fixed = inputs[:consts]
+    carry, rows = _forgotten(inputs[consts:][:carried]), _forgotten(inputs[consts + carried :])
+    for _ in range(2 * len(carry) + 2):
+        after = _run_of(step, step.pair("jaxpr"), [*fixed, *carry, *(_shifted(row, -1) for row in rows)])
+        joined = [join(a, b) for a, b in zip(carry, after, strict=False)]
+        if joined == carry:
+            return [*carry, *_forgotten([_shifted(value, 1) for value in after[carried:]])]
+        carry = joined
+    return "scan has no end in sight"
+
+
+def _cond(step: Step, inputs: list[Value]) -> Result:
+    if not isinstance(inputs[0], Fixed):
+        return "cond on the batch"
+    pairs = list(zip(*step.pair("branches"), strict=True))
+    results = [_run_of(step, (one, two), inputs[1:]) for one, two in pairs]
+    joined = results[0]
+    for result in results[1:]:
+        joined = [join(a, b) for a, b in zip(joined, result, strict=True)]
+    return _forgotten(joined)
+
+
+_CONTROL: dict[str, Rule] = {
+    **dict.fromkeys("checkpoint closed_call core_call jit pjit remat remat2".split(), _call),
+    **dict.fromkeys("copy copy_p name optimization_barrier reduce_precision stop_gradient".split(), _passed),
+    **dict.fromkeys("custom_lin custom_vjp_call custom_vmap_call linear_call".split(), _custom_vjp),
+    "cond": _cond,
+    "custom_jvp_call": _custom_jvp,
+    "scan": _scan,
+}
