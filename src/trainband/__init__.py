@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from trainband.ps.rules import Bounded as Bounded
     from trainband.ps.rules import Sync as Sync
     from trainband.ps.server import Server as Server
+    from trainband.strategies import Mirrored as Mirrored
+    from trainband.strategies import ModelParallel as ModelParallel
+    from trainband.strategies import MultiWorkerMirrored as MultiWorkerMirrored
     from trainband.strategies import OneDevice as OneDevice
     from trainband.strategies import ParameterServer as ParameterServer
+    from trainband.strategies import auto_fsdp as auto_fsdp
     from trainband.train import CheckpointSaverHook as CheckpointSaverHook
     from trainband.train import EarlyStopping as EarlyStopping
     from trainband.train import Evaluation as Evaluation
@@ -60,7 +64,10 @@ _HOMES = {
     "GreedyBytes": "ps.placement",
     "Hook": "train",
     "LoggingHook": "train",
+    "Mirrored": "strategies",
+    "ModelParallel": "strategies",
     "MonitoredSession": "train",
+    "MultiWorkerMirrored": "strategies",
     "NanHook": "train",
     "Network": "wire.network",
     "OneDevice": "strategies",
@@ -78,6 +85,7 @@ _HOMES = {
     "TrainbandError": "errors",
     "Trainer": "train",
     "ValidationHook": "train",
+    "auto_fsdp": "strategies",
 }
 _MODULES = ("cluster", "data", "errors")
 

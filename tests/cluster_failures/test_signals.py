@@ -8,6 +8,8 @@ import signal
 import pytest
 from tests.programs import LINE, Programs, ended
 
+from trainband.ps.ending import LINGER_S
+
 ENDLESS = ("--train_steps=100000000",)
 
 # the stage, the flags that make it last, what says that it is reached
@@ -101,8 +103,9 @@ def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tup
     for name in ("worker:0", "worker:2"):
         assert f"{name} is done at global step {steps}, " in tasks[name].succeed()
     assert f"at global step {steps}\n" in tasks["worker:0"].stdout
-    tasks["ps:0"].succeed(10.0)
+    tasks["ps:0"].succeed(LINGER_S + 10.0)
     assert "trainband: worker:1 is gone: its stream broke off\n" in tasks["ps:0"].stderr
+    assert "trainband: waiting for worker:1 to look in at the end of the job (2 s)\n" in tasks["ps:0"].stderr
 
 
 @pytest.mark.parametrize("network_only", [False, True])
@@ -117,7 +120,7 @@ def test_a_worker_that_stands_still_longer_than_its_lease(
     os.kill(tasks["worker:1"].pid, signal.SIGSTOP)
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 10.0)
     assert "worker:0 is done at global step 600" in tasks["worker:0"].succeed()
-    tasks["ps:0"].succeed(15.0)
+    tasks["ps:0"].succeed(LINGER_S + 10.0)
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
     tasks["worker:1"].fail(rf"^error: .*{ports[0]}", 15.0)
 

@@ -22,7 +22,7 @@ from trainband.ps.placement import GreedyBytes, PlacementPolicy, RoundRobin, Sli
 from trainband.ps.rules import Async
 from trainband.ps.variables import PyTree, Variable, Variables
 from trainband.strategies import Model, OneDevice
-from trainband.strategies.one_device import OneDeviceReplica
+from trainband.strategies.mesh_replica import MeshReplica
 
 STEPS = 3
 TINY = RoundRobin(max_slice_bytes=16)
@@ -219,7 +219,7 @@ GO_ON = [case[1] for case in CASES if case[0] in ("momentum by block", "multi_tr
 """To compile an update takes its time."""
 
 
-def one_device(optimizer: Any, params: PyTree, restore: CheckpointDirectory | None = None) -> OneDeviceReplica:
+def one_device(optimizer: Any, params: PyTree, restore: CheckpointDirectory | None = None) -> MeshReplica:
     """The batch is the gradient."""
 
     def loss(params: PyTree, batch: PyTree) -> Any:
@@ -232,7 +232,7 @@ def one_device(optimizer: Any, params: PyTree, restore: CheckpointDirectory | No
     return replica
 
 
-def save_one(directory: CheckpointDirectory, replica: OneDeviceReplica) -> Checkpoint:
+def save_one(directory: CheckpointDirectory, replica: MeshReplica) -> Checkpoint:
     partial = directory.begin(replica.global_step)
     saving = replica.save(partial, 0)
     replica.leave_luggage(1, "")
@@ -280,7 +280,7 @@ def test_from_one_device_to_ps_and_to_other_ps_and_back(
     back = one_device(optimizer(), params(), rounds[2])
     assert back.global_step == STEPS
     assert raw(back.params()) == raw(first.params())
-    assert raw(back._state) == raw(first._state)  # noqa: SLF001 - nobody else shows it
+    assert raw(back._values.optimizer) == raw(first._values.optimizer)  # noqa: SLF001 - nobody else shows it
     if optimizer in GO_ON:  # and they mean the same: the next update is that of one device
         gradient = gradient_like(params(), STEPS)
         back.step(gradient)

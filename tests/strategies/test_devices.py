@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 import pytest
 
 from trainband.errors import ClusterError
-from trainband.strategies.devices import choose_device, on_device
+from trainband.strategies.devices import choose_device, on_device, take_card
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,14 @@ def test_the_choice(
     words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    _fake(machine, monkeypatch)
+    said: list[str] = []
+    assert choose_device(wanted, index, "worker:3", said.append) == device
+    assert len(said) == bool(words)
+    assert words in "".join(said)
+
+
+def _fake(machine: dict[str, list[Device]], monkeypatch: pytest.MonkeyPatch) -> None:
     def local_devices(backend: str | None = None) -> list[Device]:
         if backend is None:
             return next(iter(machine.values()))
@@ -57,11 +67,123 @@ def test_the_choice(
             raise RuntimeError(f"Unknown backend {backend}")
         return machine[backend]
 
-    said: list[str] = []
     monkeypatch.setattr(jax, "local_devices", local_devices)
-    assert choose_device(wanted, index, "worker:3", said.append) == device
-    assert len(said) == bool(words)
+
+
+STRICT: list[tuple[dict[str, list[Device]], str, str]] = [
+    (WITHOUT, "gpu", "cpu:0"),
+    (WITHOUT, "gpu:1", "cpu:0"),
+    (WITH, "gpu:2", "gpu:0, gpu:1, cpu:0"),
+    (WITH, "tpu", "gpu:0, gpu:1, cpu:0"),
+    ({"gpu": GPUS}, "cpu", "gpu:0, gpu:1"),  # JAX_PLATFORMS=cuda
+]
+
+
+@pytest.mark.parametrize(("machine", "wanted", "there"), STRICT)
+def test_the_cpu_does_not_do_for_who_is_strict(
+    machine: dict[str, list[Device]], wanted: str, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fake(machine, monkeypatch)
+    message = rf"^worker:3 is to compute on {wanted}, and there is no such device: JAX sees {there}\. With strict=False"
+    with pytest.raises(ClusterError, match=message):
+        choose_device(wanted, 0, "worker:3", pytest.fail, strict=True)
+
+
+@pytest.mark.parametrize(("machine", "wanted", "index", "device", "words"), CHOICES, ids=range(len(CHOICES)))
+def test_strict_changes_nothing_where_there_is_what_was_wanted(
+    machine: dict[str, list[Device]],
+    wanted: str | None,
+    index: int,
+    device: Device,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if "there is no device" in words:
+        return
+    _fake(machine, monkeypatch)
+    said: list[str] = []
+    assert choose_device(wanted, index, "worker:3", said.append, strict=True) == device
     assert words in "".join(said)
+
+
+@pytest.fixture
+def jax_that_has_not_started(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """JAX as it is before its backends start, on a machine where nothing was said of platforms."""
+    from jax._src import xla_bridge
+
+    monkeypatch.setattr(xla_bridge, "backends_are_initialized", lambda: False)
+    before = dict(jax.config.values)
+    jax.config.update("jax_platforms", None)
+    yield
+    for name in ("jax_platforms", "jax_cuda_visible_devices", "jax_rocm_visible_devices"):
+        jax.config.update(name, before[name])
+
+
+def _visible() -> list[str]:
+    return [jax.config.values[f"jax_{kind}_visible_devices"] for kind in ("cuda", "rocm")]
+
+
+@pytest.fixture
+def four_cards(tmp_path: Path) -> Path:
+    for i in range(4):
+        (tmp_path / f"proc/driver/nvidia/gpus/0000:0{i}:00.0").mkdir(parents=True)
+        (tmp_path / f"dev/nvidia{i}").mkdir(parents=True)
+    return tmp_path
+
+
+# which training task, the environment, what is wanted -> the card, of how many
+TAKEN: list[tuple[int, dict[str, str], str | None, str, int]] = [
+    (0, {}, None, "0", 4),
+    (3, {}, None, "3", 4),
+    (5, {}, "gpu", "1", 4),  # more tasks than cards
+    (1, {"CUDA_VISIBLE_DEVICES": "3,2"}, "cuda", "1", 2),  # JAX counts what CUDA shows it
+    (1, {"JAX_CUDA_VISIBLE_DEVICES": "all"}, None, "1", 4),
+]
+
+
+@pytest.mark.usefixtures("jax_that_has_not_started")
+@pytest.mark.parametrize(("index", "environ", "wanted", "card", "cards"), TAKEN)
+def test_a_task_takes_one_card_alone(
+    index: int, environ: dict[str, str], wanted: str | None, card: str, cards: int, four_cards: Path
+) -> None:
+    assert take_card(index, environ, wanted=wanted, root=four_cards) == f"takes card {card} of {cards}"
+    assert _visible() == [card, card]
+    assert take_card(index, environ, wanted=wanted, root=four_cards) is None, "it has taken one"
+
+
+# the environment, JAX's options, what is wanted
+LEFT: list[tuple[dict[str, str], dict[str, str], str | None]] = [
+    ({"CUDA_VISIBLE_DEVICES": "2"}, {}, None),  # one card
+    ({"CUDA_VISIBLE_DEVICES": ""}, {}, None),  # none
+    ({"JAX_CUDA_VISIBLE_DEVICES": "0,1"}, {}, None),
+    ({}, {"jax_cuda_visible_devices": "0,1"}, None),
+    ({}, {"jax_platforms": "cpu"}, None),
+    ({}, {}, "cpu"),
+    ({}, {}, "gpu:1"),
+]
+
+
+@pytest.mark.usefixtures("jax_that_has_not_started")
+@pytest.mark.parametrize(("environ", "options", "wanted"), LEFT)
+def test_the_users_word_on_cards_stands(
+    environ: dict[str, str], options: dict[str, str], wanted: str | None, four_cards: Path
+) -> None:
+    for name, value in options.items():
+        jax.config.update(name, value)
+    before = _visible()
+    assert take_card(0, environ, wanted=wanted, root=four_cards) is None
+    assert _visible() == before
+
+
+def test_a_jax_that_has_started_keeps_its_devices(four_cards: Path) -> None:
+    jax.devices()
+    platforms = jax.config.values["jax_platforms"]
+    jax.config.update("jax_platforms", None)
+    try:
+        assert take_card(0, {}, root=four_cards) is None
+    finally:
+        jax.config.update("jax_platforms", platforms)
+    assert _visible() == ["all", "all"]
 
 
 @pytest.mark.parametrize("wanted", ["gpu:", "gpu:x", "gpu:-1", "gpu:1:2", ":", "gpu: 1"])

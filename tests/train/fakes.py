@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class FakeReplica:
     def missing(self) -> int:
         return self.lost
 
-    def pause(self) -> None:
+    def pause(self, reason: str = "") -> None:  # noqa: ARG002
         self.calls.append("pause")
 
     def at_work(self) -> tuple[str, ...]:
@@ -99,6 +100,24 @@ class FakeReplica:
 
     def save(self, directory: Path, at: int) -> Any:
         raise AssertionError((directory, at))
+
+    in_parts = False
+    unused = 0
+
+    def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+    def values(self) -> tuple[Any, Any]:
+        return self.params(), self.model_state()
+
+    def lay_out(self, batch: Any) -> Any:
+        return batch
+
+    def fetch(self, outputs: Any) -> Any:
+        return outputs
+
+    def end(self) -> None:
+        """Nobody has to be told."""
 
     def model_state(self) -> Any:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,10 +12,12 @@ from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.ps.checkpointing import RestoreFrom, SavedParts
+from trainband.ps.program import Optimizer
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.variables import PyTree
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Model
+from trainband.strategies.sharding import Description
 
 MOST_REFUSALS = 100
 """Gradients that are not finite, in a row, after which a replica gives up: its model is broken for good, and
@@ -64,6 +67,7 @@ class StepReport:
       refusal: why the gradient was refused as not finite; empty if it was not.
       metrics: of the batch, by name: scalar arrays, perhaps still being computed.
       luggage: where a checkpoint waits for `Replica.leave_luggage`: how many of this replica's steps came after it.
+      stopped: why no further step can be made, where another task has ended the training of all.
     """
 
     loss: Any
@@ -74,6 +78,7 @@ class StepReport:
     refusal: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     luggage: int | None = None
+    stopped: str = ""
 
 
 class Saving(Protocol):
@@ -147,6 +152,16 @@ class Replica(Protocol):
         """
         ...
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether no process has all the values: what needs them is done by all at the same time."""
+        ...
+
+    @property
+    def unused(self) -> int:
+        """How many of this replica's last batches changed nothing, because another had ended the training."""
+        ...
+
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         """Starts a training until the global step is `last_step`; returns whether any update is left to make.
 
@@ -192,12 +207,38 @@ class Replica(Protocol):
         """Updates that were asked for and are to be made anew, because a ps has lost them since; 0 without a limit."""
         ...
 
-    def pause(self) -> None:
-        """Ends this replica's part in the training under way: its batches are used up, nobody shall wait for it."""
+    def pause(self, reason: str = "") -> None:
+        """Ends this replica's part in the training under way: its batches are used up, nobody shall wait for it.
+
+        `reason`: in words, for the others where they cannot go on without it.
+        """
         ...
 
     def at_work(self) -> tuple[str, ...]:
         """The other replicas that still train."""
+        ...
+
+    def end(self) -> None:
+        """Ends the training's last part, in which all tasks may have to do something at the same time."""
+        ...
+
+    def values(self) -> tuple[PyTree, PyTree]:
+        """(params, model state) as they now are, where they lie, for a computation before the next step."""
+        ...
+
+    def lay_out(self, batch: PyTree) -> PyTree:
+        """A batch of an evaluation as a computation with `values` takes it best."""
+        ...
+
+    def fetch(self, outputs: PyTree) -> PyTree:
+        """The outputs of a computation with `values`, as arrays that this process has all of."""
+        ...
+
+    def busy(self, what: str) -> AbstractContextManager[object]:
+        """A context in which this replica does something else than to train, for which others wait patiently.
+
+        `what`: as in «worker:0, which {what}».
+        """
         ...
 
     def params(self) -> PyTree:
@@ -228,6 +269,31 @@ class Strategy(Protocol):
     @property
     def cluster(self) -> Cluster | None:
         """The cluster, and which of its tasks this is; `None` for a process that stands alone."""
+        ...
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this task is the one that speaks for the job, by the cluster's plan."""
+        ...
+
+    @property
+    def num_replicas(self) -> int:
+        """How many devices, over all tasks, compute gradients of batches of their own."""
+        ...
+
+    def global_batch(self, batch: PyTree) -> PyTree:
+        """How large the batch of a step is, if each replica's is of `batch` examples; or, of a batch of this task's,
+        the arrays as they lie on the devices of all.
+        """
+        ...
+
+    def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
+        """Prints which variable lies where and the bytes on each device or ps, and returns it.
+
+        Args:
+          params: arrays or `jax.ShapeDtypeStruct`s, such as `jax.eval_shape(init, key)` gives: nothing is allocated.
+          optimizer: counts its state in.
+        """
         ...
 
     def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:

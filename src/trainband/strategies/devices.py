@@ -2,18 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 
+from trainband.cluster.resolvers.cards import count_cards, jax_is_restricted
 from trainband.errors import ClusterError
 from trainband.wire.patience import Say
 
+_CARDS = ("gpu", "cuda", "rocm")
+"""What JAX calls the platforms whose devices are cards."""
+_OPTIONS = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
+_ALL = "all"
+_ROOT = Path("/")
 
-def choose_device(wanted: str | None, index: int, task: str, say: Say) -> jax.Device:
+
+def take_card(
+    index: int, environ: Mapping[str, str] | None = None, *, wanted: str | None = None, root: Path = _ROOT
+) -> str | None:
+    """Restricts this process to one of the machine's cards, so that it takes no memory on those of the others.
+
+    JAX takes three quarters of the memory of every card that it sees, as soon as its backends start: two workers
+    on a machine with two cards would not both come up. So this must come before anything that starts them, such as
+    `jax.devices()`, or any array; once they have started, it does nothing.
+
+    Nor does it do anything where the machine has no two NVIDIA cards, or where the user has said otherwise: by the
+    option `jax_cuda_visible_devices` or the variable of that name, by platforms without cards, or by a `wanted` that
+    is no card or has a number (which counts the cards that this process sees).
+
+    Args:
+      index: which of the host's training tasks this is: it takes card `index` modulo their number.
+      environ: the environment to look in; `os.environ` when `None`.
+      wanted: as in `choose_device`.
+      root: the directory where `proc` and `dev` are.
+
+    Returns:
+      What was done, for a message behind the task's name: `takes card 1 of 4`. `None`: nothing.
+    """
+    if wanted is not None and wanted not in _CARDS:
+        return None
+    options = jax.config.values
+    platforms = options.get("jax_platforms")
+    if platforms and not set(platforms.split(",")) & set(_CARDS):
+        return None
+    if jax_is_restricted(environ) or any(options.get(name, _ALL) != _ALL for name in _OPTIONS):
+        return None
+    cards = count_cards(environ, root=root)
+    if cards < 2 or _backends_have_started():
+        return None
+    card = index % cards
+    for name in _OPTIONS:
+        jax.config.update(name, str(card))
+    return f"takes card {card} of {cards}"
+
+
+def choose_device(wanted: str | None, index: int, task: str, say: Say, *, strict: bool = False) -> jax.Device:
     """The device for a task.
 
     Args:
@@ -22,9 +69,10 @@ def choose_device(wanted: str | None, index: int, task: str, say: Say) -> jax.De
       index: which of the host's training tasks this is: it takes device `index` modulo their number.
       task: for the message.
       say: told when the CPU has to do.
+      strict: the CPU does not do in place of a device that was asked for.
 
     Raises:
-      ClusterError: `wanted` does not read `platform` or `platform:number`.
+      ClusterError: `wanted` does not read `platform` or `platform:number`; or `strict`, and there is no such device.
     """
     platform, colon, number = (wanted or "").partition(":")
     if colon and not number.isdigit():
@@ -39,6 +87,11 @@ def choose_device(wanted: str | None, index: int, task: str, say: Say) -> jax.De
         if not platform and devices[0].platform == "cpu":
             say(f"{task} computes on the CPU: JAX sees no accelerator")
         return devices[index % len(devices)]
+    if strict:
+        raise ClusterError(
+            f"{task} is to compute on {wanted}, and there is no such device: JAX sees {', '.join(_names()) or 'none'}. "
+            "With strict=False it would compute on the CPU."
+        )
     say(f"{task} computes on the CPU: there is no device {wanted}")
     return jax.local_devices(backend="cpu")[0]
 
@@ -54,3 +107,25 @@ def on_device(device: jax.Device) -> AbstractContextManager[object]:
 def placer(device: jax.Device) -> Callable[[Any], Any] | None:
     """What moves a batch to this device; `None` for the CPU, which takes NumPy's arrays as they are."""
     return None if device.platform == "cpu" else partial(jax.device_put, device=device)
+
+
+def _names() -> list[str]:
+    """The devices of this process as one would ask for them."""
+    devices: list[jax.Device] = []
+    with suppress(RuntimeError):  # none of the platforms in JAX_PLATFORMS is there
+        devices += jax.local_devices()
+    if all(device.platform != "cpu" for device in devices):
+        with suppress(RuntimeError):  # the CPU is not among them
+            devices += jax.local_devices(backend="cpu")
+    platforms = [device.platform for device in devices]
+    return [f"{platform}:{platforms[:place].count(platform)}" for place, platform in enumerate(platforms)]
+
+
+def _backends_have_started() -> bool:
+    """Whether JAX holds its devices already; yes where this version of it does not say."""
+    try:
+        from jax._src import xla_bridge  # JAX has no public name for it
+    except ImportError:
+        return True
+    started: Callable[[], bool] | None = getattr(xla_bridge, "backends_are_initialized", None)
+    return started is None or started()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from trainband.errors import ModelError
 from trainband.ps.variables import PyTree
 from trainband.strategies.model import Model, examples_in
+from trainband.strategies.spreading import Compute, Spread
 
 Carry = tuple[Any, Any]
 """What a worker keeps from step to step: its random key's data and the state of its transform."""
@@ -38,11 +41,13 @@ class GradientFunction:
     Args:
       model: what is trained.
       rank: this worker's place in the cluster: each has a stream of random keys of its own, the same in every run.
+      spread: how the computation is split over devices, see `spreading`; before the worker's transform.
     """
 
-    def __init__(self, model: Model, rank: int) -> None:
+    def __init__(self, model: Model, rank: int, spread: Callable[[Compute], Compute] | None = None) -> None:
         self._model = model
         self._rank = rank
+        self._spread = spread
 
     def first_carry(self, params: PyTree) -> Carry:
         """What to pass to the first call."""
@@ -60,7 +65,9 @@ class GradientFunction:
         if self._model.loss_takes_key:
             key, next_key = jax.random.split(jax.random.wrap_key_data(key_data))
             key_data = jax.random.key_data(next_key)
-        compute = self._of_one if self._model.accumulate == 1 else self._of_several
+        compute: Compute = self._of_one if self._model.accumulate == 1 else self._of_several
+        if self._spread is not None:
+            compute = self._spread(compute)
         loss, gradient, state, metrics = compute(params, state, batch, key)
         transform = self._model.worker_transform
         if transform is not None:
@@ -118,11 +125,47 @@ class GradientFunction:
     def _loss(
         self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
     ) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
+        weights = None
+        if isinstance(batch, Spread):
+            batch, weights = batch.batch, batch.weights
         dtype = self._model.compute_dtype
         if dtype is not None:
             params, batch = _cast(params, dtype), _cast(batch, dtype)
-        loss, metrics, new_state = self._model.value(params, batch, key, state)
+        value = self._model.value
+        if self._model.remat:
+            policy = self._model.remat if callable(self._model.remat) else None
+            value = jax.checkpoint(value, policy=policy)
+        if weights is not None:
+            loss, metrics, new_state = self._weighted(value, params, batch, weights, key, state)
+        else:
+            loss, metrics, new_state = value(params, batch, key, state)
         return loss.astype(jnp.float32), (new_state, dict(metrics))
+
+    def _weighted(
+        self, value: Any, params: PyTree, batch: PyTree, weights: jax.Array, key: jax.Array | None, state: PyTree
+    ) -> Any:
+        """(loss, metrics, state): the weighted mean over the examples, each as a batch of its own.
+
+        Raises:
+          ModelError: the model has a state, which such batches would make another one.
+        """
+        if self._model.init_state is not None:
+            raise ModelError(
+                "a batch cannot be padded for a model with a state, such as batch normalisation's averages, which "
+                "would count the padding in: take batches that the devices divide."
+            )
+        varying = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, batch)
+
+        def of_example(example: PyTree, key: jax.Array | None) -> Any:
+            alone = jax.tree.map(lambda leaf, whole: leaf[None] if whole.ndim else leaf, example, batch)
+            loss, metrics, _ = value(params, alone, key, state)
+            return loss, dict(metrics)
+
+        keys = None if key is None else jax.random.split(key, weights.shape[0])
+        each = jax.vmap(of_example, in_axes=(varying, None if keys is None else 0))(batch, keys)
+        total = weights.sum()
+        loss, metrics = jax.tree.map(lambda leaf: jnp.dot(leaf.astype(jnp.float32), weights) / total, each)
+        return loss, metrics, state
 
 
 def all_finite(tree: PyTree) -> jax.Array:

@@ -25,6 +25,8 @@ class LocalSaving:
         self.at = at
         self.luggage: bytes | None = None
         self.begun_at: float | None = None
+        self.step: int | None = None
+        """The global step that its values are of; `None` before they are taken."""
         self._directory = directory
         self._sources: Mapping[str, str] = {}
         self._thread: threading.Thread | None = None
@@ -36,9 +38,14 @@ class LocalSaving:
         """Whether the values have been taken."""
         return self._thread is not None
 
+    def due(self, step: int) -> bool:
+        """Whether its values are those after this global step, or earlier ones that nobody took."""
+        return not self.begun and step >= self.at
+
     def begin(self, step: int, contents: Contents, values: PyTree, sources: Mapping[str, str]) -> None:
         """Writes these values, which nobody else uses, in the order of `contents`."""
         self._sources = sources
+        self.step = step
         self.begun_at = time.monotonic()
         leaves = jax.tree.leaves(values)
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from trainband.errors import ModelError
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variables
+from trainband.strategies.spreading import Spread
 
 Metrics = Mapping[str, Any]
 
@@ -34,6 +35,9 @@ class Model:
       accumulate: micro-batches whose mean gradient makes one step.
       compute_dtype: what the loss is computed in, such as `jnp.bfloat16`; params, gradients and the optimizer keep
         the params' own dtypes.
+      remat: compute what the loss's gradient needs of its intermediate values anew instead of keeping it: less memory
+        for more time. `True`, or one of `jax.checkpoint_policies`, which says what is kept all the same.
+      donate: let a step write the new params where the old ones were. Without, both are there for a moment.
       worker_transform: an optax transformation that each worker applies to its whole gradient before it is sent,
         such as `optax.clip_by_global_norm(1.0)`, which no ps could do to its part. With `Sync`, each worker's
         gradient is clipped, and then the mean is taken.
@@ -45,6 +49,8 @@ class Model:
     seed: int = 0
     accumulate: int = 1
     compute_dtype: Any = None
+    remat: bool | Callable[..., bool] = False
+    donate: bool = True
     worker_transform: Optimizer | None = None
     init_state: Callable[[jax.Array], PyTree] | None = None
     state_merge: str = "mean"
@@ -162,6 +168,8 @@ def _with_state(returned: Any, state: PyTree) -> tuple[Any, PyTree, Metrics]:
 
 def examples_in(batch: PyTree) -> int:
     """How many examples a batch has: the length of its first array's first axis, 1 where there is none."""
+    if isinstance(batch, Spread):
+        return examples_in(batch.batch) if batch.examples is None else batch.examples
     for leaf in jax.tree.leaves(batch):
         shape = getattr(leaf, "shape", ())
         return int(shape[0]) if shape else 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint
@@ -20,17 +23,21 @@ from trainband.ps.checkpointing import JobSaving, RestoreFrom
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.layout import narrow
-from trainband.ps.placement import GreedyBytes, PlacementPolicy
+from trainband.ps.placement import GreedyBytes, Placement, PlacementPolicy, Slice, rows_of
+from trainband.ps.program import Optimizer
 from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server import Server
 from trainband.ps.statistics import CheckpointStatus, PsStatus
-from trainband.ps.variables import PyTree
+from trainband.ps.variables import PyTree, Variables
 from trainband.strategies.base import MOST_REFUSALS, Progress, Replica, StepReport, WorkerRow
-from trainband.strategies.devices import choose_device, on_device, placer
+from trainband.strategies.devices import choose_device, on_device, placer, take_card
 from trainband.strategies.gradient import Carry, GradientFunction, all_finite
 from trainband.strategies.luggage import Luggage
+from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.model import Model, examples_in_step
 from trainband.strategies.one_device import OneDevice
+from trainband.strategies.sharding import DATA, Description, described_on_ps
+from trainband.strategies.spreading import Spreader
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
 from trainband.wire.patience import Say, say_on_stderr
@@ -57,6 +64,9 @@ class ParameterServer:
       wire_dtype: send gradients in this narrower dtype, such as `bfloat16`; a ps widens them again at once.
       device: what a worker computes on: `cpu`, `gpu`, `gpu:1`, ...; by default an accelerator if JAX has
         one, each worker of a host its own. A ps computes on the CPU always.
+      local: `Mirrored(...)`: each worker splits its batch over several devices of its own, and their gradients are
+        averaged before they are sent. Without `devices`, those are all that the worker sees.
+      strict: refuse to compute on the CPU where another device was asked for that is not there.
       transport: how bytes travel; by default Arrow Flight, with shared memory between tasks of one machine.
       timeouts: how long to wait for what.
       say: where lines for people go.
@@ -76,6 +86,8 @@ class ParameterServer:
         overlap: bool = False,
         wire_dtype: str | None = None,
         device: str | None = None,
+        local: Mirrored | None = None,
+        strict: bool = False,
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
         say: Say = say_on_stderr,
@@ -88,9 +100,16 @@ class ParameterServer:
         self._overlap = overlap
         self._wire_dtype = _checked_wire_dtype(wire_dtype)
         self._device = device
+        self._local = local
+        self._strict = strict
         self._transport = transport or Network()
         self._timeouts = timeouts or Timeouts()
         self._say = say
+        if local is not None and (not isinstance(local, Mirrored) or local.central_storage or device is not None):
+            raise ClusterError(
+                "ParameterServer: local must be a Mirrored() without central_storage (the params are on the ps), and "
+                "its own devices= says which; leave device out."
+            )
         if cluster is None:
             return
         if not cluster.spec.ps:
@@ -131,6 +150,8 @@ class ParameterServer:
         if cluster.is_ps:
             # A ps must not take memory on a card that workers compute on.
             jax.config.update("jax_platforms", "cpu")
+        elif local is None and (taken := take_card(cluster.device_index, wanted=device)):
+            say(f"{cluster.task} {taken}")
 
     @property
     def serves(self) -> bool:
@@ -149,16 +170,53 @@ class ParameterServer:
         """See `Strategy.cluster`."""
         return self._cluster
 
+    @property
+    def is_chief(self) -> bool:
+        """See `Strategy.is_chief`."""
+        return self._cluster is None or self._cluster.is_chief
+
+    @property
+    def num_replicas(self) -> int:
+        """See `Strategy.num_replicas`."""
+        workers = 1 if self._cluster is None else len(self._cluster.spec.workers)
+        return workers * (1 if self._local is None else self._local.num_replicas)
+
+    def global_batch(self, batch: PyTree) -> PyTree:
+        """See `Strategy.global_batch`: no worker has more than its own."""
+        return batch * self.num_replicas if isinstance(batch, int) else batch
+
+    def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
+        """See `Strategy.describe`."""
+        variables = Variables.of(params)
+        names = ["this process"]
+        placement = Placement(tuple(Slice(one, 0, rows_of(one), 0) for one in variables.entries), 1)
+        if self._cluster is not None:
+            names = [str(task) for task in self._cluster.spec.ps]
+            placement = Plan.of(
+                variables, optimizer or optax.sgd(0.0), self._placement, self._update, len(names)
+            ).layout.placement
+        description = described_on_ps(variables, placement, names, params, optimizer)
+        if self.is_chief:
+            print(description)
+        return description
+
     def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
         """See `Strategy.start`."""
         if self._cluster is None:
-            return OneDevice(self._device, say=self._say).start(model, restore)
+            alone = self._local or OneDevice(self._device, strict=self._strict, say=self._say)
+            return alone.start(model, restore)
         if not self._cluster.task.trains:
             raise ClusterError(
                 f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
                 "has it evaluate the checkpoints."
             )
-        device = choose_device(self._device, self._cluster.device_index, str(self._cluster.task), self._say)
+        task = str(self._cluster.task)
+        if self._local is not None:
+            mesh = self._local.mesh()
+        else:
+            device = choose_device(self._device, self._cluster.device_index, task, self._say, strict=self._strict)
+            mesh = Mesh(np.array([device]), (DATA,))
+        spreader = Spreader(mesh, (DATA,), self._local.remainder if self._local is not None else "refuse", task)
         plan = Plan.of(
             model.variables(),
             model.optimizer,
@@ -171,7 +229,9 @@ class ParameterServer:
             self._stall_s,
         )
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
-        return ParameterServerReplica(model, self._cluster, plan, client, restore, device, self._overlap, self._say)
+        return ParameterServerReplica(
+            model, self._cluster, plan, client, restore, mesh, spreader, overlap=self._overlap, say=self._say
+        )
 
 
 class ParameterServerReplica:
@@ -184,14 +244,17 @@ class ParameterServerReplica:
         plan: Plan,
         client: JobClient,
         restore: RestoreFrom | None,
-        device: jax.Device,
+        mesh: Mesh,
+        spreader: Spreader,
+        *,
         overlap: bool,
         say: Say,
     ) -> None:
         self._cluster = cluster
         self._plan = plan
         self._client = client
-        self._device = device
+        self._device = mesh.devices.flat[0]
+        self._spreader = spreader if mesh.size > 1 else None
         self._say = say
         self._fit = 0
         self._refusals = 0
@@ -235,7 +298,7 @@ class ParameterServerReplica:
         self._compute = jax.jit(compute)
         try:
             self._now: Exchange = client.join(first_values, restore)
-            with on_device(device):
+            with on_device(self._device):
                 params, _ = plan.variables.split(plan.layout.gather(self._now.params, np))
                 self._carry: Carry = jax.jit(gradient_of.first_carry)(jax.tree.map(np.array, params))
                 data = client.find_luggage()
@@ -282,12 +345,22 @@ class ParameterServerReplica:
     @property
     def place(self) -> Callable[[PyTree], PyTree] | None:
         """See `Replica.place`."""
-        return placer(self._device)
+        return self._spreader or placer(self._device)
 
     @property
     def trainings(self) -> tuple[int, ...]:
         """See `Replica.trainings`."""
         return self._client.trainings
+
+    @property
+    def in_parts(self) -> bool:
+        """See `Replica.in_parts`: this process can ask for all of them."""
+        return False
+
+    @property
+    def unused(self) -> int:
+        """See `Replica.unused`: there are none."""
+        return 0
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         """See `Replica.begin`."""
@@ -333,6 +406,8 @@ class ParameterServerReplica:
         Raises:
           NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.
         """
+        if self._spreader is not None:
+            batch = self._spreader(batch) if self._accumulate == 1 else tuple(map(self._spreader, batch))
         with on_device(self._device):
             loss, gradients, finite, self._carry, metrics = self._compute(self._now.params, self._carry, batch)
         self._steps += 1
@@ -379,7 +454,7 @@ class ParameterServerReplica:
         limited = [state for state in self._client.states() if state.last_version < UNLIMITED]
         return max((state.last_version - state.version for state in limited), default=0)
 
-    def pause(self) -> None:
+    def pause(self, reason: str = "") -> None:  # noqa: ARG002 - the others go on
         """See `Replica.pause`."""
         self._drain()
         self._client.pause()
@@ -387,6 +462,25 @@ class ParameterServerReplica:
     def at_work(self) -> tuple[str, ...]:
         """See `Replica.at_work`."""
         return self._client.at_work()
+
+    def end(self) -> None:
+        """See `Replica.end`: each worker ends by itself."""
+
+    def values(self) -> tuple[PyTree, PyTree]:
+        """See `Replica.values`."""
+        return self.params(), self._model_state
+
+    def lay_out(self, batch: PyTree) -> PyTree:
+        """See `Replica.lay_out`."""
+        return batch
+
+    def fetch(self, outputs: PyTree) -> PyTree:
+        """See `Replica.fetch`."""
+        return outputs
+
+    def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody waits for it
+        """See `Replica.busy`."""
+        return nullcontext()
 
     def params(self) -> PyTree:
         """See `Replica.params`."""

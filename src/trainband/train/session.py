@@ -143,6 +143,11 @@ class MonitoredSession:
         return bool(self._trainer.had_duties)
 
     @property
+    def in_parts(self) -> bool:
+        """Whether no task has all the params, so that what needs them is done by all at the same time."""
+        return self._joined().in_parts
+
+    @property
     def checkpoint_dir(self) -> Path | None:
         """Where the checkpoints go."""
         return self._directory.path if self._directory is not None else None
@@ -256,6 +261,10 @@ class MonitoredSession:
         if report.done:
             self._done = True
             self._stopped = self._stopped or DONE
+        elif report.stopped:
+            self._say(f"{replica.task} ends the training: {report.stopped}")
+            self._stopped = self._stopped or report.stopped
+            self._preempted = self._preempted or report.stopped.endswith(PREEMPTED)
         for hook in self._hooks:
             hook.after_run(self, report)
         if self._preempted:
@@ -435,13 +444,16 @@ class MonitoredSession:
         if self._directory is not None:
             self._leave_luggage(replica)
         if not self._done:
-            replica.pause()
+            replica.pause(self._stopped)
+            if self._directory is not None and replica.unused:
+                self._leave_luggage(replica, behind=replica.unused)
             if self._preempted:
                 self._leave_early(replica)
             if self._checkpointer is not None:
                 self._await_others(replica)  # what they still do is to be in the last checkpoint
         for hook in self._hooks:
             hook.end(self)
+        replica.end()
         if self._checkpointer is not None:
             self._checkpointer.finish()
 

@@ -12,15 +12,16 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from trainband.checkpoint import Manifest, Retention
+from trainband.checkpoint import Checkpoint, CheckpointDirectory, Manifest, Retention
 from trainband.cluster import Cluster
-from trainband.errors import ClusterError, DataError
+from trainband.errors import ClusterError, DataError, TrainbandError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica, StepReport, Strategy
 from trainband.strategies.model import Model, examples_in, examples_in_step
 from trainband.strategies.one_device import OneDevice
+from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.evaluator import Evaluator
 from trainband.train.feed import Feed
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
@@ -46,6 +47,10 @@ class Trainer:
       accumulate: micro-batches whose mean gradient makes one step: each step takes so many batches.
       compute_dtype: what the loss is computed in, such as `jnp.bfloat16`; params, gradients and the optimizer keep
         the params' own dtypes.
+      remat: compute intermediate values anew for the gradient instead of keeping them: less memory for more time.
+        `True`, or one of `jax.checkpoint_policies`, which says what is kept all the same.
+      donate: let a step write the new params where the old ones were; without, both are there for a moment. On a ps
+        that is decided by who reads them.
       worker_transform: an optax transformation that each worker applies to its whole gradient, such as
         `optax.clip_by_global_norm(1.0)`. With `Sync`, each worker's gradient is clipped, and then the mean is taken.
       init_state: `init_state(key) -> state`, any pytree of arrays that gradients do not train, such as the running
@@ -69,6 +74,8 @@ class Trainer:
         seed: int = 0,
         accumulate: int = 1,
         compute_dtype: Any = None,
+        remat: bool | Callable[..., bool] = False,
+        donate: bool = True,
         worker_transform: Optimizer | None = None,
         init_state: Callable[[jax.Array], PyTree] | None = None,
         state_merge: str = "mean",
@@ -83,6 +90,8 @@ class Trainer:
             seed=seed,
             accumulate=accumulate,
             compute_dtype=compute_dtype,
+            remat=remat,
+            donate=donate,
             worker_transform=worker_transform,
             init_state=init_state,
             state_merge=state_merge,
@@ -100,6 +109,8 @@ class Trainer:
         self.had_duties: bool | None = None
         """Whether this task had the chief's duties when a session last looked; `None` before the first look."""
         self._evaluate = jax.jit(lambda params, batch, state: self._model.value(params, batch, None, state)[:2])
+        self._predictors: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._restore: RestoreFrom | None = None
 
     @property
     def is_chief(self) -> bool:
@@ -212,8 +223,81 @@ class Trainer:
           DataError: there is no batch.
         """
         replica = self.join()
-        params = replica.params()
-        return self.evaluate_params(params, replica.model_state(), batches, replica.global_step)
+        with replica.busy("evaluates"):
+            params, state = replica.values()
+            return self.evaluate_params(params, state, map(replica.lay_out, batches), replica.global_step)
+
+    def predict(self, function: Callable[..., PyTree], batches: Iterable[PyTree]) -> PyTree:
+        """What a function makes of batches with the params as they now are, as NumPy arrays.
+
+        Args:
+          function: `function(params, batch)`, of a model with a state `function(params, state, batch)`: arrays with an
+            element for each example along their first axis; compiled, once for each shape of batch.
+          batches: any finite iterable; batches may differ in size.
+
+        Returns:
+          The outputs for all batches, one after the other along the first axis.
+
+        Raises:
+          DataError: there is no batch.
+        """
+        replica = self.join()
+        compiled = self._predictors.setdefault(function, jax.jit(function))
+        found = []
+        with replica.busy("predicts"):
+            params, state = replica.values()
+            given = (params,) if self._model.init_state is None else (params, state)
+            for batch in batches:
+                found.append(jax.tree.map(np.asarray, replica.fetch(compiled(*given, replica.lay_out(batch)))))
+        if not found:
+            raise DataError("predict: there are no batches.")
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+
+    def save(self, directory: str | Path) -> None:
+        """Writes a checkpoint of the job as it now is, into a directory of checkpoints; on other tasks than the chief
+        nothing happens. Joins the job if need be.
+
+        While a session with a `checkpoint_dir` goes on, `MonitoredSession.save` does this there.
+
+        Raises:
+          CheckpointError: it could not be written.
+          DirectoryLocked: another job writes into the directory.
+        """
+        replica = self.join()
+        if not replica.is_chief:
+            return
+        home = CheckpointDirectory(Path(directory).absolute(), self.say)
+        with Checkpointer(home, replica.task, Retention(), self.say, announce=self.console, job=replica.job) as writer:
+            writer.order(replica, 0, About(strategy=self.strategy_name, trainings=self.trainings))
+            replica.leave_luggage(self._begun, "")
+            writer.finish()
+
+    def restore(self, path: str | Path, *, optimizer: bool = True) -> None:
+        """Has the job begin from a checkpoint, where it does not go on from one in its `checkpoint_dir`.
+
+        To be called on every task, before anything that joins the job. The checkpoint may be of any strategy.
+
+        Args:
+          path: a checkpoint, or a directory of them, of which the newest is taken.
+          optimizer: take the optimizer's state too, and not only the params and the model's state.
+
+        Raises:
+          CheckpointError: there is none, or it cannot be read.
+          TrainbandError: this task has joined its job already.
+        """
+        if self._replica is not None:
+            raise TrainbandError(
+                f"restore: {self._replica.task} has joined its job already, which has its params; call restore before "
+                "fit, evaluate, predict and params."
+            )
+        where = Path(path).absolute()
+        home = CheckpointDirectory(where, self.say)
+        if home.steps():
+            candidates = home.candidates
+        else:
+            checkpoint = Checkpoint.open(where)  # raises where there is none
+            candidates = lambda: iter([checkpoint])  # noqa: E731
+        self._restore = RestoreFrom(candidates=candidates, luggage=lambda _: {}, optimizer=optimizer)
 
     def evaluate_params(
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int
@@ -275,10 +359,12 @@ class Trainer:
             if self._strategy.serves:
                 self._strategy.serve()
                 raise SystemExit(0)
-            self._replica = self._strategy.start(self._model, restore)
+            source = _either(restore, self._restore)
+            self._replica = self._strategy.start(self._model, source)
             if self._replica.restored is not None:
                 checkpoint = self._replica.restored
-                self.goes_on_from(checkpoint.manifest)
+                if source is restore:  # else the values are those of another training
+                    self.goes_on_from(checkpoint.manifest)
                 self.say(f"goes on from {checkpoint.path} (global step {checkpoint.global_step:,})")
             else:
                 self._trainings = list(self._replica.trainings)
@@ -345,6 +431,13 @@ class Trainer:
             )
         Evaluator(self, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()
         raise SystemExit(0)
+
+
+def _either(first: RestoreFrom | None, second: RestoreFrom | None) -> RestoreFrom | None:
+    """The first, if it has any checkpoint; else the second."""
+    if first is None or second is None or any(True for _ in first.candidates()):
+        return first or second
+    return second
 
 
 class _Log:

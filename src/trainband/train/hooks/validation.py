@@ -58,6 +58,9 @@ class ValidationHook(Hook):
     The best is saved when it is found. Under `Sync`, and in one process, nothing has moved meanwhile; under other rules
     it is what the params have become by then.
 
+    Where no process has all the params (`ModelParallel` over several workers), all evaluate together, on the same
+    batches.
+
     Meanwhile the other workers go on, or wait where the update rule wants it. A worker that becomes the chief goes on
     from the best checkpoint that is marked in the directory, and counts the validations without an improvement anew.
 
@@ -97,7 +100,7 @@ class ValidationHook(Hook):
             self._recalled = False
         if not self._timer.due(report.global_step, time.monotonic()):
             return
-        if session.is_chief:
+        if session.is_chief or session.in_parts:
             self._validate(session)
         else:
             self._timer.note(report.global_step, time.monotonic())
@@ -105,7 +108,7 @@ class ValidationHook(Hook):
     def end(self, session: MonitoredSession) -> None:
         """See `Hook.end`."""
         last = self._evaluations[-1].global_step if self._evaluations else -1
-        if session.is_chief and last != session.global_step:
+        if (session.is_chief or session.in_parts) and last != session.global_step:
             self._validate(session)
 
     def _recall(self, session: MonitoredSession) -> None:
@@ -122,7 +125,8 @@ class ValidationHook(Hook):
         evaluation = session.evaluate(self._batches)
         self._timer.note(evaluation.global_step, time.monotonic())
         self._evaluations.append(evaluation)
-        session.say(f"validation: {evaluation}")
+        if session.is_chief:
+            session.say(f"validation: {evaluation}")
         values = {"loss": evaluation.loss, **evaluation.metrics}
         if self._criterion.metric not in values:
             raise ValueError(
@@ -131,7 +135,7 @@ class ValidationHook(Hook):
         value = values[self._criterion.metric]
         if self._criterion.better(value, self._best):
             self._best, self._without = value, 0
-            if session.directory is not None:
+            if session.directory is not None and session.is_chief:
                 session.save(metrics=values, best=self._criterion.metric)
             return
         self._without += 1

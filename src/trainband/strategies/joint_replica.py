@@ -1,0 +1,424 @@
+"""JointReplica: the part of one process in a training that several processes compute in step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from trainband.checkpoint import Checkpoint
+from trainband.data.leases import LeaseAnswer, LeaseRequest
+from trainband.errors import CheckpointError, DataError
+from trainband.ps.checkpointing import LUGGAGE_S, RestoreFrom, SavedParts
+from trainband.ps.contents import without_keys
+from trainband.ps.variables import PyTree
+from trainband.strategies.base import StepReport
+from trainband.strategies.local_saving import LocalSaving
+from trainband.strategies.luggage import Luggage
+from trainband.strategies.mesh_replica import BEHIND, WORDS, MeshReplica, Outcome
+from trainband.strategies.model import Model
+from trainband.strategies.sharding import Rules, whole
+from trainband.strategies.together import Together
+from trainband.wire.patience import Say
+
+KNOWN_AFTER = BEHIND + 1
+"""Steps after which every process has heard what one has said in a step."""
+
+BIAS = 8
+"""Makes the word about a checkpoint more than 0, also where the step that it is of has just been made."""
+
+FINISHED = "the chief has ended the training"
+
+
+class JointReplica(MeshReplica):
+    """See `MeshReplica`. Each process runs the same steps in the same order, on batches of its own.
+
+    What one wants of all goes with the gradients, as two numbers from each process, and costs no exchange: so all hear
+    of it in the same step.
+
+    - The first says that the process can go no further: no step changes anything from this one on. One step is
+      under way behind it by the time that is known, so a process that ends computes two more, on a batch that does not
+      count.
+    - The second is the chief's: how many steps from now the next checkpoint is of. The others then leave their luggage
+      or, where no process has all the values, give the chief their parts.
+
+    Args:
+      model, mesh, rules, restore, say, remainder: see `MeshReplica`.
+      together: the processes.
+    """
+
+    IN_STEP: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        model: Model,
+        mesh: Mesh,
+        together: Together,
+        *,
+        rules: Rules = whole,
+        restore: RestoreFrom | None = None,
+        say: Say,
+        remainder: str = "refuse",
+    ) -> None:
+        self._together = together
+        self._begun = 0
+        self._trainings: tuple[int, ...] = ()
+        self._unused = 0
+        self._ended = ""
+        self._batch: PyTree = None
+        self._alike = False
+        self._said: tuple[float, ...] = ()
+        self._words: jax.Array | None = None
+        self._announced_of: LocalSaving | None = None
+        self._everywhere = NamedSharding(mesh, PartitionSpec())
+        self._by_device = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        self._saving_at: int | None = None
+        self._orders = 0
+        with together.busy("starts"), together.watched():
+            super().__init__(
+                model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder
+            )
+        names = {str(variable): "there" for variable in self._variables.entries}
+        together.require_same("variables", {**names, "accumulate": model.accumulate, "seed": model.seed})
+
+    # --- what it knows
+
+    @property
+    def is_chief(self) -> bool:
+        """See `Replica.is_chief`."""
+        return self._together.is_chief
+
+    @property
+    def job(self) -> str:
+        """See `Replica.job`."""
+        return self._together.job
+
+    @property
+    def trainings(self) -> tuple[int, ...]:
+        """See `Replica.trainings`."""
+        return self._trainings
+
+    @property
+    def unused(self) -> int:
+        """See `Replica.unused`."""
+        return self._unused
+
+    @property
+    def in_parts(self) -> bool:
+        """See `Replica.in_parts`."""
+        return not self._whole
+
+    # --- the training
+
+    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
+        """See `Replica.begin`."""
+        self._begun += 1
+        self._ended, self._unused, self._alike = "", 0, False
+        key = f"begin/{self._begun}"
+        if self.is_chief:
+            self._together.tell(key, [last_step, list(trainings)])
+        limit, begun = self._together.hear(key)
+        self._trainings = tuple(begun)
+        zero = jax.make_array_from_callback((), self._everywhere, lambda _: np.zeros((), np.float32))
+        self._values = self._values._replace(ended=zero)
+        return super().begin(limit)
+
+    def step(self, batch: PyTree) -> StepReport:
+        """See `Replica.step`.
+
+        Raises:
+          PeerError: another process is gone.
+          DataError: the workers' batches differ in shape.
+        """
+        self._together.check()
+        if not self._alike:
+            self._check_alike(batch)
+        report = super().step(batch)
+        if not self._ended:
+            return report
+        if self._ended == FINISHED:
+            self._last_step = self._step
+        stopped = "" if self._ended == FINISHED else self._ended
+        return replace(report, global_step=self._step, applied=False, done=not stopped, stopped=stopped)
+
+    def _dispatch(self, batch: PyTree, words: Any = None) -> PyTree:
+        self._batch = batch
+        ends = 0.0 if words is None else float(words)
+        with self._together.watched(self._steps):
+            return super()._dispatch(batch, self._words_of(ends, self._announced()))
+
+    def _announced(self) -> float:
+        """What the chief says of its checkpoint with the next step; once, and not before the others can note it."""
+        saving = self._saving
+        if not self.is_chief or saving is None or saving is self._announced_of:
+            return 0.0
+        if saving.at > self._step + KNOWN_AFTER and not self.in_parts:
+            return 0.0
+        self._announced_of = saving
+        return float(max(saving.at, saving.step or 0) - self._step + BIAS)
+
+    def _words_of(self, ends: float, offset: float) -> jax.Array:
+        """The words of this process for the next step, beside the others'; mostly the same as before."""
+        if self._words is None or self._said != (ends, offset):
+            rows = np.zeros((len(self._mesh.local_devices), WORDS), np.float32)
+            rows[0] = ends, offset
+            self._words = jax.make_array_from_process_local_data(self._by_device, rows)
+            self._said = ends, offset
+        return self._words
+
+    def _settle(self, outcome: Outcome) -> str:
+        with self._together.watched(self._steps):
+            _, ends, offset = np.asarray(outcome.flags)
+        self._together.settled()
+        if ends:
+            self._step -= 1
+            self._unused += 1
+            self._ended = self._ended or self._why_ended()
+            return ""
+        if offset and not self.is_chief:
+            self._saving_at = outcome.begun_at + int(offset) - BIAS
+        return super()._settle(outcome)
+
+    def _why_ended(self) -> str:
+        words = [self._together.look(f"ended/{self._begun}/{i}") for i in range(self._together.count)]
+        for task, word in zip(map(self._together.name, range(self._together.count)), words, strict=True):
+            if word is not None:
+                return FINISHED if word == FINISHED else f"{task}: {word}"
+        return "another worker has ended the training"
+
+    def _check_alike(self, batch: PyTree) -> None:
+        """All processes compute one program: their batches must have the same shapes."""
+        self._alike = True
+        leaves, structure = jax.tree.flatten(batch)
+        shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
+        mine = [str(structure), f"{', '.join(shapes)}"]
+        words = self._together.gather(f"batch/{self._begun}", mine)
+        for index, other in enumerate(words):
+            if other != words[0]:
+                raise DataError(
+                    f"the workers compute in step and need batches of one shape, but that of {self._together.name(0)} "
+                    f"is {words[0][1]} and that of {self._together.name(index)} {other[1]} (all of the job's examples "
+                    "counted, where they are on the devices already)."
+                )
+
+    def finish(self) -> None:
+        """See `Replica.finish`."""
+        self._end_for_all(FINISHED)
+        super().finish()
+
+    def pause(self, reason: str = "") -> None:
+        """See `Replica.pause`: the others cannot go on either."""
+        self._end_for_all(reason or "its batches are used up")
+
+    def _end_for_all(self, reason: str) -> None:
+        """Takes part in steps that change nothing, until all know that this process goes no further."""
+        if self._is_over or self._has_ended():
+            self._settle_all()
+            return
+        self._together.tell(f"ended/{self._begun}/{self._together.index}", reason)
+        if self._batch is None:
+            return  # it never took part in a step
+        while not (self._has_ended() or self._is_over):
+            self._dispatch(self._batch, 1.0)
+            self._settle_all(0 if self._is_over else BEHIND)
+        self._settle_all()
+        self._unused = 0  # of its own batches, all are used
+
+    def _has_ended(self) -> bool:
+        return bool(self._ended)
+
+    def at_work(self) -> tuple[str, ...]:
+        """See `Replica.at_work`: all end in the same step."""
+        return ()
+
+    def lease(self, request: LeaseRequest) -> LeaseAnswer:  # noqa: ARG002 - none is granted
+        """See `Replica.lease`."""
+        raise DataError(
+            f"{self.task}: trainband.data.shared deals pieces out to workers that go at their own speeds. Workers that "
+            "compute in step need as many batches each: give each its part, such as Batches(..., shard=...)."
+        )
+
+    def close(self, failure: str = "") -> None:
+        """See `Replica.close`."""
+        self._together.close(failure)
+
+    def busy(self, what: str) -> AbstractContextManager[object]:
+        """See `Replica.busy`."""
+        return self._together.busy(what)
+
+    # --- values
+
+    def values(self) -> tuple[PyTree, PyTree]:
+        """See `Replica.values`: where each process has all of them, its own, with which it computes alone."""
+        params, state = super().values()
+        return (params, state) if self.in_parts else (_own(params), _own(state))
+
+    def lay_out(self, batch: PyTree) -> PyTree:
+        """See `Replica.lay_out`."""
+        return super().lay_out(batch) if self.in_parts else batch
+
+    def fetch(self, outputs: PyTree) -> PyTree:
+        """See `Replica.fetch`."""
+        return jax.tree.map(self._fetched, outputs) if self.in_parts else outputs
+
+    def params(self) -> PyTree:
+        """See `Replica.params`. Where the params are in parts, all processes must ask for them together."""
+        return jax.tree.map(self._fetched, self._values.params)
+
+    def model_state(self) -> PyTree:
+        """See `Replica.model_state`."""
+        return jax.tree.map(self._fetched, self._values.state)
+
+    def _fetched(self, leaf: jax.Array) -> Any:
+        """All of an array; an exchange, where it is in parts."""
+        if not leaf.is_fully_replicated:
+            with self._together.watched(self._steps):
+                leaf = _replicated(self._everywhere)(leaf)
+                leaf.block_until_ready()
+        return np.array(leaf.addressable_data(0))
+
+    # --- checkpoints
+
+    def save(self, directory: Path, at: int | None) -> LocalSaving:
+        """See `Replica.save`. Where the values are in parts, it is of a step that all can hear of before."""
+        if self.in_parts and not self._is_over and not self._ended:
+            at = max(at or 0, self._step + KNOWN_AFTER + 1)
+            if self._last_step is not None:
+                at = min(at, self._last_step)
+        saving = _JointSaving(directory, at or 0, self._together)
+        self._saving = saving
+        if self.in_parts and (self._is_over or self._ended) and saving.due(self._step):
+            self._orders += 1
+            self._together.tell(f"order/{self._begun}/{self._orders}", "gather")
+        self._begin_saving()
+        return saving
+
+    def end(self) -> None:
+        """See `Replica.end`: the chief's last checkpoints, where the values are in parts."""
+        if not self.in_parts:
+            return
+        if self.is_chief:
+            self._orders += 1
+            self._together.tell(f"order/{self._begun}/{self._orders}", "over")
+            self._orders = 0
+            return
+        number = 1
+        while self._together.hear(f"order/{self._begun}/{number}") == "gather":
+            self._gathered()
+            number += 1
+
+    def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:
+        """See `Replica.leave_luggage`."""
+        if self.is_chief:
+            super().leave_luggage(training, position)
+        else:
+            luggage = Luggage.pack(self.task, training, self._steps - behind, position, ())
+            where = f"luggage/{self._step - behind}/{self._together.index}"
+            self._together.tell(where, luggage.to_bytes().hex())
+
+    def _copies(self) -> PyTree:
+        if self.in_parts:
+            return self._gathered()
+        return _copies(_own(without_keys((self._values.params, self._values.state, self._values.optimizer))))
+
+    @property
+    def _is_to_save(self) -> bool:
+        if self.is_chief:
+            return super()._is_to_save
+        return self._saving_at is not None and self._step >= self._saving_at
+
+    def _begin_saving(self) -> int | None:
+        if self.is_chief:
+            return super()._begin_saving()
+        if self._is_to_save:
+            self._settle_all()
+        if self._saving_at is None or not self._is_to_save:
+            return None
+        if self.in_parts:
+            self._gathered()
+        at, self._saving_at = self._saving_at, None
+        return self._step - at
+
+    def _gathered(self) -> PyTree:
+        """All values, on the chief; the others only give their parts. One after the other: all at once may not fit."""
+        values = without_keys((self._values.params, self._values.state, self._values.optimizer))
+        found = []
+        for leaf in jax.tree.leaves(values):
+            whole_leaf = self._fetched(leaf)
+            found.append(whole_leaf if self.is_chief else ())
+        return jax.tree.unflatten(jax.tree.structure(values), found) if self.is_chief else None
+
+    def _restore(self, source: RestoreFrom) -> None:
+        """The chief chooses the checkpoint."""
+        if self.is_chief:
+            super()._restore(source)
+            self._together.tell("restored", [self._step] if self._restored is not None else [])
+            return
+        steps = self._together.hear("restored")
+        if not steps:
+            return
+        (step,) = steps
+        found = next((one for one in source.candidates() if one.global_step == step), None)
+        if found is None:
+            raise CheckpointError(
+                f"{self.task} does not see the checkpoint of global step {step:,}, from which the job goes on: all "
+                "workers must see the checkpoints' directory under the same path."
+            )
+        self._restore_from(found, source)
+
+    def _restore_from(self, checkpoint: Checkpoint, source: RestoreFrom) -> None:
+        super()._restore_from(checkpoint, source)  # with the carry of the chief, which all have
+        own = dict(source.luggage(checkpoint)).get(self._together.index)
+        self._luggage = None
+        self._take_luggage(own, str(checkpoint.path))
+
+
+class _JointSaving(LocalSaving):
+    """See `LocalSaving`; with the luggage of the other processes."""
+
+    def __init__(self, directory: Path, at: int, together: Together) -> None:
+        super().__init__(directory, at)
+        self._together = together
+        self._written_at: float | None = None
+
+    def poll(self) -> SavedParts | None:
+        """See `Saving.poll`."""
+        saved = super().poll()
+        if saved is None:
+            return None
+        now = time.monotonic()
+        self._written_at = self._written_at or now
+        luggage, missing = dict(saved.luggage), []
+        for index in range(1, self._together.count):
+            word = self._together.look(f"luggage/{saved.global_step}/{index}")
+            if word is None:
+                missing.append(self._together.name(index))
+            else:
+                luggage[index] = bytes.fromhex(word)
+        if missing and now - self._written_at < LUGGAGE_S:
+            return None
+        return replace(saved, luggage=luggage, missing=tuple(missing))
+
+
+def _own(tree: PyTree) -> PyTree:
+    """The copy that this process has, of values that all have."""
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+
+
+_copies = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+
+
+def _replicated(sharding: NamedSharding) -> Any:
+    return jax.jit(lambda leaf: leaf, out_shardings=sharding)
+
+
+def _shaped(leaf: Any) -> Any:
+    return leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf)

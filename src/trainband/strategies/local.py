@@ -1,0 +1,95 @@
+"""LocalStrategy: what the strategies have in common whose devices all belong to this process."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import jax
+from jax.sharding import Mesh
+
+from trainband.errors import TrainbandError
+from trainband.ps.program import Optimizer
+from trainband.ps.variables import PyTree, Variables
+from trainband.strategies.sharding import DATA, Description, Rules, described, state_specs, whole
+from trainband.strategies.spreading import Spreader
+from trainband.wire.patience import Say
+
+
+class OnMesh(Protocol):
+    """A strategy whose devices are a mesh."""
+
+    def mesh(self) -> Mesh:
+        """The devices, by their axes."""
+        ...
+
+
+class LocalStrategy:
+    """See `Strategy`. `mesh` and `start` are the subclass's."""
+
+    rules: Rules = staticmethod(whole)
+    """How variables are split over the mesh."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def mesh(self) -> Mesh:
+        """The devices, by their axes. The first call starts JAX's backends."""
+        raise NotImplementedError
+
+    @property
+    def serves(self) -> bool:
+        """See `Strategy.serves`."""
+        return False
+
+    @property
+    def cluster(self) -> None:
+        """See `Strategy.cluster`."""
+        return
+
+    @property
+    def is_chief(self) -> bool:
+        """See `Strategy.is_chief`."""
+        return True
+
+    @property
+    def num_replicas(self) -> int:
+        """See `Strategy.num_replicas`."""
+        return int(self.mesh().shape.get(DATA, 1))
+
+    def global_batch(self, batch: PyTree) -> PyTree:
+        """See `Strategy.global_batch`."""
+        return global_batch(batch, self.num_replicas, self.mesh())
+
+    def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
+        """See `Strategy.describe`."""
+        return describe_on_mesh(type(self).__name__, params, optimizer, self.mesh(), self.rules)
+
+    def serve(self) -> str:
+        """See `Strategy.serve`."""
+        raise TrainbandError(f"{type(self).__name__} has no parameter servers to serve.")
+
+
+def global_batch(batch: PyTree, replicas: int, mesh: Mesh) -> PyTree:
+    """See `Strategy.global_batch`."""
+    if isinstance(batch, int):
+        return batch * replicas
+    axes = (DATA,) if DATA in mesh.shape else ()
+    return Spreader(mesh, axes, "refuse", "global_batch")(batch).batch
+
+
+def describe_on_mesh(
+    name: str, params: PyTree, optimizer: Optimizer | None, mesh: Mesh, rules: Rules, *, show: bool = True
+) -> Description:
+    """See `Strategy.describe`."""
+    variables = Variables.of(params)
+    specs = rules(variables.trained, mesh)
+    state = []
+    if optimizer is not None:
+        kinds = jax.eval_shape(optimizer.init, params)
+        state = list(zip(jax.tree.leaves(kinds), state_specs(kinds, variables, specs), strict=True))
+    axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+    title = f"{name}: {mesh.size} device{'s' if mesh.size > 1 else ''} ({axes})"
+    description = described(title, variables, specs, mesh, state)
+    if show:
+        print(description)
+    return description

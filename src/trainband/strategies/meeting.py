@@ -1,0 +1,165 @@
+"""Meeting: the workers of a job find out that all are there, before JAX brings them together.
+
+JAX's own meeting does not say for whom it waits, and ends the process when somebody does not come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Sequence
+
+from trainband.cluster.address import Address
+from trainband.errors import AddressInUse, Refused, Unreachable
+from trainband.wire.patience import Patience, Say
+
+HELLO = "trainband worker "
+GO = "go"
+TAKEN = "taken"
+WAITING = "waiting for "
+
+LOOK_S = 0.05
+WORD_S = 1.0
+"""Between two words of the chief to those who wait."""
+ANSWER_S = 5.0
+"""For an answer, or a connection."""
+
+ADVICE = "is it running, and can its port be reached from here"
+
+
+def meet(chief: Address, index: int, tasks: Sequence[str], start_s: float, say: Say) -> None:
+    """Returns when all the workers are there.
+
+    Args:
+      chief: where the first of them listens meanwhile; afterwards the port is free again.
+      index: which of them this is.
+      tasks: their names.
+      start_s: seconds to wait.
+      say: told for whom this waits.
+
+    Raises:
+      AddressInUse: another process has the chief's port.
+      DeadlineExceeded: somebody did not come.
+      Refused: another process has come under this one's name.
+      Unreachable: the chief's host has no address.
+    """
+    patience = Patience(start_s, say)
+    if index == 0:
+        _await_all(chief, tasks, patience)
+    else:
+        _await_word(chief, index, tasks, patience)
+
+
+def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> None:
+    come: dict[int, socket.socket] = {}
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(_listening(chief, tasks[0]))
+        server.settimeout(LOOK_S)
+        told_at = 0.0
+        while len(come) < len(tasks) - 1:
+            with contextlib.suppress(TimeoutError):
+                connection = stack.enter_context(server.accept()[0])
+                number = _introduced(connection, len(tasks))
+                if number in come and not _has_gone(come[number]):
+                    _tell(connection, TAKEN)
+                elif number is not None:
+                    come[number] = connection
+            come = {number: one for number, one in come.items() if not _has_gone(one)}
+            missing = ", ".join(task for i, task in enumerate(tasks) if i and i not in come)
+            if missing:
+                patience.check(f"{missing} to come up", ADVICE)
+            if time.monotonic() - told_at >= WORD_S:
+                told_at = time.monotonic()
+                for one in come.values():
+                    _tell(one, f"{WAITING}{missing}")
+        for one in come.values():
+            _tell(one, GO)
+        for one in come.values():  # who closes first keeps the port for a while, which the chief needs at once
+            one.settimeout(ANSWER_S)
+            with contextlib.suppress(OSError):
+                one.recv(1)
+
+
+def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Patience) -> None:
+    where = f"{tasks[0]} at {chief.host}:{chief.port}"
+    while True:
+        try:
+            connection = socket.create_connection((chief.host, chief.port), timeout=ANSWER_S)
+        except socket.gaierror as exc:
+            raise Unreachable(f"{where}: {exc.strerror}; look at the addresses of the cluster.") from exc
+        except OSError:
+            patience.check(f"{where} to come up", ADVICE)
+            time.sleep(LOOK_S)
+            continue
+        with connection:
+            _tell(connection, f"{HELLO}{index}")
+            word = _hear(connection, f"{where} to answer as a worker of this job", patience)
+        if word == GO:
+            return
+        if word == TAKEN:
+            raise Refused(f"{where} knows another process as {tasks[index]}: give each its own task index.")
+        time.sleep(LOOK_S)  # it has gone, and may come back
+
+
+def _hear(connection: socket.socket, where: str, patience: Patience) -> str:
+    """The chief's last word; empty where it has gone without one. What it says before is said on."""
+    connection.settimeout(LOOK_S)
+    waiting_for, data = where, b""
+    while True:
+        patience.check(waiting_for, ADVICE)
+        try:
+            got = connection.recv(4096)
+        except TimeoutError:
+            continue
+        except OSError:
+            return ""
+        if not got:
+            return ""
+        *lines, data = (data + got).split(b"\n")
+        for word in (line.decode("utf-8", "replace") for line in lines):
+            if word in (GO, TAKEN):
+                return word
+            if word.startswith(WAITING):
+                waiting_for = f"{word.removeprefix(WAITING)} to come up"
+
+
+def _listening(chief: Address, name: str) -> socket.socket:
+    try:
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(("", chief.port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(("", chief.port))
+    except OSError as exc:
+        raise AddressInUse(
+            f"{name} cannot listen on port {chief.port}, as the cluster says: {exc.strerror}. End the process that has "
+            "it, or give the cluster another port."
+        ) from exc
+
+
+def _introduced(connection: socket.socket, count: int) -> int | None:
+    """Which worker has called; `None` if it is none."""
+    connection.settimeout(ANSWER_S)
+    try:
+        word = connection.recv(64).decode("utf-8", "replace").strip()
+    except OSError:
+        return None
+    number = word.removeprefix(HELLO)
+    if not word.startswith(HELLO) or not number.isdigit() or not 0 < int(number) < count:
+        return None
+    return int(number)
+
+
+def _has_gone(connection: socket.socket) -> bool:
+    connection.settimeout(0.0)
+    try:
+        return not connection.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _tell(connection: socket.socket, word: str) -> None:
+    connection.settimeout(ANSWER_S)
+    with contextlib.suppress(OSError):  # it has gone; the next look tells
+        connection.sendall(f"{word}\n".encode())

@@ -1,0 +1,112 @@
+"""Mirrored: several devices of one process, each with all the variables and a part of every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+from jax.sharding import Mesh
+
+from trainband.errors import ClusterError
+from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.program import Optimizer
+from trainband.ps.variables import PyTree
+from trainband.strategies.devices import choose_device
+from trainband.strategies.local import LocalStrategy, describe_on_mesh
+from trainband.strategies.mesh_replica import MeshReplica
+from trainband.strategies.model import Model
+from trainband.strategies.sharding import DATA, Description, mesh_of
+from trainband.strategies.spreading import REMAINDERS
+from trainband.wire.patience import Say, say_on_stderr
+
+
+class Mirrored(LocalStrategy):
+    """Trains in this process on several devices: the batch is split over them, and the params are on each.
+
+    The result is that of one device on the whole batch, but for rounding.
+
+    Args:
+      devices: such as `["gpu:0", "gpu:1"]`, or a platform's name for all of its devices; by default all that
+        this process has.
+      central_storage: keep and update the params on the CPU, and send them to the devices for each step: for devices
+        that share no fast link, or whose memory the optimizer's state would fill.
+      remainder: what becomes of a batch whose examples the devices do not divide: `refuse` it, or `pad` it with
+        examples of weight zero. (For that, the loss must be the mean over its examples, and the model have no state.)
+      strict: refuse to compute on the CPU where another device was asked for that is not there.
+      say: where lines for people go.
+
+    Raises:
+      ClusterError: there is no such `remainder`.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str] | str | None = None,
+        *,
+        central_storage: bool = False,
+        remainder: str = "refuse",
+        strict: bool = False,
+        say: Say = say_on_stderr,
+    ) -> None:
+        super().__init__(say)
+        check_remainder("Mirrored", remainder)
+        self._devices = devices
+        self._central = central_storage
+        self._remainder = remainder
+        self._strict = strict
+        self._mesh: Mesh | None = None
+
+    def mesh(self) -> Mesh:
+        """See `LocalStrategy.mesh`."""
+        if self._mesh is None:
+            self._mesh = mesh_of({DATA: -1}, choose_devices(self._devices, self._say, strict=self._strict))
+        return self._mesh
+
+    def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
+        """See `Strategy.describe`."""
+        if not self._central:
+            return super().describe(params, optimizer)
+        storage = mesh_of({DATA: 1}, jax.local_devices(backend="cpu")[:1])
+        return describe_on_mesh("Mirrored, with its central storage", params, optimizer, storage, self.rules)
+
+    @property
+    def remainder(self) -> str:
+        """What becomes of a batch whose examples the devices do not divide."""
+        return self._remainder
+
+    @property
+    def central_storage(self) -> bool:
+        """Whether the params are on the CPU."""
+        return self._central
+
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> MeshReplica:
+        """See `Strategy.start`."""
+        return MeshReplica(
+            model, self.mesh(), restore=restore, say=self._say, remainder=self._remainder, central=self._central
+        )
+
+
+def choose_devices(wanted: Sequence[str] | str | None, say: Say, *, strict: bool) -> list[jax.Device]:
+    """The devices of this process that are asked for; all where none is.
+
+    Raises:
+      ClusterError: the same one twice, or with `strict` one that is not there.
+    """
+    if wanted is None:
+        return list(jax.local_devices())
+    if isinstance(wanted, str):
+        first = choose_device(wanted, 0, "this process", say, strict=strict)
+        return list(jax.local_devices(backend=first.platform))
+    found = [choose_device(name, 0, "this process", say, strict=strict) for name in wanted]
+    if len(set(found)) < len(found) or not found:
+        raise ClusterError(
+            f"Mirrored: devices={list(wanted)} comes to {', '.join(map(str, found)) or 'none'}: name each device once, "
+            "such as ['gpu:0', 'gpu:1']."
+        )
+    return found
+
+
+def check_remainder(strategy: str, remainder: str) -> None:
+    """Raises `ClusterError` for a word that there is not."""
+    if remainder not in REMAINDERS:
+        raise ClusterError(f"{strategy}: remainder must be {' or '.join(map(repr, REMAINDERS))}, got {remainder!r}.")

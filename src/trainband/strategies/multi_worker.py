@@ -1,0 +1,165 @@
+"""The strategies whose workers are processes of one JAX program: each step is one computation on all their devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+from jax.sharding import Mesh
+
+from trainband.cluster import Cluster
+from trainband.cluster.address import Address
+from trainband.errors import ClusterError, TrainbandError
+from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.program import Optimizer
+from trainband.ps.variables import PyTree
+from trainband.strategies.base import Replica
+from trainband.strategies.devices import take_card
+from trainband.strategies.joint_replica import JointReplica
+from trainband.strategies.local import describe_on_mesh, global_batch
+from trainband.strategies.mirrored import Mirrored, check_remainder
+from trainband.strategies.model import Model
+from trainband.strategies.sharding import DATA, Description, Rules, mesh_of, whole
+from trainband.strategies.together import Together
+from trainband.wire.patience import Say, say_on_stderr
+
+TIMEOUT_S = 30.0
+START_S = 300.0
+
+
+class MultiWorkerMirrored:
+    """All devices of all workers as one: each has all the variables and a part of every step's examples.
+
+    Gradients are averaged by JAX's own collectives (NCCL on GPUs, gloo on CPUs, ICI on TPUs). The result is that of one
+    device on the batches of all workers together, but for rounding. Each worker brings batches of its own, all of one
+    size; the training ends when the first has used up its own. When a worker dies or is stuck, all others end with an
+    error that names it, within `timeout_s`; started again (`trainband run --restarts`), the job goes on from its newest
+    checkpoint.
+
+    Must be constructed before JAX is used for anything else: it takes effect before JAX starts its backends.
+
+    Args:
+      cluster: the cluster and which task of it this process is, as `trainband.cluster.resolve()` gives it; it has
+        no ps. `None`: this process stands alone and is `Mirrored`.
+      remainder: what becomes of a worker's batch whose examples its devices do not divide: `refuse` it, or `pad` it
+        with examples of weight zero. (For that, the loss must be the mean over its examples, and the model have no
+        state.)
+      timeout_s: seconds of silence after which a worker counts as dead, and of standing still after which it counts as
+        stuck. While it evaluates or writes the others wait, and say so.
+      start_s: for all workers to come up, and for the first step, which is compiled.
+      say: where lines for people go.
+
+    Raises:
+      ClusterError: the cluster has a ps; or this process has started JAX, or such a strategy, before.
+      AddressInUse: another process has the chief's port, at which the workers meet.
+    """
+
+    rules: Rules = staticmethod(whole)
+    """How variables are split over the mesh."""
+
+    def __init__(
+        self,
+        cluster: Cluster | None,
+        *,
+        remainder: str = "refuse",
+        timeout_s: float = TIMEOUT_S,
+        start_s: float = START_S,
+        say: Say = say_on_stderr,
+    ) -> None:
+        name = type(self).__name__
+        check_remainder(name, remainder)
+        for parameter, value in (("timeout_s", timeout_s), ("start_s", start_s)):
+            if not value > 0:
+                raise ClusterError(f"{name}: {parameter} must be > 0 seconds, got {value}.")
+        self._cluster = cluster
+        self._remainder = remainder
+        self._say = say
+        self._mesh: Mesh | None = None
+        self._together: Together | None = None
+        if cluster is None:
+            return
+        if cluster.guest:
+            raise ClusterError(
+                f"{name}: workers that compute in step are planned, all of them: {cluster.task} cannot join them. "
+                "ParameterServer takes guests."
+            )
+        if cluster.spec.ps:
+            raise ClusterError(
+                f"{name} needs no ps, but the cluster has {', '.join(map(str, cluster.spec.ps))}: leave them out, as "
+                "with trainband run --ps 0; or use ParameterServer."
+            )
+        if cluster.task.trains:
+            if shares_its_host(cluster) and (taken := take_card(cluster.device_index)):
+                say(f"{cluster.task} {taken}")
+            self._together = Together(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
+
+    def mesh(self) -> Mesh:
+        """The devices of all workers, by the mesh's axes. The first call starts JAX's backends, on all workers."""
+        if self._mesh is None:
+            if self._together is not None:
+                self._together.check_devices()
+            self._mesh = mesh_of(self._axes(), jax.devices())
+        return self._mesh
+
+    def _axes(self) -> dict[str, int]:
+        return {DATA: -1}
+
+    @property
+    def serves(self) -> bool:
+        """See `Strategy.serves`."""
+        return False
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """See `Strategy.cluster`."""
+        return self._cluster
+
+    @property
+    def is_chief(self) -> bool:
+        """See `Strategy.is_chief`."""
+        return self._cluster is None or self._cluster.is_chief
+
+    @property
+    def num_replicas(self) -> int:
+        """See `Strategy.num_replicas`."""
+        return int(self.mesh().shape.get(DATA, 1))
+
+    def global_batch(self, batch: PyTree) -> PyTree:
+        """See `Strategy.global_batch`."""
+        return global_batch(batch, self.num_replicas, self.mesh())
+
+    def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
+        """See `Strategy.describe`. To be called on all workers, or on none; the chief prints."""
+        return describe_on_mesh(type(self).__name__, params, optimizer, self.mesh(), self.rules, show=self.is_chief)
+
+    def serve(self) -> str:
+        """See `Strategy.serve`."""
+        raise TrainbandError(f"{type(self).__name__} has no parameter servers to serve.")
+
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
+        """See `Strategy.start`."""
+        if self._cluster is not None and not self._cluster.task.trains:
+            raise ClusterError(
+                f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
+                "has it evaluate the checkpoints."
+            )
+        if self._together is None:
+            return self._alone(model, restore)
+        mesh = self.mesh()
+        return JointReplica(
+            model, mesh, self._together, rules=self.rules, restore=restore, say=self._say, remainder=self._remainder
+        )
+
+    def _alone(self, model: Model, restore: RestoreFrom | None) -> Replica:
+        return Mirrored(remainder=self._remainder, say=self._say).start(model, restore)
+
+
+def shares_its_host(cluster: Cluster) -> bool:
+    """Whether other tasks that train are on this one's machine, by their addresses."""
+    others = [replace(cluster, task=task) for task in cluster.spec.workers]
+    here = max(other.device_index for other in others if _host(other) == _host(cluster))
+    return here > 0
+
+
+def _host(cluster: Cluster) -> str:
+    return Address.parse(cluster.address, str(cluster.task)).machine

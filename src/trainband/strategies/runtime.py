@@ -1,0 +1,166 @@
+"""JAX's distributed runtime, started for one task of a cluster. The one file that knows JAX's private parts.
+
+`jax.distributed.initialize` would do, but its client ends the process from C++ when another task or the service dies,
+and lets nobody say whom it waits for. This starts the same service and client so that neither happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import distributed, xla_bridge
+from jax._src.lib import _jax  # type: ignore[attr-defined]
+
+from trainband.cluster.address import Address
+from trainband.errors import ClusterError
+from trainband.strategies.meeting import meet
+from trainband.strategies.relay import Relay
+from trainband.wire.patience import Say
+
+NEVER_S = 7 * 24 * 3600
+"""JAX's own patience with a silent task: ours is shorter, and ends with words."""
+
+CALL_S = 5
+"""For one call to the service."""
+
+CONNECT_S = 300
+"""For the client to reach the service; all are there by then."""
+
+POLL_S = 0.05
+
+_lock = threading.Lock()
+_started = ""
+
+
+class Runtime:
+    """The service and this task's client of it. One in a process.
+
+    Args:
+      coordinator: where the service listens, `host:port`; this task starts it if its `index` is 0.
+      own_host: this machine's host, as the others reach it.
+      index: which of the processes this is.
+      tasks: their names.
+      start_s: seconds for all to come up.
+      say: where lines for people go.
+
+    Raises:
+      ClusterError: this process has a runtime already, or JAX has started its backends without one.
+      AddressInUse, DeadlineExceeded, Refused, Unreachable: see `meet`.
+    """
+
+    def __init__(
+        self, coordinator: str, own_host: str, index: int, tasks: Sequence[str], *, start_s: float, say: Say
+    ) -> None:
+        _claim(f"as {tasks[index]}")
+        count = len(tasks)
+        self._relay: Relay | None = None
+        address = Address.parse(coordinator, tasks[0])
+        meet(address, index, tasks, start_s, say)
+        state = distributed.global_state
+        connect_to = coordinator
+        if index == 0:
+            with _hushed():  # it warns of `recoverable` on stderr, each time
+                state.service = _jax.get_distributed_runtime_service(
+                    f"[::]:{address.port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{address.port}",
+                    count,
+                    heartbeat_timeout=NEVER_S,
+                    shutdown_timeout=CALL_S,
+                    recoverable=True,
+                )
+        else:
+            self._relay = Relay(address.host, address.port)
+            connect_to = self._relay.address
+        client = _jax.get_distributed_runtime_client(
+            connect_to,
+            index,
+            rpc_timeout=CALL_S,
+            init_timeout=CONNECT_S,
+            shutdown_timeout=CALL_S,
+            heartbeat_timeout=NEVER_S,
+            shutdown_on_destruction=False,
+            use_compression=True,
+        )
+        client.connect()
+        state.client, state.process_id, state.num_processes = client, index, count
+        state.coordinator_address = coordinator
+        self._client: Any = client
+        # The name that a machine has for itself is often one that no other machine can use.
+        _jax.make_gloo_tcp_collectives = functools.partial(_make_gloo, hostname=own_host)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the service has gone."""
+        return self._relay is not None and self._relay.broken.is_set()
+
+    def set(self, key: str, value: str) -> None:
+        """Sets a word that all can read."""
+        self._client.key_value_set(key, value, allow_overwrite=True)
+
+    def get(self, key: str) -> str | None:
+        """The word there, if there is one."""
+        try:
+            return str(self._client.key_value_try_get(key))
+        except jax.errors.JaxRuntimeError as exc:
+            if "NOT_FOUND" in str(exc):
+                return None
+            raise
+
+    def list(self, prefix: str) -> dict[str, str]:
+        """All words whose keys begin so, by the rest of their keys."""
+        return {key[len(prefix) :].lstrip("/"): value for key, value in self._client.key_value_dir_get(prefix)}
+
+    def close(self, *, well: bool) -> None:
+        """Ends JAX's parts, if all is well; else they end with the process, which they would only delay."""
+        if not well:
+            return
+        state = distributed.global_state
+        state.client = None
+        self._client.shutdown()
+        if state.service is not None:
+            state.service.shutdown()
+            state.service = None
+        if self._relay is not None:
+            self._relay.close()
+
+
+_make_gloo = _jax.make_gloo_tcp_collectives
+
+
+def _claim(what: str) -> None:
+    global _started
+    with _lock:
+        if _started or distributed.global_state.client is not None:
+            raise ClusterError(
+                f"this process takes part in a job of several workers already ({_started or 'jax.distributed'}): "
+                "construct one MultiWorkerMirrored or ModelParallel with a cluster in a process, and do not call "
+                "jax.distributed.initialize beside it."
+            )
+        if xla_bridge.backends_are_initialized():
+            raise ClusterError(
+                "JAX has started its backends already, without the other workers: construct the strategy first in the "
+                "program, before any jax.numpy array, jax.devices() or jax.random.key()."
+            )
+        _started = what
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """What C++ writes on stderr meanwhile is lost."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

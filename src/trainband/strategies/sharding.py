@@ -1,0 +1,325 @@
+"""Sharding: which part of which variable lies on which device of a mesh."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from trainband.errors import ModelError
+from trainband.figures import size as in_words
+from trainband.ps.placement import Placement
+from trainband.ps.program import Optimizer
+from trainband.ps.variables import PyTree, Variable, Variables
+
+DATA = "data"
+"""The mesh axis over which batches are split."""
+
+Spec = PartitionSpec | Sequence[str | Sequence[str] | None]
+"""Of each axis of a variable, the mesh axis that it is split over, several of them, or `None`."""
+
+Rule = tuple[str, Spec]
+"""A regular expression, looked for in a variable's path, and what becomes of the variables that have it."""
+
+Rules = Callable[[Sequence[Variable], Mesh], list[PartitionSpec]]
+"""How each variable is split over a mesh."""
+
+SMALL = 2**14
+"""Elements below which `auto_fsdp` leaves a variable whole: to gather it would cost more than it saves."""
+
+
+def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device]) -> Mesh:
+    """A mesh of so many devices along each named axis; one axis may be -1, for all that are left.
+
+    Raises:
+      ModelError: the axes have not as many places as there are devices.
+    """
+    sizes = dict(shape)
+    unknown = [name for name, size in sizes.items() if size == -1]
+    for name, size in sizes.items():
+        if size < 1 and size != -1:
+            raise ModelError(f"mesh: the axis {name!r} must have 1 device or more, or -1 for the rest, got {size}.")
+    if len(unknown) > 1:
+        raise ModelError(f"mesh: only one axis can be -1, for the devices that are left, got {' and '.join(unknown)}.")
+    known = math.prod(size for size in sizes.values() if size != -1)
+    if unknown:
+        sizes[unknown[0]] = max(1, len(devices) // known)
+    needed = math.prod(sizes.values())
+    words = " x ".join(f"{name} {size}" for name, size in sizes.items())
+    if needed > len(devices):
+        raise ModelError(
+            f"mesh: {words} needs {needed} devices, but there are {len(devices)}: {_names(devices)}. Make an axis "
+            "smaller, or start more workers."
+        )
+    if needed < len(devices):
+        raise ModelError(
+            f"mesh: {words} takes {needed} of the {len(devices)} devices ({_names(devices)}); let the axes have as "
+            f"many places as there are devices, such as {DATA}: -1."
+        )
+    return Mesh(
+        np.array(devices).reshape(tuple(sizes.values())), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes)
+    )
+
+
+def whole(variables: Sequence[Variable], mesh: Mesh) -> list[PartitionSpec]:  # noqa: ARG001 - the form of `Rules`
+    """Every variable on every device."""
+    return [PartitionSpec() for _ in variables]
+
+
+def by_rules(rules: Sequence[Rule]) -> Rules:
+    """Each variable by the first rule whose pattern is found in its path; whole where none is.
+
+    The returned function raises `ModelError`: a pattern is found in no path, an axis is none of the mesh, or does not
+    divide the variable's.
+    """
+    compiled = [(pattern, _compiled(pattern), PartitionSpec(*spec)) for pattern, spec in rules]
+
+    def specs(variables: Sequence[Variable], mesh: Mesh) -> list[PartitionSpec]:
+        for pattern, expression, _ in compiled:
+            if not any(expression.search(variable.name) for variable in variables):
+                names = ", ".join(variable.name for variable in variables[:8])
+                raise ModelError(
+                    f"ModelParallel: the pattern {pattern!r} is found in the path of no variable; they are {names}"
+                    f"{', ...' if len(variables) > 8 else ''}."
+                )
+        found = []
+        for variable in variables:
+            spec = next((spec for _, expression, spec in compiled if expression.search(variable.name)), PartitionSpec())
+            _check(variable, spec, mesh)
+            found.append(spec)
+        return found
+
+    return specs
+
+
+def auto_fsdp(axis: str = DATA, smallest: int = SMALL) -> Rules:
+    """Every variable of `smallest` elements or more is split over a mesh axis, along its longest axis that divides.
+
+    As in Zhao et al. 2023, "PyTorch FSDP" (arXiv:2304.11277), and Rajbhandari et al. 2020, "ZeRO" (arXiv:1910.02054):
+    each device keeps its part of the variables and of the optimizer state, and gets the others' when it needs them.
+    """
+
+    def specs(variables: Sequence[Variable], mesh: Mesh) -> list[PartitionSpec]:
+        if axis not in mesh.shape:
+            raise ModelError(f"auto_fsdp: the mesh has no axis {axis!r}, only {', '.join(map(str, mesh.shape))}.")
+        places = mesh.shape[axis]
+        found = []
+        for variable in variables:
+            fitting = [i for i, size in enumerate(variable.shape) if size and size % places == 0]
+            if variable.size < smallest or not fitting:
+                found.append(PartitionSpec())
+                continue
+            longest = max(fitting, key=variable.shape.__getitem__)
+            found.append(PartitionSpec(*([None] * longest), axis))
+        return found
+
+    return specs
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where one variable lies.
+
+    Attributes:
+      name: its path.
+      shape: of the whole.
+      dtype: its elements'.
+      where: in words.
+      nbytes: on each holder.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    where: str
+    nbytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Which variable lies where, and the bytes on each device; `str` of it is a table.
+
+    Attributes:
+      title: the strategy and what it spreads over.
+      rows: a variable each.
+      optimizer: bytes of the optimizer state on each device; empty where it was not asked for.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    optimizer: Mapping[str, int]
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes on each device: of the variables, and of the optimizer state where it is known."""
+        total = dict(self.optimizer)
+        for row in self.rows:
+            for holder, count in row.nbytes.items():
+                total[holder] = total.get(holder, 0) + count
+        return total
+
+    def __str__(self) -> str:
+        lines = [self.title]
+        table = [(row.name, f"{row.dtype}[{','.join(map(str, row.shape))}]", row.where) for row in self.rows]
+        widths = [max((len(line[i]) for line in table), default=0) for i in range(2)]
+        lines += [f"  {name:<{widths[0]}}  {kind:<{widths[1]}}  {where}" for name, kind, where in table]
+        lines += list(self._totals())
+        return "\n".join(lines)
+
+    def _totals(self) -> Iterator[str]:
+        """The bytes of each device; devices one after the other that have the same share one line."""
+        runs: list[tuple[list[str], int]] = []
+        for holder, count in self.nbytes.items():
+            if runs and runs[-1][1] == count:
+                runs[-1][0].append(holder)
+            else:
+                runs.append(([holder], count))
+        what = "variables and optimizer state" if self.optimizer else "variables"
+        for holders, count in runs:
+            names = holders[0] if len(holders) == 1 else f"{holders[0]} to {holders[-1]}, each"
+            yield f"  {names}: {in_words(count)} of {what}"
+
+
+def described(
+    title: str, variables: Variables, specs: Sequence[PartitionSpec], mesh: Mesh, state: PyTree
+) -> Description:
+    """What lies where.
+
+    Args:
+      specs: of each variable.
+      state: leaves (shape and dtype, spec) of the optimizer state; empty to leave it out.
+    """
+    holders = [str(device) for device in mesh.devices.flat]
+    rows = []
+    for variable, spec in zip(variables.entries, specs, strict=True):
+        share = variable.nbytes // _pieces(spec, mesh)
+        rows.append(
+            Row(variable.name, variable.shape, variable.dtype, _where(spec, mesh), dict.fromkeys(holders, share))
+        )
+    optimizer = sum(_nbytes(kind) // _pieces(spec, mesh) for kind, spec in state)
+    return Description(title, tuple(rows), dict.fromkeys(holders, optimizer) if state else {})
+
+
+def described_on_ps(
+    variables: Variables, placement: Placement, names: Sequence[str], params: PyTree, optimizer: Optimizer | None
+) -> Description:
+    """What lies on which ps.
+
+    Args:
+      names: of the ps.
+      optimizer: whose state is counted in: its leaves lie where their variables do, and its other ones on every ps.
+    """
+    rows = []
+    for variable in variables.entries:
+        shares: dict[str, int] = {}
+        words = []
+        for piece in placement.of(variable):
+            shares[names[piece.ps]] = shares.get(names[piece.ps], 0) + piece.nbytes
+            words.append(names[piece.ps] if piece.whole else f"{names[piece.ps]} (rows {piece.start} to {piece.stop})")
+        rows.append(Row(variable.name, variable.shape, variable.dtype, ", ".join(words), shares))
+    state: dict[str, int] = {}
+    if optimizer is not None:
+        by_path = dict(zip(variables.paths, variables.trained, strict=True))
+        for path, leaf in jax.tree_util.tree_flatten_with_path(jax.eval_shape(optimizer.init, params))[0]:
+            owner = next((by_path[path[cut:]] for cut in range(len(path) + 1) if path[cut:] in by_path), None)
+            row = next((row for row in rows if owner is not None and row.name == owner.name), None)
+            for name in names:
+                share = 1.0 if row is None or owner is None else row.nbytes.get(name, 0) / max(1, owner.nbytes)
+                state[name] = state.get(name, 0) + round(_nbytes(leaf) * share)
+    return Description(f"ParameterServer: {len(names)} ps", tuple(rows), state)
+
+
+def _nbytes(kind: Any) -> int:
+    return math.prod(map(int, kind.shape)) * int(np.dtype(kind.dtype).itemsize)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as exc:
+        raise ModelError(f"ModelParallel: the pattern {pattern!r} is no regular expression: {exc}.") from exc
+
+
+def _axes(entry: Any) -> tuple[str, ...]:
+    """The mesh axes that one axis of a variable is split over."""
+    if entry is None:
+        return ()
+    return (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def _pieces(spec: PartitionSpec, mesh: Mesh) -> int:
+    """Into how many pieces a variable is split."""
+    return math.prod(mesh.shape[axis] for entry in spec for axis in _axes(entry))
+
+
+def _check(variable: Variable, spec: PartitionSpec, mesh: Mesh) -> None:
+    if len(spec) > len(variable.shape):
+        raise ModelError(
+            f"ModelParallel: {variable} has {len(variable.shape)} axes, but its rule speaks of {len(spec)}: "
+            f"{_said(spec)}."
+        )
+    used: list[str] = []
+    for number, (size, entry) in enumerate(zip(variable.shape, spec, strict=False)):
+        for axis in _axes(entry):
+            if axis not in mesh.shape:
+                raise ModelError(
+                    f"ModelParallel: the rule of {variable} names the axis {axis!r}, which the mesh does not have; it "
+                    f"has {', '.join(f'{name} ({count})' for name, count in mesh.shape.items())}."
+                )
+            if axis in used:
+                raise ModelError(
+                    f"ModelParallel: the rule of {variable} uses the mesh axis {axis!r} twice: {_said(spec)}."
+                )
+            used.append(axis)
+        places = math.prod(mesh.shape[axis] for axis in _axes(entry))
+        if size % places:
+            raise ModelError(
+                f"ModelParallel: {variable} cannot be split: its axis {number} has {size} elements, which "
+                f"{' x '.join(_axes(entry))} with {places} devices does not divide. Change the rule, the mesh or the "
+                "size."
+            )
+
+
+def _said(spec: PartitionSpec) -> str:
+    return "(" + ", ".join("None" if not _axes(entry) else " x ".join(_axes(entry)) for entry in spec) + ")"
+
+
+def _where(spec: PartitionSpec, mesh: Mesh) -> str:
+    parts = [
+        f"axis {number} in {math.prod(mesh.shape[axis] for axis in _axes(entry))} over {' x '.join(_axes(entry))}"
+        for number, entry in enumerate(spec)
+        if _axes(entry)
+    ]
+    if mesh.size == 1:
+        return "whole"
+    return ", ".join(parts) or f"whole, on each of {mesh.size} devices"
+
+
+def _names(devices: Sequence[jax.Device]) -> str:
+    return ", ".join(map(str, devices[:8])) + (", ..." if len(devices) > 8 else "")
+
+
+def state_specs(state: PyTree, variables: Variables, specs: Sequence[PartitionSpec]) -> list[PartitionSpec]:
+    """How each leaf of an optimizer state is split: as the variable that it belongs to, or not at all.
+
+    Args:
+      state: shapes as leaves.
+      specs: of each trained variable.
+    """
+    by_path = dict(zip(variables.paths, zip(variables.trained, specs, strict=True), strict=True))
+    found = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        spec = PartitionSpec()
+        for cut in range(len(path) + 1):  # the longest end of the path that is a variable's
+            variable, own = by_path.get(path[cut:], (None, spec))
+            if variable is not None:
+                spec = own if variable.shape == tuple(leaf.shape) else spec
+                break
+        found.append(spec)
+    return found

@@ -1,0 +1,422 @@
+"""Together: the processes of a job that compute in step, what they tell one another, and whether all still live."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from trainband.cluster import Cluster
+from trainband.cluster.team import LOST_A_PEER
+from trainband.errors import ClusterError, ModelMismatch, PeerError, YourError
+from trainband.figures import OWN_WORDS
+from trainband.strategies.runtime import POLL_S, Runtime
+from trainband.version import VERSION
+from trainband.wire.patience import EVERY_S, FIRST_WORD_S, Say
+
+BEAT_S = 0.5
+"""Between two signs of life."""
+
+ALARMED_S = 2.0
+"""How long a process may be silent once an exchange has failed: then somebody has died, and the question is who."""
+
+COME_OUT_S = 2.0
+"""For the main thread to end by itself, once it is known that a peer is gone."""
+
+LINGER_S = 3.0
+"""For the others to read the chief's last words: they are in its process."""
+
+GOODBYE_S = LINGER_S + 2.0
+"""For the last words to the others, and for JAX to let go."""
+
+HURT = ("gloo", "nccl", "connection", "unavailable", "deadline", "collective", "socket", "peer", "broken pipe")
+"""Words in the errors of XLA's exchanges, when a peer has gone."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is known of another process.
+
+    Attributes:
+      word: its last sign of life.
+      since: when that came, on this process's clock.
+      step: that it is in.
+      waits: whether it is in an exchange with the others, or computes for one.
+      doing: what else it does, in words.
+    """
+
+    word: str
+    since: float
+    step: int = 0
+    waits: bool = False
+    doing: str = ""
+
+
+class Together:
+    """The workers of a cluster as processes of one JAX program.
+
+    A thread tells the others every half second that this process lives, in which step it is and what it does, and looks
+    at theirs. Whoever is silent for `timeout_s`, or lives and does not take the step that all others wait in, ends the
+    job: `failure` is set, and a main thread that no exception can reach ends with the process.
+
+    Args:
+      cluster: whose workers they are, and which this one is.
+      timeout_s: seconds of silence, or of standing still, after which a process counts as gone.
+      start_s: for all to come up; also for the first step, which is compiled.
+      say: where lines for people go.
+
+    Raises:
+      ClusterError: see `Runtime`; or the workers have different numbers of devices.
+      DeadlineExceeded: not all came up.
+    """
+
+    def __init__(self, cluster: Cluster, *, timeout_s: float, start_s: float, say: Say) -> None:
+        self._tasks = [str(task) for task in cluster.spec.workers]
+        self._addresses = [cluster.spec.address(task) for task in cluster.spec.workers]
+        self.index = cluster.training_index
+        """Which of the processes this is."""
+        self._timeout_s = timeout_s
+        self._start_s = start_s
+        self._say = say
+        self._peers: dict[int, _Peer] = {}
+        self._failure: PeerError | None = None
+        self._alarmed_at: float | None = None
+        self._beats = 0
+        self._step = 0
+        self._waits_since: float | None = None
+        self._said_at = 0.0
+        self._doing = ""
+        self._settled = False
+        self._closed = threading.Event()
+        self._last_word_at = time.monotonic()
+        own_host = cluster.address.rpartition(":")[0].strip("[]")
+        self._runtime = Runtime(
+            self._addresses[0],
+            own_host,
+            self.index,
+            self._tasks,
+            start_s=start_s,
+            say=say,
+        )
+        for target, name in ((self._watch, "trainband-together"), (self._guard, "trainband-guard")):
+            threading.Thread(target=target, name=name, daemon=True).start()
+        with self.busy("starts"):
+            here = self.gather("here", {"version": VERSION, "job": secrets.token_hex(8)})
+        self.job: str = here[0]["job"]
+        """A random id, the same for all."""
+        for task, other in zip(self._tasks, here, strict=True):
+            if other["version"] != VERSION:
+                self._give_up(
+                    f"{task} runs trainband {other['version']}, and {self.task} {VERSION}: install one version"
+                )
+
+    @property
+    def task(self) -> str:
+        """The name of this process."""
+        return self._tasks[self.index]
+
+    @property
+    def count(self) -> int:
+        """How many processes there are."""
+        return len(self._tasks)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process speaks for all."""
+        return self.index == 0
+
+    def name(self, index: int) -> str:
+        """The task of a process."""
+        return self._tasks[index]
+
+    def check_devices(self) -> None:
+        """Starts JAX's backends, which all must do at the same time.
+
+        Raises:
+          ClusterError: the workers have different numbers of devices.
+        """
+        with self.busy("starts"), self.watched():
+            counts = [0] * self.count
+            for device in jax.devices():
+                counts[device.process_index] += 1
+        if len(set(counts)) > 1:
+            seen = ", ".join(f"{task} {count}" for task, count in zip(self._tasks, counts, strict=True))
+            self._give_up(f"the workers must have as many devices each to compute in step, but they have: {seen}")
+
+    # --- words
+
+    def tell(self, key: str, value: Any) -> None:
+        """Leaves a word that all can read."""
+        self._runtime.set(f"words/{key}", json.dumps(value))
+
+    def look(self, key: str) -> Any:
+        """The word there; `None` if there is none."""
+        word = self._runtime.get(f"words/{key}")
+        return None if word is None else json.loads(word)
+
+    def hear(self, key: str, index: int = 0) -> Any:
+        """Waits for a word that a process must leave there.
+
+        Raises:
+          PeerError: a process is gone.
+        """
+        with self.waiting():
+            while (word := self.look(key)) is None:
+                self.check()
+                self._speak(f"{self._tasks[index]}")
+                time.sleep(POLL_S)
+        return word
+
+    def gather(self, key: str, value: Any) -> list[Any]:
+        """The words of all processes, in order, each of which must leave one.
+
+        Raises:
+          PeerError: a process is gone, or has not come after `start_s`.
+        """
+        self.tell(f"{key}/{self.index}", value)
+        until = time.monotonic() + self._start_s
+        with self.waiting():
+            while True:
+                words = self._runtime.list(f"words/{key}/")
+                missing = [task for i, task in enumerate(self._tasks) if str(i) not in words]
+                if not missing:
+                    return [json.loads(words[str(i)]) for i in range(self.count)]
+                self.check()
+                self._speak(", ".join(missing))
+                if time.monotonic() >= until:
+                    self._give_up(
+                        f"{', '.join(missing)} did not come up within {self._start_s:g} s; are they running, and is "
+                        f"{self._addresses[0]} to be reached from there",
+                        PeerError,
+                    )
+                time.sleep(POLL_S)
+
+    def require_same(self, what: str, mine: Mapping[str, Any]) -> None:
+        """Compares something with what the chief has.
+
+        Raises:
+          ModelMismatch: they differ, and in what.
+        """
+        others = self.gather(what, mine)
+        for name, value in mine.items():
+            for task, other in zip(self._tasks, others, strict=True):
+                if other.get(name) != value:
+                    self._give_up(
+                        f"{self.task} and {task} have different {what}: {name} is {value} here and {other.get(name)} "
+                        "there; run the same program with the same settings on all",
+                        ModelMismatch,
+                    )
+
+    # --- who lives
+
+    def check(self) -> None:
+        """Raises `PeerError` if the job cannot go on."""
+        if self._failure is not None:
+            raise self._failure
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A context in which this process waits for others."""
+        self._waits_since = self._said_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waits_since = None
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """A context in which this process does something for which the others have patience."""
+        before, self._doing = self._doing, what
+        try:
+            yield
+        finally:
+            self._doing = before
+
+    @contextlib.contextmanager
+    def watched(self, step: int | None = None) -> Iterator[None]:
+        """An exchange with all others.
+
+        Raises:
+          PeerError: it has failed because one of them is gone.
+        """
+        self._step = self._step if step is None else step
+        self._waits_since = self._said_at = time.monotonic()
+        try:
+            yield
+        except (jax.errors.JaxRuntimeError, ValueError, RuntimeError, OSError) as exc:
+            if isinstance(exc, YourError) or not any(word in str(exc).lower() for word in HURT):
+                raise
+            raise self._who(exc) from exc
+        finally:
+            self._waits_since = None
+
+    def settled(self) -> None:
+        """A step is computed: what is compiled is compiled, and the next ones are as fast as this one."""
+        self._settled = True
+
+    def close(self, failure: str = "") -> None:
+        """Says goodbye. Idempotent."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        # A call hangs where the chief has gone, and then there is nobody to say goodbye to.
+        goodbye = threading.Thread(target=self._say_goodbye, args=(failure,), name="trainband-goodbye", daemon=True)
+        if not self._runtime.lost:
+            goodbye.start()
+            goodbye.join(GOODBYE_S)
+
+    def _say_goodbye(self, failure: str) -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            if failure and self._failure is None:
+                self._note_gone(self.index, f"{self.task} has failed: {failure}")
+            self._runtime.set(f"left/{self.index}", "yes")
+            if self.is_chief:
+                self._linger()
+            self._runtime.close(well=not failure and self._failure is None)
+
+    def _linger(self) -> None:
+        """The words are in this process: the others shall have read them."""
+        until = time.monotonic() + LINGER_S
+        while time.monotonic() < until:
+            if len({*self._runtime.list("left/"), *self._runtime.list("gone/")}) == self.count:
+                return
+            time.sleep(POLL_S)
+
+    def _give_up(self, why: str, kind: type[Exception] | None = None) -> None:
+        """Raises an error that all processes find by themselves."""
+        raise (kind or ClusterError)(why + ".")
+
+    def _who(self, exc: Exception) -> PeerError:
+        """Waits until it is known who is gone."""
+        self._alarmed_at = time.monotonic()
+        until = self._alarmed_at + self._timeout_s
+        while self._failure is None and time.monotonic() < until:
+            time.sleep(POLL_S)
+        if self._failure is not None:
+            return self._failure
+        cause = str(exc).splitlines()[0]
+        return PeerError(
+            f"{self.task}: an exchange with the other workers has failed, though all of them live: {cause}"
+        )
+
+    def _watch(self) -> None:
+        """Tells and asks; a call may hang as long as the chief does, in whose process the words are."""
+        while not self._closed.wait(BEAT_S):
+            with contextlib.suppress(jax.errors.JaxRuntimeError):  # the guard sees that there was no answer
+                self._beat()
+
+    def _guard(self) -> None:
+        while not self._closed.wait(BEAT_S):
+            self._look_at_the_chief()
+            if self._failure is not None:
+                self._end()
+                return
+
+    def _beat(self) -> None:
+        self._beats += 1
+        waits = self._waits_since is not None
+        self._runtime.set(f"beat/{self.index}", json.dumps([self._beats, self._step, waits, self._doing]))
+        gone = {int(index): why for index, why in self._runtime.list("gone/").items()}
+        for other, why in gone.items():
+            if other != self.index:
+                self._fail(why)
+                return
+        left = {int(index) for index in self._runtime.list("left/")}
+        beats = {int(index): word for index, word in self._runtime.list("beat/").items()}
+        self._last_word_at = now = time.monotonic()
+        for index, word in beats.items():
+            known = self._peers.get(index)
+            if index == self.index or (known is not None and known.word == word):
+                continue
+            _, step, waits, doing = json.loads(word)
+            self._peers[index] = _Peer(word, now, step, waits, doing)
+        for index, peer in self._peers.items():
+            silent = now - peer.since
+            alarmed = self._alarmed_at is not None and now - self._alarmed_at >= ALARMED_S
+            if index in left:
+                if self._waits_since is not None and now - self._waits_since >= ALARMED_S:
+                    self._lose(index, "has left the job, while others still train")
+            elif silent >= self._timeout_s or (alarmed and silent >= ALARMED_S):
+                self._lose(index, f"is gone: not heard for {silent:.0f} s")
+        self._look_at_the_slow(now)
+
+    def _look_at_the_slow(self, now: float) -> None:
+        """Whom this process waits for, while all of them live."""
+        since = self._waits_since
+        if since is None or not self._peers:
+            return
+        slow = [i for i, peer in self._peers.items() if not peer.waits or peer.step < self._step]
+        waited = now - since
+        if waited >= FIRST_WORD_S and now - self._said_at >= EVERY_S and slow and self._settled:
+            self._said_at = now
+            self._say(f"waiting for {', '.join(map(self._described, slow))} ({waited:.0f} s)")
+        limit = self._timeout_s if self._settled else self._start_s
+        stuck = [i for i in slow if not self._peers[i].doing]
+        if waited >= limit and stuck:
+            peer = self._peers[stuck[0]]
+            self._lose(stuck[0], f"is stuck: it lives, but has not gone on from step {peer.step} for {waited:.0f} s")
+        elif waited >= limit and not slow:
+            self._fail(
+                f"{self.task}: all workers live and wait for one another since {waited:.0f} s, at step {self._step}: "
+                "something between them does not let their exchanges through"
+            )
+
+    def _described(self, index: int) -> str:
+        doing = self._peers[index].doing
+        return f"{self._tasks[index]}, which {doing}" if doing else self._tasks[index]
+
+    def _speak(self, whom: str) -> None:
+        """Says whom this process waits for, now and then."""
+        now = time.monotonic()
+        since = self._waits_since or now
+        if now - since >= FIRST_WORD_S and now - self._said_at >= (FIRST_WORD_S if self._said_at == since else EVERY_S):
+            self._said_at = now
+            self._say(f"waiting for {whom} ({now - since:.0f} s)")
+
+    def _look_at_the_chief(self) -> None:
+        """Whether the chief still answers."""
+        silent = time.monotonic() - self._last_word_at
+        if not self.is_chief and self._failure is None and (self._runtime.lost or silent >= self._timeout_s):
+            how = "its connection broke off" if self._runtime.lost else f"not heard for {silent:.0f} s"
+            self._fail(self._lost(0, f"is gone: {how}"))
+
+    def _lose(self, index: int, how: str) -> None:
+        why = self._lost(index, how)
+        self._note_gone(index, why)
+        self._fail(why)
+
+    def _lost(self, index: int, how: str) -> str:
+        return (
+            f"{self._tasks[index]} at {self._addresses[index]} {how}. Workers that compute in step cannot go on "
+            "without it: start the job again, and it goes on from its newest checkpoint"
+        )
+
+    def _note_gone(self, index: int, why: str) -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # each finds it by itself, too
+            self._runtime.set(f"gone/{index}", why)
+
+    def _fail(self, why: str) -> None:
+        if self._failure is None:
+            self._failure = PeerError(why + ".")
+
+    def _end(self) -> None:
+        """Ends the process, if its main thread does not come out of an exchange that will never end."""
+        if self._closed.wait(COME_OUT_S) or self._waits_since is None:
+            return
+        with contextlib.suppress(Exception):  # this is the end, whatever the terminal says
+            sys.stderr.write(f"{OWN_WORDS}ERROR: {self.task} ends: {self._failure}\n")
+            sys.stdout.flush()
+            sys.stderr.flush()
+        if self.is_chief:
+            with contextlib.suppress(Exception):
+                self._linger()
+        os._exit(LOST_A_PEER)

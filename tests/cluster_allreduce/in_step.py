@@ -1,0 +1,132 @@
+"""A training of a model of `tests.strategies.zoo` that can go wrong in every way. Run as a script by the tests."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from tests.strategies import zoo
+
+import trainband
+from trainband.strategies.base import StepReport
+
+
+class Led(trainband.Hook):
+    """Gives every step a length, says when the first was made, and does what is to go wrong."""
+
+    def __init__(self, flag: argparse.Namespace, rank: int) -> None:
+        self._flag = flag
+        self._rank = rank
+        self._said = False
+
+    def after_run(self, session: trainband.MonitoredSession, report: StepReport) -> None:  # noqa: ARG002
+        flag = self._flag
+        if not self._said:
+            print("training", flush=True)
+            self._said = True
+        time.sleep(flag.step_s)
+        if report.global_step != flag.at or self._rank != flag.of:
+            return
+        match flag.fault:
+            case "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "dies once" if not Path(flag.mark).exists():
+                Path(flag.mark).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stands still":
+                time.sleep(600)
+            case "raises":
+                raise OSError("the disk with the pictures is gone")
+
+
+def strategy_of(flag: argparse.Namespace, cluster: Any) -> Any:
+    limits = {"timeout_s": flag.timeout_s, "start_s": flag.start_s}
+    match flag.strategy:
+        case "mirrored":
+            return trainband.MultiWorkerMirrored(cluster, **limits)
+        case "tensor":
+            rules = zoo.RULES[flag.model]
+            return trainband.ModelParallel({"data": 1, "model": -1}, rules, cluster=cluster, **limits)
+        case "fsdp":
+            return trainband.ModelParallel({"data": -1}, trainband.auto_fsdp(smallest=64), cluster=cluster, **limits)
+        case "sync":
+            return trainband.ParameterServer(cluster, update=trainband.Sync())
+        case "local":
+            return trainband.ParameterServer(cluster, update=trainband.Sync(), local=trainband.Mirrored())
+        case _:
+            return trainband.OneDevice()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--strategy", default="mirrored")
+    parser.add_argument("--model", default="mlp")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--dir")
+    parser.add_argument("--save_steps", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--validate", action="store_true")
+    parser.add_argument("--step_s", type=float, default=0.0)
+    parser.add_argument("--timeout_s", type=float, default=6.0)
+    parser.add_argument("--start_s", type=float, default=60.0)
+    parser.add_argument("--fault", default="")
+    parser.add_argument("--of", type=int, default=1)
+    parser.add_argument("--at", type=int, default=6)
+    parser.add_argument("--mark", default="")
+    flag = parser.parse_args()
+
+    cluster = trainband.cluster.resolve()
+    rank = cluster.training_index if cluster is not None else 0
+    if flag.fault == "JAX first":
+        jax.devices()
+    if flag.fault == "another port" and rank == 0:
+        taken = socket.create_server(("", int(cluster.address.rpartition(":")[2])))  # type: ignore[union-attr]
+        taken.listen()
+    if flag.fault == "other devices" and rank == flag.of:
+        jax.config.update("jax_num_cpu_devices", 2)
+    strategy = strategy_of(flag, cluster)
+    if flag.fault == "twice":
+        strategy_of(flag, cluster)
+    model = zoo.MODELS[flag.model]()
+    if flag.fault == "other model" and rank == flag.of:
+        model = zoo.MODELS["convnet"]()
+    trainer = trainband.Trainer(**model, optimizer=zoo.optimizer(), strategy=strategy, console=False)
+    alone = cluster is None or flag.strategy == "tensor"
+    ranks = 1 if cluster is None or alone else len(cluster.spec.workers)
+    size = zoo.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else zoo.SIZE
+    batches = zoo.batches(flag.steps, size, 0 if alone else rank, ranks)
+    steps: int | None = flag.steps
+    if flag.fault == "used up":
+        steps, batches = None, batches[: flag.at] if rank == flag.of else batches
+    result = trainer.fit(
+        batches,
+        steps,
+        checkpoint_dir=flag.dir,
+        save_steps=flag.save_steps,
+        hooks=[Led(flag, rank)],
+        validation=zoo.batches(1) if flag.validate else None,
+        every=4,
+    )
+    print(f"{result.task} is done at global step {result.global_step}: {result.stopped}", flush=True)
+    params, state = trainer.params, trainer.model_state  # where they are in parts, all must ask
+    if flag.out is not None and trainer.is_chief:
+        values = [float(x) for leaf in jax.tree.leaves((params, state)) for x in np.ravel(leaf)]
+        found = {"step": result.global_step, "params": values, "evaluations": len(result.evaluations)}
+        flag.out.write_text(json.dumps(found), encoding="utf-8")
+    trainer.close()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (trainband.TrainbandError, OSError) as error:
+        sys.exit(f"error: {type(error).__name__}: {error}")

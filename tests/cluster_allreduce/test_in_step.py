@@ -1,0 +1,257 @@
+"""Workers that compute in step, as real processes: what they train to, and what they say when one of them fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.machines import Machines
+from tests.programs import Program, Programs
+
+from trainband.cluster.team import LOST_A_PEER
+
+SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
+TIMEOUT_S = 6.0
+ENDLESS = ("--steps=100000", "--step_s=0.02")
+TOLERANCE = 2e-6
+
+
+def run(programs: Programs, *flags: str, workers: int = 2, launcher: tuple[str, ...] = ()) -> Program:
+    """The script under the launcher, without a ps."""
+    return programs.trainband("run", "--ps=0", f"--workers={workers}", *launcher, *SCRIPT, *flags)
+
+
+def by_hand(programs: Programs, ports: tuple[str, ...], *flags: str, workers: int = 3) -> list[Program]:
+    """Each worker by itself, so that nobody ends the others when one fails."""
+    started = []
+    for index in range(workers):
+        cluster = {"cluster": {"worker": list(ports[:workers])}, "task": {"type": "worker", "index": index}}
+        environ = {"TF_CONFIG": json.dumps(cluster), "NPROC": "1", "PJRT_NPROC": "1", "PYTHONUNBUFFERED": "1"}
+        started.append(programs.python(f"worker:{index}", *SCRIPT, *flags, environ=environ))
+    return started
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def apart(one: Any, other: Any) -> float:
+    return float(np.abs(np.array(one["params"]) - np.array(other["params"])).max())
+
+
+@pytest.mark.parametrize("model", ["mlp", "convnet", "transformer"])
+def test_they_train_as_one_device(model: str, programs: Programs, tmp_path: Path) -> None:
+    programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
+    run(programs, f"--model={model}", f"--out={tmp_path / 'all'}").succeed()
+    assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
+
+
+@pytest.mark.parametrize("strategy", ["tensor", "fsdp"])
+def test_variables_in_parts_over_workers(strategy: str, programs: Programs, tmp_path: Path) -> None:
+    flags = ("--model=transformer", "--validate")
+    programs.python("alone", *SCRIPT, "--strategy=one", *flags, f"--out={tmp_path / 'one'}").succeed()
+    run(
+        programs, f"--strategy={strategy}", *flags, f"--out={tmp_path / 'all'}", f"--dir={tmp_path / 'saved'}"
+    ).succeed()
+    one, all_ = read(tmp_path / "one"), read(tmp_path / "all")
+    assert apart(one, all_) < TOLERANCE
+    assert one["evaluations"] == all_["evaluations"] == 2
+    # What they saved together, one device goes on from; and from what that saves, they.
+    more = ("--model=transformer", "--steps=12", f"--dir={tmp_path / 'saved'}")
+    run(programs, f"--strategy={strategy}", *more, f"--out={tmp_path / 'more'}").succeed()
+    programs.python("again", *SCRIPT, "--strategy=one", *more, "--steps=16").succeed()
+    output = run(programs, f"--strategy={strategy}", *more, "--steps=20", f"--out={tmp_path / 'last'}").succeed()
+    assert read(tmp_path / "last")["step"] == 20, output
+
+
+@pytest.mark.parametrize("strategy", ["sync", "local"])
+def test_a_checkpoint_goes_to_parameter_servers_and_back(strategy: str, programs: Programs, tmp_path: Path) -> None:
+    home = (f"--dir={tmp_path / 'saved'}", "--model=convnet")
+    run(programs, *home, "--steps=4").succeed()
+    ps = programs.trainband("run", "--ps=1", "--workers=2", *SCRIPT, f"--strategy={strategy}", *home, "--steps=8")
+    ps.succeed()
+    assert "goes on from" in ps.stderr
+    run(programs, *home, "--steps=12", f"--out={tmp_path / 'all'}").succeed()
+    assert read(tmp_path / "all")["step"] == 12
+
+
+# what happens, whom it happens to, what the others say
+FAULTS = [
+    ("is killed", 1, r"worker:1 at \S+ is gone: not heard for \d+ s"),
+    ("is killed", 0, r"worker:0 at \S+ is gone: its connection broke off"),
+    ("stands still", 2, r"worker:2 at \S+ is gone: not heard for \d+ s"),
+    ("stands still", 0, r"worker:0 at \S+ is gone: not heard for \d+ s"),
+]
+
+
+@pytest.mark.parametrize(("fault", "of", "words"), FAULTS)
+def test_the_others_end_with_the_name(
+    fault: str, of: int, words: str, programs: Programs, ports: tuple[str, ...]
+) -> None:
+    workers = by_hand(programs, ports, *ENDLESS, f"--timeout_s={TIMEOUT_S:g}")
+    for worker in workers:
+        worker.wait_for("^training$")
+    workers[of].send(signal.SIGKILL if fault == "is killed" else signal.SIGSTOP)
+    at = time.monotonic()
+    for worker in workers:
+        if worker is not workers[of]:
+            assert worker.wait() in (1, LOST_A_PEER)
+            assert worker.ended_at is not None
+            assert worker.ended_at - at < TIMEOUT_S + 8.0
+            assert re.search(rf"(^error: PeerError: |ERROR: {worker.name} ends: ){words}", worker.stderr, re.MULTILINE)
+            assert "start the job again" in worker.stderr
+            worker.expect_no_noise()
+    workers[of].send(signal.SIGKILL)
+
+
+def test_one_that_lives_and_stands_still_is_named(programs: Programs, ports: tuple[str, ...]) -> None:
+    workers = by_hand(programs, ports, "--steps=100", "--fault=stands still", "--of=2", "--step_s=0.02")
+    for worker in workers[:2]:
+        assert worker.wait() in (1, LOST_A_PEER)
+        assert re.search(
+            r"worker:2 at \S+ is stuck: it lives, but has not gone on from step \d for \d+ s", worker.stderr
+        )
+    assert "trainband: waiting for worker:2 (5 s)" in workers[0].stderr
+    workers[2].send(signal.SIGKILL)
+
+
+def test_an_error_of_one_is_told_by_the_others(programs: Programs, ports: tuple[str, ...]) -> None:
+    workers = by_hand(programs, ports, "--steps=100", "--fault=raises", "--step_s=0.02")
+    workers[1].fail("^error: OSError: the disk with the pictures is gone")
+    for worker in (workers[0], workers[2]):
+        assert worker.wait() in (1, LOST_A_PEER)
+        assert "worker:1 has failed: OSError: the disk with the pictures is gone" in worker.stderr
+
+
+def test_the_launcher_brings_the_job_back(programs: Programs, tmp_path: Path) -> None:
+    flags = ("--steps=20", "--step_s=0.05")
+    run(programs, *flags, f"--out={tmp_path / 'whole'}").succeed()
+    job = run(
+        programs,
+        *flags,
+        f"--out={tmp_path / 'broken'}",
+        f"--dir={tmp_path / 'saved'}",
+        "--fault=dies once",
+        "--at=12",
+        f"--mark={tmp_path / 'died'}",
+        launcher=("--restarts=2",),
+    )
+    job.succeed()
+    assert re.search(r"worker:1 failed \(killed by SIGKILL\); ending worker:0 and starting the job again", job.stderr)
+    assert "goes on from" in job.stderr
+    assert read(tmp_path / "broken") == read(tmp_path / "whole")  # to the bit
+
+
+def test_it_goes_on_with_fewer(programs: Programs, tmp_path: Path) -> None:
+    job = run(
+        programs,
+        "--steps=20",
+        "--step_s=0.05",
+        f"--dir={tmp_path / 'saved'}",
+        "--fault=dies",
+        "--of=2",
+        "--at=8",
+        workers=3,
+        launcher=("--restarts=0", "--min-workers=2"),
+    )
+    job.succeed()
+    assert "going on without it, on 2 workers (at least 2 are wanted)" in job.stderr
+    assert "[worker:1] worker:1 is done at global step 20" in job.stdout
+
+
+def test_sigterm_to_one_saves_and_ends_all(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:
+    workers = by_hand(programs, ports, *ENDLESS, f"--dir={tmp_path}", "--save_steps=1000000", workers=2)
+    for worker in workers:
+        worker.wait_for("^training$")
+    workers[1].send(signal.SIGTERM)
+    for worker in workers:
+        assert worker.wait() == 128 + signal.SIGTERM
+        worker.expect_no_noise()
+    assert "ends the training: worker:1: SIGTERM asked this task to end" in workers[0].stderr
+    (saved,) = [path for path in tmp_path.iterdir() if path.name.startswith("step-")]
+    again = by_hand(programs, ports[2:], f"--dir={tmp_path}", f"--steps={int(saved.name[5:]) + 3}", workers=2)
+    for worker in again:
+        worker.succeed()
+    assert f"goes on from {saved}" in again[0].stderr
+
+
+def test_the_end_of_one_workers_data_ends_all(programs: Programs) -> None:
+    output = run(programs, "--fault=used up", "--steps=20", "--at=7").succeed()
+    assert "worker:1 is done at global step 7: its batches are used up" in output
+    assert "worker:0 is done at global step 7: worker:1: its batches are used up" in output
+
+
+# what is wrong, of which worker, how it ends
+WRONG = [
+    ("other batch", r"DataError: the workers compute in step and need batches of one shape, but that of worker:0 is"),
+    ("other model", r"ModelMismatch: worker:\d and worker:\d have different variables"),
+    ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
+    ("twice", r"ClusterError: this process takes part in a job of several workers already"),
+    ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),
+    ("another port", r"AddressInUse: worker:0 cannot listen on port \d+, as the cluster says"),
+]
+
+
+@pytest.mark.parametrize(("fault", "words"), WRONG)
+def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> None:
+    job = run(programs, f"--fault={fault}", "--start_s=20")
+    assert job.wait() != 0
+    assert re.search(rf"^\[worker:\d\] error: {words}", job.stderr, re.MULTILINE), job.output
+
+
+def test_a_chief_that_never_comes(programs: Programs, ports: tuple[str, ...]) -> None:
+    cluster = {"cluster": {"worker": list(ports[:2])}, "task": {"type": "worker", "index": 1}}
+    late = programs.python("worker:1", *SCRIPT, "--start_s=4", environ={"TF_CONFIG": json.dumps(cluster)})
+    late.fail(rf"^error: DeadlineExceeded: waited 4\.\d s for worker:0 at {ports[0]} to come up; is it running")
+    assert f"waiting for worker:0 at {ports[0]} to come up (2 s)" in late.stderr
+
+
+def test_a_worker_that_never_comes(programs: Programs, ports: tuple[str, ...]) -> None:
+    cluster = {"cluster": {"worker": list(ports[:2])}, "task": {"type": "worker", "index": 0}}
+    chief = programs.python("worker:0", *SCRIPT, "--start_s=4", environ={"TF_CONFIG": json.dumps(cluster)})
+    chief.fail(r"^error: DeadlineExceeded: waited 4\.\d s for worker:1 to come up; is it running")
+    assert "waiting for worker:1 to come up (2 s)" in chief.stderr
+
+
+def test_those_who_wait_know_for_whom(programs: Programs, ports: tuple[str, ...]) -> None:
+    cluster = {"cluster": {"worker": list(ports[:3])}}
+    tasks = [{"TF_CONFIG": json.dumps({**cluster, "task": {"type": "worker", "index": index}})} for index in range(3)]
+    workers = [programs.python(f"worker:{index}", *SCRIPT, "--steps=2", environ=tasks[index]) for index in (0, 1)]
+    for worker in workers:
+        worker.wait_for(r"^trainband: waiting for worker:2 to come up \(\d s\)$")
+    second = programs.python("worker:1 again", *SCRIPT, environ=tasks[1])
+    second.fail("^error: Refused: worker:0 at .* knows another process as worker:1: give each its own task index")
+    for worker in (*workers, programs.python("worker:2", *SCRIPT, "--steps=2", environ=tasks[2])):
+        worker.succeed()
+
+
+def test_parameter_servers_have_no_place_here(programs: Programs) -> None:
+    job = programs.trainband("run", "--ps=1", "--workers=1", *SCRIPT)
+    assert job.wait() != 0
+    assert "error: ClusterError: MultiWorkerMirrored needs no ps, but the cluster has ps:0" in job.stderr
+
+
+def test_on_machines_of_their_own(programs: Programs, machines: Machines) -> None:
+    addresses = machines.addresses[:3]
+    workers = []
+    for index in range(3):
+        cluster = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
+        environ = {**os.environ, "TF_CONFIG": json.dumps(cluster), "NPROC": "1", "PYTHONUNBUFFERED": "1"}
+        flags = (*SCRIPT, *ENDLESS, f"--timeout_s={TIMEOUT_S:g}")
+        name = f"worker:{index}"
+        workers.append(programs.python(name, *flags, environ=environ, machine=machines.names[index]))
+    for worker in workers:
+        worker.wait_for("^training$")
+    machines.unplug(2)
+    for worker in workers[:2]:
+        assert worker.wait() in (1, LOST_A_PEER)
+        assert re.search(r"worker:2 at \S+ is gone: not heard for \d+ s", worker.stderr), worker.output
+    assert workers[2].wait() in (1, LOST_A_PEER)  # for it, the others are gone
+    assert re.search(r"worker:0 at \S+ is gone: not heard for \d+ s", workers[2].stderr), workers[2].output

@@ -1,0 +1,236 @@
+"""What the strategies of one process do with four devices. Run as a script, which has them; writes what it found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from tests.strategies import zoo
+
+import trainband
+from trainband.strategies.mesh_replica import MeshReplica
+
+STEPS = 8
+TENSOR = {"data": 2, "model": 2}
+
+
+def silent(_: str) -> None:
+    """What is said is not looked at here."""
+
+
+def strategies(model: str) -> dict[str, Callable[[], Any]]:
+    """All that train in one process."""
+    return {
+        "OneDevice": lambda: trainband.OneDevice(say=silent),
+        "Mirrored": lambda: trainband.Mirrored(say=silent),
+        "central": lambda: trainband.Mirrored(central_storage=True, say=silent),
+        "two": lambda: trainband.Mirrored(["cpu:1", "cpu:3"], say=silent),
+        "tensor": lambda: trainband.ModelParallel(TENSOR, zoo.RULES[model], say=silent),
+        "fsdp": lambda: trainband.ModelParallel({"data": -1}, trainband.auto_fsdp(smallest=64), say=silent),
+    }
+
+
+def trainer(model: str, strategy: Any, **changes: Any) -> trainband.Trainer:
+    return trainband.Trainer(
+        **{**zoo.MODELS[model](), "optimizer": zoo.optimizer(), "strategy": strategy, "console": False, **changes}
+    )
+
+
+def flat(trained: trainband.Trainer) -> list[float]:
+    leaves = jax.tree.leaves((trained.params, trained.model_state))
+    return [float(x) for leaf in leaves for x in np.ravel(leaf)]
+
+
+def same_params(model: str) -> dict[str, Any]:
+    """The params after some steps, and an evaluation."""
+    found = {}
+    for name, make in strategies(model).items():
+        trained = trainer(model, make())
+        trained.fit(zoo.batches(STEPS), STEPS)
+        evaluation = trained.evaluate([*zoo.batches(1), *zoo.batches(1, size=7)])
+        found[name] = {"params": flat(trained), "loss": evaluation.loss, "accuracy": evaluation.metrics["accuracy"]}
+    return found
+
+
+def switches() -> dict[str, Any]:
+    """Every switch of the Trainer, under each strategy."""
+    found: dict[str, Any] = {}
+    for switch, changes in {
+        "accumulate": {"accumulate": 2},
+        "bf16": {"compute_dtype": jnp.bfloat16},
+        "remat": {"remat": True},
+        "policy": {"remat": jax.checkpoint_policies.dots_saveable},
+        "not donated": {"donate": False},
+        "transform": {"worker_transform": optax.clip_by_global_norm(0.1)},
+    }.items():
+        found[switch] = {}
+        for name in ("OneDevice", "Mirrored", "central", "tensor"):
+            trained = trainer("mlp", strategies("mlp")[name](), **changes)
+            trained.fit(zoo.batches(4), 2)
+            found[switch][name] = flat(trained)
+    return found
+
+
+def checkpoints(directory: Path) -> dict[str, Any]:
+    """What is saved under each, restored under one device; and what is saved under that, under each."""
+    found: dict[str, Any] = {}
+    for name, make in strategies("mlp").items():
+        trained = trainer("mlp", make())
+        trained.fit(zoo.batches(3), 3)
+        trained.save(directory / name)
+        found[name] = {"itself": flat(trained)}
+        for other, other_make in strategies("mlp").items():
+            if "OneDevice" not in (name, other):
+                continue
+            restored = trainer("mlp", other_make(), say=silent)
+            restored.restore(directory / name)
+            at_first = flat(restored)
+            restored.fit(zoo.batches(1), 1)
+            found[name][other] = {"params": at_first, "step": restored.global_step, "after": flat(restored)}
+    return found
+
+
+def padded() -> dict[str, Any]:
+    """A batch that four devices do not divide, beside one device."""
+    batches = zoo.batches(STEPS, size=22)
+    found: dict[str, Any] = {}
+    for name, strategy in {
+        "OneDevice": trainband.OneDevice(say=silent),
+        "Mirrored": trainband.Mirrored(remainder="pad", say=silent),
+    }.items():
+        trained = trainer("transformer", strategy)
+        result = trained.fit(batches, STEPS)
+        found[name] = {"params": flat(trained), "examples": result.examples}
+    found["refused"] = refusal(lambda: trainer("mlp", trainband.Mirrored(say=silent)).fit(batches, 1))
+    pad = trainband.Mirrored(remainder="pad", say=silent)
+    found["with a state"] = refusal(lambda: trainer("convnet", pad).fit(batches, 1))
+    return found
+
+
+def refusals() -> dict[str, str]:
+    """What is said of meshes and rules that cannot be."""
+
+    def parallel(mesh: Any, rules: Any = (), model: str = "mlp") -> str:
+        return refusal(lambda: trainer(model, trainband.ModelParallel(mesh, rules, say=silent)).fit(zoo.batches(1), 1))
+
+    return {
+        "too large": parallel({"data": 2, "model": 4}),
+        "too small": parallel({"data": 3}),
+        "two rests": parallel({"data": -1, "model": -1}),
+        "no place": parallel({"data": 0}),
+        "no match": parallel({"data": 4}, [("encoder/.*", (None, "data"))]),
+        "no axis": parallel({"data": 4}, [("hidden/kernel", (None, "model"))]),
+        "too many axes": parallel({"data": 4}, [("hidden/bias", (None, "data"))]),
+        "twice": parallel({"data": 4}, [("hidden/kernel", ("data", "data"))]),
+        "not divided": parallel({"data": 1, "model": 4}, [("conv", ("model",))], "convnet"),
+        "no pattern": refusal(lambda: trainband.ModelParallel({"data": 4}, [("(", ("data",))])),
+        "same device": refusal(lambda: trainband.Mirrored(["cpu:0", "cpu:0"], say=silent).mesh()),
+        "strict": refusal(lambda: trainband.Mirrored("gpu", strict=True, say=silent).mesh()),
+        "remainder": refusal(lambda: trainband.Mirrored(remainder="drop")),
+    }
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except trainband.TrainbandError as exc:
+        return f"{type(exc).__name__}: {exc}"
+    return "it was not refused"
+
+
+def shape_of(model: str = "mlp") -> Any:
+    return jax.eval_shape(zoo.MODELS[model]()["init"], jax.random.key(0))
+
+
+def descriptions() -> dict[str, Any]:
+    """What each says of where things lie, and what a device really has."""
+    found = {}
+    for name, make in strategies("mlp").items():
+        strategy = make()
+        description = strategy.describe(shape_of(), zoo.optimizer())
+        replica = strategy.start(trainer("mlp", strategy)._model)  # noqa: SLF001 - what lies on the devices
+        assert isinstance(replica, MeshReplica)
+        held: dict[str, int] = {}
+        for leaf in jax.tree.leaves(replica._values[:2]):  # noqa: SLF001
+            for shard in leaf.addressable_shards:
+                held[str(shard.device)] = held.get(str(shard.device), 0) + shard.data.nbytes
+        found[name] = {
+            "text": str(description),
+            "told": description.nbytes,
+            "held": held,
+            "replicas": strategy.num_replicas,
+            "batch": strategy.global_batch(10),
+            "placed": str(jax.tree.leaves(strategy.global_batch(zoo.batches(1)[0]))[0].sharding.spec),
+        }
+    return found
+
+
+def coupled() -> dict[str, Any]:
+    """A loss that is no mean over the examples, on one device and on four."""
+
+    def loss(params: Any, batch: Any) -> Any:
+        x, y = batch
+        hidden = jax.nn.relu(x @ params["hidden"]["kernel"])
+        near = hidden @ hidden.T
+        return jnp.where(y[:, None] == y[None, :], -near, jnp.log1p(jnp.exp(near))).mean()
+
+    found = {}
+    for name in ("OneDevice", "Mirrored"):
+        trained = trainer("mlp", strategies("mlp")[name](), loss=loss)
+        trained.fit(zoo.batches(2), 2)
+        found[name] = flat(trained)
+    return found
+
+
+def refused_steps() -> dict[str, Any]:
+    """A gradient that is not finite, on one of the devices."""
+    batches = zoo.batches(3)
+    batches[1][0][-1, 0] = np.nan
+    found: dict[str, Any] = {}
+    for name, make in strategies("mlp").items():
+        trained = trainer("mlp", make(), say=silent)
+        result = trained.fit([*batches, *zoo.batches(1)], 3)
+        found[name] = {"refused": result.refused, "step": result.global_step, "params": flat(trained)}
+    return found
+
+
+def predictions() -> dict[str, Any]:
+    found = {}
+    for name, make in strategies("mlp").items():
+        trained = trainer("mlp", make())
+        outputs = trained.predict(
+            lambda params, batch: {"hidden": batch[0] @ params["hidden"]["kernel"]},
+            [*zoo.batches(1), *zoo.batches(1, size=5)],
+        )
+        found[name] = np.ravel(outputs["hidden"]).tolist()
+    return found
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    jax.config.update("jax_compilation_cache_dir", str(directory / "compiled"))  # many of these programs are the same
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    found = {
+        "devices": len(jax.devices()),
+        "same": {model: same_params(model) for model in zoo.MODELS},
+        "switches": switches(),
+        "checkpoints": checkpoints(directory),
+        "padded": padded(),
+        "refusals": refusals(),
+        "descriptions": descriptions(),
+        "coupled": coupled(),
+        "refused": refused_steps(),
+        "predictions": predictions(),
+    }
+    (directory / "found.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The strategies of one process on four devices: as one device on the whole batch, or clear words where that cannot be.
+
+The devices are four of the CPU's, which a process must ask for before JAX starts: a script finds out everything, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.strategies import zoo
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("OneDevice", "Mirrored", "central", "two", "tensor", "fsdp")
+TOLERANCE = 2e-6
+"""Of params of a size about 1, after 8 steps in float32: 16 roundings."""
+COARSE = 1e-3
+"""Where the computation is in bfloat16."""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    directory = tmp_path_factory.mktemp("devices")
+    environ = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    command = (sys.executable, "-W", "error", "-m", "tests.strategies.several_devices", str(directory))
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads((directory / "found.json").read_text(encoding="utf-8"))
+
+
+def apart(one: Any, other: Any) -> float:
+    return float(np.abs(np.array(one) - np.array(other)).max())
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("model", zoo.MODELS)
+def test_each_trains_as_one_device(model: str, name: str, found: Any) -> None:
+    one, other = found["same"][model]["OneDevice"], found["same"][model][name]
+    assert found["devices"] == 4
+    assert apart(one["params"], other["params"]) < TOLERANCE
+    assert other["loss"] == pytest.approx(one["loss"], abs=TOLERANCE)
+    assert other["accuracy"] == pytest.approx(one["accuracy"])
+
+
+@pytest.mark.parametrize("switch", ["accumulate", "bf16", "remat", "policy", "not donated", "transform"])
+def test_the_switches_are_the_same_everywhere(switch: str, found: Any) -> None:
+    one = found["switches"][switch].pop("OneDevice")
+    for name, params in found["switches"][switch].items():
+        assert apart(one, params) < (COARSE if switch == "bf16" else TOLERANCE), name
+
+
+def test_a_checkpoint_moves_between_all(found: Any) -> None:
+    pairs = [(saved, other) for saved, kept in found["checkpoints"].items() for other in kept if other != "itself"]
+    assert len(pairs) == 11
+    for saved, other in pairs:
+        kept = found["checkpoints"][saved]
+        assert kept[other]["params"] == kept["itself"], f"{saved} under {other}"
+        assert kept[other]["step"] == 4
+        assert apart(kept[other]["after"], found["checkpoints"]["OneDevice"]["OneDevice"]["after"]) < TOLERANCE
+
+
+def test_padding_counts_for_nothing(found: Any) -> None:
+    padded = found["padded"]
+    assert apart(padded["OneDevice"]["params"], padded["Mirrored"]["params"]) < TOLERANCE
+    assert padded["Mirrored"]["examples"] == padded["OneDevice"]["examples"] == 8 * 22
+    assert "22 examples cannot be split over 4 devices" in padded["refused"]
+    assert "padded" in padded["with a state"]
+    assert "state" in padded["with a state"]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("too large", "data 2 x model 4 needs 8 devices, but there are 4: cpu:0, cpu:1, cpu:2, cpu:3"),
+        ("too small", "data 3 takes 3 of the 4 devices"),
+        ("two rests", "only one axis can be -1"),
+        ("no place", "must have 1 device or more"),
+        ("no match", "'encoder/.*' is found in the path of no variable; they are hidden/bias, hidden/kernel"),
+        (
+            "no axis",
+            "names the axis 'model', which the mesh does not have; it has data (4)",
+        ),
+        ("too many axes", "hidden/bias float32[32] has 1 axes, but its rule speaks of 2: (None, data)"),
+        ("twice", "uses the mesh axis 'data' twice"),
+        ("not divided", "conv float32[3,3,1,8] cannot be split: its axis 0 has 3 elements, which model with 4 devices"),
+        ("no pattern", "'(' is no regular expression"),
+        ("same device", "name each device once"),
+        ("strict", "is to compute on gpu, and there is no such device: JAX sees cpu:0"),
+        ("remainder", "remainder must be 'refuse' or 'pad', got 'drop'"),
+    ],
+)
+def test_what_cannot_be_is_said(what: str, words: str, found: Any) -> None:
+    assert words in found["refusals"][what]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_described_is_so(name: str, found: Any) -> None:
+    told = found["descriptions"][name]
+    assert told["told"] == told["held"]
+    replicas = {"OneDevice": 1, "two": 2, "tensor": 2}.get(name, 4)
+    assert (told["replicas"], told["batch"]) == (replicas, 10 * replicas)
+    assert "data" in told["placed"]
+    for words in ("hidden/kernel", "float32[16,32]", "of variables and optimizer state"):
+        assert words in told["text"]
+
+
+def test_the_parts_of_a_variable_are_named(found: Any) -> None:
+    assert "axis 1 in 2 over model" in found["descriptions"]["tensor"]["text"]
+    assert "cpu:0 to cpu:3, each: 3.3 kB" in found["descriptions"]["tensor"]["text"]
+
+
+def test_a_loss_that_couples_examples_is_the_same_on_several_devices(found: Any) -> None:
+    assert apart(found["coupled"]["OneDevice"], found["coupled"]["Mirrored"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gradient_that_is_not_finite_changes_nothing(name: str, found: Any) -> None:
+    told = found["refused"][name]
+    assert (told["refused"], told["step"]) == (1, 3)
+    assert apart(told["params"], found["refused"]["OneDevice"]["params"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_predictions(name: str, found: Any) -> None:
+    assert len(found["predictions"][name]) == (24 + 5) * 32
+    assert apart(found["predictions"][name], found["predictions"]["OneDevice"]) < TOLERANCE
