@@ -1,4 +1,4 @@
-"""Where the peers' interpreters come from: TensorFlow is never installed beside trainband."""
+"""Where the peers' interpreters come from: TensorFlow and PyTorch are never installed beside trainband."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import click
 
 ROOT = Path(__file__).resolve().parent.parent
 TENSORFLOW = "2.21"
+TORCH = "2.13"
+TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "numpy", "setuptools", "sympy")
 _HOME = ROOT / ".bench"
 
 
@@ -37,14 +39,39 @@ def tensorflow_python(given: Path | None = None) -> Path:
     python = _HOME / "tensorflow" / "bin" / "python"
     if _is_wanted(_tensorflow_version(python)):
         return python
-    click.echo(f"Installing TensorFlow {TENSORFLOW} into {python.parents[1]}; this happens once.", err=True)
-    _HOME.mkdir(exist_ok=True)
-    (_HOME / ".gitignore").write_text("*\n")  # the directory hides itself, whatever the repository ignores
-    venv.create(python.parents[1], with_pip=True, clear=True)
-    command = [str(python), "-m", "pip", "install", "--quiet", f"tensorflow=={TENSORFLOW}.*"]
-    # Our standard output may be JSON for another program.
-    if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+    _make(python, f"TensorFlow {TENSORFLOW}")
+    if not _install(python, f"tensorflow=={TENSORFLOW}.*"):
         raise click.ClickException("TensorFlow could not be installed; give an interpreter by --tensorflow-python.")
+    return python
+
+
+def torch_python(given: Path | None = None) -> Path:
+    """Give a Python interpreter that has PyTorch, making a virtual environment for it if need be.
+
+    PyTorch's own dependencies are gigabytes of libraries for GPUs, which a build for the CPU can do without. So it is
+    first installed with those alone that are Python, and with all only where it cannot be imported then.
+
+    Args:
+      given: an interpreter that has it already, which is checked; None for the one in ``.bench/torch``.
+
+    Returns:
+      The interpreter's path.
+
+    Raises:
+      click.ClickException: the given interpreter has no PyTorch, or the installation failed.
+    """
+    if given is not None:
+        if not has_torch(given):
+            raise click.ClickException(f"{given} has no PyTorch; leave --torch-python out to install it.")
+        return given.absolute()
+    python = _HOME / "torch" / "bin" / "python"
+    if has_torch(python) and _imports(python, "torch"):
+        return python
+    _make(python, f"PyTorch {TORCH}")
+    wanted = f"torch=={TORCH}.*"
+    without = _install(python, "--no-deps", wanted, "typing-extensions", *TORCH_NEEDS) and _imports(python, "torch")
+    if not (without or (_install(python, wanted, "numpy") and _imports(python, "torch"))):
+        raise click.ClickException("PyTorch could not be installed; give an interpreter by --torch-python.")
     return python
 
 
@@ -71,6 +98,25 @@ def peer_environment(workers: int) -> dict[str, str]:
     """
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     return {"OMP_NUM_THREADS": threads, "PYTHONPATH": str(ROOT)}
+
+
+def _make(python: Path, what: str) -> None:
+    """Make the virtual environment that this interpreter shall be in."""
+    click.echo(f"Installing {what} into {python.parents[1]}; this happens once.", err=True)
+    _HOME.mkdir(exist_ok=True)
+    (_HOME / ".gitignore").write_text("*\n")  # the directory hides itself, whatever the repository ignores
+    venv.create(python.parents[1], with_pip=True, clear=True)
+
+
+def _install(python: Path, *arguments: str) -> bool:
+    """Have pip install something; say whether it did."""
+    command = [str(python), "-m", "pip", "install", "--quiet", *arguments]
+    return subprocess.run(command, stdout=sys.stderr).returncode == 0  # our standard output may be JSON for a program
+
+
+def _imports(python: Path, package: str) -> bool:
+    """Say whether an interpreter can import a package."""
+    return subprocess.run([python, "-c", f"import {package}"], capture_output=True).returncode == 0
 
 
 def _is_wanted(version: str | None) -> bool:

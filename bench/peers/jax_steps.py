@@ -1,0 +1,112 @@
+"""One worker of bare JAX: one program over all processes, whose gradients gloo sums.
+
+Every process computes the gradient of its own batch and, after the sum, the same Adam update. There are three ways to
+the sum: ``flat``, all gradients as one array; ``leaves``, each array by itself; and ``compiler``, where the program is
+written as if for one device, and the compiler finds out what to sum.
+
+It keeps the contract of `bench.allreduce`, which see.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from bench.peers.steps import Batch, Part, make_peer_parser
+from bench.tasks.networks import NETWORKS, Network
+
+WORKERS = "workers"
+
+
+def main() -> None:
+    """Run the worker that the flags name."""
+    parser = make_peer_parser(__doc__)
+    parser.add_argument("--sum", choices=["flat", "leaves", "compiler"], default="flat")
+    flags = parser.parse_args()
+    part = Part(flags, flags.task_index)
+    hosts = flags.worker_hosts.split(",")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(hosts[0], len(hosts), part.index)
+    replica = Replica(NETWORKS[flags.model], flags.learning_rate, flags.sum)
+    batches = [replica.put(batch) for batch in part.batches]
+    part.run(lambda number: replica.step(batches[number % len(batches)]), replica.settle)
+    part.say(replica.loss(part.test))
+    part.wait_for_all(len(hosts))
+    jax.distributed.shutdown()
+
+
+class Replica:
+    """The copy of the params in this process, and the step that keeps all copies equal.
+
+    Args:
+      network: what is trained.
+      learning_rate: of Adam.
+      how: the way to the sum.
+    """
+
+    def __init__(self, network: Network, learning_rate: float, how: str) -> None:
+        """Make the params and the program."""
+        devices = jax.devices()
+        mesh = Mesh(np.array(devices), (WORKERS,))
+        whole, split = PartitionSpec(), PartitionSpec(WORKERS)
+        self._network = network
+        self._optimizer = optax.adam(learning_rate)
+        self._processes = len(devices)
+        self._split = NamedSharding(mesh, split)
+        same = NamedSharding(mesh, whole)
+        program: Any
+        if how == "compiler":
+            program = partial(self._train, lambda gradient: gradient)
+            program = jax.jit(program, donate_argnums=0, in_shardings=(same, self._split), out_shardings=same)
+        else:
+            mean = self._mean_flat if how == "flat" else self._mean_of_leaves
+            # Without the check, the gradient is this process's own: JAX would otherwise insert a sum for each variable.
+            program = jax.shard_map(
+                partial(self._train, mean), mesh=mesh, in_specs=(whole, split), out_specs=whole, check_vma=False
+            )
+            program = jax.jit(program, donate_argnums=0)
+        self._program = program
+        params = network.init(jax.random.key(0))
+        state = jax.tree.map(np.asarray, (params, self._optimizer.init(params)))
+        self._state: Any = jax.device_put(state, same)
+
+    def put(self, batch: Batch) -> Any:
+        """Give the arrays of all processes' batches, of which this process holds these rows."""
+        return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(self._split, rows), batch)
+
+    def step(self, batch: Any) -> None:
+        """Take one step together with all other processes."""
+        self._state = self._program(self._state, batch)
+
+    def settle(self) -> None:
+        """Wait until all steps are done."""
+        jax.block_until_ready(self._state)
+
+    def loss(self, batch: Batch) -> float:
+        """Give the loss of the params as they now are."""
+        params = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), self._state[0])
+        return float(jax.jit(self._network.loss)(params, batch))
+
+    def _train(self, mean: Any, state: Any, batch: Any) -> Any:
+        params, optimizer_state = state
+        gradient = mean(jax.grad(self._network.loss)(params, batch))
+        updates, optimizer_state = self._optimizer.update(gradient, optimizer_state, params)
+        return optax.apply_updates(params, updates), optimizer_state
+
+    def _mean_flat(self, gradient: Any) -> Any:
+        flat, unravel = ravel_pytree(gradient)
+        return unravel(jax.lax.psum(flat, WORKERS) / self._processes)
+
+    def _mean_of_leaves(self, gradient: Any) -> Any:
+        # XLA makes one operation of these, which calls gloo for each array.
+        return jax.tree.map(lambda leaf: jax.lax.psum(leaf, WORKERS) / self._processes, gradient)
+
+
+if __name__ == "__main__":
+    main()

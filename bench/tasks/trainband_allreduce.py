@@ -1,0 +1,98 @@
+"""One task of trainband's synchronous strategies, as its users write it: run by ``trainband run``.
+
+It keeps the contract of `bench.allreduce`, which see.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import optax
+
+import trainband
+from bench.peers.steps import PROBE_STEPS, WARM_UP_STEPS, Part, make_parser
+from bench.tasks.networks import NETWORKS
+from trainband.strategies import StepReport
+
+SETTLING_STEPS = 10
+
+
+def main() -> None:
+    """Run the task that the environment names; a ps serves until the job ends."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--strategy", choices=["mirrored", "sync"], required=True)
+    flags = parser.parse_args()
+    cluster = trainband.cluster.resolve()
+    if cluster is None:
+        parser.error("there is no cluster; start this by trainband run.")
+    network = NETWORKS[flags.model]
+    trainer = trainband.Trainer(
+        init=network.init,
+        loss=network.loss,
+        optimizer=optax.adam(flags.learning_rate),
+        strategy=make_strategy(flags.strategy, cluster),
+        console=False,
+    )
+    part = Part(flags, cluster.task.index)
+    with trainer:
+        probe = Window(WARM_UP_STEPS, WARM_UP_STEPS + PROBE_STEPS)
+        trainer.fit(part.batches, steps=probe.last, hooks=[probe])
+        steps = part.agree(probe.steps_per_s)
+        window = Window(SETTLING_STEPS, SETTLING_STEPS + steps, part)
+        trainer.fit(part.batches, steps=window.last, hooks=[window])
+        part.measured(steps, window.steps_per_s)
+        part.say(trainer.evaluate([part.test]).loss)
+
+
+def make_strategy(name: str, cluster: trainband.Cluster) -> Any:
+    """Make the strategy of this name."""
+    if name == "sync":
+        return trainband.ParameterServer(cluster, update=trainband.Sync())
+    return trainband.MultiWorkerMirrored(cluster)
+
+
+class Window(trainband.Hook):
+    """Measures the steps of one training between two of them.
+
+    Args:
+      first: the number of the step after which it begins, counted from the beginning of the training.
+      last: the number of the step after which it ends.
+      part: where to leave the marks of these moments, if anywhere.
+    """
+
+    def __init__(self, first: int, last: int, part: Part | None = None) -> None:
+        """Measure nothing yet."""
+        self.last = last
+        self._first = first
+        self._part = part
+        self._began_at = 0
+        self._times: dict[str, float] = {}
+
+    @property
+    def steps_per_s(self) -> float:
+        """The speed between the two."""
+        return (self.last - self._first) / (self._times["end"] - self._times["begin"])
+
+    def begin(self, session: trainband.MonitoredSession) -> None:
+        """Note the global step that the training begins at."""
+        self._began_at = session.global_step
+
+    def after_run(self, session: trainband.MonitoredSession, report: StepReport) -> None:
+        """Look whether one of the moments has come."""
+        del session
+        step = report.global_step - self._began_at
+        if step == self._first:
+            self._note("begin", report)
+        elif step == self.last:
+            self._note("end", report)
+
+    def _note(self, moment: str, report: StepReport) -> None:
+        float(report.loss)  # waits until the step is done
+        self._times[moment] = time.perf_counter()
+        if self._part is not None:
+            self._part.mark(moment)
+
+
+if __name__ == "__main__":
+    main()
