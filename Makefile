@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test test-faults lint bench setup clean
+.PHONY: demo test test-faults test-gpu lint bench setup clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 	@$(BIN)/trainband run --ps 1 --workers 2 examples/mnist.py -- --train_steps 10000 --plot runs/demo/training_curve.png
@@ -14,6 +14,9 @@ test: $(VENV)/.ready-dev   ## run the whole test suite
 
 test-faults: $(VENV)/.ready-dev   ## every fault on every kind of task, in every phase, under every update rule (ten minutes)
 	@TRAINBAND_FAULTS=all $(BIN)/python -m pytest tests/cluster_faults
+
+test-gpu: $(VENV)/.ready-dev   ## the checks that need an accelerator; without one they only show that they run
+	@$(BIN)/python -m bench.gpu
 
 lint: $(VENV)/.ready-dev   ## check style and types
 	@$(BIN)/ruff check .
@@ -30,6 +33,8 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 	@$(BIN)/python -m bench.checkpoint
 	@$(BIN)/python -m bench.input_path
 	@$(BIN)/python -m bench.replicas
+	@$(BIN)/python -m bench.allreduce
+	@$(BIN)/python -m bench.allreduce --model convnet
 	@$(BIN)/python -m bench.chaos
 
 setup: $(VENV)/.ready-dev   ## only make the environment

@@ -7,6 +7,8 @@
     python -m bench.scaling      how an exchange grows with the number of ps and workers
     python -m bench.stragglers   what a slow worker costs under each update rule
     python -m bench.replicas     what a standby for every shard costs while nothing fails
+    python -m bench.allreduce    synchronous steps of two processes: bare JAX, PyTorch, TensorFlow, trainband
+    python -m bench.gpu          the checks that want a GPU (`make test-gpu`); says so where there is none
     python -m bench.chaos        a job under random faults: what it still does, and how soon it is back
 
 `peers` holds what we compare with, `tasks` what runs of ours; both are programs that the commands start, one process a

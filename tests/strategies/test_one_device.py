@@ -79,14 +79,20 @@ NAN, ONES = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
 
 def test_a_step_that_is_not_finite_changes_nothing() -> None:
     replica = OneDevice(say=silent).start(fragile())
-    replica.begin(2)
-    report = replica.step(NAN)
-    assert (report.applied, report.global_step, report.done) == (False, 0, False)
-    assert "not finite" in report.refusal
+    replica.begin(3)
+    assert replica.step(NAN).refusal == ""  # what it came to is looked at when the next step is under way
     np.testing.assert_array_equal(replica.params()["w"], np.zeros(3))
     report = replica.step(ONES)
-    assert (report.applied, report.global_step, report.refusal) == (True, 1, "")
+    assert "not finite" in report.refusal
+    assert (report.applied, report.global_step, report.done) == (False, 1, False)
     np.testing.assert_array_equal(replica.params()["w"], -ONES)
+    assert replica.step(ONES).global_step == 2
+    report = replica.step(NAN)  # it would be the last, so it is looked at at once
+    assert "not finite" in report.refusal
+    assert (report.applied, report.global_step, report.done) == (False, 2, False)
+    report = replica.step(ONES)
+    assert (report.applied, report.global_step, report.done, report.refusal) == (True, 3, True, "")
+    np.testing.assert_array_equal(replica.params()["w"], -3 * ONES)
 
 
 def test_many_in_a_row_are_too_many() -> None:
@@ -96,10 +102,10 @@ def test_many_in_a_row_are_too_many() -> None:
     for _ in range(99):
         replica.step(NAN)
     replica.step(ONES)
-    for _ in range(99):
+    for _ in range(100):
         replica.step(NAN)
     with pytest.raises(NonFiniteGradient, match=r"100 gradients in a row.*Look at the data and the loss"):
-        replica.step(NAN)
+        replica.step(ONES)
     assert len([line for line in said if "not finite" in line]) == 2  # once for each row of them
 
 

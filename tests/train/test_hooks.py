@@ -328,7 +328,8 @@ def test_a_loss_that_is_not_finite_ends_the_training() -> None:
     batches = [ONES, ONES * np.float32(3e38), ONES * np.float32(3e38), ONES]
     with made:
         result = made.fit(batches, hooks=[NanHook(fail_on_nan=False)])
-    assert (result.steps, result.stopped) == (2, "the loss of local is inf at global step 1")
+    assert (result.steps, result.stopped) == (2, "the loss of local is inf at global step 2")
+    assert result.global_step == 1  # that step was refused, which is known when the next one is under way
 
 
 # --- ProfilerHook

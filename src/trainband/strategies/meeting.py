@@ -73,6 +73,7 @@ def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> None
                 told_at = time.monotonic()
                 for one in come.values():
                     _tell(one, f"{WAITING}{missing}")
+        server.close()  # whoever calls from now on wants what comes after the meeting
         for one in come.values():
             _tell(one, GO)
         for one in come.values():  # who closes first keeps the port for a while, which the chief needs at once

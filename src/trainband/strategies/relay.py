@@ -67,8 +67,9 @@ class Relay:
         for one in (inner, outer):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._spawn(self._pump, inner, outer)
-        self._pump(outer, inner)
-        if not self._closed:
+        if not self._pump(outer, inner):
+            inner.close()  # it was somebody else; JAX's client tries again
+        elif not self._closed:
             self.broken.set()
 
     def _reached(self) -> socket.socket | None:
@@ -88,7 +89,11 @@ class Relay:
             one.close()
 
     @staticmethod
-    def _pump(source: socket.socket, target: socket.socket) -> None:
+    def _pump(source: socket.socket, target: socket.socket) -> bool:
+        """Passes on all that comes, until the end; whether anything came."""
+        came = False
         with contextlib.suppress(OSError):  # the other end has gone, which is all there is to know
             while data := source.recv(CHUNK):
+                came = True
                 target.sendall(data)
+        return came
