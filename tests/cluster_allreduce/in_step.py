@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ class Led(trainband.Hook):
         self._rank = rank
         self._said = False
 
-    def after_run(self, session: trainband.MonitoredSession, report: StepReport) -> None:  # noqa: ARG002
+    def after_run(self, session: trainband.MonitoredSession, report: StepReport) -> None:
         flag = self._flag
         if not self._said:
             print("training", flush=True)
             self._said = True
         time.sleep(flag.step_s)
+        if flag.fault == "stops" and report.global_step == flag.at and session.is_chief:
+            session.request_stop("enough for now")
         if report.global_step != flag.at or self._rank != flag.of:
             return
         match flag.fault:
@@ -46,6 +49,19 @@ class Led(trainband.Hook):
                 time.sleep(600)
             case "raises":
                 raise OSError("the disk with the pictures is gone")
+
+
+class Slow:
+    """Batches that take long."""
+
+    def __init__(self, batches: list[Any], seconds: float) -> None:
+        self._batches = batches
+        self._seconds = seconds
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches:
+            time.sleep(self._seconds)
+            yield batch
 
 
 def strategy_of(flag: argparse.Namespace, cluster: Any) -> Any:
@@ -105,17 +121,25 @@ def main() -> None:
     size = zoo.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else zoo.SIZE
     batches = zoo.batches(flag.steps, size, 0 if alone else rank, ranks)
     steps: int | None = flag.steps
-    if flag.fault == "used up":
+    if flag.fault in ("used up", "not finite"):
         steps, batches = None, batches[: flag.at] if rank == flag.of else batches
+    if flag.fault == "not finite" and rank == flag.of:
+        batches[-1][0][:] = np.nan
+    validation: Any = zoo.batches(1) if flag.validate else None
+    if flag.fault == "evaluates long":
+        validation = Slow(zoo.batches(1), flag.timeout_s + 2.0)
     result = trainer.fit(
         batches,
         steps,
         checkpoint_dir=flag.dir,
         save_steps=flag.save_steps,
         hooks=[Led(flag, rank)],
-        validation=zoo.batches(1) if flag.validate else None,
+        validation=validation,
         every=4,
     )
+    if flag.fault == "stops":
+        print(f"{result.task} had enough at global step {result.global_step}", flush=True)
+        result = trainer.fit(batches, flag.steps)
     print(f"{result.task} is done at global step {result.global_step}: {result.stopped}", flush=True)
     params, state = trainer.params, trainer.model_state  # where they are in parts, all must ask
     if flag.out is not None and trainer.is_chief:

@@ -15,6 +15,7 @@ import pytest
 from tests.machines import Machines
 from tests.programs import Program, Programs
 
+from trainband.checkpoint import CheckpointDirectory
 from trainband.cluster.team import LOST_A_PEER
 
 SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
@@ -186,6 +187,47 @@ def test_the_end_of_one_workers_data_ends_all(programs: Programs) -> None:
     output = run(programs, "--fault=used up", "--steps=20", "--at=7").succeed()
     assert "worker:1 is done at global step 7: its batches are used up" in output
     assert "worker:0 is done at global step 7: worker:1: its batches are used up" in output
+
+
+def test_the_end_may_come_with_a_checkpoint(programs: Programs, tmp_path: Path) -> None:
+    flags = ("--fault=used up", "--steps=20", "--at=9", "--step_s=0.3", f"--dir={tmp_path}", "--save_steps=5")
+    output = run(programs, *flags).succeed()
+    for worker in range(2):
+        assert f"[worker:{worker}] worker:{worker} is done at global step 9" in output
+
+
+def test_the_end_may_come_with_a_refused_gradient(programs: Programs) -> None:
+    output = run(programs, "--fault=not finite", "--steps=8", "--at=7").succeed()
+    for worker in range(2):
+        assert f"[worker:{worker}] worker:{worker} is done at global step 6" in output
+
+
+def test_another_training_after_an_early_end(programs: Programs, tmp_path: Path) -> None:
+    output = run(programs, "--fault=stops", "--at=6", "--steps=9", f"--dir={tmp_path}").succeed()
+    for worker in range(2):
+        assert f"[worker:{worker}] worker:{worker} had enough at global step 6" in output
+        assert f"[worker:{worker}] worker:{worker} is done at global step 15" in output
+
+
+def test_one_that_evaluates_for_long_is_waited_for(programs: Programs) -> None:
+    job = run(programs, "--fault=evaluates long", "--timeout_s=4", "--step_s=0.3")
+    assert "worker:1 is done at global step 8" in job.succeed()
+    assert "waiting for worker:0, which evaluates (5 s)" in job.stderr
+
+
+def test_all_places_in_the_data_are_saved_when_one_is_to_end(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path
+) -> None:
+    workers = by_hand(programs, ports, "--steps=100000", "--step_s=0.1", f"--dir={tmp_path}", "--save_steps=1000000")
+    for worker in workers:
+        worker.wait_for("^training$")
+    workers[1].send(signal.SIGTERM)
+    for worker in workers:
+        assert worker.wait() == 128 + signal.SIGTERM
+    newest = CheckpointDirectory(tmp_path, pytest.fail).newest()
+    assert newest is not None
+    assert {entry.steps for entry in newest.manifest.workers.values()} == {newest.global_step}
+    assert len(newest.manifest.workers) == 3
 
 
 # what is wrong, of which worker, how it ends

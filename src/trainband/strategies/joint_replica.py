@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -72,6 +73,7 @@ class JointReplica(MeshReplica):
         self._begun = 0
         self._trainings: tuple[int, ...] = ()
         self._unused = 0
+        self._until = 0
         self._ended = ""
         self._batch: PyTree = None
         self._alike = False
@@ -120,8 +122,12 @@ class JointReplica(MeshReplica):
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         """See `Replica.begin`."""
+        self._together.check()
+        self._settle_all()
         self._begun += 1
-        self._ended, self._unused, self._alike = "", 0, False
+        self._ended, self._unused, self._until, self._alike = "", 0, 0, False
+        self._batch = self._saving = self._saving_at = self._announced_of = None
+        self._spreader.forget()
         key = f"begin/{self._begun}"
         if self.is_chief:
             self._together.tell(key, [last_step, list(trainings)])
@@ -139,21 +145,25 @@ class JointReplica(MeshReplica):
           DataError: the workers' batches differ in shape.
         """
         self._together.check()
-        if not self._alike:
-            self._check_alike(batch)
-        report = super().step(batch)
-        if not self._ended:
+        if not self._alike and not self._are_alike(batch):
+            self._ended = self._why_ended()
+            self._unused += 1
+            report = StepReport(float("nan"), self._step, applied=False, staleness=0, done=False)
+        else:
+            report = super().step(batch)
+        if not self._has_ended():
             return report
+        self._make_up()
         if self._ended == FINISHED:
             self._last_step = self._step
         stopped = "" if self._ended == FINISHED else self._ended
         return replace(report, global_step=self._step, applied=False, done=not stopped, stopped=stopped)
 
-    def _dispatch(self, batch: PyTree, words: Any = None) -> PyTree:
+    def _dispatch(self, batch: PyTree, words: Any = None, *, real: bool = True) -> PyTree:
         self._batch = batch
         ends = 0.0 if words is None else float(words)
-        with self._together.watched(self._steps):
-            return super()._dispatch(batch, self._words_of(ends, self._announced()))
+        with self._together.watched(self._begun, self._dispatched):
+            return super()._dispatch(batch, self._words_of(ends, self._announced()), real=real)
 
     def _announced(self) -> float:
         """What the chief says of its checkpoint with the next step; once, and not before the others can note it."""
@@ -175,17 +185,25 @@ class JointReplica(MeshReplica):
         return self._words
 
     def _settle(self, outcome: Outcome) -> str:
-        with self._together.watched(self._steps):
+        with self._together.watched(self._begun, self._dispatched):
             _, ends, offset = np.asarray(outcome.flags)
         self._together.settled()
-        if ends:
-            self._step -= 1
-            self._unused += 1
-            self._ended = self._ended or self._why_ended()
-            return ""
         if offset and not self.is_chief:
             self._saving_at = outcome.begun_at + int(offset) - BIAS
-        return super()._settle(outcome)
+        if ends and not self._has_ended():
+            self._ended = self._why_ended()
+            self._until = outcome.number + 1 + BEHIND
+        if not self._has_ended():
+            return super()._settle(outcome)
+        self._step -= 1
+        self._unused += outcome.real
+        return ""
+
+    def _make_up(self) -> None:
+        """Takes part in as many steps as all others do: one of them may have learned later that this is the end."""
+        while self._batch is not None and self._dispatched < self._until:
+            self._dispatch(self._batch, real=False)
+        self._settle_all()
 
     def _why_ended(self) -> str:
         words = [self._together.look(f"ended/{self._begun}/{i}") for i in range(self._together.count)]
@@ -194,13 +212,16 @@ class JointReplica(MeshReplica):
                 return FINISHED if word == FINISHED else f"{task}: {word}"
         return "another worker has ended the training"
 
-    def _check_alike(self, batch: PyTree) -> None:
-        """All processes compute one program: their batches must have the same shapes."""
+    def _are_alike(self, batch: PyTree) -> bool:
+        """Whether the training can begin: all compute one program, so their batches must have the same shapes.
+
+        Not if another process has ended the training already.
+        """
         self._alike = True
         leaves, structure = jax.tree.flatten(batch)
         shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
         mine = [str(structure), f"{', '.join(shapes)}"]
-        words = self._together.gather(f"batch/{self._begun}", mine)
+        words = self._together.gather(f"batch/{self._begun}", mine, unless=f"ended/{self._begun}")
         for index, other in enumerate(words):
             if other != words[0]:
                 raise DataError(
@@ -208,6 +229,7 @@ class JointReplica(MeshReplica):
                     f"is {words[0][1]} and that of {self._together.name(index)} {other[1]} (all of the job's examples "
                     "counted, where they are on the devices already)."
                 )
+        return bool(words)
 
     def finish(self) -> None:
         """See `Replica.finish`."""
@@ -220,17 +242,24 @@ class JointReplica(MeshReplica):
 
     def _end_for_all(self, reason: str) -> None:
         """Takes part in steps that change nothing, until all know that this process goes no further."""
-        if self._is_over or self._has_ended():
+        self._together.check()
+        if self._is_settled_over() or self._has_ended():
             self._settle_all()
             return
         self._together.tell(f"ended/{self._begun}/{self._together.index}", reason)
-        if self._batch is None:
-            return  # it never took part in a step
-        while not (self._has_ended() or self._is_over):
-            self._dispatch(self._batch, 1.0)
-            self._settle_all(0 if self._is_over else BEHIND)
-        self._settle_all()
-        self._unused = 0  # of its own batches, all are used
+        if self._batch is None:  # it never took part in a step; the others look before their first one
+            self._ended = reason
+            return
+        while not (self._has_ended() or self._is_settled_over()):
+            self._dispatch(self._batch, 1.0, real=False)
+            self._settle_all(BEHIND)
+        self._make_up()
+
+    def _is_settled_over(self) -> bool:
+        """Whether all updates are made, by what is known and not only hoped."""
+        if self._is_over:
+            self._settle_all()
+        return self._is_over
 
     def _has_ended(self) -> bool:
         return bool(self._ended)
@@ -252,7 +281,8 @@ class JointReplica(MeshReplica):
 
     def busy(self, what: str) -> AbstractContextManager[object]:
         """See `Replica.busy`."""
-        return self._together.busy(what)
+        # Where the values are in parts, all do it together.
+        return self._together.watched() if self.in_parts else self._together.busy(what)
 
     # --- values
 
@@ -280,7 +310,8 @@ class JointReplica(MeshReplica):
     def _fetched(self, leaf: jax.Array) -> Any:
         """All of an array; an exchange, where it is in parts."""
         if not leaf.is_fully_replicated:
-            with self._together.watched(self._steps):
+            self._together.check()
+            with self._together.watched():
                 leaf = _replicated(self._everywhere)(leaf)
                 leaf.block_until_ready()
         return np.array(leaf.addressable_data(0))
@@ -296,8 +327,7 @@ class JointReplica(MeshReplica):
         saving = _JointSaving(directory, at or 0, self._together)
         self._saving = saving
         if self.in_parts and (self._is_over or self._ended) and saving.due(self._step):
-            self._orders += 1
-            self._together.tell(f"order/{self._begun}/{self._orders}", "gather")
+            self._order("gather")
         self._begin_saving()
         return saving
 
@@ -306,23 +336,28 @@ class JointReplica(MeshReplica):
         if not self.in_parts:
             return
         if self.is_chief:
-            self._orders += 1
-            self._together.tell(f"order/{self._begun}/{self._orders}", "over")
-            self._orders = 0
+            self._order("over")
             return
-        number = 1
-        while self._together.hear(f"order/{self._begun}/{number}") == "gather":
-            self._gathered()
-            number += 1
+        word = ""
+        while word != "over":
+            self._orders += 1
+            word = self._together.hear(f"order/{self._orders}")
+            if word == "gather":
+                self._gathered()
+
+    def _order(self, word: str) -> None:
+        self._orders += 1
+        self._together.tell(f"order/{self._orders}", word)
 
     def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:
         """See `Replica.leave_luggage`."""
-        if self.is_chief:
-            super().leave_luggage(training, position)
-        else:
-            luggage = Luggage.pack(self.task, training, self._steps - behind, position, ())
-            where = f"luggage/{self._step - behind}/{self._together.index}"
-            self._together.tell(where, luggage.to_bytes().hex())
+        carry = self._values.carry if self.is_chief else ()  # all have the same
+        luggage = Luggage.pack(self.task, training, self._steps - behind, position, carry).to_bytes()
+        if not self.is_chief:
+            at = self._step - max(0, behind - self._unused)  # what was not used is not counted there
+            self._together.tell(f"luggage/{at}/{self._together.index}", luggage.hex())
+        elif self._saving is not None and self._saving.begun and self._saving.luggage is None:
+            self._saving.luggage = luggage
 
     def _copies(self) -> PyTree:
         if self.in_parts:
@@ -377,8 +412,11 @@ class JointReplica(MeshReplica):
     def _restore_from(self, checkpoint: Checkpoint, source: RestoreFrom) -> None:
         super()._restore_from(checkpoint, source)  # with the carry of the chief, which all have
         own = dict(source.luggage(checkpoint)).get(self._together.index)
-        self._luggage = None
-        self._take_luggage(own, str(checkpoint.path))
+        if own is None:
+            self._luggage = None
+        else:
+            self._luggage = msgspec.structs.replace(Luggage.from_bytes(own, str(checkpoint.path)), carry=())
+            self._steps = self._luggage.steps
 
 
 class _JointSaving(LocalSaving):
@@ -394,6 +432,8 @@ class _JointSaving(LocalSaving):
         saved = super().poll()
         if saved is None:
             return None
+        if not Luggage.from_bytes(saved.luggage[0], "itself").position:
+            return saved  # no place in the data is known, of nobody
         now = time.monotonic()
         self._written_at = self._written_at or now
         luggage, missing = dict(saved.luggage), []

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
-from trainband.errors import DamagedCheckpoint, NonFiniteGradient
+from trainband.errors import DamagedCheckpoint, DataError, NonFiniteGradient
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.contents import (
     Contents,
@@ -77,11 +77,15 @@ class Outcome(NamedTuple):
 
     Attributes:
       begun_at: the global step before it.
+      number: which step of this training it is, from 0, also of those that change nothing.
+      real: whether its batch was one to train on.
       flags: whether the gradient was finite, and the sum of all processes' words.
       loss: of the batch.
     """
 
     begun_at: int
+    number: int
+    real: bool
     flags: jax.Array
     loss: jax.Array
 
@@ -133,6 +137,8 @@ class MeshReplica:
         self._spreader = Spreader(mesh, self._axes, remainder, task)
         self._spreads = mesh.size > 1 or mesh.devices.flat[0].platform != "cpu"
         self._pending: deque[Outcome] = deque()
+        self._dispatched = 0
+        self._seen_loss: Any = None
         self._refusals = 0
         self._step = 0
         self._last_step: int | None = 0
@@ -325,6 +331,8 @@ class MeshReplica:
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:  # noqa: ARG002 - nobody asks later
         """See `Replica.begin`."""
+        self._settle_all()
+        self._dispatched = 0
         self._last_step = last_step
         return not self._is_over
 
@@ -341,7 +349,7 @@ class MeshReplica:
           NonFiniteGradient: the gradients of 100 steps in a row were not finite.
         """
         if self._spreads:
-            batch = self._spreader(batch) if self._accumulate == 1 else tuple(map(self._spreader, batch))
+            batch = self._spreader(batch) if self._accumulate == 1 else self._all_spread(batch)
         metrics = self._dispatch(batch)
         self._steps += 1
         self._examples += examples_in_step(batch, self._accumulate)
@@ -350,6 +358,15 @@ class MeshReplica:
             refusal = self._settle_all() or refusal
         luggage = self._begin_saving()
         return StepReport(self._loss, self._step, not refusal, 0, self._is_over, refusal, metrics, luggage)
+
+    def _all_spread(self, batches: PyTree) -> PyTree:
+        spread = tuple(map(self._spreader, batches))
+        if any(one.weights is not None for one in spread):
+            raise DataError(
+                f"{self._task}: micro-batches of accumulate={self._accumulate} are not padded: take batches that the "
+                f"{self._spreader.local} devices divide."
+            )
+        return spread
 
     @property
     def _is_over(self) -> bool:
@@ -360,19 +377,21 @@ class MeshReplica:
         """Whether a checkpoint is due, if no step that is under way is refused."""
         return self._saving is not None and self._saving.due(self._step)
 
-    def _dispatch(self, batch: PyTree, words: Any = None) -> PyTree:
+    def _dispatch(self, batch: PyTree, words: Any = None, *, real: bool = True) -> PyTree:
         """Has a step computed, as if it were applied; what it comes to is looked at by `_settle`. Gives its metrics."""
-        begun_at = self._step
         self._values, self._loss, flags, metrics = self._train(self._values, batch, words)
-        self._pending.append(Outcome(begun_at, flags, self._loss))
+        self._pending.append(Outcome(self._step, self._dispatched, real, flags, self._loss))
         self._step += 1
+        self._dispatched += 1
         return metrics
 
     def _settle_all(self, behind: int = 0) -> str:
         """Looks at what became of the steps, but for so many; returns why one was refused."""
         refusal = ""
         while len(self._pending) > behind:
-            refusal = self._settle(self._pending.popleft()) or refusal
+            outcome = self._pending.popleft()
+            refusal = self._settle(outcome) or refusal
+            self._seen_loss = outcome.loss
         return refusal
 
     def _settle(self, outcome: Outcome) -> str:
@@ -425,7 +444,7 @@ class MeshReplica:
         """See `Replica.progress`."""
         now = time.monotonic()
         rate, examples_rate = self._rate.at(now, self._step), self._examples_rate.at(now, self._examples)
-        loss = None if self._loss is None else float(self._loss)
+        loss = None if self._seen_loss is None else float(self._seen_loss)  # of a step that nobody waits for
         row = WorkerRow(self._task, "live", rate, 0.0, loss)
         return Progress(self._step, self._last_step, rate, loss, (row,), examples_rate, self._checkpoint)
 

@@ -96,7 +96,7 @@ def choose_devices(wanted: Sequence[str] | str | None, say: Say, *, strict: bool
         return list(jax.local_devices())
     if isinstance(wanted, str):
         first = choose_device(wanted, 0, "this process", say, strict=strict)
-        return list(jax.local_devices(backend=first.platform))
+        return [first] if ":" in wanted else list(jax.local_devices(backend=first.platform))
     found = [choose_device(name, 0, "this process", say, strict=strict) for name in wanted]
     if len(set(found)) < len(found) or not found:
         raise ClusterError(

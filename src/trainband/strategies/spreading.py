@@ -83,6 +83,10 @@ class Spreader:
         """Into how many parts the batch of this process is split."""
         return self._local
 
+    def forget(self) -> None:
+        """Lets the batches of another training have another size."""
+        self._rows = None
+
     def _local_parts(self) -> int:
         """How many of the parts are this process's own."""
         if self._processes == 1:

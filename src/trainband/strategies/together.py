@@ -17,7 +17,7 @@ import jax
 
 from trainband.cluster import Cluster
 from trainband.cluster.team import LOST_A_PEER
-from trainband.errors import ClusterError, ModelMismatch, PeerError, YourError
+from trainband.errors import ClusterError, ModelMismatch, PeerError
 from trainband.figures import OWN_WORDS
 from trainband.strategies.runtime import POLL_S, Runtime
 from trainband.version import VERSION
@@ -49,14 +49,16 @@ class _Peer:
     Attributes:
       word: its last sign of life.
       since: when that came, on this process's clock.
-      step: that it is in.
+      moved_at: when it last said something else of itself.
+      state: in which step it is, and the rest below.
       waits: whether it is in an exchange with the others, or computes for one.
       doing: what else it does, in words.
     """
 
     word: str
     since: float
-    step: int = 0
+    moved_at: float = 0.0
+    state: tuple[Any, ...] = ()
     waits: bool = False
     doing: str = ""
 
@@ -91,7 +93,8 @@ class Together:
         self._failure: PeerError | None = None
         self._alarmed_at: float | None = None
         self._beats = 0
-        self._step = 0
+        self._step = (0, 0)
+        self._patient = False
         self._waits_since: float | None = None
         self._said_at = 0.0
         self._doing = ""
@@ -176,8 +179,8 @@ class Together:
                 time.sleep(POLL_S)
         return word
 
-    def gather(self, key: str, value: Any) -> list[Any]:
-        """The words of all processes, in order, each of which must leave one.
+    def gather(self, key: str, value: Any, unless: str = "") -> list[Any]:
+        """The words of all processes, in order, each of which must leave one; none if any has left one at `unless`.
 
         Raises:
           PeerError: a process is gone, or has not come after `start_s`.
@@ -188,6 +191,8 @@ class Together:
             while True:
                 words = self._runtime.list(f"words/{key}/")
                 missing = [task for i, task in enumerate(self._tasks) if str(i) not in words]
+                if missing and unless and self._runtime.list(f"words/{unless}/"):
+                    return []
                 if not missing:
                     return [json.loads(words[str(i)]) for i in range(self.count)]
                 self.check()
@@ -227,10 +232,12 @@ class Together:
     def waiting(self) -> Iterator[None]:
         """A context in which this process waits for others."""
         self._waits_since = self._said_at = time.monotonic()
+        self._patient = True
         try:
             yield
         finally:
             self._waits_since = None
+            self._patient = False
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -242,18 +249,19 @@ class Together:
             self._doing = before
 
     @contextlib.contextmanager
-    def watched(self, step: int | None = None) -> Iterator[None]:
-        """An exchange with all others.
+    def watched(self, training: int = 0, step: int = 0) -> Iterator[None]:
+        """A context for an exchange with all others, in a step of a training.
 
         Raises:
           PeerError: it has failed because one of them is gone.
         """
-        self._step = self._step if step is None else step
+        self._step = (training, step) if training else self._step
         self._waits_since = self._said_at = time.monotonic()
         try:
             yield
-        except (jax.errors.JaxRuntimeError, ValueError, RuntimeError, OSError) as exc:
-            if isinstance(exc, YourError) or not any(word in str(exc).lower() for word in HURT):
+        except (jax.errors.JaxRuntimeError, ValueError) as exc:
+            # XLA's errors begin with a code, such as UNKNOWN; some come as a ValueError.
+            if not str(exc).partition(":")[0].isupper() or not any(word in str(exc).lower() for word in HURT):
                 raise
             raise self._who(exc) from exc
         finally:
@@ -319,7 +327,6 @@ class Together:
             self._look_at_the_chief()
             if self._failure is not None:
                 self._end()
-                return
 
     def _beat(self) -> None:
         self._beats += 1
@@ -338,7 +345,9 @@ class Together:
             if index == self.index or (known is not None and known.word == word):
                 continue
             _, step, waits, doing = json.loads(word)
-            self._peers[index] = _Peer(word, now, step, waits, doing)
+            state = (*step, waits, doing)
+            moved_at = known.moved_at if known is not None and known.state == state else now
+            self._peers[index] = _Peer(word, now, moved_at, state, waits, doing)
         for index, peer in self._peers.items():
             silent = now - peer.since
             alarmed = self._alarmed_at is not None and now - self._alarmed_at >= ALARMED_S
@@ -354,20 +363,25 @@ class Together:
         since = self._waits_since
         if since is None or not self._peers:
             return
-        slow = [i for i, peer in self._peers.items() if not peer.waits or peer.step < self._step]
+        slow = [i for i, peer in self._peers.items() if not peer.waits]
         waited = now - since
         if waited >= FIRST_WORD_S and now - self._said_at >= EVERY_S and slow and self._settled:
             self._said_at = now
             self._say(f"waiting for {', '.join(map(self._described, slow))} ({waited:.0f} s)")
-        limit = self._timeout_s if self._settled else self._start_s
-        stuck = [i for i in slow if not self._peers[i].doing]
-        if waited >= limit and stuck:
-            peer = self._peers[stuck[0]]
-            self._lose(stuck[0], f"is stuck: it lives, but has not gone on from step {peer.step} for {waited:.0f} s")
-        elif waited >= limit and not slow:
+        limit = self._timeout_s if self._settled and not self._patient else self._start_s
+        for index in slow:
+            peer = self._peers[index]
+            still = now - max(since, peer.moved_at)
+            if still >= limit and not peer.doing:
+                self._lose(
+                    index, f"is stuck: it lives, but has not gone on from step {peer.state[1]} for {still:.0f} s"
+                )
+                return
+        # A long step looks like this, too.
+        if waited >= max(self._start_s, self._timeout_s) and not slow:
             self._fail(
-                f"{self.task}: all workers live and wait for one another since {waited:.0f} s, at step {self._step}: "
-                "something between them does not let their exchanges through"
+                f"{self.task}: all workers live and wait for one another since {waited:.0f} s, at step "
+                f"{self._step[1]}: something between them does not let their exchanges through"
             )
 
     def _described(self, index: int) -> str:

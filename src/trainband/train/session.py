@@ -301,6 +301,11 @@ class MonitoredSession:
           ClusterError: this task is not the chief, or the session has no directory.
         """
         replica = self._joined()
+        if wait and replica.in_parts and not self._stopped:
+            raise ClusterError(
+                "no worker has all the variables: a checkpoint takes the next steps of all of them, and cannot be "
+                "waited for during the training. Leave wait=True out."
+            )
         if self._checkpointer is None:
             raise ClusterError("a checkpoint is saved by the chief, in a session that has a checkpoint_dir.")
         about = About(
@@ -324,7 +329,8 @@ class MonitoredSession:
             self._ordered = (replica.global_step, about.complete)
         # Else it is on its way, as after the last validation.
         if wait:
-            self._await_saved(replica, self._checkpointer, about)
+            with replica.busy("writes a checkpoint"):
+                self._await_saved(replica, self._checkpointer, about)
 
     # --- its life
 
@@ -455,7 +461,8 @@ class MonitoredSession:
             hook.end(self)
         replica.end()
         if self._checkpointer is not None:
-            self._checkpointer.finish()
+            with replica.busy("writes a checkpoint"):
+                self._checkpointer.finish()
 
     def _await_saved(self, replica: Replica, checkpointer: Checkpointer, about: About) -> None:
         """Waits for a checkpoint; where a ps dies over it, it is made once more with the one that comes back."""
@@ -536,6 +543,7 @@ class MonitoredSession:
 
     def _leave_luggage(self, replica: Replica, behind: int = 0) -> None:
         training, position = self._training, ""
+        behind = max(behind, replica.unused)
         if self._feed is not None and self._places:
             mark = self._places[max(0, len(self._places) - 1 - behind)]
             position = self._feed.position_at(mark).to_json()

@@ -262,12 +262,20 @@ class Trainer:
         Raises:
           CheckpointError: it could not be written.
           DirectoryLocked: another job writes into the directory.
+          ClusterError: no task has all the variables (`ModelParallel` over several workers).
         """
         replica = self.join()
+        if replica.in_parts:
+            raise ClusterError(
+                "save: no worker has all the variables; have fit save with checkpoint_dir=, in which all take part."
+            )
         if not replica.is_chief:
             return
         home = CheckpointDirectory(Path(directory).absolute(), self.say)
-        with Checkpointer(home, replica.task, Retention(), self.say, announce=self.console, job=replica.job) as writer:
+        with (
+            replica.busy("writes a checkpoint"),
+            Checkpointer(home, replica.task, Retention(), self.say, announce=self.console, job=replica.job) as writer,
+        ):
             writer.order(replica, 0, About(strategy=self.strategy_name, trainings=self.trainings))
             replica.leave_luggage(self._begun, "")
             writer.finish()
