@@ -8,6 +8,8 @@ from pathlib import Path
 from tests.machines import Machines
 from tests.programs import Programs
 
+from trainband.ps.ending import LINGER_S
+
 
 def test_a_job_on_three_machines(programs: Programs, machines: Machines, tmp_path: Path) -> None:
     kept = tmp_path / "params.npz"
@@ -47,5 +49,5 @@ def test_a_worker_whose_cable_is_pulled(programs: Programs, machines: Machines) 
     machines.unplug(2)
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 10.0)
     assert "worker:0 is done at global step 600" in tasks["worker:0"].succeed()
-    tasks["ps:0"].succeed(15.0)
+    tasks["ps:0"].succeed(LINGER_S + 10.0)
     tasks["worker:1"].fail(rf"^error: .*{machines.addresses[0]}", 20.0)

@@ -334,7 +334,8 @@ def test_a_ps_that_goes_in_the_middle(make: Callable[..., Job]) -> None:
     assert time.monotonic() - before < 5.0
 
 
-def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job]) -> None:
+def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainband.ps.ending.LINGER_S", 1.0)  # it might come back
     plan = sgd_plan()
     job = make(workers=3)
     steps = 200
