@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -24,7 +23,7 @@ from trainband.ps.variables import PyTree
 from trainband.strategies.base import StepReport
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
-from trainband.strategies.mesh_replica import BEHIND, WORDS, MeshReplica, Outcome
+from trainband.strategies.mesh_replica import BEHIND, WORDS, MeshReplica, Outcome, copied
 from trainband.strategies.model import Model
 from trainband.strategies.sharding import Rules, whole
 from trainband.strategies.together import Together
@@ -81,6 +80,8 @@ class JointReplica(MeshReplica):
         self._words: jax.Array | None = None
         self._announced_of: LocalSaving | None = None
         self._everywhere = NamedSharding(mesh, PartitionSpec())
+        # One function for all calls, so that it is compiled once for each shape.
+        self._replicate = jax.jit(lambda leaf: leaf, out_shardings=self._everywhere)
         self._by_device = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
         self._saving_at: int | None = None
         self._orders = 0
@@ -312,7 +313,7 @@ class JointReplica(MeshReplica):
         if not leaf.is_fully_replicated:
             self._together.check()
             with self._together.watched():
-                leaf = _replicated(self._everywhere)(leaf)
+                leaf = self._replicate(leaf)
                 leaf.block_until_ready()
         return np.array(leaf.addressable_data(0))
 
@@ -362,7 +363,7 @@ class JointReplica(MeshReplica):
     def _copies(self) -> PyTree:
         if self.in_parts:
             return self._gathered()
-        return _copies(_own(without_keys((self._values.params, self._values.state, self._values.optimizer))))
+        return copied(_own(without_keys((self._values.params, self._values.state, self._values.optimizer))))
 
     @property
     def _is_to_save(self) -> bool:
@@ -451,13 +452,6 @@ class _JointSaving(LocalSaving):
 def _own(tree: PyTree) -> PyTree:
     """The copy that this process has, of values that all have."""
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
-
-
-_copies = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
-
-
-def _replicated(sharding: NamedSharding) -> Any:
-    return jax.jit(lambda leaf: leaf, out_shardings=sharding)
 
 
 def _shaped(leaf: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import jax
 from jax.sharding import Mesh
 
@@ -13,14 +11,6 @@ from trainband.ps.variables import PyTree, Variables
 from trainband.strategies.sharding import DATA, Description, Rules, described, state_specs, whole
 from trainband.strategies.spreading import Spreader
 from trainband.wire.patience import Say
-
-
-class OnMesh(Protocol):
-    """A strategy whose devices are a mesh."""
-
-    def mesh(self) -> Mesh:
-        """The devices, by their axes."""
-        ...
 
 
 class LocalStrategy:

@@ -52,7 +52,7 @@ many as if each was waited for."""
 WORDS = 2
 """Numbers that each process tells all others in each step, see `JointReplica`."""
 
-_copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
 
 
 class Values(NamedTuple):
@@ -490,7 +490,7 @@ class MeshReplica:
 
     def _copies(self) -> PyTree:
         """What is saved, as it is now: the next step writes where it lies."""
-        return _copy(without_keys((self._values.params, self._values.state, self._values.optimizer)))
+        return copied(without_keys((self._values.params, self._values.state, self._values.optimizer)))
 
     def _contents(self) -> Contents:
         variables = self._variables
