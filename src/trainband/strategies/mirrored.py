@@ -12,15 +12,15 @@ from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
 from trainband.strategies.devices import choose_device
-from trainband.strategies.local import LocalStrategy, describe_on_mesh
 from trainband.strategies.mesh_replica import MeshReplica
+from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
 from trainband.strategies.model import Model
 from trainband.strategies.sharding import DATA, Description, mesh_of
 from trainband.strategies.spreading import REMAINDERS
 from trainband.wire.patience import Say, say_on_stderr
 
 
-class Mirrored(LocalStrategy):
+class Mirrored(MeshStrategy):
     """Trains in this process on several devices: the batch is split over them, and the params are on each.
 
     The result is that of one device on the whole batch, but for rounding.
@@ -57,7 +57,7 @@ class Mirrored(LocalStrategy):
         self._mesh: Mesh | None = None
 
     def mesh(self) -> Mesh:
-        """See `LocalStrategy.mesh`."""
+        """See `MeshStrategy.mesh`."""
         if self._mesh is None:
             self._mesh = mesh_of({DATA: -1}, choose_devices(self._devices, self._say, strict=self._strict))
         return self._mesh

@@ -9,17 +9,17 @@ from jax.sharding import Mesh
 
 from trainband.cluster import Cluster
 from trainband.cluster.address import Address
-from trainband.errors import ClusterError, TrainbandError
+from trainband.errors import ClusterError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica
 from trainband.strategies.devices import take_card
 from trainband.strategies.joint_replica import JointReplica
-from trainband.strategies.local import describe_on_mesh, global_batch
+from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
 from trainband.strategies.mirrored import Mirrored, check_remainder
 from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA, Description, Rules, mesh_of, whole
+from trainband.strategies.sharding import DATA, Description, mesh_of
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say, say_on_stderr
 
@@ -27,7 +27,7 @@ TIMEOUT_S = 30.0
 START_S = 300.0
 
 
-class MultiWorkerMirrored:
+class MultiWorkerMirrored(MeshStrategy):
     """All devices of all workers as one: each has all the variables and a part of every step's examples.
 
     Gradients are averaged by JAX's own collectives (NCCL on GPUs, gloo on CPUs, ICI on TPUs). The result is that of one
@@ -54,9 +54,6 @@ class MultiWorkerMirrored:
       AddressInUse: another process has the chief's port, at which the workers meet.
     """
 
-    rules: Rules = staticmethod(whole)
-    """How variables are split over the mesh."""
-
     def __init__(
         self,
         cluster: Cluster | None,
@@ -73,7 +70,7 @@ class MultiWorkerMirrored:
                 raise ClusterError(f"{name}: {parameter} must be > 0 seconds, got {value}.")
         self._cluster = cluster
         self._remainder = remainder
-        self._say = say
+        super().__init__(say)
         self._mesh: Mesh | None = None
         self._together: Together | None = None
         if cluster is None:
@@ -105,11 +102,6 @@ class MultiWorkerMirrored:
         return {DATA: -1}
 
     @property
-    def serves(self) -> bool:
-        """See `Strategy.serves`."""
-        return False
-
-    @property
     def cluster(self) -> Cluster | None:
         """See `Strategy.cluster`."""
         return self._cluster
@@ -119,22 +111,9 @@ class MultiWorkerMirrored:
         """See `Strategy.is_chief`."""
         return self._cluster is None or self._cluster.is_chief
 
-    @property
-    def num_replicas(self) -> int:
-        """See `Strategy.num_replicas`."""
-        return int(self.mesh().shape.get(DATA, 1))
-
-    def global_batch(self, batch: PyTree) -> PyTree:
-        """See `Strategy.global_batch`."""
-        return global_batch(batch, self.num_replicas, self.mesh())
-
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
         """See `Strategy.describe`. To be called on all workers, or on none; the chief prints."""
         return describe_on_mesh(type(self).__name__, params, optimizer, self.mesh(), self.rules, show=self.is_chief)
-
-    def serve(self) -> str:
-        """See `Strategy.serve`."""
-        raise TrainbandError(f"{type(self).__name__} has no parameter servers to serve.")
 
     def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
         """See `Strategy.start`."""

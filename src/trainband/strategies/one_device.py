@@ -7,14 +7,14 @@ from jax.sharding import Mesh
 
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.strategies.devices import choose_device
-from trainband.strategies.local import LocalStrategy
 from trainband.strategies.mesh_replica import MeshReplica
+from trainband.strategies.mesh_strategy import MeshStrategy
 from trainband.strategies.model import Model
 from trainband.strategies.sharding import DATA
 from trainband.wire.patience import Say, say_on_stderr
 
 
-class OneDevice(LocalStrategy):
+class OneDevice(MeshStrategy):
     """Trains in this process, on one device.
 
     Args:
@@ -29,7 +29,7 @@ class OneDevice(LocalStrategy):
         self._strict = strict
 
     def mesh(self) -> Mesh:
-        """See `LocalStrategy.mesh`."""
+        """See `MeshStrategy.mesh`."""
         device = choose_device(self._device, 0, "this process", self._say, strict=self._strict)
         return Mesh(np.array([device]), (DATA,))
 

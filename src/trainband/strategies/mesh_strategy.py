@@ -1,10 +1,11 @@
-"""LocalStrategy: what the strategies have in common whose devices all belong to this process."""
+"""MeshStrategy: what the strategies have in common whose devices are a mesh."""
 
 from __future__ import annotations
 
 import jax
 from jax.sharding import Mesh
 
+from trainband.cluster import Cluster
 from trainband.errors import TrainbandError
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variables
@@ -13,7 +14,7 @@ from trainband.strategies.spreading import Spreader
 from trainband.wire.patience import Say
 
 
-class LocalStrategy:
+class MeshStrategy:
     """See `Strategy`. `mesh` and `start` are the subclass's."""
 
     rules: Rules = staticmethod(whole)
@@ -32,9 +33,9 @@ class LocalStrategy:
         return False
 
     @property
-    def cluster(self) -> None:
+    def cluster(self) -> Cluster | None:
         """See `Strategy.cluster`."""
-        return
+        return None
 
     @property
     def is_chief(self) -> bool:
