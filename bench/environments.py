@@ -17,17 +17,18 @@ TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx
 _HOME = ROOT / ".bench"
 
 
-def tensorflow_python(given: Path | None = None) -> Path:
+def tensorflow_python(given: Path | None = None, *, also: str = "") -> Path:
     """Give a Python interpreter that has TensorFlow, making a virtual environment for it if need be.
 
     Args:
       given: an interpreter that has it already, which is checked; None for the one in ``.bench/tensorflow``.
+      also: another package that it must have, such as ``tf_keras``, of the same version.
 
     Returns:
       The interpreter's path.
 
     Raises:
-      click.ClickException: the given interpreter has no TensorFlow of the wanted version, or the installation failed.
+      click.ClickException: the given interpreter has not what is wanted, or the installation failed.
     """
     if given is not None:
         found = _tensorflow_version(given)
@@ -35,13 +36,16 @@ def tensorflow_python(given: Path | None = None) -> Path:
             raise click.ClickException(f"{given} has no TensorFlow; leave --tensorflow-python out to install it.")
         if not _is_wanted(found):
             click.echo(f"Note: {given} has TensorFlow {found}; the published figures are of {TENSORFLOW}.", err=True)
+        if also and _version(given, also) is None:
+            raise click.ClickException(f"{given} has no {also}; leave --tensorflow-python out to install it.")
         return given.absolute()
     python = _HOME / "tensorflow" / "bin" / "python"
-    if _is_wanted(_tensorflow_version(python)):
-        return python
-    _make(python, f"TensorFlow {TENSORFLOW}")
-    if not _install(python, f"tensorflow=={TENSORFLOW}.*"):
-        raise click.ClickException("TensorFlow could not be installed; give an interpreter by --tensorflow-python.")
+    if not _is_wanted(_tensorflow_version(python)):
+        _make(python, f"TensorFlow {TENSORFLOW}")
+        if not _install(python, f"tensorflow=={TENSORFLOW}.*"):
+            raise click.ClickException("TensorFlow could not be installed; give an interpreter by --tensorflow-python.")
+    if also and _version(python, also) is None and not _install(python, f"{also}=={TENSORFLOW}.*"):
+        raise click.ClickException(f"{also} could not be installed; give an interpreter by --tensorflow-python.")
     return python
 
 

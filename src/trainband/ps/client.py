@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +100,9 @@ class JobClient:
         self._incarnation = secrets.token_hex(8)
         self._sequence = 0
         self._fit = 0
+        self._settings: dict[str, float] = {}
+        self._leaves: dict[tuple[int, str], int] = {}
+        """Of each shard, which leaf of the optimizer's state a number is that was set."""
         ps = [(i, cluster.spec.address(task)) for i, task in enumerate(cluster.spec.ps)]
         self._replicas = plan.description.replicas
         self._links = [
@@ -345,6 +348,23 @@ class JobClient:
         for link in self._links:
             self._ask(link, "finish", m.Finish(ANY), m.JobState)
 
+    def steer(self, settings: Mapping[str, float]) -> None:
+        """Chief only: sets numbers of the optimizer's state on every ps, from the next update on.
+
+        Raises:
+          ModelError: the state has no such number.
+        """
+        self._settings.update(settings)
+        for link in self._links:
+            self._steer(link)
+
+    def _steer(self, link: Link) -> None:
+        for name, value in self._settings.items():
+            key = link.index, name
+            if key not in self._leaves:
+                self._leaves[key] = self._plan.number_of_state(link.index, name)
+            self._ask(link, "steer", m.Steer(ANY, self._leaves[key], value), m.JobState)
+
     def save(self, directory: Path, at: int) -> JobSaving:
         """Chief only: orders a checkpoint of the version `at`, see `JobSaving`."""
         return JobSaving(self._links, directory, at, self._clock)
@@ -565,6 +585,8 @@ class JobClient:
         if died:
             link.life = joined.life
             link.request = encode(m.Pull()), ()
+            if self._settings and self.is_chief:
+                self._steer(link)
         try:
             self._open(link).send(*link.request)
         except (StreamClosed, Unreachable, DeadlineExceeded) as exc:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -250,8 +250,16 @@ def _text(*programs: ClosedJaxpr) -> str:
     return "\n".join(lines)
 
 
+class NewParams(NamedTuple):
+    """Updates of an optimizer that says what the params become, where optax's say what is added to them."""
+
+    params: PyTree
+
+
 def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
-    """`params + updates`, in the dtypes of the params."""
+    """`params + updates`, or what `NewParams` says, in the dtypes of the params."""
+    if isinstance(updates, NewParams):
+        return jax.tree.map(lambda p, new: new.astype(p.dtype), params, updates.params)
     return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates)
 
 

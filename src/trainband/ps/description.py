@@ -33,6 +33,21 @@ class Plan:
         """The optimizer of one shard, as the chief defines it there."""
         return ShardOptimizer(self.optimizer, self.variables, self.layout, ps, self.formula)
 
+    def number_of_state(self, ps: int, name: str) -> int:
+        """Which leaf of a shard's optimizer state is the number of this path.
+
+        Raises:
+          ModelError: there is none.
+        """
+        contents = self.shard_optimizer(ps).state_contents
+        numbers = {pieces[0].tensor: leaf for leaf, pieces in enumerate(contents) if pieces[0].shape == ()}
+        known = [tensor.removeprefix("optimizer/") for tensor in numbers]
+        if name not in known:
+            raise ModelError(
+                f"the optimizer's state has no number {name!r} that could be set; it has {', '.join(known) or 'none'}."
+            )
+        return numbers[f"optimizer/{name}"]
+
     @classmethod
     def of(
         cls,

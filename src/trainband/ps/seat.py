@@ -327,6 +327,11 @@ class Seat:
         self._log(r.Pushed(event.worker, event.sequence, event.version, event.examples), gradient)
         return pending
 
+    def steer(self, leaf: int, value: float) -> None:
+        """Sets a number of the optimizer's state."""
+        self.require_primary().shard.set_number(leaf, value)
+        self._log(r.Steered(leaf, value))
+
     def lease(self, number: int, request: LeaseRequest) -> LeaseAnswer:
         """The next piece of a shared data source."""
         answer = self.sources.lease(number, request)
@@ -455,6 +460,8 @@ class Seat:
             case r.Began(fit, last_version, trainings):
                 self.fit, self.last_version, self.trainings = fit, last_version, trainings
                 engine.advance(BeginEvent(last_version))
+            case r.Steered(leaf, value):
+                engine.shard.set_number(leaf, value)
             case r.Leased(worker, request):
                 self.sources.lease(worker, request)
             case r.Released(worker):

@@ -112,6 +112,7 @@ class ParameterService:
             "pause": (m.Pause, "", self._pause),
             "begin": (m.Begin, "begin a training", self._begin),
             "finish": (m.Finish, "end the training", self._finish),
+            "steer": (m.Steer, "steer the optimizer", self._steer),
             "grant": (r.Grant, "", self._grant),
             "lease": (m.Lease, "", self._lease),
             "luggage": (m.Luggage, "", self._luggage),
@@ -319,6 +320,10 @@ class ParameterService:
     def _finish(self, seat: Seat, _: Member, __: m.Finish) -> m.JobState:
         version = seat.require_primary().shard.version
         seat.begin(seat.fit, min(seat.last_version, version), seat.trainings)
+        return self._state(seat)
+
+    def _steer(self, seat: Seat, _: Member, steer: m.Steer) -> m.JobState:
+        seat.steer(steer.leaf, steer.value)
         return self._state(seat)
 
     def _heartbeat(self, seat: Seat, member: Member, beat: m.Heartbeat) -> m.JobState:

@@ -159,6 +159,22 @@ class Shard:
         self._previous = current
         self._current = ParamsVersion(current.number + 1, params)
 
+    def set_number(self, leaf: int, value: float) -> None:
+        """Sets one number of the optimizer's state, such as a learning rate.
+
+        Raises:
+          Refused: the state has no such number.
+        """
+        self._require()
+        shapes = self._program.state_shapes
+        if not 0 <= leaf < len(shapes) or shapes[leaf] != ():
+            raise Refused(f"the optimizer's state has no number that is its leaf {leaf}.")
+        state = list(self._state)
+        if self._state_is_read:  # what is being saved will be written into again, when it is saved
+            state, self._state_is_read = [jnp.copy(array) for array in state], False
+        state[leaf] = jnp.asarray(value, state[leaf].dtype)
+        self._state = tuple(state)
+
     def compensate(
         self, gradient: Sequence[NDArray[Any]], then: ParamsVersion, factor: float
     ) -> tuple[NDArray[Any], ...]:

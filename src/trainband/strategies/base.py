@@ -222,6 +222,29 @@ class Replica(Protocol):
         """Ends the training's last part, in which all tasks may have to do something at the same time."""
         ...
 
+    def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:
+        """Goes on from other values, between two trainings. On all processes together; the chief's count.
+
+        Raises:
+          ClusterError: the values belong to a job on parameter servers.
+        """
+        ...
+
+    def steer(self, settings: Mapping[str, float]) -> None:
+        """Chief only: has numbers of the optimizer's state be these from the next step on, such as `learning_rate`.
+
+        Args:
+          settings: by the path of a scalar leaf of the state.
+
+        Raises:
+          ModelError: the state has no such leaf.
+        """
+        ...
+
+    def optimizer_state(self) -> PyTree:
+        """The optimizer's state as it now is, as NumPy arrays; `None` where this process does not have it."""
+        ...
+
     def values(self) -> tuple[PyTree, PyTree]:
         """(params, model state) as they now are, where they lie, for a computation before the next step."""
         ...
@@ -279,6 +302,11 @@ class Strategy(Protocol):
     @property
     def num_replicas(self) -> int:
         """How many devices, over all tasks, compute gradients of batches of their own."""
+        ...
+
+    @property
+    def gradients_per_update(self) -> int:
+        """How many workers' gradients make one update: all of those in step; one, where each counts by itself."""
         ...
 
     def global_batch(self, batch: PyTree) -> PyTree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import jax
 import msgspec
 import numpy as np
+from jax.experimental.multihost_utils import broadcast_one_to_all
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainband.checkpoint import Checkpoint
@@ -23,8 +24,16 @@ from trainband.ps.variables import PyTree
 from trainband.strategies.base import StepReport
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
-from trainband.strategies.mesh_replica import BEHIND, WORDS, MeshReplica, Outcome, copied
-from trainband.strategies.model import Model
+from trainband.strategies.mesh_replica import (
+    BEHIND,
+    WORDS,
+    MeshReplica,
+    Outcome,
+    check_settings,
+    copied,
+    scalars_of,
+)
+from trainband.strategies.model import Dealt, Model, examples_in
 from trainband.strategies.sharding import Rules, whole
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say
@@ -41,7 +50,7 @@ FINISHED = "the chief has ended the training"
 class JointReplica(MeshReplica):
     """See `MeshReplica`. Each process runs the same steps in the same order, on batches of its own.
 
-    What one wants of all goes with the gradients, as two numbers from each process, and costs no exchange: so all hear
+    What one wants of all goes with the gradients, as four numbers from each process, and costs no exchange: so all hear
     of it in the same step.
 
     - The first says that the process can go no further: no step changes anything from this one on. One step is
@@ -49,6 +58,8 @@ class JointReplica(MeshReplica):
       count.
     - The second is the chief's: how many steps from now the next checkpoint is of. The others then leave their luggage
       or, where no process has all the values, give the chief their parts.
+    - The third and fourth are the chief's too: which number of the optimizer's state is another one from this step on,
+      and what.
 
     Args:
       model, mesh, rules, restore, say, remainder: see `MeshReplica`.
@@ -77,6 +88,7 @@ class JointReplica(MeshReplica):
         self._batch: PyTree = None
         self._alike = False
         self._said: tuple[float, ...] = ()
+        self._settings: dict[str, float] = {}
         self._words: jax.Array | None = None
         self._announced_of: LocalSaving | None = None
         self._everywhere = NamedSharding(mesh, PartitionSpec())
@@ -146,6 +158,9 @@ class JointReplica(MeshReplica):
           DataError: the workers' batches differ in shape.
         """
         self._together.check()
+        if isinstance(batch, Dealt):
+            batch = batch.batch
+            self._spreader.expect(examples_in(batch))
         if not self._alike and not self._are_alike(batch):
             self._ended = self._why_ended()
             self._unused += 1
@@ -164,7 +179,19 @@ class JointReplica(MeshReplica):
         self._batch = batch
         ends = 0.0 if words is None else float(words)
         with self._together.watched(self._begun, self._dispatched):
-            return super()._dispatch(batch, self._words_of(ends, self._announced()), real=real)
+            return super()._dispatch(batch, self._words_of(ends, self._announced(), *self._next_setting()), real=real)
+
+    def steer(self, settings: Mapping[str, float]) -> None:
+        """See `Replica.steer`. One number goes with each step, several with several."""
+        check_settings(settings, scalars_of(self._values.optimizer))
+        self._settings.update(settings)
+
+    def _next_setting(self) -> tuple[float, float]:
+        """What the chief says of the optimizer with the next step; once."""
+        for name, value in self._settings.items():
+            del self._settings[name]
+            return float(1 + list(scalars_of(self._values.optimizer)).index(name)), value
+        return 0.0, 0.0
 
     def _announced(self) -> float:
         """What the chief says of its checkpoint with the next step; once, and not before the others can note it."""
@@ -176,18 +203,18 @@ class JointReplica(MeshReplica):
         self._announced_of = saving
         return float(max(saving.at, saving.step or 0) - self._step + BIAS)
 
-    def _words_of(self, ends: float, offset: float) -> jax.Array:
+    def _words_of(self, *words: float) -> jax.Array:
         """The words of this process for the next step, beside the others'; mostly the same as before."""
-        if self._words is None or self._said != (ends, offset):
+        if self._words is None or self._said != words:
             rows = np.zeros((len(self._mesh.local_devices), WORDS), np.float32)
-            rows[0] = ends, offset
+            rows[0] = words
             self._words = jax.make_array_from_process_local_data(self._by_device, rows)
-            self._said = ends, offset
+            self._said = words
         return self._words
 
     def _settle(self, outcome: Outcome) -> str:
         with self._together.watched(self._begun, self._dispatched):
-            _, ends, offset = np.asarray(outcome.flags)
+            _, ends, offset, *_ = np.asarray(outcome.flags)
         self._together.settled()
         if offset and not self.is_chief:
             self._saving_at = outcome.begun_at + int(offset) - BIAS
@@ -286,6 +313,15 @@ class JointReplica(MeshReplica):
         return self._together.watched() if self.in_parts else self._together.busy(what)
 
     # --- values
+
+    def _agreed(self, values: PyTree) -> PyTree:
+        self._together.check()
+        with self._together.watched():
+            return broadcast_one_to_all(values, is_source=self.is_chief)
+
+    def optimizer_state(self) -> PyTree:
+        """See `Replica.optimizer_state`. Where it is in parts, all processes must ask for it together."""
+        return jax.tree.map(self._fetched, self._values.optimizer)
 
     def values(self) -> tuple[PyTree, PyTree]:
         """See `Replica.values`: where each process has all of them, its own, with which it computes alone."""

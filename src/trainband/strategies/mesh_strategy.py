@@ -9,12 +9,13 @@ from trainband.cluster import Cluster
 from trainband.errors import TrainbandError
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variables
+from trainband.strategies.scope import Scoped
 from trainband.strategies.sharding import DATA, Description, Rules, described, state_specs, whole
 from trainband.strategies.spreading import Spreader
 from trainband.wire.patience import Say
 
 
-class MeshStrategy:
+class MeshStrategy(Scoped):
     """See `Strategy`. `mesh` and `start` are the subclass's."""
 
     rules: Rules = staticmethod(whole)
@@ -46,6 +47,11 @@ class MeshStrategy:
     def num_replicas(self) -> int:
         """See `Strategy.num_replicas`."""
         return int(self.mesh().shape.get(DATA, 1))
+
+    @property
+    def gradients_per_update(self) -> int:
+        """See `Strategy.gradients_per_update`."""
+        return 1 if self.cluster is None else len(self.cluster.spec.workers)
 
     def global_batch(self, batch: PyTree) -> PyTree:
         """See `Strategy.global_batch`."""

@@ -18,6 +18,24 @@ from trainband.strategies.spreading import Spread
 Metrics = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Values to begin with that somebody has already, in place of a function that makes them from a key.
+
+    Of several processes, the chief's count: on the others they may be anything of the same shapes.
+
+    Attributes:
+      values: gives them, when the job begins.
+    """
+
+    values: Callable[[], PyTree]
+
+    def __call__(self, key: jax.Array) -> PyTree:
+        """The values; `key` is for those that make theirs."""
+        del key
+        return self.values()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
     """What is trained, and how.
@@ -75,16 +93,7 @@ class Model:
     @property
     def loss_takes_key(self) -> bool:
         """Whether the loss has a third parameter, for a random key; with a state, its fourth always is one."""
-        if self.init_state is not None:
-            return True
-        try:
-            parameters = inspect.signature(self.loss).parameters.values()
-        except (TypeError, ValueError):
-            return False
-        required = [
-            p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        return len(required) == 3
+        return self.init_state is not None or takes_key(self.loss)
 
     def first_params(self) -> PyTree:
         """The params to start from, as JAX's arrays: the same on every machine for the same seed."""
@@ -144,6 +153,18 @@ class Model:
         return loss, metrics, state
 
 
+def takes_key(loss: Callable[..., Any]) -> bool:
+    """Whether a loss has a third parameter, for a random key."""
+    try:
+        parameters = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(required) == 3
+
+
 def _with_state(returned: Any, state: PyTree) -> tuple[Any, PyTree, Metrics]:
     """(loss, new state, metrics) from what a loss with a state returned."""
     match returned:
@@ -164,6 +185,13 @@ def _with_state(returned: Any, state: PyTree) -> tuple[Any, PyTree, Metrics]:
             )
         leaves.append(jax.lax.stop_gradient(new.astype(old.dtype)))
     return loss, jax.tree.unflatten(jax.tree.structure(state), leaves), metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A batch for `MultiWorkerMirrored` that was cut for all workers at once: where its size changes, all theirs do."""
+
+    batch: PyTree
 
 
 def examples_in(batch: PyTree) -> int:

@@ -27,11 +27,14 @@ class OneDevice(MeshStrategy):
         super().__init__(say)
         self._device = device
         self._strict = strict
+        self._mesh: Mesh | None = None
 
     def mesh(self) -> Mesh:
         """See `MeshStrategy.mesh`."""
-        device = choose_device(self._device, 0, "this process", self._say, strict=self._strict)
-        return Mesh(np.array([device]), (DATA,))
+        if self._mesh is None:
+            device = choose_device(self._device, 0, "this process", self._say, strict=self._strict)
+            self._mesh = Mesh(np.array([device]), (DATA,))
+        return self._mesh
 
     def start(self, model: Model, restore: RestoreFrom | None = None) -> MeshReplica:
         """See `Strategy.start`."""

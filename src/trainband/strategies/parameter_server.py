@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from trainband.strategies.luggage import Luggage
 from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.model import Model, examples_in_step
 from trainband.strategies.one_device import OneDevice
+from trainband.strategies.scope import Scoped
 from trainband.strategies.sharding import DATA, Description, described_on_ps
 from trainband.strategies.spreading import Spreader
 from trainband.wire.messages import UNLIMITED
@@ -47,7 +48,7 @@ AHEAD = 4
 """Updates by each worker, by which a checkpoint is ordered ahead: some milliseconds."""
 
 
-class ParameterServer:
+class ParameterServer(Scoped):
     """Trains on a cluster of ps and workers.
 
     Args:
@@ -180,6 +181,14 @@ class ParameterServer:
         """See `Strategy.num_replicas`."""
         workers = 1 if self._cluster is None else len(self._cluster.spec.workers)
         return workers * (1 if self._local is None else self._local.num_replicas)
+
+    @property
+    def gradients_per_update(self) -> int:
+        """See `Strategy.gradients_per_update`."""
+        rule = dict(self._update.settings())
+        if self._cluster is None or rule["name"] != "sync":
+            return 1
+        return int(rule["aggregate"] or len(self._cluster.spec.workers) - int(rule["backups"] or 0))
 
     def global_batch(self, batch: PyTree) -> PyTree:
         """See `Strategy.global_batch`: no worker has more than its own."""
@@ -465,6 +474,19 @@ class ParameterServerReplica:
 
     def end(self) -> None:
         """See `Replica.end`: each worker ends by itself."""
+
+    def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:  # noqa: ARG002 - it never is
+        """See `Replica.assign`."""
+        raise ClusterError(f"{self.task}: the values are those of the job on the ps, and only training changes them.")
+
+    def steer(self, settings: Mapping[str, float]) -> None:
+        """See `Replica.steer`."""
+        self._drain()
+        self._client.steer(settings)
+
+    def optimizer_state(self) -> PyTree:
+        """See `Replica.optimizer_state`: it is on the ps."""
+        return None
 
     def values(self) -> tuple[PyTree, PyTree]:
         """See `Replica.values`."""

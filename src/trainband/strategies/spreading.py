@@ -83,6 +83,10 @@ class Spreader:
         """Into how many parts the batch of this process is split."""
         return self._local
 
+    def expect(self, rows: int) -> None:
+        """Takes batches of this size from now on: all processes' have changed to it in the same step."""
+        self._rows = rows
+
     def forget(self) -> None:
         """Lets the batches of another training have another size."""
         self._rows = None

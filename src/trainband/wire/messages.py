@@ -157,6 +157,15 @@ class Finish(Struct, frozen=True):
     worker: int
 
 
+class Steer(Struct, frozen=True):
+    """`steer` -> `JobState`, chief only: another value for a number of the optimizer's state."""
+
+    worker: int
+    leaf: int
+    """Which leaf of the state."""
+    value: float
+
+
 class Save(Struct, frozen=True):
     """`save` -> `SaveState`, chief only: write your part of a checkpoint when your version is `at`; at once if it is.
 

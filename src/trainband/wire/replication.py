@@ -75,7 +75,14 @@ class Kept(Struct, frozen=True, tag=7, array_like=True):
     data: bytes
 
 
-LogRecord = Reign | Joined | Left | Pushed | Began | Leased | Released | Kept
+class Steered(Struct, frozen=True, tag=8, array_like=True):
+    """The chief has set a number of the optimizer's state."""
+
+    leaf: int
+    value: float
+
+
+LogRecord = Reign | Joined | Left | Pushed | Began | Leased | Released | Kept | Steered
 
 
 class Petition(Struct, frozen=True, array_like=True):
