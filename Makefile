@@ -35,6 +35,8 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 	@$(BIN)/python -m bench.replicas
 	@$(BIN)/python -m bench.allreduce
 	@$(BIN)/python -m bench.allreduce --model convnet
+	@$(BIN)/python -m bench.keras_fit
+	@$(BIN)/python -m bench.compat
 	@$(BIN)/python -m bench.chaos
 
 setup: $(VENV)/.ready-dev   ## only make the environment

@@ -128,7 +128,7 @@ def run_contender(name: str, plan: Plan, data: Path, peer: Path | None, director
             chief = "job"
             ps = "1" if name == "ps" else "0"
             launcher = ["-m", "trainband.cli.main", "run", "--quiet", "--ps", ps, "--workers", str(WORKERS)]
-            command = [sys.executable, *launcher, "-m", TASK, "--strategy", name, *words]
+            command: list[str | Path] = [sys.executable, *launcher, "-m", TASK, "--strategy", name, *words]
             processes.start(chief, command, our_environment(WORKERS))
         else:
             chief = "alone"
@@ -147,7 +147,7 @@ def start_peers(processes: Processes, strategy: str, peer: Path, words: list[str
     for job, hosts in cluster.items():
         for index in range(len(hosts)):
             place = ["--cluster", json.dumps(cluster), "--job_name", job, "--task_index", str(index)]
-            command = [peer, "-m", PEER, "--strategy", strategy, *place, *words]
+            command: list[str | Path] = [peer, "-m", PEER, "--strategy", strategy, *place, *words]
             processes.start(f"{job}:{index}", command, peer_environment(WORKERS))
     return "chief:0" if strategy == "ps" else "worker:0"
 

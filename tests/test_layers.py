@@ -13,7 +13,21 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "trainband"
 
-LAYERS = ["version", "errors", "figures", "data", "cluster", "checkpoint", "wire", "ps", "strategies", "train", "cli"]
+LAYERS = [
+    "version",
+    "errors",
+    "figures",
+    "data",
+    "cluster",
+    "checkpoint",
+    "wire",
+    "ps",
+    "strategies",
+    "train",
+    "keras",
+    "compat",
+    "cli",
+]
 """Each may import those before it."""
 
 FILES = sorted(ROOT.rglob("*.py"))

@@ -12,8 +12,10 @@ from trainband.version import VERSION
 
 if TYPE_CHECKING:
     from trainband import cluster as cluster
+    from trainband import compat as compat
     from trainband import data as data
     from trainband import errors as errors
+    from trainband import keras as keras
     from trainband.checkpoint import Retention as Retention
     from trainband.cluster import Cluster as Cluster
     from trainband.cluster import ClusterSpec as ClusterSpec
@@ -88,6 +90,8 @@ _HOMES = {
     "auto_fsdp": "strategies",
 }
 _MODULES = ("cluster", "data", "errors")
+_FRONT_ENDS = ("compat", "keras")
+"""For those who have what they are for; so they are no part of `from trainband import *`."""
 
 __all__ = ["__version__", *_MODULES, *_HOMES]
 
@@ -95,7 +99,7 @@ __all__ = ["__version__", *_MODULES, *_HOMES]
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"trainband.{_HOMES[name]}"), name)
-    if name in _MODULES:
+    if name in _MODULES or name in _FRONT_ENDS:
         return import_module(f"trainband.{name}")
     raise AttributeError(f"module 'trainband' has no attribute {name!r}")
 

@@ -9,7 +9,7 @@ import numpy as np
 from tests.programs import MNIST, ROOT, Programs
 
 EXAMPLES = ROOT / "examples"
-TESTED = {"mnist.py", "flight_client.py"}
+TESTED = {"mnist.py", "flight_client.py", "flax_digits.py", "keras_digits.py"}
 
 
 def test_every_example_is_tested_here() -> None:

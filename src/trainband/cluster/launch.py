@@ -56,6 +56,7 @@ def task_environment(
       task takes the whole machine for itself otherwise, and on shared cores the pools' threads
       then mostly wait for one another.
     - `JAX_PLATFORMS=cpu` for a ps and an evaluator, so that they take no memory on a card that the workers compute on.
+    - `KERAS_BACKEND=jax`: Keras would take TensorFlow, if it is not told.
     - `PYTHONUNBUFFERED=1`, always, so that lines come as they are printed.
 
     Args:
@@ -66,6 +67,7 @@ def task_environment(
       threads: the pools' size; the share when `None`. It beats the user's environment.
     """
     result = dict(environ)
+    result.setdefault("KERAS_BACKEND", "jax")
     if threads is not None:
         result.update(dict.fromkeys(_THREAD_POOLS, str(threads)))
     elif trainers is not None and not any(name in environ for name in _THREAD_POOLS):

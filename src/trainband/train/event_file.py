@@ -77,8 +77,12 @@ class EventFile:
             finite = numbers[np.isfinite(numbers)]
             if finite.size:
                 self._write(Event(wall_time=time.time(), step=step, summary=histogram(name, finite, BINS)))
-        if self._clock() - self._flushed >= FLUSH_S:
-            self.flush()
+        self._flush_now_and_then()
+
+    def write(self, event: Event) -> None:
+        """Notes an event that somebody else has made."""
+        self._write(event)
+        self._flush_now_and_then()
 
     def flush(self) -> None:
         """Brings all that was added onto the disk."""
@@ -101,6 +105,10 @@ class EventFile:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _flush_now_and_then(self) -> None:
+        if self._clock() - self._flushed >= FLUSH_S:
+            self.flush()
 
     def _write(self, event: Event) -> None:
         if self._writer is not None:

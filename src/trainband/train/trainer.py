@@ -5,16 +5,17 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import numpy as np
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Manifest, Retention
 from trainband.cluster import Cluster
-from trainband.errors import ClusterError, DataError, TrainbandError
+from trainband.errors import ClusterError, DataError, ModelError, TrainbandError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
@@ -29,6 +30,9 @@ from trainband.train.passes import Position
 from trainband.train.result import Evaluation, FitResult, as_float
 from trainband.train.session import MonitoredSession
 from trainband.wire.patience import Say, say_on_stderr
+
+if TYPE_CHECKING:
+    from trainband.train.nnx import NNXTrainer
 
 
 class Trainer:
@@ -56,6 +60,8 @@ class Trainer:
       init_state: `init_state(key) -> state`, any pytree of arrays that gradients do not train, such as the running
         averages of batch normalisation. The loss is then `loss(params, state, batch, key) -> (loss, (state, metrics))`.
       state_merge: what becomes of the states of several workers in one update: their `mean`, or the `chief`'s alone.
+      evaluation_loss: the loss as evaluations compute it, such as without dropout and with batch normalisation's
+        running averages; called as `loss` is, and a state that it returns is dropped. `loss` itself when left out.
       fixed_shapes: refuse batches whose shapes change (each would be compiled anew).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
       say: where lines for people go.
@@ -79,6 +85,7 @@ class Trainer:
         worker_transform: Optimizer | None = None,
         init_state: Callable[[jax.Array], PyTree] | None = None,
         state_merge: str = "mean",
+        evaluation_loss: Callable[..., Any] | None = None,
         fixed_shapes: bool = True,
         console: bool = True,
         say: Say = say_on_stderr,
@@ -108,9 +115,34 @@ class Trainer:
         self._last: Manifest | None = None
         self.had_duties: bool | None = None
         """Whether this task had the chief's duties when a session last looked; `None` before the first look."""
-        self._evaluate = jax.jit(lambda params, batch, state: self._model.value(params, batch, None, state)[:2])
+        evaluated = self._model if evaluation_loss is None else replace(self._model, loss=evaluation_loss)
+        self._evaluate = jax.jit(lambda params, batch, state: evaluated.value(params, batch, None, state)[:2])
         self._predictors: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._restore: RestoreFrom | None = None
+
+    @staticmethod
+    def from_nnx(
+        model: Any, loss: Callable[..., Any], *, optimizer: Optimizer, strategy: Strategy | None = None, **switches: Any
+    ) -> NNXTrainer:
+        """A trainer of a Flax NNX module. `NNXTrainer` says what becomes of its modes, its state and its values.
+
+        Args:
+          model: an `nnx.Module`. Its `nnx.Param`s are trained; all else in it that is an array (batch statistics,
+            random streams, variables of your own) is the model state.
+          loss: `loss(model, batch) -> scalar`, or `(scalar, {name: metric})`, each a mean over the batch. With a third
+            parameter it gets a random key there.
+          optimizer, strategy, switches: as for `Trainer`, but for `init` and `init_state`, which the module is.
+
+        Raises:
+          ModelError: this is no module that can be trained, or Flax is not installed.
+        """
+        try:
+            from trainband.train.nnx import NNXTrainer
+        except ModuleNotFoundError as exc:
+            if (exc.name or "").partition(".")[0] != "flax":
+                raise
+            raise ModelError("Trainer.from_nnx needs Flax: pip install 'trainband[flax]'.") from exc
+        return NNXTrainer(model, loss, optimizer=optimizer, strategy=strategy, **switches)
 
     @property
     def is_chief(self) -> bool:

@@ -1,0 +1,49 @@
+"""Keras's own evaluation and prediction, on all devices of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from trainband.strategies.base import Strategy
+from trainband.strategies.mesh_strategy import MeshStrategy
+from trainband.strategies.sharding import DATA
+from trainband.strategies.spreading import spread_evenly
+
+Step = Callable[[Any, Iterator[Any]], Any]
+"""Keras's function of a batch: (state, iterator of batches) -> (outputs, state)."""
+
+
+class OnAllDevices:
+    """Where evaluation lies: the model on each device, and a part of each batch that the devices divide.
+
+    Args:
+      mesh: the devices.
+    """
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._everywhere = NamedSharding(mesh, PartitionSpec())
+
+    @classmethod
+    def of(cls, strategy: Strategy) -> OnAllDevices | None:
+        """Of a strategy whose devices are several, and all of this process."""
+        if not isinstance(strategy, MeshStrategy) or strategy.cluster is not None:
+            return None
+        mesh = strategy.mesh()
+        return cls(mesh) if mesh.shape.get(DATA, 1) > 1 else None
+
+    def state(self, state: Any) -> Any:
+        """The model's values, on each device."""
+        return jax.device_put(state, self._everywhere)
+
+    def step(self, step: Step) -> Step:
+        """Keras's function, with its batches split."""
+
+        def call(state: Any, iterator: Iterator[Any]) -> Any:
+            return step(state, (spread_evenly(self._mesh, (DATA,), batch) for batch in iterator))
+
+        return call

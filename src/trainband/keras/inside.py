@@ -1,0 +1,115 @@
+"""What trainband uses of Keras that Keras does not promise to keep. One file, so that it is found when Keras changes.
+
+Keras has no public way to say how its `fit` makes a step, or to cut its data for several workers. All of this is the
+same in Keras 3.10 to 3.15; a test says so for the version that is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import ModuleType
+from typing import Any
+
+from trainband.errors import ModelError
+
+SWITCH = (
+    "set the environment variable KERAS_BACKEND=jax before Python starts (or os.environ['KERAS_BACKEND'] = 'jax' "
+    'before the first `import keras`), or "backend": "jax" in ~/.keras/keras.json'
+)
+"""How to have Keras compute with JAX."""
+
+
+def checked_keras() -> ModuleType:
+    """Keras, if it is there and computes with JAX.
+
+    Raises:
+      ModelError: it is not installed, is Keras 2, or computes with something else.
+    """
+    try:
+        import keras
+    except ModuleNotFoundError as exc:
+        if exc.name == "keras":
+            raise ModelError("Keras is not installed here: pip install 'trainband[keras]'.") from exc
+        raise ModelError(f"Keras's backend wants {exc.name}, which is not installed; {SWITCH}.") from exc
+    version = str(keras.__version__)
+    if int(version.split(".")[0]) < 3:
+        raise ModelError(f"trainband trains models of Keras 3, and this is Keras {version}: pip install 'keras>=3.10'.")
+    if keras.backend.backend() != "jax":
+        raise ModelError(f"Keras computes with {keras.backend.backend()} here, and trainband with JAX; {SWITCH}.")
+    found: ModuleType = keras
+    return found
+
+
+def is_loaded() -> bool:
+    """Whether the program has imported Keras."""
+    return "keras" in sys.modules
+
+
+keras = checked_keras()
+
+from keras.src.backend.common.stateless_scope import in_stateless_scope  # noqa: E402 - see the next
+from keras.src.backend.jax.trainer import JAXTrainer  # noqa: E402 - only where Keras computes with JAX
+from keras.src.trainers.data_adapters import data_adapter_utils, get_data_adapter  # noqa: E402
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays  # noqa: E402
+from keras.src.trainers.data_adapters.array_slicing import (  # noqa: E402
+    convert_to_sliceable,
+    train_validation_split,
+)
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter  # noqa: E402
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter  # noqa: E402
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter  # noqa: E402
+from keras.src.utils.rng_utils import get_random_seed  # noqa: E402
+
+__all__ = [
+    "ArrayDataAdapter",
+    "DataAdapter",
+    "GeneratorDataAdapter",
+    "JAXTrainer",
+    "PyDatasetAdapter",
+    "can_convert_arrays",
+    "config_of",
+    "convert_to_sliceable",
+    "get_data_adapter",
+    "get_random_seed",
+    "in_stateless_scope",
+    "keras",
+    "losses_and_updates",
+    "metrics_after",
+    "train_validation_split",
+    "unpacked",
+]
+
+
+def config_of(optimizer: Any) -> dict[str, Any]:
+    """An optimizer's config. Keras makes NumPy complain while it reads the rate, which is no matter of ours."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "__array__ implementation doesn't accept a copy", DeprecationWarning)
+        found: dict[str, Any] = optimizer.get_config()
+    return found
+
+
+def unpacked(batch: Any) -> tuple[Any, Any, Any]:
+    """(x, y, sample_weight) of what Keras's data adapters give."""
+    found: tuple[Any, Any, Any] = data_adapter_utils.unpack_x_y_sample_weight(batch)
+    return found
+
+
+def losses_and_updates(
+    model: Any, trained: list[Any], others: list[Any], metrics: list[Any], batch: tuple[Any, Any, Any]
+) -> tuple[Any, Any, Any, list[Any], list[Any]]:
+    """(scaled loss, loss, y_pred, new non-trainable values, new metric values) of a batch in training; traceable."""
+    x, y, sample_weight = batch
+    loss, (unscaled, y_pred, others, metrics) = model.compute_loss_and_updates(
+        trained, others, metrics, x, y, sample_weight, training=True, optimizer_variables=[]
+    )
+    return loss, unscaled, y_pred, others, metrics
+
+
+def metrics_after(
+    model: Any, metrics: list[Any], loss: Any, y_pred: Any, batch: tuple[Any, Any, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """(the metrics' values after a batch, the logs), by the model's own `compute_metrics`; traceable."""
+    x, y, sample_weight = batch
+    logs, found = model._update_metrics_variables(metrics, loss, x, y, y_pred, sample_weight)  # noqa: SLF001
+    return list(found), dict(logs)

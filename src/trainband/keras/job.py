@@ -1,0 +1,268 @@
+"""Job: a Keras model as a trainer trains it, and the way of values between the two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from xxhash import xxh64
+
+from trainband.errors import DataError, ModelError, ModelMismatch
+from trainband.keras.function import FROZEN, Batch, Parts, TrainingLoss, digest_of, metrics_of_step
+from trainband.keras.inside import JAXTrainer, keras
+from trainband.keras.metrics import MetricLayout, RunningMetrics
+from trainband.keras.optimizer import KerasOptimizer, listed
+from trainband.ps.variables import PyTree
+from trainband.strategies.base import Replica, Strategy
+from trainband.strategies.model import Given
+from trainband.train.trainer import Trainer
+from trainband.wire.patience import Say
+
+
+class Job:
+    """What a model is while a strategy trains it: a trainer, and where its values go.
+
+    Args:
+      model: built and compiled, with its optimizer built.
+      strategy: trains it.
+      batch: one of those to come.
+      say: where lines for people go.
+
+    Raises:
+      ModelError: the model, or its optimizer, cannot be trained in a job.
+    """
+
+    def __init__(self, model: Any, strategy: Strategy, batch: Batch, say: Say) -> None:
+        _check(model, strategy)
+        self.model = model
+        self._strategy = strategy
+        self._say = say
+        self._compiled = _what_is_trained(model)
+        layout = MetricLayout(model, metrics_of_step(model, batch))
+        self.running = RunningMetrics(layout)
+        if layout.not_added_up and strategy.is_chief:
+            say(
+                f"the metric {' and '.join(layout.not_added_up)} of {model.name} does not add up over batches, which "
+                "may be of several workers: its mean over the batches is shown while it trains"
+            )
+        self._parts = parts = Parts.of(model, batch)
+        self._digest = digest_of(model, parts.frozen)
+        on_ps = strategy.cluster is not None and bool(strategy.cluster.spec.ps)
+        rank = strategy.cluster.training_index if strategy.cluster is not None and on_ps else 0
+        self._on_ps = on_ps
+        self._optimizer = KerasOptimizer(model.optimizer, dict(parts.trained))
+        self._slots = self._optimizer.slots_of(parts.trained)
+        loss = TrainingLoss(model, parts, layout, rank)
+        keeps_state = bool(parts.changed) or self._digest is not None
+        self.trainer = Trainer(
+            init=Given(lambda: _values(parts.trained)),
+            init_state=Given(self._state) if keeps_state else None,
+            loss=loss.with_state if keeps_state else loss.without_state,
+            optimizer=self._optimizer,
+            strategy=strategy,
+            fixed_shapes=False,
+            console=False,
+            say=say,
+        )
+        self._structure: Any = None
+        self._known: dict[int, tuple[Any, int]] = {}
+        # Of each Keras variable: the array that the job has read from it or written to it last, and its digest.
+
+    # --- what may have changed since
+
+    def check_structure(self, batch: Batch) -> None:
+        """Compares a batch with the first.
+
+        Raises:
+          DataError: it has other parts, or another rank or dtype. (Another size is compiled anew, as Keras does.)
+        """
+        leaves, structure = jax.tree.flatten(batch)
+        shapes = [(len(leaf.shape), str(leaf.dtype)) for leaf in leaves]
+        if self._structure is None:
+            self._structure = structure, shapes
+        elif self._structure != (structure, shapes):
+            raise DataError(
+                f"fit: a batch is {_described(structure, shapes)}, and those before were "
+                f"{_described(*self._structure)}; all batches of a model have one structure."
+            )
+
+    @property
+    def is_of_today(self) -> bool:
+        """Whether the model is still compiled as it was, with the same variables to train and frozen values."""
+        if _what_is_trained(self.model) != self._compiled:
+            return False
+        return bool(np.array_equal(digest_of(self.model, self._parts.frozen), self._digest))
+
+    def begun(self) -> None:
+        """To be called when a training has begun: hands over what has become of the model since the job last knew.
+
+        Raises:
+          ModelError: it has changed, and its values are those of a job on parameter servers.
+          ModelMismatch: its frozen values are not the job's.
+        """
+        replica = self.trainer.join()
+        self._check_frozen(replica)
+        fresh, changed = not self._known, self._changed()
+        if self._on_ps:
+            if changed and not fresh:
+                raise ModelError(
+                    f"fit: {changed[0]} (and {len(changed) - 1} more) was changed since the training before, but the "
+                    "model's values are on the parameter servers, where only training changes them. Train on from here "
+                    "in a job of its own: save the model, and load it in a program that is started anew."
+                )
+            if fresh and self._optimizer_has_begun() and replica.is_chief and replica.restored is None:
+                self._say(
+                    f"the optimizer {self.model.optimizer.name} has made {self._iterations()} updates before; on "
+                    "parameter servers its averages begin anew"
+                )
+            return
+        together = self._strategy.gradients_per_update > 1
+        if replica.restored is not None and fresh:
+            return
+        if together or changed or (fresh and self._optimizer_has_begun()):
+            replica.assign(*self._values_of_model())
+
+    def take_changes(self) -> None:
+        """Hands over what a callback has made of the model while a training goes on.
+
+        Raises:
+          ModelError: there are several tasks, and callbacks are the chief's.
+        """
+        changed = self._changed()
+        if changed and self._strategy.cluster is not None:
+            raise ModelError(
+                f"fit: a callback has changed {changed[0]} (and {len(changed) - 1} more) while the training goes on, "
+                "and these are the values of a job with other tasks, which do not know of it. Change them between two "
+                "calls of fit, or in one process without a cluster."
+            )
+        if changed:
+            self.trainer.join().assign(*self._values_of_model())
+
+    def _changed(self) -> list[str]:
+        """The variables of the model that have other values now than the job has read from them or written to them."""
+        changed = []
+        for name, variable in self._entries():
+            known = self._known.get(id(variable))
+            if known is not None and known[0] is variable.value:
+                continue
+            digest = _digest(np.asarray(variable.value))
+            if known is None or known[1] != digest:  # an evaluation puts copies in the place of all values
+                changed.append(name)
+            self._known[id(variable)] = variable.value, digest
+        return changed
+
+    def _check_frozen(self, replica: Replica) -> None:
+        """Frozen variables are no part of the job, but all its tasks must have frozen the same values."""
+        if self._digest is None:
+            return
+        replica.params()
+        if not np.array_equal(replica.model_state()[FROZEN], self._digest):
+            names = ", ".join(sorted({variable.path for variable in self._parts.frozen})[:4])
+            raise ModelMismatch(
+                f"{replica.task}: the variables that are not trained ({names}, ...) have other values here than where "
+                "the job began. Every task makes its own: call keras.utils.set_random_seed before the model is made, "
+                "or load the same file on all tasks."
+            )
+
+    def _state(self) -> PyTree:
+        frozen = {} if self._digest is None else {FROZEN: self._digest}
+        return _values(self._parts.changed) | frozen or None
+
+    def _optimizer_has_begun(self) -> bool:
+        return self._iterations() > 0
+
+    def _iterations(self) -> int:
+        return int(self.model.optimizer._iterations.value)  # noqa: SLF001 - the property may be a quotient of it
+
+    def _entries(self) -> list[tuple[str, Any]]:
+        optimizer = [(f"optimizer/{kind}/{owner}", variable) for (kind, owner), variable in self._optimizer_variables()]
+        if self._on_ps:  # whose state is there
+            optimizer = []
+        return [*self._parts.trained.items(), *self._parts.changed.items(), *optimizer]
+
+    def _optimizer_variables(self) -> list[tuple[tuple[str, str], Any]]:
+        return list(zip(self._slots, self.model.optimizer.variables, strict=True))
+
+    def _values_of_model(self) -> tuple[PyTree, PyTree, PyTree]:
+        params = _values(self._parts.trained)
+        values = [np.asarray(variable.value) for variable in self.model.optimizer.variables]
+        named = self._optimizer.named(params, self._slots, values)
+        return params, self._state(), named
+
+    # --- the way of values
+
+    def fill(self) -> None:
+        """Gives the Keras model the values of the job as it now is."""
+        replica = self.trainer.join()
+        params = replica.params()
+        state = replica.model_state()
+        for name, variable in self._parts.trained.items():
+            self._write(variable, params[name])
+        for name, variable in self._parts.changed.items():
+            self._write(variable, state[name])
+        self._fill_optimizer(replica)
+        self.running.write()
+
+    def _fill_optimizer(self, replica: Replica) -> None:
+        state = replica.optimizer_state()
+        if state is None:
+            self._write(self.model.optimizer._iterations, np.int32(replica.global_step))  # noqa: SLF001
+            return
+        for variable, value in zip(self.model.optimizer.variables, listed(state, self._slots), strict=True):
+            self._write(variable, value)
+
+    def _write(self, variable: Any, value: Any) -> None:
+        variable.assign(value)
+        self._known[id(variable)] = variable.value, _digest(np.asarray(variable.value))
+
+
+def _values(variables: Any) -> dict[str, Any]:
+    return {name: np.asarray(variable.value) for name, variable in variables.items()}
+
+
+def _digest(value: Any) -> int:
+    return xxh64(np.ascontiguousarray(value).tobytes()).intdigest()
+
+
+def _what_is_trained(model: Any) -> tuple[Any, ...]:
+    """What the functions of a job are made of; compile() makes all but the variables anew."""
+    return (
+        tuple(id(variable) for variable in model.trainable_variables),
+        tuple(id(variable) for variable in model.non_trainable_variables),
+        id(model.optimizer),
+        id(model._compile_loss),  # noqa: SLF001 - made by compile(), which may be called again
+        id(model._compile_metrics),  # noqa: SLF001
+    )
+
+
+def _described(structure: Any, shapes: list[tuple[int, str]]) -> str:
+    return f"{structure} of {', '.join(f'{dtype} with {rank} axes' for rank, dtype in shapes)}"
+
+
+def _check(model: Any, strategy: Strategy) -> None:
+    kind = type(model)
+    if kind.train_step is not JAXTrainer.train_step:
+        raise ModelError(
+            f"{kind.__name__} has a train_step of its own, which makes gradients and updates in one process, so that "
+            "no strategy can take them apart. Override call(), compute_loss() or compute_metrics() instead, which are "
+            "used; or write the loop with trainband.Trainer, whose loss may call model.stateless_call()."
+        )
+    if not model.trainable_variables:
+        raise ModelError(f"{model.name} has no trainable variables: nothing would be trained.")
+    if model.run_eagerly:
+        raise ModelError(
+            "compile(run_eagerly=True) runs every layer by itself; trainband compiles the step: leave it out."
+        )
+    on_ps = strategy.cluster is not None and bool(strategy.cluster.spec.ps)
+    if on_ps and getattr(model.optimizer, "use_ema", False):
+        raise ModelError(
+            f"the optimizer {model.optimizer.name} has use_ema=True: its averages would stay on the parameter servers, "
+            "and fit could not put them into the model at its end. Use keras.callbacks.SwapEMAWeights under another "
+            "strategy, or a smaller learning rate at the end."
+        )
+    if keras.distribution.distribution() is not None:
+        raise ModelError(
+            "keras.distribution.set_distribution is in effect, which places variables itself; use it or a strategy of "
+            "trainband, not both."
+        )

@@ -1,0 +1,383 @@
+"""NNXTrainer: a Flax NNX module, which holds its values itself, trained as pure functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from trainband.errors import ModelError
+from trainband.ps.contents import key_kinds, with_keys, without_keys
+from trainband.ps.program import Optimizer
+from trainband.ps.variables import PyTree
+from trainband.strategies.base import Strategy
+from trainband.strategies.model import Given, takes_key
+from trainband.train.result import FitResult
+from trainband.train.trainer import Trainer
+
+Path = tuple[Any, ...]
+
+MASKS = 0x6B7
+"""Folded into a worker's key of a step, so that its masks and what the loss draws from that key are independent."""
+
+
+class NNXTrainer(Trainer):
+    """A `Trainer` of a Flax NNX module, as `Trainer.from_nnx` makes it.
+
+    - **What is trained**: the module's `nnx.Param`s, which are `params`, as `nnx.to_pure_dict` names them. All other
+      arrays are `model_state`: batch statistics, the keys (as their data) and counts of random streams. What a step
+      leaves in `nnx.Intermediate`s (`self.sow`) is for the loss to use, and dropped after it.
+    - **Modes**: steps use the module as it is when the trainer is made: call `model.train()` or `model.eval()`, or set
+      attributes, before. `evaluate`, validation, `predict` and an evaluator task use it after `model.eval()`: without
+      dropout, with the running averages of batch normalisation. They change no state.
+    - **Values**: a job begins with those that the chief's module has when the job begins. After `fit`, the module that
+      was given has the job's: it is updated in place, on every worker, as `nnx.update` does. `nnx_model()` does so at
+      any other time. Values that you set in it afterwards are no part of the job; make a new trainer for them.
+    - **Random numbers**: alone, and under strategies whose workers compute in step, they are those that NNX itself
+      would draw for the whole batch. The workers of a `ParameterServer` draw numbers of their own, the first one NNX's.
+
+    Args:
+      model, loss, optimizer, strategy: see `Trainer.from_nnx`.
+      evaluation_loss: as `loss`, for evaluations; gets the module after `model.eval()` too.
+      switches: see `Trainer`.
+
+    Raises:
+      ModelError: this is no module, it has no `nnx.Param`, or a switch says what the module says.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        loss: Callable[..., Any],
+        *,
+        optimizer: Optimizer,
+        strategy: Strategy | None = None,
+        evaluation_loss: Callable[..., Any] | None = None,
+        **switches: Any,
+    ) -> None:
+        for name in ("init", "init_state"):
+            if name in switches:
+                raise ModelError(f"Trainer.from_nnx takes no {name}=: the module has its first values already.")
+        for name, function in (("loss", loss), ("evaluation_loss", evaluation_loss or loss)):
+            if not callable(function):
+                raise ModelError(f"{name} must be a function, got {function!r}.")
+        self._module = _checked(model)
+        self._parts = parts = Parts.of(model)
+        cluster = None if strategy is None else strategy.cluster
+        on_ps = cluster is not None and bool(cluster.spec.ps)
+        apart = on_ps and cluster is not None and cluster.training_index > 0
+        adapt = functools.partial(_Loss, parts)
+        has_state = bool(parts.state.paths)
+        self._on_module: dict[Callable[..., Any], Callable[..., Any]] = {}
+        super().__init__(
+            init=Given(lambda: parts.values(self._module)[0]),
+            init_state=Given(lambda: parts.values(self._module)[1]) if has_state else None,
+            loss=adapt(loss, apart=apart).as_trained(has_state),
+            evaluation_loss=adapt(evaluation_loss or loss, evaluates=True).as_trained(has_state),
+            optimizer=optimizer,
+            strategy=strategy,
+            **switches,
+        )
+
+    def fit(self, batches: Iterable[PyTree], steps: int | None = None, **settings: Any) -> FitResult:
+        """See `Trainer.fit`. The module has the job's values afterwards.
+
+        Raises:
+          ModelError: the module is not as it was when the trainer was made.
+        """
+        self._parts.check(self._module)
+        result = super().fit(batches, steps, **settings)
+        self.nnx_model()
+        return result
+
+    def predict(self, function: Callable[..., PyTree], batches: Iterable[PyTree]) -> PyTree:
+        """See `Trainer.predict`.
+
+        Args:
+          function: `function(model, batch)`, which gets the module after `model.eval()`.
+          batches: any finite iterable; batches may differ in size.
+        """
+
+        def on_module(params: PyTree, *state_and_batch: PyTree) -> PyTree:
+            *state, batch = state_and_batch
+            return function(self._parts.merged(params, state[0] if state else {}, evaluates=True), batch)
+
+        return super().predict(self._on_module.setdefault(function, on_module), batches)
+
+    def nnx_model(self) -> Any:
+        """The module that was given, with the values as they now are: it is updated in place. Joins the job if need be.
+
+        Raises:
+          ModelError: its variables are not those that it had when the trainer was made.
+        """
+        self._parts.check(self._module, mode=False)
+        params = self.params
+        parts = self._parts.states(params, self.join().model_state() or {})
+        nnx.update(self._module, *jax.tree.map(jnp.asarray, parts))
+        return self._module
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A pytree of NNX as nested dicts of plain arrays, and back.
+
+    Attributes:
+      structure: of NNX's.
+      paths: of its leaves, in its order, without the ends that all variables have.
+      kinds: of each leaf, what kind of random key it is; `None` if it is none.
+      shapes, dtypes: of each leaf, in words.
+    """
+
+    structure: Any
+    paths: tuple[Path, ...]
+    kinds: tuple[Any, ...]
+    shapes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, state: Any) -> Tree:
+        """What a state is made of."""
+        leaves, structure = jax.tree_util.tree_flatten_with_path(state)
+        return cls(
+            structure,
+            tuple(_keys(path) for path, _ in leaves),
+            tuple(key_kinds([leaf for _, leaf in leaves])) if leaves else (),
+            tuple(f"[{','.join(map(str, leaf.shape))}]" for _, leaf in leaves),
+            tuple(str(leaf.dtype) for _, leaf in leaves),
+        )
+
+    def plain(self, state: Any) -> dict[Any, Any]:
+        """The state as nested dicts, with the data of keys; traceable."""
+        nested: dict[Any, Any] = {}
+        for path, leaf in zip(self.paths, jax.tree.leaves(without_keys(state)), strict=True):
+            inner = nested
+            for key in path[:-1]:
+                inner = inner.setdefault(key, {})
+            inner[path[-1]] = leaf
+        return nested
+
+    def back(self, nested: PyTree) -> Any:
+        """The inverse of `plain`; traceable."""
+        leaves = [functools.reduce(lambda inner, key: inner[key], path, nested) for path in self.paths]
+        return jax.tree.unflatten(self.structure, with_keys(leaves, self.kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a module is made of.
+
+    Attributes:
+      graph: all but its arrays.
+      params, state: how its arrays lie.
+    """
+
+    graph: Any
+    params: Tree
+    state: Tree
+
+    @classmethod
+    def of(cls, model: Any) -> Parts:
+        """The parts of a module.
+
+        Raises:
+          ModelError: it has no params.
+        """
+        graph, params, state = _split(model)
+        trees = Tree.of(params), Tree.of(state)
+        if not trees[0].paths:
+            raise ModelError(
+                f"the {type(model).__name__} has no nnx.Param in it, so there is nothing to train; layers of flax.nnx "
+                "have theirs, and an array of your own becomes one as self.scale = nnx.Param(jnp.ones(3))."
+            )
+        return cls(graph, *trees)
+
+    def values(self, model: Any) -> tuple[PyTree, PyTree]:
+        """(params, state) of the module as nested dicts.
+
+        Raises:
+          ModelError: it has others than it had.
+        """
+        self.check(model, mode=False)
+        _, params, state = _split(model)
+        return self.params.plain(params), self.state.plain(state)
+
+    def states(self, params: PyTree, state: PyTree) -> tuple[Any, Any]:
+        """Nested dicts as NNX's states; traceable."""
+        return self.params.back(params), self.state.back(state)
+
+    def merged(self, params: PyTree, state: PyTree, *, evaluates: bool = False) -> Any:
+        """A module with these values; traceable."""
+        model = nnx.merge(self.graph, *self.states(params, state))
+        if evaluates:
+            model.eval()
+        return model
+
+    def state_of(self, model: Any) -> PyTree:
+        """The state of a module after a step, as nested dicts; traceable.
+
+        Raises:
+          ModelError: the step has changed what it is made of.
+        """
+        _, params, state = _split(model)
+        found = Tree.of(params), Tree.of(state)
+        if change := self._change(*found, dtypes=False):  # which compute_dtype may have changed
+            raise ModelError(
+                f"loss() changed what the module is made of: {change}. Make all variables in __init__, of the shapes "
+                "that they keep; what a step only leaves to look at belongs into an nnx.Intermediate "
+                "(self.sow)."
+            )
+        return self.state.plain(state)
+
+    def check(self, model: Any, *, mode: bool = True) -> None:
+        """Compares a module with these parts. `mode`: with its attributes, too.
+
+        Raises:
+          ModelError: it has changed.
+        """
+        graph, params, state = _split(model)
+        change = self._change(Tree.of(params), Tree.of(state))
+        name = type(model).__name__
+        if change:
+            raise ModelError(
+                f"the {name} was changed after its trainer was made: {change}. Make a new trainer of it as it is now."
+            )
+        if mode and graph != self.graph:
+            raise ModelError(
+                f"the {name} was changed after its trainer was made: {_difference(self.graph, graph)}. Set it back "
+                "(after model.eval(), with model.train()), or make a new trainer of it as it is now."
+            )
+
+    def _change(self, params: Tree, state: Tree, *, dtypes: bool = True) -> str:
+        """The first difference, in words; empty if there is none."""
+        before, after = (
+            {
+                "/".join(map(str, path)): f"{role} {dtype if dtypes else ''}{shape}"
+                for role, tree in (("param", trees[0]), ("variable", trees[1]))
+                for path, shape, dtype in zip(tree.paths, tree.shapes, tree.dtypes, strict=True)
+            }
+            for trees in ((self.params, self.state), (params, state))
+        )
+        for name, what in before.items():
+            if name not in after:
+                return f"it has lost {name}"
+            if after[name] != what:
+                return f"{name} was a {what}, and is a {after[name]}"
+        return next((f"it has got {name}, a {what}" for name, what in after.items() if name not in before), "")
+
+
+class _Loss:
+    """A user's loss of a module as `Trainer` calls it.
+
+    Args:
+      parts: of the module.
+      loss: the user's.
+      apart: whether this worker draws random numbers of its own.
+      evaluates: whether the module is to be in its mode for evaluations.
+    """
+
+    def __init__(self, parts: Parts, loss: Callable[..., Any], *, apart: bool = False, evaluates: bool = False) -> None:
+        self._parts = parts
+        self._loss = loss
+        self._takes_key = takes_key(loss)
+        self._apart = apart
+        self._evaluates = evaluates
+
+    def as_trained(self, has_state: bool) -> Callable[..., Any]:
+        """In the form for models with a state, or without one; and with a key or without, where that is asked for."""
+        if has_state:
+            return self._with_state
+        return self._with_key if self._takes_key else self._alone
+
+    def _alone(self, params: PyTree, batch: PyTree) -> Any:
+        return self._value(params, {}, batch, None)[0]
+
+    def _with_key(self, params: PyTree, batch: PyTree, key: jax.Array) -> Any:
+        return self._value(params, {}, batch, key)[0]
+
+    def _with_state(self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array) -> Any:
+        masks = self._masks(key) if self._apart else {}
+        returned, after = self._value(params, _masked(state, masks), batch, key)
+        metrics: Any = {}
+        if isinstance(returned, tuple):
+            if len(returned) != 2 or not isinstance(returned[1], Mapping):
+                kinds = ", ".join(type(part).__name__ for part in returned)
+                raise ModelError(
+                    f"loss() must return a scalar or (scalar, {{name: metric}}); it returned a tuple of {kinds}."
+                )
+            returned, metrics = returned
+        return returned, (_masked(after, masks), metrics)
+
+    def _value(self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None) -> tuple[Any, PyTree]:
+        """(what the loss returned, the state after it)."""
+        model = self._parts.merged(params, state, evaluates=self._evaluates)
+        returned = self._loss(model, batch, key) if self._takes_key else self._loss(model, batch)
+        return returned, self._parts.state_of(model)
+
+    def _masks(self, key: jax.Array) -> dict[Path, jax.Array]:
+        """For each random key of the state, what makes another one of it for this worker and step.
+
+        Not one mask for ever: where pushes overtake each other, a stream's count may come back to where it was.
+        """
+        tree = self._parts.state
+        paths = [path for path, kind in zip(tree.paths, tree.kinds, strict=True) if kind is not None]
+        if not paths:
+            return {}
+        return dict(zip(paths, jax.random.split(jax.random.fold_in(key, MASKS), len(paths)), strict=True))
+
+
+def _masked(state: PyTree, masks: Mapping[Path, jax.Array]) -> PyTree:
+    """The state with other random keys; done twice, the same again."""
+    if not masks:
+        return state
+
+    def masked(path: Path, leaf: jax.Array) -> jax.Array:
+        key = masks.get(_keys(path))
+        return leaf if key is None else leaf ^ jax.random.bits(key, leaf.shape, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(masked, state)
+
+
+def _checked(model: Any) -> Any:
+    if isinstance(model, type) and issubclass(model, nnx.Module):
+        raise ModelError(f"Trainer.from_nnx wants a module, not its class: {model.__name__}(..., rngs=nnx.Rngs(0)).")
+    if not isinstance(model, nnx.Module):
+        raise ModelError(
+            f"Trainer.from_nnx wants a flax.nnx.Module, got a {type(model).__name__}. Models of Linen, Equinox and "
+            "others are trained as Trainer(init=..., loss=...)."
+        )
+    return model
+
+
+def _split(model: Any) -> tuple[Any, Any, Any]:
+    """(graph, params, state) without what was sown; the module itself stays as it is."""
+    graph, state = nnx.split(model)
+    if any(isinstance(leaf, nnx.Intermediate) for leaf in jax.tree.leaves(state, is_leaf=_is_variable)):
+        model = nnx.merge(graph, state)
+        nnx.pop(model, nnx.Intermediate)
+    split: Any = nnx.split(model, nnx.Param, ...)
+    graph, params, others = split
+    return graph, params, others
+
+
+def _is_variable(leaf: Any) -> bool:
+    return isinstance(leaf, nnx.Variable)
+
+
+def _keys(path: Path) -> Path:
+    """A leaf's keys as JAX has them -> as NNX has them, without the one by which a variable has its value."""
+    names = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
+    own = next((at for at, key in enumerate(path) if isinstance(key, jax.tree_util.GetAttrKey)), len(path))
+    return (*names[:own], *names[own + 1 :])
+
+
+def _difference(before: Any, after: Any) -> str:
+    """The first static attribute in which two modules of the same variables differ, in words."""
+    for (name, one), (other_name, other) in zip(before.attributes, after.attributes, strict=False):
+        if name != other_name or one != other:
+            return f"{name} was {getattr(one, 'value', one)!r}, and is {getattr(other, 'value', other)!r}"
+    return "its layers or attributes are others"

@@ -1,0 +1,5 @@
+"""Every test here starts its processes through `programs`, which fails a test that leaves one behind."""
+
+from __future__ import annotations
+
+from tests.programs import programs as programs

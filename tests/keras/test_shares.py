@@ -1,0 +1,114 @@
+"""The workers' parts of a pass are the whole, and as many updates for each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.keras.beside import rows
+
+from trainband.errors import DataError
+from trainband.keras.shares import Share, adapter_for
+
+workers, batch_sizes, examples = st.integers(1, 5), st.integers(1, 9), st.integers(1, 120)
+
+
+def cut(share: dict[str, Any], count: int, batch_size: int) -> list[list[Any]]:
+    order = np.random.RandomState(count).permutation(count)
+    return [list(Share(index=i, **share).cut(order, batch_size)) for i in range(share["workers"])]
+
+
+def numbers(parts: list[list[Any]]) -> list[int]:
+    return sorted(int(number) for part in parts for batch in part for number in batch)
+
+
+@given(workers, batch_sizes, examples)
+def test_workers_at_their_own_speeds(count: int, batch_size: int, total: int) -> None:
+    parts = cut({"workers": count, "together": 1}, total, batch_size)
+    assert numbers(parts) == list(range(total))
+    assert sum(map(len, parts)) == Share(workers=count).updates(total, batch_size)
+    assert all(len(batch) <= batch_size for part in parts for batch in part)
+
+
+@given(workers, batch_sizes, examples)
+def test_synchronous_workers(count: int, batch_size: int, total: int) -> None:
+    """Each update is of examples that follow one another, as one device would have them."""
+    share: dict[str, Any] = {"workers": count, "together": count}
+    parts = cut(share, total, batch_size)
+    assert numbers(parts) == list(range(total))
+    updates = Share(**share).updates(total, batch_size)
+    assert max(map(len, parts)) == updates
+    order = np.random.RandomState(total).permutation(total)
+    for i in range(total // (count * batch_size)):
+        union = np.concatenate([part[i] for part in parts])
+        np.testing.assert_array_equal(union, order[i * count * batch_size : (i + 1) * count * batch_size])
+    if total >= count:
+        assert {len(part) for part in parts} <= {updates, updates - 1}
+
+
+@given(workers, st.integers(1, 3), st.integers(1, 4), examples)
+def test_workers_in_step(count: int, devices: int, per_device: int, total: int) -> None:
+    """The same shapes on all, and nothing is lost but what they do not divide."""
+    batch_size = devices * per_device
+    parts = cut({"workers": count, "together": count, "devices": devices, "alike": True}, total, batch_size)
+    assert len({tuple(map(len, part)) for part in parts}) == 1
+    assert all(len(batch) % devices == 0 and len(batch) <= batch_size for batch in parts[0])
+    seen = numbers(parts)
+    assert len(seen) == len(set(seen))
+    assert total - len(seen) == total % (count * devices)
+    assert len(parts[0]) in (math.ceil(total / (count * batch_size)), total // (count * batch_size))
+
+
+@given(st.booleans(), st.integers(2, 4))
+def test_shuffled_arrays_are_the_same_on_all(seeded: bool, count: int) -> None:
+    import keras
+
+    x, y = rows()
+    keras.utils.clear_session()
+    parts = []
+    for index in range(count):
+        if seeded:
+            keras.utils.set_random_seed(1)
+        share = Share(workers=count, index=index, together=1, job="a:1")
+        adapter = adapter_for(
+            share, x, y, sample_weight=None, batch_size=4, steps_per_epoch=None, shuffle=True, class_weight=None
+        )
+        assert adapter.num_batches == 16
+        one = adapter.get_numpy_iterator()
+        mine = len(range(index * 4, 64, count * 4))
+        parts += [next(one)[0] for _ in range(mine)]
+    seen = np.concatenate(parts)
+    np.testing.assert_array_equal(np.sort(seen[:, 0]), np.sort(x[:, 0]))
+    assert not np.array_equal(seen, x)
+
+
+def adapter(share: Share, x: Any, y: Any = None, **settings: Any) -> Any:
+    defaults = {
+        "sample_weight": None,
+        "batch_size": 4,
+        "steps_per_epoch": None,
+        "shuffle": False,
+        "class_weight": None,
+    }
+    return adapter_for(share, x, y, **{**defaults, **settings})
+
+
+def test_steps_per_epoch_reads_on() -> None:
+    """Two epochs of half a pass see all of the data, as in Keras."""
+    x, y = rows(16)
+    one = adapter(Share(workers=2, together=2), x, y, batch_size=2, steps_per_epoch=2)
+    assert one.num_batches is None
+    batches = one.get_numpy_iterator()
+    np.testing.assert_array_equal(
+        np.concatenate([next(batches)[0] for _ in range(4)]), x.reshape(4, 2, 2, 6)[:, 0].reshape(8, 6)
+    )
+
+
+def test_too_little_data() -> None:
+    x, y = rows(3)
+    with pytest.raises(DataError, match="3 examples are too few for 2 workers with 2 devices each"):
+        adapter(Share(workers=2, devices=2), x, y)
