@@ -100,6 +100,8 @@ class JobClient:
         self._incarnation = secrets.token_hex(8)
         self._sequence = 0
         self._fit = 0
+        self._joined = False
+        """Whether this worker has been in the job: from then on, a ps that is gone may come back."""
         self._settings: dict[str, float] = {}
         self._leaves: dict[tuple[int, str], int] = {}
         """Of each shard, which leaf of the optimizer's state a number is that was set."""
@@ -188,6 +190,7 @@ class JobClient:
             self._await_standbys()
         for link in self._links:
             self._open(link)
+        self._joined = True
         return self.pull()
 
     def leave(self, failure: str = "") -> None:
@@ -314,6 +317,7 @@ class JobClient:
             other = next(ps for ps, _ in link.places if ps != link.ps)
             while not self._find(link, lambda joined, _: joined.initialised, f"{link} to come back").protected:
                 if not self._outlook.answers(other):
+                    self._say(f"WARNING: shard {link.index} has no standby yet: ps:{other} does not answer")
                     break  # the job goes on without it until it is there
                 try:
                     patience.check(f"ps:{other} to become the standby of shard {link.index}", "")
@@ -354,16 +358,18 @@ class JobClient:
         Raises:
           ModelError: the state has no such number.
         """
-        self._settings.update(settings)
+        for name in settings:
+            for link in self._links:
+                if (link.index, name) not in self._leaves:
+                    self._leaves[link.index, name] = self._plan.number_of_state(link.index, name)
+        self._settings = {**self._settings, **settings}
         for link in self._links:
-            self._steer(link)
+            for steer in self._steers(link.index):
+                self._ask(link, "steer", steer, m.JobState)
 
-    def _steer(self, link: Link) -> None:
-        for name, value in self._settings.items():
-            key = link.index, name
-            if key not in self._leaves:
-                self._leaves[key] = self._plan.number_of_state(link.index, name)
-            self._ask(link, "steer", m.Steer(ANY, self._leaves[key], value), m.JobState)
+    def _steers(self, shard: int) -> list[m.Steer]:
+        """What this worker has set, for one shard."""
+        return [m.Steer(ANY, self._leaves[shard, name], value) for name, value in self._settings.items()]
 
     def save(self, directory: Path, at: int) -> JobSaving:
         """Chief only: orders a checkpoint of the version `at`, see `JobSaving`."""
@@ -429,6 +435,7 @@ class JobClient:
 
     def _ask(self, link: Link, action: str, record: Struct | None, kind: type[Record]) -> Record:
         """One request about a shard, to whichever ps has it. All of them may be repeated."""
+        begun_at = self._clock()
         while True:
             with link.recovering:
                 pass  # another thread is looking for it
@@ -437,11 +444,14 @@ class JobClient:
                 answer = link.call(action, record, kind, self._timeouts.call_s)
                 if not isinstance(answer, m.JobState) or answer.initialised or not self._recovers:
                     return answer
-            except (Unreachable, StreamClosed):
-                if not self._recovers or not self._fit:
+            except (Unreachable, StreamClosed, DeadlineExceeded) as exc:
+                # A ps that is silent may be one whose standby is about to take over, or one that waits for its own.
+                if not self._recovers or not self._joined or begun_at + self._timeouts.stall_s < self._clock():
                     raise
+                if isinstance(exc, DeadlineExceeded):
+                    self._say(f"{link} has not answered ({exc}) {self._task} asks again")
             except Refused as exc:
-                if not self._recovers or not self._fit or not m.is_for_another(str(exc)):
+                if not self._recovers or not self._joined or not m.is_for_another(str(exc)):
                     raise
             with link.recovering:
                 if link.connection is connection:  # else another thread has found it
@@ -505,7 +515,7 @@ class JobClient:
             future.result()
 
     def _send_one(self, link: Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
-        if link.stream is None and not (self._fit and self._recovers):
+        if link.stream is None and not (self._joined and self._recovers):
             self._stream(link)  # which raises
         link.request = header, blocks
         try:
@@ -585,8 +595,6 @@ class JobClient:
         if died:
             link.life = joined.life
             link.request = encode(m.Pull()), ()
-            if self._settings and self.is_chief:
-                self._steer(link)
         try:
             self._open(link).send(*link.request)
         except (StreamClosed, Unreachable, DeadlineExceeded) as exc:
@@ -618,6 +626,7 @@ class JobClient:
         try:
             joined = self._join_once(link)
             if joined.initialised and joined.fit < self._fit:  # its chief has died before it could say so
+                self._steer_anew(link)
                 link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
             if joined.initialised or founder.define(link, self.job, alone=True).initialised:
                 return
@@ -630,6 +639,7 @@ class JobClient:
                 self._open(link).send(encode(m.Initialise()), founder.first_values()[shard])
                 self._answer(link, "its answer to the first values")
                 origin = "the first values, for there is no checkpoint yet"
+            self._steer_anew(link)
             link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
             self._say(f"{link.name} goes on from {origin}")
         except (CheckpointError, ModelMismatch) as exc:
@@ -639,12 +649,21 @@ class JobClient:
         finally:
             link.close()
 
+    def _steer_anew(self, link: Link) -> None:
+        """Before a revived ps makes any update: its numbers are those of the checkpoint."""
+        for steer in self._steers(link.index):
+            link.ask("steer", steer, m.JobState)
+
     def _whom(self, link: Link, what: str, patience: Patience) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
         try:
             state = link.call("state", None, m.JobState, self._timeouts.heartbeat_s)
         except PeerError:
             return f"{link} to send {what}"
+        standbys = [task for task in state.waiting_for if task.startswith("ps:")]
+        if standbys:
+            self._blocked_by = ()
+            return f"{link}, which waits for its standby {', '.join(standbys)}, to send {what}"
         others = [task for task in state.waiting_for if task != self._task]
         self._blocked_by = tuple(others)
         if not others:
@@ -671,7 +690,7 @@ class JobClient:
             stream = link.stream
             if stream is not None and self._outlook.is_superseded(link):
                 stream.interrupt()  # whoever waits there waits in vain
-        if self._founder is not None and self.is_chief and self._fit and self._recovers:
+        if self._founder is not None and self.is_chief and self._joined and self._recovers:
             for link in self._links:
                 if self._outlook.is_nowhere(link) or self._outlook.is_unbegun(link, self._fit):
                     self._start_reviving(link.index, self._founder)

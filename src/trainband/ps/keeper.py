@@ -167,6 +167,8 @@ class Keeper:
                     self._watch()
             except PeerError as exc:
                 self._tell(f"{self._seat.name}: {exc}")
+            except Exception as exc:  # a shard whose keeper has ended would never have a standby again
+                self._tell(f"{self._seat.name}: {type(exc).__name__}: {exc}")
 
     def _goes_on(self) -> bool:
         """Waits for the next look at the other seat; returns whether there is to be one."""
@@ -397,8 +399,12 @@ class Keeper:
             except Fenced:
                 return self._fenced()
             taken = r.Taken(book.position)
-            # Before it is done: what is here will be done, whatever becomes of the primary.
-            stream.send(encode(taken))
+            # Before it is done: what is here will be done, whatever becomes of the primary, also if it does not hear.
+            unheard = None
+            try:
+                stream.send(encode(taken))
+            except PeerError as exc:
+                unheard = exc
             try:
                 seat.follow(record, old, frame.body)
             except Exception as exc:
@@ -406,6 +412,8 @@ class Keeper:
                 book.abdicate()
                 seat.forget()
                 raise
+            if unheard is not None:
+                raise unheard
         return taken
 
     def _fenced(self) -> r.Taken:

@@ -96,6 +96,8 @@ class ParameterService:
         self._shutdown_reason = ""
         self._completed_at: float | None = None
         self._last_chief = str(cluster.spec.chief)
+        self._under_way = False
+        """Whether somebody has joined who has been in the job before this ps was."""
         self._next_worker = 1 + max((task.index for task in cluster.spec.workers), default=-1)
 
         self._open_actions: dict[str, tuple[type[Any], Callable[[Seat, Any], Struct]]] = {
@@ -224,7 +226,7 @@ class ParameterService:
             self._hear(member)
             answered = answer(seat, member, record)
             position = seat.book.position
-        if name in ("begin", "finish", "lease", "pause"):
+        if name in ("begin", "finish", "lease", "pause", "steer"):
             self._settle(seat, position, lambda: False)
         return encode(answered)  # without the lock: luggage may be large
 
@@ -253,6 +255,7 @@ class ParameterService:
                 self._members.leave(member, str(exc))
                 self._gone(member)
                 raise
+            self._under_way = self._under_way or bool(join.job)
             return seat.joined(member)
 
     def _vacancy(self) -> m.Vacancy:
@@ -291,6 +294,10 @@ class ParameterService:
                 "run the same version on both, so that they come to the same values."
             )
         with self._lock:
+            if self._home.job not in ("", invite.define.job):
+                raise Refused(
+                    f"{self._task} serves another job than ps:{invite.seat.seat} does: end the tasks of the older one."
+                )
             if seat.book.role is not Role.PRIMARY and seat.book.lineage != invite.seat.lineage:
                 seat.book.abdicate()  # what it followed is no more
                 seat.forget()
@@ -419,9 +426,13 @@ class ParameterService:
         )
 
     def _chief(self) -> str:
-        """Who has the chief's duties: the lowest live worker, once the cluster's chief has come and gone."""
+        """Who has the chief's duties: the lowest live worker, once the cluster's chief has come and gone.
+
+        To a ps that has come into a job under way, a chief that it has never seen is gone.
+        """
         planned = str(self._cluster.spec.chief)
-        if not self._members.has_gone(planned):
+        unknown = self._under_way and all(member.task != planned for member in self._members)
+        if not (self._members.has_gone(planned) or unknown):
             self._last_chief = planned
         elif not (self._complete() and self._members.has_left(self._last_chief)):  # else its duties are done
             live = sorted(self._members.live(), key=lambda member: member.number)

@@ -210,7 +210,7 @@ class Succession:
                 pupil.connected, pupil.sent = True, position
                 return position
         if pupil is not None and pupil.in_reign:
-            if pupil.incarnation == incarnation and role is not Role.EMPTY:
+            if same and pupil.incarnation == incarnation and role is not Role.EMPTY:
                 raise RuntimeError("a standby has records that its primary has not")
             self.reign_alone()  # what it was is dead: it is another process, or says that it has nothing
         self.pupil = None

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
-from trainband.errors import CheckpointError, DataError
+from trainband.errors import CheckpointError, ClusterError, DataError
 from trainband.ps.checkpointing import LUGGAGE_S, RestoreFrom, SavedParts
 from trainband.ps.contents import without_keys
 from trainband.ps.variables import PyTree
@@ -183,6 +183,8 @@ class JointReplica(MeshReplica):
 
     def steer(self, settings: Mapping[str, float]) -> None:
         """See `Replica.steer`. One number goes with each step, several with several."""
+        if not self.is_chief:
+            raise ClusterError(f"{self.task} may not steer the optimizer: only the chief may.")
         check_settings(settings, scalars_of(self._values.optimizer))
         self._settings.update(settings)
 

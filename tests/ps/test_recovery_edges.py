@@ -1,0 +1,223 @@
+"""Recovery at its edges: deaths between two words, confirmations that are lost, jobs that overlap."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.ps.jobs import FAST, PARAMS, Job, first_values, in_thread, kill
+from tests.ps.test_replication import kill_ps, make, push, replicated, standbys, wait_until
+from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
+
+from trainband.cluster import ClusterSpec
+from trainband.errors import StreamClosed, Unreachable
+from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.client import Exchange, JobClient
+from trainband.wire import messages as m
+from trainband.wire import replication as r
+
+__all__ = ["make"]  # the fixture
+
+NO_CHECKPOINTS = RestoreFrom(candidates=lambda: iter(()), luggage=lambda _: {})
+QUICK = replace(FAST, lease_s=1.5, start_s=10.0)
+
+
+def two_workers(job: Job, plan: Any, restore: RestoreFrom | None = None) -> tuple[JobClient, JobClient, Exchange]:
+    """Both have joined and begun: (the chief, the other, what the other has)."""
+    chief, other = job.client(plan, 0), job.client(plan, 1)
+    joined = in_thread(lambda: chief.join(first_values(plan, PARAMS), restore), "chief")
+    now = other.join(first_values(plan, PARAMS), restore)
+    joined.result(20)
+    chief.await_begin(1, 100)
+    other.await_begin(1, 100)
+    return chief, other, now
+
+
+def test_after_the_chief_has_died_for_good_another_brings_a_ps_back(make: Callable[..., Job]) -> None:
+    plan = steerable()
+    job = make(ps=2, workers=2, timeouts=QUICK)
+    chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
+    now = push(other, plan, now)
+    kill(chief)
+    wait_until(lambda: other.is_chief, "the heir")
+    kill_ps(job, 1)
+    job.start_ps(1)
+    now = push(other, plan, now)
+    assert now.versions == (2, 0)  # the first values again, which never saw the worker that the spec calls the chief
+    assert other.is_chief
+    other.finish()
+    other.leave()
+
+
+def test_a_standby_that_takes_over_knows_that_the_chief_is_gone(make: Callable[..., Job]) -> None:
+    plan = steerable(replicas=1)
+    job = make(ps=2, workers=2, timeouts=QUICK)
+    chief, other, now = two_workers(job, plan)
+    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    kill(chief)
+    wait_until(lambda: other.is_chief, "the heir")
+    kill_ps(job, 1)
+    now = push(other, plan, now)
+    before = standbys(job.said)
+    job.start_ps(1)
+    wait_until(lambda: standbys(job.said) == before + 2, "the standbys that came back")
+    kill_ps(job, 0)
+    now = push(other, plan, now)
+    wait_until(lambda: other.is_chief, "the heir, by the word of the ps that has taken over")
+    other.finish()
+    other.leave()
+
+
+def test_a_number_that_was_set_outlives_its_ps(make: Callable[..., Job]) -> None:
+    """Acknowledged, it is on the standby."""
+    plan = steerable(replicas=1)
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=3.0))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 10)
+    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    now = push(client, plan, now)
+    client.steer({RATE: SECOND})
+    kill_ps(job, 0)
+    now = push(client, plan, now)
+    require(plan, now.params, FIRST + SECOND)
+    client.leave()
+
+
+def test_a_revived_ps_has_the_number_before_any_update(make: Callable[..., Job]) -> None:
+    plan = steerable()
+    job = make(ps=2, workers=2, timeouts=QUICK)
+    chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
+    chief.steer({RATE: 0.0})
+    kill_ps(job, 1)
+    job.start_ps(1)
+    for _ in range(3):  # while the chief's main thread does something else
+        now = push(other, plan, now)
+    require(plan, now.params, 0.0)
+    other.leave()
+    chief.leave()
+
+
+def test_a_bad_name_leaves_nothing_behind(make: Callable[..., Job]) -> None:
+    plan = steerable()
+    job = make(ps=2, workers=1, timeouts=FAST)
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 10)
+    with pytest.raises(Exception, match="no number 'momentum'"):
+        client.steer({"momentum": 0.5})
+    client.steer({RATE: SECOND})
+    now = push(client, plan, now)
+    require(plan, now.params, SECOND)
+    client.leave()
+
+
+@pytest.mark.parametrize("silent", [0, 1], ids=["its primary", "its standby"])
+def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silent: int) -> None:
+    """As by default, a call's deadline is as long as the lease, and ends before anybody takes over."""
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=2.0, call_s=2.0))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 20)
+    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    push(client, plan, now)
+    with job.services[silent]._lock:  # noqa: SLF001 - as if its machine stood still
+        client._ask(client._links[0], "pause", m.Pause(-1), m.JobState)  # noqa: SLF001
+    client.leave()
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], replicas: int) -> None:
+    plan = steerable(replicas)
+    job = make(ps=2, workers=1, timeouts=QUICK)
+    client = job.client(plan, 0)
+    client.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
+    if replicas:
+        wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    kill_ps(job, 1)
+    if not replicas:
+        job.start_ps(1)
+    client.await_begin(1, 10)
+    now = push(client, plan, client.pull())
+    assert now.versions == (1, 1)
+    client.leave()
+
+
+def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callable[..., Job]) -> None:
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=3.0))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 1)
+    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    push(client, plan, now)
+    follower = job.services[1]._keepers[0]  # noqa: SLF001
+    take = follower._taken  # noqa: SLF001
+    lost = threading.Event()
+
+    class Broken:
+        peer = "ps:0"
+
+        def send(self, *_: object) -> None:
+            lost.set()
+            raise StreamClosed("the link is down.")
+
+    def take_once(record: Any, frame: Any, stream: Any) -> r.Taken:
+        begins = isinstance(record, r.Records) and any(isinstance(one, r.Began) for one in record.records)
+        return take(record, frame, Broken() if begins and not lost.is_set() else stream)  # type: ignore[arg-type]
+
+    follower._taken = take_once  # type: ignore[method-assign]  # noqa: SLF001
+    client.begin(2, 7)
+    assert lost.is_set()
+    standby = job.services[1]._seats[0]  # noqa: SLF001
+    wait_until(lambda: (standby.fit, standby.last_version) == (2, 7), "the standby to know of the training")
+    client.leave()
+
+
+def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job]) -> None:
+    plan = replicated()
+    timeouts = replace(QUICK, lease_s=2.0, start_s=60.0)
+    old = make(ps=2, workers=1, timeouts=timeouts)
+    client = old.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 20)
+    wait_until(lambda: standbys(old.said) == 2, "the standbys of the old job")
+    push(client, plan, now)
+    cut = threading.Event()
+    for keeper in old.services[0]._keepers.values():  # noqa: SLF001
+
+        def connect(ps: int, timeouts: Any, real: Callable[..., Any] = keeper._connect) -> Any:  # noqa: SLF001
+            if not cut.is_set():
+                raise Unreachable("ps:1 is cut off.")
+            return real(ps, timeouts)
+
+        keeper._connect = connect  # noqa: SLF001
+    kill(client)
+    kill_ps(old, 1)
+    new = Job(ps=2, workers=1, timeouts=timeouts, transport=old.transport)
+    new.spec = ClusterSpec({"ps": ["ps9:1", "ps1:1"], "worker": ["worker9:1"]})
+    try:
+        for index in range(2):
+            new.start_ps(index)
+        other = new.client(plan, 0)
+        now = other.join(first_values(plan, PARAMS))
+        other.await_begin(1, 200)
+        wait_until(lambda: standbys(new.said) == 2, "the standbys of the new job")
+        cut.set()  # the old ps:0 reaches ps:1's address again
+
+        def train() -> Exchange:
+            exchange = now
+            for _ in range(100):
+                exchange = push(other, plan, exchange)
+                time.sleep(0.01)
+            return exchange
+
+        assert in_thread(train, "train").result(20).versions == (100, 100)
+        other.leave()
+    finally:
+        new.close()
