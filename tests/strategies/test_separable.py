@@ -173,6 +173,11 @@ def either(p: Any, b: Any) -> Any:
     return jax.lax.cond(p["temperature"] > 1, lambda: losses(p, b).mean(), lambda: jnp.square(logits(p, b)).mean())
 
 
+def _unless_zero(total: Any, count: Any) -> Any:
+    count = count.astype(jnp.float32)
+    return jnp.where(count == 0, 0.0, total / jnp.where(count == 0, 1.0, count))
+
+
 ACCEPTED: dict[str, Function] = {
     "mlp": mlp,
     "two terms": two_terms,
@@ -199,6 +204,16 @@ ACCEPTED: dict[str, Function] = {
     "constants": lambda p, b: (losses(p, b) * np.ones(len(b["y"]), np.float32)).mean(),
     "bfloat16": lambda p, b: losses(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), p), b).mean().astype(float),
     "nothing of the batch": lambda p, b: p["temperature"] * b["scale"],
+}
+
+ACCEPTED |= {
+    # As Keras has it: the number of examples is the product of a shape, and dividing by none is avoided.
+    "size of a shape": lambda p, b: _unless_zero(losses(p, b).sum(), jnp.prod(jnp.array([len(b["y"])]))),
+    # And its metrics: a total and a count begin at zero.
+    "running totals": lambda p, b: {
+        "total": (0.0 + losses(p, b).mean() * len(b["y"]) - 0.0) / len(b["y"]),
+        "count": (0.0 + jnp.float32(len(b["y"])) - 0.0) / len(b["y"]),
+    },
 }
 
 WITH_GRADIENT = {"mlp", "convolution", "transformer", "recurrent", "vmap"}
@@ -243,6 +258,11 @@ def bytes_of(p: Any, b: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[str, Function]] = {
+    "one added to a sum": ("added to something", lambda p, b: (1.0 + losses(p, b).sum()) / len(b["y"])),
+    "product of another shape": (
+        "but is not it",
+        lambda p, b: losses(p, b).sum() / jnp.prod(jnp.array([len(b["y"]), len(b["y"])])).astype(jnp.float32),
+    ),
     "sum": ("not divided", lambda p, b: losses(p, b).sum()),
     "count metric": ("not divided", lambda p, b: {"hits": (logits(p, b).argmax(-1) >= 0).sum()}),
     "divided by something": ("not divided", lambda p, b: losses(p, b).sum() / 7),

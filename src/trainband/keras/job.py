@@ -78,7 +78,7 @@ class Job:
           DataError: it has other parts, or another rank or dtype. (Another size is compiled anew, as Keras does.)
         """
         leaves, structure = jax.tree.flatten(batch)
-        shapes = [(len(leaf.shape), str(leaf.dtype)) for leaf in leaves]
+        shapes = [(len(leaf.shape), leaf.dtype) for leaf in leaves]
         if self._structure is None:
             self._structure = structure, shapes
         elif self._structure != (structure, shapes):
@@ -236,7 +236,7 @@ def _what_is_trained(model: Any) -> tuple[Any, ...]:
     )
 
 
-def _described(structure: Any, shapes: list[tuple[int, str]]) -> str:
+def _described(structure: Any, shapes: list[tuple[int, Any]]) -> str:
     return f"{structure} of {', '.join(f'{dtype} with {rank} axes' for rank, dtype in shapes)}"
 
 

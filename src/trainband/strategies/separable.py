@@ -24,6 +24,7 @@ from trainband.strategies.separable_values import (
     Examples,
     Fixed,
     Mean,
+    Numbers,
     Position,
     Result,
     Rule,
@@ -177,8 +178,27 @@ def _of_literal(literal: Any) -> Any:
 
 
 def _outputs(step: Step, inputs: list[Value]) -> Result:
+    folded = _folded(step, inputs)
+    if folded is not None:
+        return folded
     follow = _CONTROL.get(step.name)
     return follow(step, inputs) if follow is not None else result_of(step, inputs)
+
+
+def _folded(step: Step, inputs: list[Value]) -> Value | None:
+    """What a computation of known numbers alone comes to; `None` where it is another. Both programs' are computed."""
+    pairs = [
+        value.numbers for value in inputs if isinstance(value, (Fixed, Size, Numbers)) and value.numbers is not None
+    ]
+    if step.name not in _FOLDED or not pairs or len(pairs) != len(inputs):
+        return None
+    found = []
+    with jax.ensure_compile_time_eval():
+        for which, equation in enumerate(step.equations):
+            kinds = [variable.aval.dtype for variable in equation.invars]
+            numbers = [jnp.asarray(pair[which], kind) for pair, kind in zip(pairs, kinds, strict=True)]
+            found.append(np.asarray(equation.primitive.bind(*numbers, **equation.params))[()])
+    return known_of_constants(found[0], found[1], step.sizes)
 
 
 def _run_of(step: Step, programs: tuple[Any, Any], inputs: Sequence[Value]) -> list[Value]:
@@ -283,6 +303,12 @@ def _cond(step: Step, inputs: list[Value]) -> Result:
         joined = [join(a, b) for a, b in zip(joined, result, strict=True)]
     return _forgotten(joined)
 
+
+_FOLDED = frozenset(
+    "add and convert_element_type div eq ge gt le lt max min mul ne neg not or reduce_prod reduce_sum reshape select_n "
+    "squeeze sub".split()
+)
+"""What is computed where its inputs are known numbers: such as the size of a batch from its shape, as Keras does it."""
 
 _CONTROL: dict[str, Rule] = {
     **dict.fromkeys("checkpoint closed_call core_call jit pjit remat remat2".split(), _call),

@@ -131,8 +131,13 @@ def _power(step: Step, inputs: list[Value]) -> int | None:
     if step.name in _PRODUCTS:
         return sum(powers)
     if step.name in _SUMS:
-        return powers[0] if len(set(powers)) == 1 else None
+        added = {power for value, power in zip(inputs, powers, strict=True) if not _is_zero(value)}
+        return added.pop() if len(added) == 1 else None
     return powers[0] if step.name in _LINEAR and not any(powers[1:]) else None
+
+
+def _is_zero(value: Value) -> bool:
+    return isinstance(value, Fixed) and value.numbers is not None and not any(map(bool, value.numbers))
 
 
 def _of_mean(step: Step, inputs: list[Value]) -> Result:

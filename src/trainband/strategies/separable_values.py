@@ -79,6 +79,15 @@ class Unknown:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers(Unknown):
+    """A few known numbers, others in each program, such as a shape as an array: good only to compute with."""
+
+    numbers: tuple[Any, Any] = (None, None)
+
+
+MOST_NUMBERS = 8
+
 Value = Fixed | Size | Examples | Position | Mean | Unknown
 Result = Value | list[Value] | str
 """What a rule gives: a value for all outputs, one for each, or why there is none."""
@@ -159,7 +168,7 @@ def known_of_constants(first: Any, second: Any, sizes: tuple[int, int]) -> Value
     if alike(first, second):
         scalar = np.shape(first) == () and isinstance(first, (np.ndarray, np.generic, float, int))
         return Fixed(constant=True, numbers=(first, second) if scalar else None)
-    if not all(isinstance(value, (np.ndarray, np.generic, float, int)) for value in (first, second)):
+    if not (_is_known(first) and _is_known(second)):
         return Unknown("a constant depends on the number of examples")
     a, b = np.asarray(first), np.asarray(second)
     if a.shape == b.shape == ():
@@ -171,7 +180,16 @@ def known_of_constants(first: Any, second: Any, sizes: tuple[int, int]) -> Value
             return Examples(axis, never=a.dtype == bool and not a.any())
         if a.ndim == 1 and a.dtype.kind in "iu" and all((value == np.arange(len(value))).all() for value in (a, b)):
             return Position(axis)
+    if a.shape == b.shape and a.size <= MOST_NUMBERS:
+        return Numbers("a constant depends on the number of examples", (a, b))
     return Unknown("a constant depends on the number of examples")
+
+
+def _is_known(value: Any) -> bool:
+    """Whether an array can be looked into."""
+    if isinstance(value, jax.Array):
+        return not isinstance(value, jax.core.Tracer) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)
+    return isinstance(value, (np.ndarray, np.generic, float, int))
 
 
 def differing(first: Sequence[int], second: Sequence[int]) -> list[int]:
