@@ -80,4 +80,12 @@ def measure(keras: Any, flags: argparse.Namespace, *, chief: bool = True) -> Non
     images, labels = read(flags)
     model = make_model(keras)
     callbacks = [make_clock(keras, flags)] if chief else []
-    model.fit(images, labels, batch_size=BATCH_SIZE, epochs=flags.epochs, verbose=flags.verbose, callbacks=callbacks)
+    model.fit(
+        images,
+        labels,
+        batch_size=BATCH_SIZE,
+        epochs=flags.epochs,
+        steps_per_epoch=flags.steps,  # where each update takes two workers' batches, an epoch is two passes
+        verbose=flags.verbose,
+        callbacks=callbacks,
+    )

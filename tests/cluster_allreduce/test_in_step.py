@@ -265,12 +265,14 @@ def test_a_worker_that_never_comes(programs: Programs, ports: tuple[str, ...]) -
 def test_those_who_wait_know_for_whom(programs: Programs, ports: tuple[str, ...]) -> None:
     cluster = {"cluster": {"worker": list(ports[:3])}}
     tasks = [{"TF_CONFIG": json.dumps({**cluster, "task": {"type": "worker", "index": index}})} for index in range(3)]
-    workers = [programs.python(f"worker:{index}", *SCRIPT, "--steps=2", environ=tasks[index]) for index in (0, 1)]
+    # Three processes that start on two cores are silent for seconds, while JAX connects them.
+    flags = ("--steps=2", "--timeout_s=30")
+    workers = [programs.python(f"worker:{index}", *SCRIPT, *flags, environ=tasks[index]) for index in (0, 1)]
     for worker in workers:
         worker.wait_for(r"^trainband: waiting for worker:2 to come up \(\d s\)$")
     second = programs.python("worker:1 again", *SCRIPT, environ=tasks[1])
     second.fail("^error: Refused: worker:0 at .* knows another process as worker:1: give each its own task index")
-    for worker in (*workers, programs.python("worker:2", *SCRIPT, "--steps=2", environ=tasks[2])):
+    for worker in (*workers, programs.python("worker:2", *SCRIPT, *flags, environ=tasks[2])):
         worker.succeed()
 
 

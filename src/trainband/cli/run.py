@@ -50,6 +50,7 @@ have planned them. They come as worker:N with the next free N, and the job ends 
     trainband run --ps 2 --workers 4 train.py -- --steps 1000
     trainband run -m my.trainer --steps 1000
     trainband run --join 10.0.0.7:2222 train.py
+    trainband run --tensorflow --ps 1 --workers 2 tensorflow_1_script.py
 """
 
 
@@ -262,6 +263,7 @@ def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = F
     help="Size of each task's XLA thread pool.  [default: the cores, shared out among the workers]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address of this machine to serve on.")
+@click.option("--tensorflow", is_flag=True, help="SCRIPT is one of TensorFlow 1, and is run unchanged.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--] [ARGS]...")
@@ -278,15 +280,18 @@ def run(
     min_workers: int | None,
     threads: int | None,
     host: str,
+    tensorflow: bool,
     as_module: bool,
     script: str,
     arguments: tuple[str, ...],
 ) -> None:
     """The command; `_HELP` is its documentation."""
     arguments = script_arguments(ctx, script, arguments)
+    if tensorflow and as_module:
+        raise click.UsageError("--tensorflow runs a script, and not a module: leave -m out.", ctx)
     if not as_module and not Path(script).exists():
         raise YourError(f"there is no script {script!r} in {Path.cwd()}.")
-    command = [*(["-m"] if as_module else []), script, *arguments]
+    command = [*(["-m"] if as_module else ["-m", "trainband.compat"] if tensorflow else []), script, *arguments]
     environ = os.environ
     try:
         if job is not None:

@@ -1,0 +1,108 @@
+"""The imports of a TensorFlow 1 script, led to the module that stands in for it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from trainband.compat.missing import MissingModule, describe
+from trainband.compat.tf1.names import NAMES, everything
+
+INPUT_DATA = "tensorflow.examples.tutorials.mnist.input_data"
+_EMPTY = ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflow.examples.tutorials.mnist")
+_ROOTS = ("tensorflow", "tensorflow.compat.v1")
+
+
+class Finder(MetaPathFinder, Loader):
+    """Finds `tensorflow` and what is below it here, whether or not TensorFlow is installed.
+
+    Args:
+      say: called once, with a line that says so.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`.
+
+        Raises:
+          MissingModule: a module of TensorFlow that is not there.
+        """
+        del path, target
+        if fullname.partition(".")[0] != "tensorflow":
+            return None
+        if not self._said:
+            self._said = True
+            self._say("import tensorflow: this is trainband.compat.tf1, TensorFlow 1's face of trainband")
+        if self._stands_for(fullname) is None:
+            shown = fullname.replace("tensorflow.compat.v1", "tensorflow", 1).replace("tensorflow", "tf", 1)
+            raise MissingModule(describe(shown, everything()), name=fullname)
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """See `importlib.abc.Loader`."""
+        if spec.name in _EMPTY:
+            return None
+        return _StandIn(spec.name, str(self._stands_for(spec.name)))
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `importlib.abc.Loader`: there is nothing to run."""
+
+    @staticmethod
+    def _stands_for(fullname: str) -> str | None:
+        """The module that a name of TensorFlow stands for here; `None` if there is none."""
+        if fullname in _EMPTY:
+            return ""
+        if fullname == INPUT_DATA:
+            return "trainband.compat.tf1.scripts.input_data"
+        if fullname in _ROOTS:
+            return "trainband.compat.tf1"
+        space = fullname.replace("tensorflow.compat.v1", "tensorflow", 1).replace("tensorflow", "tf", 1)
+        return space if space in NAMES else None
+
+
+class _StandIn(ModuleType):
+    """A module by TensorFlow's name, with the names of another."""
+
+    def __init__(self, name: str, real: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self._real = real
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") and name != "__version__":
+            raise AttributeError(name)
+        value: object = getattr(self._module(), name)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return dir(self._module())
+
+    def _module(self) -> ModuleType:
+        if self._real.startswith("trainband."):
+            return importlib.import_module(self._real)
+        from trainband.compat.tf1.namespace import namespace
+
+        return namespace(self._real)
+
+
+def install(say: Callable[[str], None]) -> Finder:
+    """From now on `import tensorflow` reaches the module that stands in for it."""
+    finder = Finder(say)
+    sys.meta_path.insert(0, finder)
+    return finder
+
+
+def uninstall(finder: Finder) -> None:
+    """Imports are as they were; modules that were found meanwhile are forgotten."""
+    sys.meta_path.remove(finder)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
+        del sys.modules[name]

@@ -1,0 +1,70 @@
+"""Running a script of another library with trainband's module in the place of that library's."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainband.cluster import Cluster
+from trainband.compat.finder import install
+from trainband.wire.patience import Say, say_on_stderr
+
+CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
+"""The flags by which scripts of TensorFlow 1 are told who they are."""
+
+
+def run(script: Path, arguments: Sequence[str], cluster: Cluster | None = None, say: Say = say_on_stderr) -> None:
+    """Runs a script as `python SCRIPT ARGUMENTS` would, except for its imports.
+
+    Args:
+      cluster: which task this is, as a launcher says: handed on by the flags that the script has for it.
+    """
+    source = script.read_text(encoding="utf-8")
+    more = cluster_arguments(source, arguments, cluster) if cluster is not None else []
+    sys.argv = [str(script), *arguments, *more]
+    sys.path[0:1] = [str(script.resolve().parent)]
+    install(say)
+    failure: BaseException | None = None
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except BaseException as exc:
+        failure = None if isinstance(exc, SystemExit) and not exc.code else exc
+        raise
+    finally:
+        jobs = sys.modules.get("trainband.compat.tf1.sessions.job_store")
+        if jobs is not None:  # else the script has had no job
+            jobs.end_all(failure)
+
+
+def cluster_arguments(source: str, arguments: Sequence[str], cluster: Cluster) -> list[str]:
+    """The cluster as flags, of those that a script names somewhere and that are not given already."""
+    spec, task = cluster.spec, cluster.task
+    hosts = {
+        "ps_hosts": [spec.address(one) for one in spec.ps],
+        "worker_hosts": [spec.address(one) for one in spec.workers],
+    }
+    index = spec.workers.index(task) if task in spec.workers else task.index
+    values = {
+        **{name: ",".join(addresses) for name, addresses in hosts.items()},
+        "job_name": "worker" if task in spec.workers else task.job,
+        "task_index": str(index),
+    }
+    named = _strings(source)
+    given = {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}
+    return [f"--{name}={values[name]}" for name in CLUSTER_FLAGS if name in named and name not in given]
+
+
+def _strings(source: str) -> set[str]:
+    """The texts in a script without dashes before them: `ps_hosts` of `add_argument("--ps_hosts")`."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return set()
+    return {
+        node.value.lstrip("-")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }

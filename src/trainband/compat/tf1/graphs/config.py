@@ -1,0 +1,76 @@
+"""ConfigProto and its parts: what a script may say about devices; most of it is noted and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Message:
+    """A record with any fields, as a script sets them."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        inner = Message()
+        self.__dict__[name] = inner
+        return inner
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.__dict__.items())})"
+
+
+class GPUOptions(Message):
+    """How cards are used: JAX has its own ways, and this changes nothing."""
+
+
+class GraphOptions(Message):
+    """How graphs are optimised: XLA has its own ways, and this changes nothing."""
+
+
+class OptimizerOptions(Message):
+    """See `GraphOptions`."""
+
+    L0 = 0
+    L1 = -1
+    ON_1 = 1
+    ON_2 = 2
+    OFF = -1
+
+
+class RunOptions(Message):
+    """How one run is done: this changes nothing."""
+
+    NO_TRACE = 0
+    SOFTWARE_TRACE = 1
+    HARDWARE_TRACE = 2
+    FULL_TRACE = 3
+
+
+class RunMetadata(Message):
+    """What is known of one run: nothing."""
+
+
+class ConfigProto(Message):
+    """How a session runs.
+
+    Args:
+      allow_soft_placement: the CPU does where a device is not there.
+      log_device_placement: print each operation's device.
+      device_count: how many devices of each type a process is said to have.
+      fields: `gpu_options`, `inter_op_parallelism_threads` and others, which change nothing.
+    """
+
+    def __init__(
+        self,
+        allow_soft_placement: bool = False,
+        log_device_placement: bool = False,
+        device_count: dict[str, int] | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(**fields)
+        self.allow_soft_placement = allow_soft_placement
+        self.log_device_placement = log_device_placement
+        self.device_count = dict(device_count or {})

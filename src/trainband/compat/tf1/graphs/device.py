@@ -1,0 +1,240 @@
+"""Device strings such as `/job:ps/task:0/device:GPU:1`: what they say, how scopes merge them, and who has what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from trainband.compat.tf1.graphs.graph import Operation
+
+VARIABLE_OPS = ("Variable", "VariableV2", "AutoReloadVariable", "VarHandleOp")
+"""The types of operation that `replica_device_setter` puts on a ps."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device, or what is said of one."""
+
+    job: str | None = None
+    replica: int | None = None
+    task: int | None = None
+    device_type: str | None = None
+    device_index: int | None = None
+
+    @classmethod
+    def from_string(cls, text: str) -> DeviceSpec:
+        """Reads one.
+
+        Raises:
+          ValueError: it is no device string.
+        """
+        spec = cls()
+        for part in filter(None, text.split("/")):
+            key, *rest = part.split(":")
+            try:
+                if key == "job" and len(rest) == 1 and rest[0]:
+                    spec = replace(spec, job=rest[0])
+                elif key in ("replica", "task") and len(rest) == 1:
+                    spec = replace(spec, replica=int(rest[0])) if key == "replica" else replace(spec, task=int(rest[0]))
+                elif key == "device" and len(rest) in (1, 2) and rest[0].isalpha():
+                    spec = replace(spec, device_type=rest[0].upper(), device_index=_index(rest[1:]))
+                elif key.upper() in ("CPU", "GPU", "TPU") and len(rest) == 1:
+                    spec = replace(spec, device_type=key.upper(), device_index=_index(rest))
+                else:
+                    raise ValueError(part)
+            except ValueError as exc:
+                raise ValueError(
+                    f"Unknown attribute '{part}' is encountered while parsing the device spec '{text}'. A device reads "
+                    "like /job:worker/task:0/device:GPU:0, /gpu:0 or /cpu:0."
+                ) from exc
+        if spec == cls() and text.strip("/"):
+            raise ValueError(f"Failed to parse the device spec '{text}'.")
+        return spec
+
+    def to_string(self) -> str:
+        """The whole as TensorFlow writes it."""
+        parts = [
+            f"/{key}:{value}" for key, value in (("job", self.job), ("replica", self.replica)) if value is not None
+        ]
+        if self.task is not None:
+            parts.append(f"/task:{self.task}")
+        if self.device_type is not None:
+            parts.append(f"/device:{self.device_type}:{'*' if self.device_index is None else self.device_index}")
+        return "".join(parts)
+
+    def under(self, outer: DeviceSpec) -> DeviceSpec:
+        """Within another one: what it leaves open, that one says."""
+        kind, index = self.device_type, self.device_index
+        if kind is None:
+            kind, index = outer.device_type, outer.device_index
+        elif index is None and outer.device_type == kind:
+            index = outer.device_index
+        return DeviceSpec(
+            job=outer.job if self.job is None else self.job,
+            replica=outer.replica if self.replica is None else self.replica,
+            task=outer.task if self.task is None else self.task,
+            device_type=kind,
+            device_index=index,
+        )
+
+
+def _index(parts: Sequence[str]) -> int | None:
+    return None if not parts or parts[0] == "*" else int(parts[0])
+
+
+DeviceFunction = Callable[["Operation"], "str | DeviceSpec | None"]
+
+
+def resolve(stack: Sequence[str | DeviceFunction], operation: Operation) -> str:
+    """The device for an operation made under these scopes, the outermost first."""
+    spec = DeviceSpec()
+    for scope in reversed(stack):
+        if callable(scope):
+            said = scope(operation)
+            wanted = said if isinstance(said, DeviceSpec) else DeviceSpec.from_string(said or "")
+        else:
+            wanted = DeviceSpec.from_string(scope)
+        spec = spec.under(wanted)
+        operation.device = spec.to_string()
+    return spec.to_string()
+
+
+class RoundRobin:
+    """Puts variables on the ps one after the other."""
+
+    def __init__(self, num_tasks: int) -> None:
+        self._num_tasks = num_tasks
+        self._next = 0
+
+    def __call__(self, operation: Operation) -> int:  # noqa: ARG002 - it does not matter which
+        task, self._next = self._next, (self._next + 1) % self._num_tasks
+        return task
+
+
+class GreedyLoadBalancingStrategy:
+    """Puts each variable on the ps with the least load so far.
+
+    Args:
+      num_tasks: how many ps.
+      load_fn: of an operation: how heavy it is.
+    """
+
+    def __init__(self, num_tasks: int, load_fn: Callable[[Operation], float]) -> None:
+        self._loads = [0.0] * num_tasks
+        self._load_fn = load_fn
+
+    def __call__(self, operation: Operation) -> int:
+        task = self._loads.index(min(self._loads))
+        self._loads[task] += self._load_fn(operation)
+        return task
+
+
+def byte_size_load_fn(operation: Operation) -> float:
+    """A variable's bytes, as a load.
+
+    Raises:
+      ValueError: its shape is not known.
+    """
+    output = operation.outputs[0]
+    elements = output.get_shape().num_elements()
+    if elements is None:
+        raise ValueError(f"the shape of {operation.name} is not known, and so is its load.")
+    return float(elements * output.dtype.size)
+
+
+def replica_device_setter(
+    ps_tasks: int = 0,
+    ps_device: str = "/job:ps",
+    worker_device: str = "/job:worker",
+    merge_devices: bool = True,  # noqa: ARG001 - TensorFlow's own default, and the only way here
+    cluster: Any = None,
+    ps_ops: Sequence[str] | None = None,
+    ps_strategy: Callable[[Operation], int] | None = None,
+) -> DeviceFunction | None:
+    """A function for `tf.device` that puts variables on the ps and everything else on the worker.
+
+    Raises:
+      TypeError: `ps_strategy` is no function.
+    """
+    if cluster is not None:
+        jobs = cluster.as_dict() if hasattr(cluster, "as_dict") else dict(cluster)
+        job = DeviceSpec.from_string(ps_device).job or "ps"
+        if not jobs.get(job):
+            return None
+        ps_tasks = len(jobs[job])
+    if ps_tasks == 0:
+        return None
+    strategy = ps_strategy or RoundRobin(ps_tasks)
+    if not callable(strategy):
+        raise TypeError("ps_strategy must be callable")
+    ps, worker = DeviceSpec.from_string(ps_device), DeviceSpec.from_string(worker_device or "")
+    types = tuple(ps_ops) if ps_ops is not None else VARIABLE_OPS
+
+    def choose(operation: Operation) -> DeviceSpec:
+        here = DeviceSpec.from_string(operation.device)
+        if operation.type in types:
+            wanted = ps if ps.task is not None or here.task is not None else replace(ps, task=strategy(operation))
+            return here.under(wanted)
+        return here.under(worker)
+
+    return choose
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a session can put operations on.
+
+    Attributes:
+      tasks: of each job, its task numbers; empty for a process by itself.
+      here: which devices this process has: how many of each type.
+      soft: whether the CPU does where a device is not there.
+    """
+
+    tasks: dict[str, tuple[int, ...]]
+    here: dict[str, int]
+    soft: bool
+
+    def check(self, operation: Operation) -> None:
+        """Looks whether an operation's device is there.
+
+        Raises:
+          InvalidArgumentError: it is not; soft placement changes nothing for a job or task.
+        """
+        if not operation.device:
+            return
+        spec = DeviceSpec.from_string(operation.device)
+        jobs = self.tasks or {"localhost": (0,)}
+        if spec.job is not None and (
+            spec.job not in jobs or (spec.task is not None and spec.task not in jobs[spec.job])
+        ):
+            raise self._cannot(operation)
+        if spec.job is None and spec.task is not None and all(spec.task not in tasks for tasks in jobs.values()):
+            raise self._cannot(operation)
+        if self.soft or spec.device_type is None:
+            return
+        if (spec.device_index or 0) >= self.here.get(spec.device_type, 0):
+            raise self._cannot(operation)
+
+    def names(self) -> list[str]:
+        """All devices, as TensorFlow writes them."""
+        jobs = self.tasks or {"localhost": (0,)}
+        return [
+            f"/job:{job}/replica:0/task:{task}/device:{kind}:{index}"
+            for job, tasks in jobs.items()
+            for task in tasks
+            for kind, count in self.here.items()
+            for index in range(count)
+        ]
+
+    def _cannot(self, operation: Operation) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            None,
+            operation,
+            f"Cannot assign a device for operation {operation.name}: Operation was explicitly assigned to "
+            f"{operation.device} but available devices are [ {', '.join(self.names())} ]. Make sure the device "
+            "specification refers to a valid device.",
+        )

@@ -1,0 +1,128 @@
+"""The errors that TensorFlow raises while it runs, by TensorFlow's names, in trainband's tree.
+
+::
+
+    TrainbandError
+    └── OpError                        also what `tf.errors.OpError` is
+        ├── InvalidArgumentError       NotFoundError         AlreadyExistsError
+        ├── FailedPreconditionError    OutOfRangeError       UnimplementedError
+        ├── AbortedError               UnavailableError      CancelledError
+        └── DeadlineExceededError      InternalError         ResourceExhaustedError
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainband.errors import TrainbandError
+
+if TYPE_CHECKING:
+    from trainband.compat.tf1.graphs.graph import Operation
+
+OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS = range(7)
+PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED = range(7, 13)
+INTERNAL, UNAVAILABLE, DATA_LOSS = range(13, 16)
+
+
+class OpError(TrainbandError):
+    """What goes wrong when an operation runs.
+
+    Args:
+      node_def: unused; for scripts that make such errors themselves.
+      op: the operation, whose name and line in the user's script go into the message.
+      message: in words.
+    """
+
+    code = UNKNOWN
+
+    def __init__(self, node_def: object, op: Operation | None, message: str, error_code: int | None = None) -> None:
+        self.node_def = node_def
+        self.op = op
+        if error_code is not None:
+            self.code = error_code
+        where = "" if op is None else f"\n\t [[node {op.name} (defined at {op.where})]]"
+        self.message = message + where
+        super().__init__(self.message)
+
+    @property
+    def error_code(self) -> int:
+        """The number that TensorFlow gives to this kind."""
+        return self.code
+
+
+class CancelledError(OpError):
+    """An operation was cancelled."""
+
+    code = CANCELLED
+
+
+class InvalidArgumentError(OpError):
+    """An operation cannot work with its inputs."""
+
+    code = INVALID_ARGUMENT
+
+
+class DeadlineExceededError(OpError):
+    """It took too long."""
+
+    code = DEADLINE_EXCEEDED
+
+
+class NotFoundError(OpError):
+    """A file or a tensor in it is not there."""
+
+    code = NOT_FOUND
+
+
+class AlreadyExistsError(OpError):
+    """It is there already."""
+
+    code = ALREADY_EXISTS
+
+
+class ResourceExhaustedError(OpError):
+    """Memory or another resource has run out."""
+
+    code = RESOURCE_EXHAUSTED
+
+
+class FailedPreconditionError(OpError):
+    """The system is not in the state that is needed: a variable has no value yet, say."""
+
+    code = FAILED_PRECONDITION
+
+
+class AbortedError(OpError):
+    """An operation was given up."""
+
+    code = ABORTED
+
+
+class OutOfRangeError(OpError):
+    """The data has come to its end."""
+
+    code = OUT_OF_RANGE
+
+
+class UnimplementedError(OpError):
+    """It cannot be done here."""
+
+    code = UNIMPLEMENTED
+
+
+class InternalError(OpError):
+    """Something went wrong inside."""
+
+    code = INTERNAL
+
+
+class UnavailableError(OpError):
+    """Another task cannot be reached."""
+
+    code = UNAVAILABLE
+
+
+class DataLossError(OpError):
+    """A file is damaged."""
+
+    code = DATA_LOSS

@@ -1,0 +1,429 @@
+"""Graph, Operation and Tensor: a computation as it is recorded, before any of it runs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainband.compat.tf1.graphs.device import DeviceSpec, resolve
+from trainband.compat.tf1.graphs.tensor import Tensor as Tensor
+
+if TYPE_CHECKING:
+    from trainband.compat.tf1.graphs.variable import Variable
+
+_OURS = str(Path(__file__).resolve().parents[2])
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+
+
+class GraphKeys:
+    """The names of the collections that TensorFlow fills itself."""
+
+    GLOBAL_VARIABLES = "variables"
+    LOCAL_VARIABLES = "local_variables"
+    MODEL_VARIABLES = "model_variables"
+    TRAINABLE_VARIABLES = "trainable_variables"
+    MOVING_AVERAGE_VARIABLES = "moving_average_variables"
+    METRIC_VARIABLES = "metric_variables"
+    SUMMARIES = "summaries"
+    SUMMARY_OP = "summary_op"
+    REGULARIZATION_LOSSES = "regularization_losses"
+    LOSSES = "losses"
+    UPDATE_OPS = "update_ops"
+    TRAIN_OP = "train_op"
+    GLOBAL_STEP = "global_step"
+    INIT_OP = "init_op"
+    LOCAL_INIT_OP = "local_init_op"
+    READY_OP = "ready_op"
+    SAVERS = "savers"
+    QUEUE_RUNNERS = "queue_runners"
+    ACTIVATIONS = "activations"
+    WEIGHTS = "weights"
+    BIASES = "biases"
+    VARIABLES = "variables"
+    TABLE_INITIALIZERS = "table_initializer"
+
+
+class Operation:
+    """One step of a computation.
+
+    Attributes:
+      compute: what it does at tracing time: the values of its inputs to those of its outputs. One that is `stateful`
+        gets the frame it runs in first.
+      reads, writes: the variables that it looks at and changes.
+      folds: whether `compute` gives NumPy arrays for NumPy arrays, so that it can be done while recording.
+      early: whether it should run before others where it can: a gradient, which has the forward pass at hand.
+      region: the branch or loop body that it belongs to, `None` for the graph itself.
+      attributes: what else is known of it, for whoever treats this type in particular.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        type_: str,
+        name: str,
+        inputs: Sequence[Tensor],
+        compute: Callable[..., Any],
+        *,
+        control_inputs: Sequence[Operation] = (),
+        stateful: bool = False,
+        reads: Sequence[Variable] = (),
+        writes: Sequence[Variable] = (),
+        folds: bool = False,
+        early: bool = False,
+        attributes: dict[str, Any] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.type = type_
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.compute = compute
+        self.control_inputs = tuple(control_inputs)
+        self.stateful = stateful
+        self.reads = tuple(reads)
+        self.writes = tuple(writes)
+        self.folds = folds
+        self.early = early
+        self.attributes = attributes or {}
+        self.region: Region | None = None
+        self.device = ""
+        self.outputs: list[Tensor] = []
+        self.number = -1
+        self.where = user_line()
+
+    @property
+    def values(self) -> Callable[[], list[Tensor]]:
+        """`values()` are the outputs."""
+        return lambda: self.outputs
+
+    @property
+    def op(self) -> Operation:
+        """Itself."""
+        return self
+
+    def run(self, feed_dict: Any = None, session: Any = None) -> None:
+        """Runs it in a session, the default one if none is given."""
+        from trainband.compat.tf1.sessions.session import needed_session
+
+        needed_session(session, "Operation.run").run(self, feed_dict)
+
+    def __repr__(self) -> str:
+        return f"<tf.Operation '{self.name}' type={self.type}>"
+
+
+class Region:
+    """The operations of one branch of a `cond`, or of a loop's body: they run inside it and nowhere else."""
+
+    def __init__(self, outer: Region | None) -> None:
+        self.outer = outer
+        self.operations: list[Operation] = []
+
+    def contains(self, op: Operation) -> bool:
+        """Whether an operation belongs to it, or to a region within it."""
+        region = op.region
+        while region is not None and region is not self:
+            region = region.outer
+        return region is self
+
+
+class Graph:
+    """A recorded computation."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self._by_name: dict[str, Operation] = {}
+        self._names: dict[str, int] = {}
+        self._collections: dict[Any, list[Any]] = {}
+        self._scope = ""
+        self._devices: list[Any] = []
+        self._control: list[list[Operation]] = []
+        self._finalized = False
+        self.region: Region | None = None
+        """Where operations that are recorded now belong to."""
+        self.seed: int | None = None
+        """What `tf.set_random_seed` has set."""
+        self.variables: dict[str, Variable] = {}
+        """All of them, by name."""
+        self.variable_scope: Any = None
+        """The scope that is open; kept here for `variable_scope`."""
+        self.shared: dict[str, Variable] = {}
+        """What `get_variable` has made, by name."""
+
+    # --- recording
+
+    def add(self, op: Operation) -> None:
+        """Takes an operation in.
+
+        Raises:
+          RuntimeError: the graph is finalized.
+          ValueError: an input is of another graph.
+        """
+        if self._finalized:
+            raise RuntimeError(f"Graph is finalized and cannot be modified. ({op.type} {op.name} at {op.where})")
+        for tensor in op.inputs:
+            if tensor.graph is not self:
+                raise ValueError(f"{tensor} must be from the same graph as {op.name} (defined at {op.where}).")
+        op.number = len(self.operations)
+        op.region = self.region
+        if self.region is not None:
+            self.region.operations.append(op)
+        self.operations.append(op)
+        self._by_name[op.name] = op
+
+    def place(self, op: Operation) -> None:
+        """Gives an operation its device, by the scopes that are open."""
+        if self._devices:
+            try:
+                op.device = resolve(self._devices, op)
+            except ValueError as exc:
+                raise ValueError(f"{exc} ({op.type} {op.name} at {op.where})") from exc
+
+    def control_inputs(self) -> list[Operation]:
+        """What must run before an operation that is recorded now."""
+        return list(dict.fromkeys(op for group in self._control for op in group))
+
+    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
+        """A name in the open scope that no other operation has."""
+        full = f"{self._scope}{name}"
+        key = full.lower()
+        count = self._names.get(key, 0)
+        if mark_as_used:
+            self._names[key] = count + 1
+        if count == 0:
+            return full
+        while f"{key}_{count}" in self._names:
+            count += 1
+        unique = f"{full}_{count}"
+        if mark_as_used:
+            self._names[key] = count + 1
+            self._names[unique.lower()] = 1
+        return unique
+
+    def exact_name(self, name: str) -> str:
+        """A name that ends with `/` without that, whatever scope is open; from now on it is taken."""
+        exact = name.rstrip("/")
+        if exact in self._by_name:
+            return self.unique_name(exact)
+        self._names.setdefault(exact.lower(), 1)
+        return exact
+
+    @property
+    def finalized(self) -> bool:
+        """Whether it can no longer be changed."""
+        return self._finalized
+
+    def finalize(self) -> None:
+        """From now on, nothing can be recorded."""
+        self._finalized = True
+
+    def unfinalize(self) -> None:
+        """It can be changed again."""
+        self._finalized = False
+
+    # --- scopes
+
+    @contextmanager
+    def as_default(self) -> Iterator[Graph]:
+        """Makes it the graph that is recorded into."""
+        _stack.append(self)
+        try:
+            yield self
+        finally:
+            _stack.remove(self)
+
+    @contextmanager
+    def name_scope(self, name: str | None) -> Iterator[str]:
+        """Names made inside begin with this one. One that ends with `/` is taken as it is.
+
+        Raises:
+          ValueError: it is no name.
+        """
+        if name and not _NAME.fullmatch(name.rstrip("/")) and not (self._scope and re.fullmatch(r"[\w.\\/>-]*", name)):
+            raise ValueError(f"'{name}' is not a valid scope name")
+        before = self._scope
+        if not name:
+            self._scope = ""
+        elif name.endswith("/"):
+            self._scope = name
+        else:
+            self._scope = self.unique_name(name) + "/"
+        try:
+            yield self._scope
+        finally:
+            self._scope = before
+
+    def get_name_scope(self) -> str:
+        """The open scope, without the last `/`."""
+        return self._scope.rstrip("/")
+
+    @contextmanager
+    def device(self, name_or_function: Any) -> Iterator[None]:
+        """Operations made inside get this device. `None` forgets the scopes outside.
+
+        Raises:
+          ValueError: the string is no device.
+        """
+        before = self._devices
+        if name_or_function is None:
+            self._devices = []
+        else:
+            wanted = name_or_function
+            if isinstance(wanted, DeviceSpec):
+                wanted = wanted.to_string()
+            if not callable(wanted):
+                try:
+                    DeviceSpec.from_string(str(wanted))
+                except ValueError as exc:
+                    raise ValueError(f"{exc} (tf.device at {user_line()})") from exc
+                wanted = str(wanted)
+            self._devices = [*before, wanted]
+        try:
+            yield
+        finally:
+            self._devices = before
+
+    @contextmanager
+    def control_dependencies(self, control_inputs: Any) -> Iterator[None]:
+        """Operations made inside run after these. `None` forgets those outside."""
+        before = self._control
+        if control_inputs is None:
+            self._control = []
+        else:
+            self._control = [*before, [one for item in control_inputs for one in _operations_in(item)]]
+        try:
+            yield
+        finally:
+            self._control = before
+
+    @contextmanager
+    def recording(self, region: Region) -> Iterator[None]:
+        """What is recorded inside belongs to a region."""
+        before, control = self.region, self._control
+        self.region, self._control = region, []
+        try:
+            yield
+        finally:
+            self.region, self._control = before, control
+
+    # --- finding
+
+    def get_operations(self) -> list[Operation]:
+        """All operations, in the order in which they were recorded."""
+        return list(self.operations)
+
+    def get_operation_by_name(self, name: str) -> Operation:
+        """The operation of that name.
+
+        Raises:
+          KeyError: there is none.
+        """
+        if name not in self._by_name:
+            raise KeyError(f"The name '{name}' refers to an Operation not in the graph.")
+        return self._by_name[name]
+
+    def get_tensor_by_name(self, name: str) -> Tensor:
+        """The tensor of that name, `operation:0`.
+
+        Raises:
+          KeyError: there is none.
+          ValueError: it names no tensor.
+        """
+        operation, colon, index = name.partition(":")
+        if not colon or not index.isdigit():
+            raise ValueError(f"The name '{name}' looks like a name of an Operation, not of a Tensor, 'operation:0'.")
+        if operation not in self._by_name:
+            raise KeyError(f"The name '{name}' refers to a Tensor which does not exist. There is no '{operation}'.")
+        outputs = self._by_name[operation].outputs
+        if int(index) >= len(outputs):
+            raise KeyError(f"The name '{name}' refers to a Tensor which does not exist: it has {len(outputs)} outputs.")
+        return outputs[int(index)]
+
+    def as_graph_element(self, obj: Any, allow_tensor: bool = True, allow_operation: bool = True) -> Any:
+        """The tensor or operation that something is or names.
+
+        Raises:
+          TypeError, ValueError, KeyError: it is none, or is of another graph.
+        """
+        if isinstance(obj, str):
+            return self.get_tensor_by_name(obj) if ":" in obj else self.get_operation_by_name(obj)
+        if hasattr(obj, "fetched"):
+            obj = obj.fetched()
+        if (isinstance(obj, Tensor) and allow_tensor) or (isinstance(obj, Operation) and allow_operation):
+            if obj.graph is not self:
+                raise ValueError(f"Tensor {obj} is not an element of this graph.")
+            return obj
+        raise TypeError(f"Can not convert a {type(obj).__name__} into a Tensor or Operation.")
+
+    # --- collections
+
+    def add_to_collection(self, name: Any, value: Any) -> None:
+        """Puts something into a collection."""
+        if self._finalized:
+            raise RuntimeError("Graph is finalized and cannot be modified.")
+        self._collections.setdefault(name, []).append(value)
+
+    def get_collection_ref(self, name: Any) -> list[Any]:
+        """The collection itself, to change."""
+        return self._collections.setdefault(name, [])
+
+    def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
+        """What is in a collection, of things with a name only those that begin with `scope`."""
+        found = self._collections.get(name, [])
+        if scope is None:
+            return list(found)
+        return [one for one in found if hasattr(one, "name") and re.match(scope, one.name)]
+
+    def get_all_collection_keys(self) -> list[Any]:
+        """The names of the collections."""
+        return list(self._collections)
+
+
+_stack: list[Graph] = []
+_default = Graph()
+
+
+def get_default_graph() -> Graph:
+    """The graph that is recorded into now."""
+    return _stack[-1] if _stack else _default
+
+
+def reset_default_graph() -> None:
+    """Forgets what was recorded.
+
+    Raises:
+      AssertionError: inside of `with graph.as_default()`.
+    """
+    global _default
+    if _stack:
+        raise AssertionError("Do not use tf.reset_default_graph() to clear nested graphs.")
+    _default = Graph()
+
+
+def user_line() -> str:
+    """`file:line` of the script's line that is being run."""
+    frame = inspect.currentframe()
+    last = "?"
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not (name.startswith((_OURS, "<frozen")) or name.endswith("contextlib.py")):
+            return f"{name}:{frame.f_lineno}"
+        last, frame = f"{name}:{frame.f_lineno}", frame.f_back
+    return last
+
+
+def _operations_in(item: Any) -> list[Operation]:
+    if isinstance(item, list | tuple):
+        return [one for part in item for one in _operations_in(part)]
+    if hasattr(item, "control_operations"):
+        return list(item.control_operations())
+    if isinstance(item, Operation):
+        return [item]
+    if isinstance(item, Tensor):
+        return [item.op]
+    element = getattr(item, "op", None)
+    if isinstance(element, Operation):
+        return [element]
+    raise TypeError(f"Control input must be an Operation, a Tensor or a Variable, got {item!r}.")

@@ -1,0 +1,117 @@
+"""What is known of a tensor while recording: its shape, its dtype, and sometimes its value.
+
+Where a size is not known, an operation is looked at twice, with another number for every unknown size. What comes out
+the same both times is known; what does not, depends on an unknown size. Small whole numbers are carried along with
+their values, so that the shape of `tf.reshape(x, [tf.shape(x)[0], -1])` is known as far as it can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.compat.tf1.graphs.dtypes import DType, as_dtype, string
+from trainband.compat.tf1.graphs.shapes import TensorShape
+
+UNKNOWN = (55_440, 110_880)
+"""What unknown sizes are taken to be: numbers with many divisors, so that most reshapes work out."""
+MOST_CARRIED = 64
+"""Elements of a value that is carried along while recording."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Probe:
+    """A tensor under one assumption about the unknown sizes; `value` where that is known too."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    value: NDArray[Any] | None = None
+
+    def argument(self) -> Any:
+        """What stands for it in a trace."""
+        return jax.ShapeDtypeStruct(self.shape, self.dtype) if self.value is None else self.value
+
+
+Probes = tuple[Probe, Probe] | None
+
+
+def probes_of_shape(shape: TensorShape, dtype: DType) -> Probes:
+    """The probes of a tensor of which nothing but this is known; `None` without a rank."""
+    sizes = shape.sizes
+    if sizes is None:
+        return None
+    if None not in sizes:
+        probe = Probe(tuple(size or 0 for size in sizes), dtype.numpy)
+        return probe, probe
+    return tuple(  # type: ignore[return-value]
+        Probe(tuple(unknown if size is None else size for size in sizes), dtype.numpy) for unknown in UNKNOWN
+    )
+
+
+def probes_of_value(value: NDArray[Any]) -> Probes:
+    """The probes of a constant."""
+    probe = Probe(value.shape, value.dtype, value if value.dtype != object else None)
+    return probe, probe
+
+
+def shape_of(probes: Probes) -> TensorShape:
+    """What two probes have in common."""
+    if probes is None or len(probes[0].shape) != len(probes[1].shape):
+        return TensorShape(None)
+    if probes[0] is probes[1]:
+        return TensorShape(probes[0].shape)
+    return TensorShape([a if a == b else None for a, b in zip(probes[0].shape, probes[1].shape, strict=True)])
+
+
+def infer(
+    compute: Callable[..., Sequence[Any]],
+    inputs: Sequence[tuple[Probe, Probe]],
+    folds: bool,
+) -> list[tuple[Probe, Probe]]:
+    """The probes of an operation's outputs.
+
+    Raises:
+      Exception: whatever `compute` says of inputs of such shapes.
+    """
+    first = _once(compute, [pair[0] for pair in inputs], folds)
+    if all(pair[0] is pair[1] for pair in inputs):
+        return [(probe, probe) for probe in first]
+    second = _once(compute, [pair[1] for pair in inputs], folds)
+    return list(zip(first, second, strict=True))
+
+
+def _once(compute: Callable[..., Sequence[Any]], inputs: Sequence[Probe], folds: bool) -> list[Probe]:
+    if folds and all(probe.value is not None for probe in inputs):
+        with np.errstate(all="ignore"):
+            outputs = compute(*(probe.value for probe in inputs))
+        if all(isinstance(output, np.ndarray | np.generic) for output in outputs):
+            arrays = [np.asarray(output) for output in outputs]
+            return [Probe(a.shape, a.dtype, a if a.size <= MOST_CARRIED else None) for a in arrays]
+    known = {i: probe.value for i, probe in enumerate(inputs) if probe.value is not None}
+    abstract = [probe.argument() for i, probe in enumerate(inputs) if i not in known]
+
+    def call(*arguments: Any) -> Any:
+        rest = iter(arguments)
+        outputs = compute(*(known[i] if i in known else next(rest) for i in range(len(inputs))))
+        return [None if _is_text(output) else output for output in outputs]
+
+    with jax.enable_x64(True):
+        outputs = jax.eval_shape(call, *abstract)
+    return [
+        Probe((), string.numpy) if output is None else Probe(tuple(output.shape), np.dtype(output.dtype))
+        for output in outputs
+    ]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def dtype_of(probe: Probe) -> DType:
+    """A probe's dtype by TensorFlow's name."""
+    return as_dtype(probe.dtype)

@@ -1,0 +1,296 @@
+"""From recorded operations to one pure function that JAX compiles: what to run, in which order, and how."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
+from trainband.compat.tf1.graphs.keys import Keys
+
+
+class Schedule:
+    """Which operations some fetches need, and the order of those for which the order matters.
+
+    Everything that changes a variable comes after everything that does not, unless the script orders it otherwise by
+    data or control dependencies. So a run that reads and changes a variable without saying in which order reads what
+    it was before, always; TensorFlow says nothing of it.
+
+    Args:
+      fetches: tensors and operations.
+      fed: tensors whose values are given.
+      region: the region that all of it belongs to: `None` for the graph itself.
+    """
+
+    def __init__(
+        self, fetches: Iterable[Tensor | Operation], fed: Collection[Tensor], region: Region | None = None
+    ) -> None:
+        self.fed = frozenset(fed)
+        roots = [one if isinstance(one, Operation) else one.op for one in fetches if one not in self.fed]
+        self.needed = _needed(roots, self.fed, region)
+        self.ordered = [op for op in _ordered(self.needed, self.fed) if op.stateful or op.early]
+        self.reads = {variable.op_name: variable for op in self.needed for variable in op.reads}
+        self.writes = {variable.op_name: variable for op in self.needed for variable in op.writes}
+        self.is_random = any(_has(op, "seed") for op in self.needed)
+        self.has_effects = any(_has(op, "effect") for op in self.needed)
+
+
+def _has(op: Operation, attribute: str) -> bool:
+    """Whether an operation, or one inside of it, has an attribute."""
+    return attribute in op.attributes or any(
+        _has(inner, attribute) for region in op.attributes.get("regions", ()) for inner in region.operations
+    )
+
+
+def _needed(roots: Iterable[Operation], fed: Collection[Tensor], region: Region | None) -> list[Operation]:
+    found: dict[Operation, None] = {}
+    waiting = list(roots)
+    while waiting:
+        op = waiting.pop()
+        if op in found or (region is not None and not region.contains(op)):
+            continue
+        if region is None and op.region is not None:
+            raise InvalidArgumentError(
+                None, op, f"{op.name} is inside a branch of a cond or a loop's body, and has a value only there."
+            )
+        found[op] = None
+        waiting += [tensor.op for tensor in op.inputs if tensor not in fed]
+        waiting += op.control_inputs
+    return list(found)
+
+
+def _ordered(needed: Sequence[Operation], fed: Collection[Tensor]) -> list[Operation]:
+    """A topological order in which what writes comes as late as it can."""
+    here = set(needed)
+    before = {
+        op: {t.op for t in op.inputs if t not in fed and t.op in here} | (set(op.control_inputs) & here)
+        for op in needed
+    }
+    after: dict[Operation, list[Operation]] = {op: [] for op in needed}
+    for op, those in before.items():
+        for other in those:
+            after[other].append(op)
+    left = {op: len(those) for op, those in before.items()}
+
+    def rank(op: Operation) -> tuple[int, int, Operation]:
+        return (1 if op.writes else 0, op.number, op)
+
+    ready = [rank(op) for op, count in left.items() if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        op = heapq.heappop(ready)[2]
+        order.append(op)
+        for follower in after[op]:
+            left[follower] -= 1
+            if left[follower] == 0:
+                heapq.heappush(ready, rank(follower))
+    return order
+
+
+class Frame:
+    """The values of tensors while operations are traced.
+
+    Args:
+      state: the values of variables by name; it is changed.
+      keys: for random numbers.
+      values: of tensors that are known.
+      outer: where the values of all tensors but those of `inner` operations are.
+      inner: the operations that are computed anew here; all, if `None`.
+    """
+
+    def __init__(
+        self,
+        state: dict[str, Any],
+        keys: Keys | None,
+        values: Mapping[Tensor, Any] | None = None,
+        outer: Frame | None = None,
+        inner: Collection[Operation] | None = None,
+    ) -> None:
+        self.state = state
+        self.keys = keys
+        self.values: dict[Tensor, Any] = dict(values or {})
+        self.pushes: dict[str, Any] | None = None
+        """Where updates are made elsewhere: the gradients to send there, by variable."""
+        self.hyper: dict[str, dict[str, Any]] = {}
+        """Their learning rates and the like."""
+        self._outer = outer
+        self._inner = inner
+
+    def run(self, schedule: Schedule) -> None:
+        """Runs everything for which the order matters, in that order."""
+        for op in schedule.ordered:
+            if not op.outputs or any(output not in self.values for output in op.outputs):
+                self._compute_all(op)
+
+    def value(self, tensor: Tensor) -> Any:
+        """A tensor's value, computed if it has not been yet."""
+        if tensor not in self.values:
+            self._compute_all(tensor.op)
+        return self.values[tensor] if tensor in self.values else self._outer_value(tensor)
+
+    def child(self, values: Mapping[Tensor, Any], inner: Collection[Operation]) -> Frame:
+        """A frame in which some operations are computed anew, from other values; all others are as here."""
+        return Frame(dict(self.state), self.keys, values, self, inner)
+
+    def _outer_value(self, tensor: Tensor) -> Any:
+        if self._outer is None:
+            raise KeyError(tensor.name)
+        return self._outer.value(tensor)
+
+    def _is_mine(self, op: Operation) -> bool:
+        return self._inner is None or op in self._inner
+
+    def _compute_all(self, op: Operation) -> None:
+        """Computes an operation and whatever it needs, without recursion: graphs are thousands of operations deep."""
+        stack = [op]
+        while stack:
+            one = stack[-1]
+            if not self._is_mine(one):
+                stack.pop()
+                for output in one.outputs:
+                    self.values.setdefault(output, self._outer_value(output))
+                continue
+            # An early one, a gradient, computes what it needs by itself: that is the forward pass.
+            missing = [] if one.early else [t.op for t in one.inputs if t not in self.values]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if not one.outputs or any(output not in self.values for output in one.outputs):
+                self._compute(one)
+
+    def _compute(self, op: Operation) -> None:
+        try:
+            with np.errstate(all="ignore"):
+                if op.early:
+                    results = op.compute(self)
+                else:
+                    arguments = [self.values[tensor] for tensor in op.inputs]
+                    results = op.compute(self, *arguments) if op.stateful else op.compute(*arguments)
+        except (TypeError, ValueError) as exc:  # of shapes that were not known while recording
+            shapes = ", ".join(str(np.shape(self.values[tensor])) for tensor in op.inputs if tensor in self.values)
+            text = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+            raise InvalidArgumentError(None, op, f"{op.type} of inputs of the shapes {shapes}: {text}") from exc
+        for output, result in zip(op.outputs, results, strict=True):
+            if output not in self.values:
+                self.values[output] = _as_declared(result, output)
+
+
+def _as_declared(value: Any, tensor: Tensor) -> Any:
+    dtype = tensor.dtype.numpy
+    if dtype.kind == "O":
+        return value
+    if getattr(value, "dtype", None) == dtype:
+        return value
+    if isinstance(value, np.ndarray | np.generic | int | float | bool):
+        return np.asarray(value, dtype)
+    return jnp.asarray(value, dtype)
+
+
+class Computation:
+    """Some fetches as a pure function of the variables, what is fed, and a random key.
+
+    Attributes:
+      reads, writes: the variables that it looks at and changes, by name; what is read includes what is changed
+        in place.
+    """
+
+    def __init__(
+        self,
+        fetches: Sequence[Tensor | Operation],
+        fed: Sequence[Tensor],
+        *,
+        late: Sequence[str] = (),
+        late_variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`late`: variables whose values are wanted as they are after everything else has run."""
+        self.fetches = [one for one in fetches if isinstance(one, Tensor)]
+        self.fed = tuple(fed)
+        self.late = tuple(late)
+        self.schedule = Schedule(fetches, fed)
+        self.reads = dict(self.schedule.reads) | {
+            name: variable for name, variable in (late_variables or {}).items() if name not in self.schedule.writes
+        }
+        self.writes = self.schedule.writes
+
+    def __call__(
+        self, state: Mapping[str, Any], feeds: Sequence[Any], keys: Keys | None
+    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
+        """(values of the fetched tensors, of the late variables, of the changed variables)."""
+        frame = Frame(dict(state), keys, dict(zip(self.fed, feeds, strict=True)))
+        frame.run(self.schedule)
+        values = [frame.value(tensor) for tensor in self.fetches]
+        changed = {name: frame.state[name] for name in self.writes if name in frame.state}
+        return values, [frame.state[name] for name in self.late], changed
+
+
+FLAT = frozenset("StopGradient Floor Ceil Round FloorDiv ZerosLike OnesLike PyFunc".split())
+"""Operations with floating-point outputs that no derivative goes through, as in TensorFlow."""
+
+
+def _passes_on(op: Operation) -> bool:
+    """Whether a derivative goes through an operation."""
+    return op.type not in FLAT and any(output.dtype.is_floating for output in op.outputs)
+
+
+def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor]) -> set[Operation]:
+    """The operations through which the derivative of some targets by some roots goes.
+
+    A root that is computed from another one is a root all the same.
+    """
+    roots = set(roots)
+    state: dict[Operation, bool | None] = {}
+    stack = [target.op for target in targets if target not in roots]
+    while stack:
+        op = stack[-1]
+        if state.get(op) is not None:
+            stack.pop()
+            continue
+        missing = [t.op for t in op.inputs if t not in roots and t.op not in state]
+        if op not in state and missing:
+            state[op] = None
+            stack += missing
+            continue
+        state[op] = _passes_on(op) and any(t in roots or state.get(t.op) for t in op.inputs)
+        stack.pop()
+    through: set[Operation] = set()
+    waiting = [target.op for target in targets if target not in roots]
+    while waiting:
+        op = waiting.pop()
+        if state.get(op) and op not in through:
+            through.add(op)
+            waiting += [tensor.op for tensor in op.inputs if tensor not in roots]
+    return through
+
+
+def capture(region: Region, outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors from outside that a region's operations use, and outputs that come from outside."""
+    inner = set(region.operations)
+    found: dict[Tensor, None] = {}
+    for op in region.operations:
+        for tensor in op.inputs:
+            if not region.contains(tensor.op) and tensor.op not in inner:
+                found[tensor] = None
+    for output in outputs:
+        if not region.contains(output.op):
+            found[output] = None
+    return list(found)
+
+
+def region_function(region: Region, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> Callable[..., Any]:
+    """A region as a function: (the state, keys, values of `given`) to (outputs' values, the changed state)."""
+    operations = [op for op in region.operations if op.stateful]
+    schedule = Schedule([*outputs, *operations], given, region)
+
+    def call(state: Mapping[str, Any], keys: Keys | None, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        frame = Frame(dict(state), keys, dict(zip(given, values, strict=True)))
+        frame.run(schedule)
+        return [frame.value(output) for output in outputs], frame.state
+
+    return call

@@ -1,0 +1,217 @@
+"""Recording one operation, and turning whatever a script gives into tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainband.compat.tf1.graphs.dtypes import DType, array_of, as_dtype
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph, user_line
+from trainband.compat.tf1.graphs.infer import Probes, dtype_of, infer, probes_of_shape, probes_of_value, shape_of
+from trainband.compat.tf1.graphs.shapes import Dimension, TensorShape
+
+Compute = Callable[..., Any]
+
+
+def numpy_or_jax(*values: Any) -> Any:
+    """NumPy where all values are its arrays, so that what is known while recording or tracing stays known."""
+    for value in values:
+        if isinstance(value, jax.Array | jax.core.Tracer):
+            return jnp
+    return np
+
+
+def record(
+    type_: str,
+    compute: Compute,
+    inputs: Sequence[Tensor] = (),
+    *,
+    name: str | None = None,
+    count: int = 1,
+    dtypes: Sequence[DType] | None = None,
+    shapes: Sequence[Any] | None = None,
+    value: np.ndarray[Any, Any] | None = None,
+    folds: bool = False,
+    graph: Graph | None = None,
+    **more: Any,
+) -> Operation:
+    """Records an operation; its outputs get the shapes and dtypes that `compute` gives, where they are not said.
+
+    Args:
+      compute: the inputs' values to the output's, or to a sequence of them where `count` is not 1.
+      count: how many outputs.
+      dtypes, shapes: of the outputs, where it is known without looking.
+      value: of the only output, a constant.
+
+    Raises:
+      ValueError: the operation does not work on inputs of such shapes.
+      RuntimeError: the graph is finalized.
+    """
+    graph = graph or (inputs[0].graph if inputs else get_default_graph())
+    several = (
+        compute if count != 1 or more.get("stateful") or more.get("early") else lambda *values: (compute(*values),)
+    )
+    op = Operation(graph, type_, "", inputs, several, folds=folds, **more)
+    op.control_inputs = tuple(dict.fromkeys([*op.control_inputs, *graph.control_inputs()]))
+    probes: list[Probes] = []
+    if value is not None:
+        probes = [probes_of_value(value)]
+        dtypes = dtypes or [as_dtype(value.dtype)]
+    elif shapes is not None and dtypes is not None:
+        probes = [probes_of_shape(TensorShape(s), d) for s, d in zip(shapes, dtypes, strict=True)]
+    elif count:
+        probes = _inferred(op, several, inputs, count)
+    op.name = graph.exact_name(name) if name is not None and name.endswith("/") else graph.unique_name(name or type_)
+    for index in range(count):
+        known = probes[index] if index < len(probes) else None
+        dtype = dtypes[index] if dtypes is not None else dtype_of(known[0]) if known is not None else _common(inputs)
+        shape = TensorShape(shapes[index]) if shapes is not None and value is None else shape_of(known)
+        if shapes is not None and known is not None and shape.sizes is None:
+            shape = shape_of(known)
+        op.outputs.append(Tensor(op, index, dtype, shape, known))
+    graph.place(op)
+    graph.add(op)
+    return op
+
+
+def _inferred(op: Operation, compute: Compute, inputs: Sequence[Tensor], count: int) -> list[Probes]:
+    known = [tensor.probes for tensor in inputs]
+    if any(probes is None for probes in known):
+        return [None] * count
+    try:
+        found = infer(compute, [probes for probes in known if probes is not None], op.folds)
+    except Exception as exc:
+        if all(probes is not None and probes[0] is probes[1] for probes in known):
+            raise _refused(op, exc) from exc
+        return [None] * count  # under a wrong assumption about an unknown size anything may fail
+    return list(found)
+
+
+def _refused(op: Operation, exc: Exception) -> Exception:
+    shown = ", ".join(f"{tensor.dtype.name}{tensor.shape}" for tensor in op.inputs)
+    text = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+    kind = TypeError if isinstance(exc, TypeError) and "dtype" in text else ValueError
+    return kind(f"{op.type} cannot be applied to inputs of {shown}: {text} (at {op.where})")
+
+
+def _common(inputs: Sequence[Tensor]) -> DType:
+    floating = [tensor.dtype for tensor in inputs if tensor.dtype.is_floating]
+    return floating[0] if floating else inputs[0].dtype
+
+
+def record_tensor(type_: str, compute: Compute, inputs: Sequence[Tensor] = (), **more: Any) -> Tensor:
+    """The only output of an operation that is recorded as by `record`."""
+    return record(type_, compute, inputs, **more).outputs[0]
+
+
+def convert(value: Any, dtype: DType | None = None, name: str | None = None) -> Tensor:
+    """A tensor with the value of anything: a tensor, a variable, numbers in nested lists, an array.
+
+    Raises:
+      TypeError, ValueError: it cannot be one, or not of the dtype.
+    """
+    if hasattr(value, "as_tensor"):
+        value = value.as_tensor()
+    if isinstance(value, Tensor):
+        if dtype is not None and value.dtype != dtype:
+            raise ValueError(
+                f"Tensor conversion requested dtype {dtype.name} for Tensor with dtype {value.dtype.name}: {value} "
+                f"(at {user_line()})"
+            )
+        return value
+    if isinstance(value, TensorShape):
+        if not value.is_fully_defined():
+            raise ValueError(f"Cannot convert a partially known TensorShape {value} to a Tensor.")
+        value = value.as_list()
+    if isinstance(value, Dimension):
+        value = int(value)
+    if isinstance(value, list | tuple) and _has_tensor(value):
+        return _packed(value, dtype)
+    if isinstance(value, list | tuple):
+        value = [int(one) if isinstance(one, Dimension) else one for one in value]
+    if value is None:
+        raise ValueError(f"None values not supported. (at {user_line()})")
+    return constant(array_of(value, dtype), name=name or "Const")
+
+
+def constant(array: np.ndarray[Any, Any], name: str = "Const", dtype: DType | None = None) -> Tensor:
+    """A tensor that is this array always."""
+    kind = dtype or as_dtype(array.dtype)
+    if kind.numpy != array.dtype:
+        array = array.astype(kind.numpy)
+    with get_default_graph().control_dependencies(None):
+        return record_tensor("Const", lambda: array, name=name, value=array, dtypes=[kind], folds=True)
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_has_tensor(one) for one in value)
+    return isinstance(value, Tensor) or hasattr(value, "as_tensor")
+
+
+def _packed(values: Sequence[Any], dtype: DType | None) -> Tensor:
+    known = [one for one in values if isinstance(one, Tensor) or hasattr(one, "as_tensor")]
+    if dtype is None and known:
+        dtype = convert(known[0]).dtype
+    tensors = [convert(one, dtype) for one in values]
+
+    def stack(*parts: Any) -> Any:
+        return numpy_or_jax(*parts).stack(parts)
+
+    return record_tensor("Pack", stack, tensors, name="packed", folds=True)
+
+
+def convert_pair(x: Any, y: Any, what: str) -> tuple[Tensor, Tensor]:
+    """Two operands as tensors of one dtype: plain numbers take that of the other side.
+
+    Raises:
+      TypeError: they are of two dtypes.
+    """
+    tensor_x = isinstance(x, Tensor) or hasattr(x, "as_tensor")
+    tensor_y = isinstance(y, Tensor) or hasattr(y, "as_tensor")
+    if tensor_x and not tensor_y:
+        first = convert(x)
+        return first, _like(y, first, what)
+    if tensor_y and not tensor_x:
+        second = convert(y)
+        return _like(x, second, what), second
+    first, second = convert(x), convert(y)
+    if first.dtype != second.dtype:
+        if not tensor_x and not tensor_y and not isinstance(y, np.ndarray | np.generic):
+            return first, convert(y, first.dtype)
+        raise TypeError(
+            f"Input 'y' of '{what}' Op has type {second.dtype.name} that does not match type {first.dtype.name} of "
+            f"argument 'x'. (at {user_line()})"
+        )
+    return first, second
+
+
+def _like(value: Any, other: Tensor, what: str) -> Tensor:
+    try:
+        return convert(value, other.dtype)
+    except (TypeError, ValueError) as exc:
+        raise type(exc)(f"{exc} It is an operand of {what} with {other} (at {user_line()})") from exc
+
+
+def known_value(tensor: Any) -> np.ndarray[Any, Any] | None:
+    """The value of a tensor where it is a constant, however computed."""
+    if not isinstance(tensor, Tensor):
+        return None
+    probes = tensor.probes
+    if probes is None or probes[0].value is None or probes[1].value is None:
+        return None
+    if probes[0] is not probes[1] and not np.array_equal(probes[0].value, probes[1].value):
+        return None
+    return probes[0].value
+
+
+@contextmanager
+def name_scope(name: str | None, default_name: str | None = None, values: Any = None) -> Iterator[str]:  # noqa: ARG001
+    """Names made inside begin with this one; `values` is for TensorFlow's old form."""
+    with get_default_graph().name_scope(name if name is not None else default_name) as scope:
+        yield scope

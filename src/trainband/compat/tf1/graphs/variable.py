@@ -1,0 +1,363 @@
+"""Variable: a value that stays from run to run; and those that are cut into parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from trainband.compat.tf1.graphs.dtypes import DType, as_dtype
+from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, Operation, Tensor, get_default_graph, user_line
+from trainband.compat.tf1.graphs.record import convert, name_scope, numpy_or_jax, record, record_tensor
+from trainband.compat.tf1.graphs.shapes import TensorShape
+
+
+class Variable:
+    """A variable of a graph, by TensorFlow's names: its operation is `scope/name`.
+
+    Args:
+      initial_value: anything that makes a tensor, or a function that returns it.
+      trainable: whether optimizers train it by default.
+      collections: where it is listed; `GLOBAL_VARIABLES` when left out.
+      validate_shape: whether its shape must be known.
+
+    Raises:
+      ValueError: no initial value, or none with a known shape.
+    """
+
+    def __init__(
+        self,
+        initial_value: Any = None,
+        trainable: bool | None = True,
+        collections: Sequence[str] | None = None,
+        validate_shape: bool = True,
+        caching_device: Any = None,  # noqa: ARG002 - there are no copies to place
+        name: str | None = None,
+        variable_def: Any = None,  # noqa: ARG002
+        dtype: Any = None,
+        expected_shape: Any = None,
+        import_scope: Any = None,  # noqa: ARG002
+        constraint: Callable[[Any], Any] | None = None,
+        use_resource: Any = None,  # noqa: ARG002 - there is one kind only
+        synchronization: Any = None,  # noqa: ARG002
+        aggregation: Any = None,  # noqa: ARG002
+        shape: Any = None,
+        exact_name: str | None = None,
+    ) -> None:
+        if initial_value is None:
+            raise ValueError("initial_value must be specified.")
+        graph = get_default_graph()
+        before, graph.region = graph.region, None  # a variable belongs to no branch and no loop's body
+        wanted = None if dtype is None else as_dtype(dtype)
+        try:
+            with graph.control_dependencies(None), _scope_for(graph, name, exact_name) as scope:
+                with name_scope(f"{scope}Initializer/" if exact_name is None else f"{exact_name}/Initializer/"):
+                    value = initial_value() if callable(initial_value) else initial_value
+                    initial = convert(value, wanted, name="initial_value")
+                sizes = (
+                    initial.shape if shape is None and expected_shape is None else TensorShape(shape or expected_shape)
+                )
+                if validate_shape and not sizes.is_fully_defined():
+                    raise ValueError(f"initial_value must have a shape specified: {initial} (at {user_line()})")
+                self._make(graph, scope.rstrip("/"), initial, sizes)
+        finally:
+            graph.region = before
+        self.constraint = constraint
+        """What an optimizer applies to it after each update."""
+        self.trainable = bool(trainable)
+        """Whether optimizers train it by default."""
+        self.save_slice: tuple[str, int] | None = None
+        """Of a part of a partitioned variable: the whole's name, and which part it is."""
+        lists = [GraphKeys.GLOBAL_VARIABLES] if collections is None else list(collections)
+        if self.trainable and GraphKeys.TRAINABLE_VARIABLES not in lists:
+            lists.append(GraphKeys.TRAINABLE_VARIABLES)
+        for one in lists:
+            graph.add_to_collection(one, self)
+        graph.variables[self.op_name] = self
+
+    def _make(self, graph: Graph, name: str, initial: Tensor, sizes: TensorShape) -> None:
+        self.op_name = name
+        """Its name without `:0`: what it is known by in sessions, checkpoints and on ps."""
+        self.graph = graph
+        """Where it was recorded."""
+        self.dtype = initial.dtype
+        """Of its elements."""
+        self.initial_value = initial
+        """What the initializer gives it."""
+
+        def read(frame: Any) -> tuple[Any, ...]:
+            return (frame.state[self.op_name],)
+
+        self.op: Operation = record(
+            "VariableV2",
+            read,
+            name=f"{name}/",
+            dtypes=[self.dtype],
+            shapes=[sizes],
+            stateful=True,
+            reads=(self,),
+            attributes={"variable": self},
+        )
+        self.handle = self.op.outputs[0]
+        """The tensor that stands for itself; fetched, it is the value after everything else has run."""
+        self.initializer = self._assign(initial, "Assign", lambda _, new: new, reads=False, name=f"{name}/Assign").op
+        """The operation that gives it its first value."""
+        self.initializer.attributes["initializes"] = self
+        self._read = self._fresh_read(f"{name}/read")
+
+    def _fresh_read(self, name: str) -> Tensor:
+        def read(frame: Any) -> tuple[Any, ...]:
+            return (frame.state[self.op_name],)
+
+        return record(
+            "Identity",
+            read,
+            name=name if name.endswith("/") else name + "/",
+            dtypes=[self.dtype],
+            shapes=[self.handle.shape],
+            stateful=True,
+            reads=(self,),
+            graph=self.graph,
+            attributes={"variable": self},
+        ).outputs[0]
+
+    def _assign(
+        self,
+        value: Any,
+        type_: str,
+        change: Callable[[Any, Any], Any],
+        *,
+        reads: bool = True,
+        name: str | None = None,
+        check_shape: bool = True,
+    ) -> Tensor:
+        tensor = convert(value, self.dtype)
+        if check_shape and not tensor.shape.is_compatible_with(self.handle.shape if self.op else None):
+            raise ValueError(
+                f"Dimensions must be equal: {type_} to {self.op_name} of shape {self.handle.shape} with a value of "
+                f"shape {tensor.shape} (at {user_line()})"
+            )
+
+        def write(frame: Any, new: Any) -> tuple[Any, ...]:
+            old = frame.state[self.op_name] if reads else None
+            frame.state[self.op_name] = numpy_or_jax(old, new).asarray(change(old, new), self.dtype.numpy)
+            return (frame.state[self.op_name],)
+
+        return record(
+            type_,
+            write,
+            [tensor],
+            name=f"{name}/" if name is not None and name.startswith(self.op_name) else name,
+            dtypes=[self.dtype],
+            shapes=[self.handle.shape],
+            stateful=True,
+            reads=(self,) if reads else (),
+            writes=(self,),
+            attributes={"variable": self},
+        ).outputs[0]
+
+    # --- what a script asks it
+
+    @property
+    def name(self) -> str:
+        """`scope/name:0`."""
+        return f"{self.op_name}:0"
+
+    @property
+    def shape(self) -> TensorShape:
+        """Its shape."""
+        return self.handle.shape
+
+    def get_shape(self) -> TensorShape:
+        """Its shape."""
+        return self.handle.shape
+
+    @property
+    def device(self) -> str:
+        """Where it lives."""
+        return self.op.device
+
+    def fetched(self) -> Tensor:
+        """What a session fetches for it."""
+        return self.handle
+
+    def as_tensor(self) -> Tensor:
+        """Its value; where something must come before, as it is after that."""
+        return self._fresh_read(self.graph.unique_name("read")) if self.graph.control_inputs() else self._read
+
+    def value(self) -> Tensor:
+        """Its value."""
+        return self.as_tensor()
+
+    def read_value(self) -> Tensor:
+        """Its value when this is run."""
+        return self._fresh_read(self.graph.unique_name("read"))
+
+    def initialized_value(self) -> Tensor:
+        """Its first value."""
+        return self.initial_value
+
+    def eval(self, session: Any = None) -> Any:
+        """Its value in a session."""
+        return self.handle.eval(session=session)
+
+    def load(self, value: Any, session: Any = None) -> None:
+        """Gives it a value in a session."""
+        from trainband.compat.tf1.sessions.session import needed_session
+
+        needed_session(session, "Variable.load").run(self.initializer, {self.initializer.inputs[0]: value})
+
+    def set_shape(self, shape: Any) -> None:
+        """Says more of its shape."""
+        self.handle.set_shape(shape)
+
+    def assign(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:  # noqa: ARG002
+        """Gives it another value; the result is that."""
+        return self._assign(value, "Assign", lambda _, new: new, reads=False, name=name)
+
+    def assign_add(
+        self,
+        delta: Any,
+        use_locking: bool = False,  # noqa: ARG002
+        name: str | None = None,
+        read_value: bool = True,  # noqa: ARG002
+    ) -> Any:
+        """Adds to it; the result is the sum."""
+        return self._assign(delta, "AssignAdd", lambda old, new: old + new, name=name)
+
+    def assign_sub(
+        self,
+        delta: Any,
+        use_locking: bool = False,  # noqa: ARG002
+        name: str | None = None,
+        read_value: bool = True,  # noqa: ARG002
+    ) -> Any:
+        """Takes from it; the result is the difference."""
+        return self._assign(delta, "AssignSub", lambda old, new: old - new, name=name)
+
+    def scatter_update(self, slices: Any, name: str | None = None) -> Tensor:
+        """Replaces the rows that an `IndexedSlices` names."""
+        return scatter("ScatterUpdate", self, slices.indices, slices.values, lambda at, new: at.set(new), name)
+
+    def scatter_sub(self, slices: Any, name: str | None = None) -> Tensor:
+        """Takes from the rows that an `IndexedSlices` names."""
+        return scatter("ScatterSub", self, slices.indices, slices.values, lambda at, new: at.add(-new), name)
+
+    def scatter_add(self, slices: Any, name: str | None = None) -> Tensor:
+        """Adds to the rows that an `IndexedSlices` names."""
+        return scatter("ScatterAdd", self, slices.indices, slices.values, lambda at, new: at.add(new), name)
+
+    def __repr__(self) -> str:
+        return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("'Variable' object is not iterable.")
+
+
+def _overloaded(symbol: str) -> None:
+    def method(self: Variable, *others: Any) -> Any:
+        return getattr(Tensor, symbol)(self.as_tensor(), *others)
+
+    setattr(Variable, symbol, method)
+
+
+for _symbol in """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul
+        lt le gt ge neg abs invert and or xor getitem""".split():
+    _overloaded(f"__{_symbol}__")
+
+
+def _scope_for(graph: Graph, name: str | None, exact: str | None) -> Any:
+    """A scope of the variable's own: `get_variable`'s names are exact, others are made unique."""
+    return graph.name_scope(f"{exact}/" if exact is not None else name or "Variable")
+
+
+def scatter(
+    type_: str, variable: Any, indices: Any, updates: Any, change: Callable[[Any, Any], Any], name: str | None
+) -> Tensor:
+    """Changes rows of a variable; the result is its new value."""
+    import jax.numpy as jnp
+
+    def write(frame: Any, rows: Any, new: Any) -> tuple[Any, ...]:
+        frame.state[variable.op_name] = change(jnp.asarray(frame.state[variable.op_name]).at[rows], new)
+        return (frame.state[variable.op_name],)
+
+    return record(
+        type_,
+        write,
+        [convert(indices), convert(updates, variable.dtype)],
+        name=name,
+        dtypes=[variable.dtype],
+        shapes=[variable.shape],
+        stateful=True,
+        reads=(variable,),
+        writes=(variable,),
+        attributes={"variable": variable},
+    ).outputs[0]
+
+
+class PartitionedVariable:
+    """A variable that is cut into parts along one axis, each a variable of its own: `name/part_0` and so on."""
+
+    def __init__(self, name: str, shape: TensorShape, dtype: DType, parts: Sequence[Variable], axis: int) -> None:
+        self.op_name = name
+        """The name of the whole."""
+        self.shape = shape
+        """Of the whole."""
+        self.dtype = dtype
+        """Of its elements."""
+        self.parts = tuple(parts)
+        """The parts, in order."""
+        self.axis = axis
+        """The axis along which it is cut."""
+
+    @property
+    def name(self) -> str:
+        """The name of the whole."""
+        return self.op_name
+
+    def get_shape(self) -> TensorShape:
+        """The shape of the whole."""
+        return self.shape
+
+    def as_tensor(self) -> Tensor:
+        """The whole."""
+        if len(self.parts) == 1:
+            return self.parts[0].as_tensor()
+        tensors = [part.as_tensor() for part in self.parts]
+
+        def join(*values: Any) -> Any:
+            return numpy_or_jax(*values).concatenate(values, axis=self.axis)
+
+        return record_tensor("ConcatV2", join, tensors, name=f"{self.op_name.rpartition('/')[2]}/ConcatPartitions")
+
+    def fetched(self) -> Tensor:
+        """What a session fetches for it."""
+        return self.as_tensor()
+
+    def control_operations(self) -> list[Operation]:
+        """The operations that make its parts."""
+        return [part.op for part in self.parts]
+
+    @property
+    def initializer(self) -> list[Operation]:
+        """What gives its parts their first values."""
+        return [part.initializer for part in self.parts]
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+for _symbol in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "matmul", "rmatmul", "neg", "getitem"):
+
+    def _of_whole(self: PartitionedVariable, *others: Any, _method: str = f"__{_symbol}__") -> Any:
+        return getattr(Tensor, _method)(self.as_tensor(), *others)
+
+    setattr(PartitionedVariable, f"__{_symbol}__", _of_whole)

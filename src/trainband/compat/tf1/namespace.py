@@ -1,0 +1,54 @@
+"""Namespace: `tf.nn` and the like as modules, whose names are loaded when they are first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from trainband.compat.missing import missing_name
+from trainband.compat.tf1.names import NAMES, everything, inside
+
+_PACKAGE = "trainband.compat.tf1"
+_known: dict[str, ModuleType] = {}
+
+
+class Namespace(ModuleType):
+    """A module of names that are elsewhere."""
+
+    def __init__(self, space: str) -> None:
+        super().__init__(space, f"TensorFlow 1's `{space}`, by trainband.")
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        value = find(self.__name__, name)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted([*NAMES[self.__name__], *inside(self.__name__)])
+
+
+def find(space: str, name: str) -> Any:
+    """What a name of a namespace stands for.
+
+    Raises:
+      MissingName: it is not there.
+    """
+    if name in inside(space):
+        return namespace(inside(space)[name])
+    if name not in NAMES[space]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise missing_name(space, name, everything())
+    file, own = NAMES[space][name]
+    return getattr(import_module(f"{_PACKAGE}.{file}"), own)
+
+
+def namespace(space: str) -> ModuleType:
+    """The module of a namespace."""
+    if space == "tf":
+        return import_module(_PACKAGE)
+    if space not in _known:
+        _known[space] = Namespace(space)
+    return _known[space]

@@ -1,0 +1,3 @@
+"""What a script can record: arithmetic, arrays, networks, control flow, variables."""
+
+from __future__ import annotations

@@ -1,0 +1,233 @@
+"""Gradients: the derivative of some tensors by others, as an operation of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainband.compat.tf1.graphs.dtypes import string
+from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.lowering import Frame, depends_on
+from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.graphs.slices import IndexedSlices
+from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One of the things that a gradient is taken by.
+
+    Attributes:
+      tensors: whose derivatives add up to its own: a variable's reads, or what is gathered from them.
+      gathers: whether the tensors are rows that were gathered.
+    """
+
+    tensors: tuple[Tensor, ...]
+    gathers: bool
+    like: Any
+
+
+def gradients(
+    ys: Any,
+    xs: Any,
+    grad_ys: Any = None,
+    name: str = "gradients",
+    colocate_gradients_with_ops: bool = False,  # noqa: ARG001 - one program does it all
+    gate_gradients: Any = None,  # noqa: ARG001
+    aggregation_method: Any = None,  # noqa: ARG001
+    stop_gradients: Any = None,
+    unconnected_gradients: Any = "none",
+) -> list[Any]:
+    """The derivatives of the sum of all `ys` by each of `xs`; `None` where nothing connects them.
+
+    The derivative by a variable of which only rows are looked up is an `IndexedSlices` of those rows.
+    """
+    targets = [convert(y) for y in _listed(ys)]
+    wanted = _listed(xs)
+    flat = [part for x in wanted for part in (x.parts if isinstance(x, PartitionedVariable) else [x])]
+    given = [None] * len(targets) if grad_ys is None else _listed(grad_ys)
+    stops = {convert(one) for one in _listed(stop_gradients)} if stop_gradients is not None else set()
+    found = _recorded(targets, flat, given, stops, name)
+    if str(getattr(unconnected_gradients, "value", unconnected_gradients)).lower() == "zero":
+        from trainband.compat.tf1.operations.array import zeros_like
+
+        found = [zeros_like(x) if one is None else one for x, one in zip(flat, found, strict=True)]
+    if len(flat) == len(wanted):
+        return found
+    return _of_wholes(wanted, found)
+
+
+def _of_wholes(wanted: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    """The gradients of partitioned variables, from those of their parts."""
+    from trainband.compat.tf1.operations.array import concat
+
+    rest, result = iter(found), []
+    for x in wanted:
+        if isinstance(x, PartitionedVariable):
+            parts = [next(rest) for _ in x.parts]
+            result.append(None if any(p is None for p in parts) else concat([convert(p) for p in parts], x.axis))
+        else:
+            result.append(next(rest))
+    return result
+
+
+def _recorded(
+    targets: Sequence[Tensor], xs: Sequence[Any], given: Sequence[Any], stops: set[Tensor], name: str
+) -> list[Any]:
+    graph = targets[0].graph if targets else get_default_graph()
+    ancestors = _ancestors(targets)
+    sources = [_source(x, ancestors) for x in xs]
+    roots = {tensor for source in sources for tensor in source.tensors if tensor.dtype.is_floating} - stops
+    inner = depends_on(roots | stops, targets) if roots else set()
+    reached = _reached(roots, inner, targets)
+    connected = [any(tensor in reached for tensor in source.tensors) for source in sources]
+    cotangents = [None if one is None else convert(one) for one in given]
+    with graph.name_scope(name):
+        if not any(connected):
+            return [None] * len(xs)
+        live = [source for source, is_live in zip(sources, connected, strict=True) if is_live]
+        op = _operation(targets, live, cotangents, stops, inner)
+    results: list[Any] = []
+    rest = iter(op.outputs)
+    for source, is_live in zip(sources, connected, strict=True):
+        if not is_live:
+            results.append(None)
+        elif source.gathers:
+            values, indices = next(rest), next(rest)
+            results.append(IndexedSlices(values, indices, source.like.shape))
+        else:
+            results.append(next(rest))
+    return results
+
+
+def _ancestors(targets: Sequence[Tensor]) -> set[Operation]:
+    found: set[Operation] = set()
+    waiting = [tensor.op for tensor in targets]
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found.add(op)
+            waiting += [tensor.op for tensor in op.inputs]
+    return found
+
+
+def _reached(roots: set[Tensor], inner: set[Operation], targets: Sequence[Tensor]) -> set[Tensor]:
+    """The roots that some target depends on."""
+    used = {tensor for op in inner for tensor in op.inputs} | set(targets)
+    return roots & used
+
+
+def _source(x: Any, ancestors: set[Operation]) -> _Source:
+    if not isinstance(x, Variable):
+        return _Source((convert(x),), gathers=False, like=convert(x))
+    reads = tuple(
+        output
+        for op in sorted(ancestors, key=lambda op: op.number)
+        if op.attributes.get("variable") is x and not op.writes
+        for output in op.outputs
+    )
+    consumers = [op for op in ancestors if any(tensor in reads for tensor in op.inputs)]
+    if consumers and all(
+        op.type == "GatherV2" and op.attributes["axis"] == 0 and op.inputs[1] not in reads for op in consumers
+    ):
+        gathered = sorted(consumers, key=lambda op: op.number)
+        return _Source(tuple(op.outputs[0] for op in gathered), gathers=True, like=x)
+    return _Source(reads, gathers=False, like=x)
+
+
+def _operation(
+    targets: Sequence[Tensor],
+    sources: Sequence[_Source],
+    cotangents: Sequence[Tensor | None],
+    stops: set[Tensor],
+    inner: set[Operation],
+) -> Operation:
+    roots = [tensor for source in sources for tensor in source.tensors]
+
+    def compute(frame: Frame) -> list[Any]:
+        # The roots first, as they are here; then all between them and the targets once more, as a function of them.
+        # What that comes across on its way is the forward pass, which everything else in this run takes from it.
+        points = [frame.value(tensor) for tensor in roots]
+        halted = {tensor: jax.lax.stop_gradient(frame.value(tensor)) for tensor in stops}
+
+        def forward(values: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
+            known = {**halted, **dict(zip(roots, values, strict=True))}
+            child = frame.child(known, inner)
+            outputs = [child.value(target) for target in targets]
+            # Those that are not reached by a derivative are constants of it, and are left out.
+            return [jnp.asarray(one) for one in outputs], {
+                i: child.values[tensor]
+                for i, tensor in enumerate(passed)
+                if tensor in child.values and tensor not in known
+            }
+
+        passed = [output for op in inner for output in op.outputs if output.dtype != string]
+        outputs, pull_back, aside = jax.vjp(forward, [jnp.asarray(point) for point in points], has_aux=True)
+        for i, value in aside.items():
+            frame.values.setdefault(passed[i], value)
+        seeds: list[Any] = [
+            jnp.ones_like(output)
+            if cotangent is None
+            else jnp.asarray(frame.value(cotangent), output.dtype) * jnp.ones_like(output)
+            for output, cotangent in zip(outputs, cotangents, strict=True)
+        ]
+        seeds = [
+            np.zeros(output.shape, jax.dtypes.float0) if not jnp.issubdtype(output.dtype, jnp.floating) else seed
+            for output, seed in zip(outputs, seeds, strict=True)
+        ]
+        (derivatives,) = pull_back(seeds)
+        return _given_back(sources, derivatives, frame)
+
+    dtypes, shapes = [], []
+    for source in sources:
+        if source.gathers:
+            gathers = [tensor.op for tensor in source.tensors]
+            row = source.like.shape.as_list()[1:]
+            dtypes += [source.like.dtype, gathers[0].inputs[1].dtype]
+            shapes += [[None, *row], [None]]
+        else:
+            dtypes.append(source.like.dtype)
+            shapes.append(source.like.shape)
+    inputs = list(dict.fromkeys([*targets, *(one for one in cotangents if one is not None), *roots]))
+    return record("grad", compute, inputs, count=len(dtypes), dtypes=dtypes, shapes=shapes, early=True, name="grad")
+
+
+def _given_back(sources: Sequence[_Source], derivatives: Sequence[Any], frame: Frame) -> list[Any]:
+    rest, results = iter(derivatives), list[Any]()
+    for source in sources:
+        mine = [next(rest) for _ in source.tensors]
+        if not source.gathers:
+            results.append(sum(mine[1:], mine[0]))
+            continue
+        row = tuple(source.like.shape.as_list()[1:])
+        indices = [jnp.ravel(jnp.asarray(frame.value(tensor.op.inputs[1]))) for tensor in source.tensors]
+        results.append(jnp.concatenate([one.reshape((-1, *row)) for one in mine]))
+        results.append(jnp.concatenate(indices))
+    return results
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def hessians(ys: Any, xs: Any, name: str = "hessians") -> list[Any]:
+    """The second derivatives by each of `xs`, which are vectors.
+
+    Raises:
+      ValueError: one is no vector of a known size.
+    """
+    from trainband.compat.tf1.operations.array import stack
+
+    result = []
+    for x in _listed(xs):
+        (first,) = gradients(ys, x, name=name)
+        sizes = convert(x).shape.sizes
+        if sizes is None or len(sizes) != 1 or sizes[0] is None:
+            raise ValueError(f"hessians are there for vectors of a known size, got {x}.")
+        result.append(stack([convert(gradients(first[i], x, name=name)[0]) for i in range(sizes[0])]))
+    return result

@@ -1,0 +1,171 @@
+"""Loops as JAX runs them, forwards and, for a derivative, backwards.
+
+The number of rounds of a `while_loop` is not known before it runs, and JAX differentiates no such loop by itself. On
+the way forwards, the values at some rounds are kept: every round's at first; whenever the `KEPT` places are full, every
+second one is given up, and from then on twice as few are kept. On the way back, each round's values are computed again
+from the kept ones before it. So the memory is bounded, and the work is that of a plain loop up to `KEPT` rounds, and
+grows with the square of their number beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+KEPT = 128
+"""Rounds whose values are kept on the way forwards."""
+
+GoOn = Callable[[Any, Sequence[Any]], Any]
+Once = Callable[[Any, Sequence[Any], Any], Any]
+
+
+def run_loop(
+    go_on: GoOn,
+    once: Once,
+    begin: Any,
+    constants: Sequence[Any],
+    *,
+    rounds: int | None,
+    most: Any,
+    differentiable: bool,
+) -> Any:
+    """The values after a loop.
+
+    Args:
+      go_on: of (values, constants): whether another round comes.
+      once: of (values, constants, number of the round): the next values.
+      begin: the first values, a pytree of arrays.
+      constants: what else both look at.
+      rounds: how many there will be, where that is known.
+      most: at most so many.
+      differentiable: whether anybody may ask for a derivative.
+    """
+    if rounds is not None:
+
+        def scanned(values: Any, number: Any) -> tuple[Any, None]:
+            return once(values, constants, number), None
+
+        found, _ = jax.lax.scan(scanned, begin, jnp.arange(rounds, dtype=jnp.int32))
+        return found
+    fixed = [jnp.asarray(one) if not _is_text(one) else one for one in constants]
+    if not differentiable:
+        return _plain(go_on, once, begin, fixed, most)
+    return _kept(go_on, once, most)(begin, fixed)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def _within(number: Any, most: Any) -> Any:
+    return True if most is None else number < most
+
+
+def _plain(go_on: GoOn, once: Once, begin: Any, constants: Sequence[Any], most: Any) -> Any:
+    def check(carry: Any) -> Any:
+        number, values = carry
+        return jnp.logical_and(go_on(values, constants), _within(number, most))
+
+    def body(carry: Any) -> Any:
+        number, values = carry
+        return number + 1, once(values, constants, number)
+
+    return jax.lax.while_loop(check, body, (jnp.int32(0), begin))[1]
+
+
+def _kept(go_on: GoOn, once: Once, most: Any) -> Callable[[Any, Sequence[Any]], Any]:
+    """The loop as a function of (first values, constants) that has a derivative by both."""
+
+    @jax.custom_vjp
+    def loop(begin: Any, constants: Sequence[Any]) -> Any:
+        return _plain(go_on, once, begin, constants, most)
+
+    def forward(begin: Any, constants: Sequence[Any]) -> tuple[Any, Any]:
+        def check(carry: Any) -> Any:
+            number, values, _, _ = carry
+            return jnp.logical_and(go_on(values, constants), _within(number, most))
+
+        def body(carry: Any) -> Any:
+            number, values, places, stride = carry
+            full = number // stride >= KEPT
+            stride = jnp.where(full, stride * 2, stride)
+            places = jax.lax.cond(full, _halved, lambda p: p, places)
+            here = jnp.where(number % stride == 0, number // stride, KEPT)  # the place KEPT is for what is not kept
+            places = jax.tree.map(lambda p, v: p.at[here].set(v), places, values)
+            return number + 1, once(values, constants, number), places, stride
+
+        places = jax.tree.map(lambda v: jnp.zeros((KEPT + 1, *v.shape), v.dtype), begin)
+        number, values, places, stride = jax.lax.while_loop(check, body, (jnp.int32(0), begin, places, jnp.int32(1)))
+        return values, (number, places, stride, constants, begin)
+
+    def backward(kept: Any, cotangent: Any) -> Any:
+        number, places, stride, constants, begin = kept
+        floats, put_back = _floating(constants)
+
+        def at(round_: Any) -> Any:
+            place = round_ // stride
+            start = jax.tree.map(lambda p: p[place], places)
+            first = place * stride
+            return jax.lax.fori_loop(first, round_, lambda i, v: once(v, constants, i), start)
+
+        def body(carry: Any) -> Any:
+            left, pulled, sums = carry
+            here = left - 1
+            values = at(here)
+            moving, with_whole = _floating(values)
+
+            def step(some: Any, fixed: Any) -> Any:
+                return _floating(once(with_whole(some), put_back(fixed), here))[0]
+
+            _, pull_back = jax.vjp(step, moving, floats)
+            pulled, more = pull_back(pulled)
+            return here, pulled, jax.tree.map(jnp.add, sums, more)
+
+        pulled = _floating_cotangent(cotangent, begin)
+        zeros = jax.tree.map(jnp.zeros_like, floats)
+        _, pulled, sums = jax.lax.while_loop(lambda carry: carry[0] > 0, body, (number, pulled, zeros))
+        return _as_cotangent(pulled, begin), _as_cotangent(sums, constants)
+
+    loop.defvjp(forward, backward)
+    return loop
+
+
+def _halved(places: Any) -> Any:
+    """Every second kept value, at the front."""
+    return jax.tree.map(lambda p: p.at[: KEPT // 2].set(p[:KEPT:2]), places)
+
+
+def _is_floating(value: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
+
+
+def _floating(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """The floating-point leaves, and what puts others in their place."""
+    leaves, structure = jax.tree.flatten(tree)
+    which = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
+
+    def put_back(others: Sequence[Any]) -> Any:
+        whole = list(leaves)
+        for i, other in zip(which, others, strict=True):
+            whole[i] = other
+        return jax.tree.unflatten(structure, whole)
+
+    return [leaves[i] for i in which], put_back
+
+
+def _floating_cotangent(cotangent: Any, like: Any) -> list[Any]:
+    kinds = jax.tree.leaves(like)
+    return [c for c, kind in zip(jax.tree.leaves(cotangent), kinds, strict=True) if _is_floating(kind)]
+
+
+def _as_cotangent(floats: Sequence[Any], like: Any) -> Any:
+    """A cotangent of the whole: those of whole numbers are of JAX's dtype for nothing."""
+    rest = iter(floats)
+    leaves, structure = jax.tree.flatten(like)
+    return jax.tree.unflatten(
+        structure, [next(rest) if _is_floating(leaf) else np.zeros(leaf.shape, jax.dtypes.float0) for leaf in leaves]
+    )

@@ -1,0 +1,164 @@
+"""`tf.metrics`: figures over many batches, in local variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from trainband.compat.tf1.graphs.dtypes import bool_, float32
+from trainband.compat.tf1.graphs.graph import GraphKeys, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.record import convert, record_tensor
+from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.operations import arithmetic
+from trainband.compat.tf1.operations.arithmetic import cast, reduce_sum
+from trainband.compat.tf1.operations.array import ones_like, zeros
+from trainband.compat.tf1.operations.variable_scope import variable_scope
+
+Metric = tuple[Tensor, Any]
+
+
+def _local(name: str, shape: Any = ()) -> Variable:
+    return Variable(
+        lambda: zeros(list(shape), float32),
+        trainable=False,
+        collections=[GraphKeys.LOCAL_VARIABLES, GraphKeys.METRIC_VARIABLES],
+        name=name,
+    )
+
+
+def _quotient(total: Any, count: Any, name: str) -> Tensor:
+    return record_tensor(
+        "DivNoNan", lambda t, c: jnp.where(c > 0, t / jnp.where(c > 0, c, 1), 0),
+        [convert(total), convert(count)], name=name,
+    )  # fmt: skip
+
+
+def _collected(value: Tensor, update: Any, metrics_collections: Any, updates_collections: Any) -> Metric:
+    graph = get_default_graph()
+    for names, one in ((metrics_collections, value), (updates_collections, update)):
+        for name in [names] if isinstance(names, str) else names or []:
+            graph.add_to_collection(name, one)
+    return value, update
+
+
+def mean(
+    values: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Metric:
+    """The mean so far, and the operation that takes a batch in."""
+    with variable_scope(name, "mean"):
+        total, count = _local("total"), _local("count")
+        numbers = cast(values, float32)
+        weight = ones_like(numbers) if weights is None else cast(weights, float32) * ones_like(numbers)
+        more = total.assign_add(reduce_sum(numbers * weight))
+        several = count.assign_add(reduce_sum(weight))
+        value = _quotient(total, count, "value")
+        update = _quotient(more, several, "update_op")
+        return _collected(value, update, metrics_collections, updates_collections)
+
+
+def accuracy(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Metric:
+    """The share of predictions that are right, so far, and the operation that takes a batch in."""
+    first, second = convert(labels), convert(predictions)
+    if first.dtype != second.dtype:
+        second = cast(second, first.dtype)
+    right = cast(arithmetic.equal(second, first), float32)
+    return mean(right, weights, metrics_collections, updates_collections, name or "accuracy")
+
+
+def _counting(labels: Any, predictions: Any, name: str, of: Callable[[Tensor, Tensor], Tensor]) -> tuple[Any, Tensor]:
+    first, second = cast(labels, bool_), cast(predictions, bool_)
+    count = _local(name)
+    return count, count.assign_add(reduce_sum(cast(of(first, second), float32)))
+
+
+def precision(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Metric:
+    """The share of what was predicted true that is true, so far."""
+    return _share(labels, predictions, weights, metrics_collections, updates_collections, name or "precision")
+
+
+def recall(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Metric:
+    """The share of what is true that was predicted true, so far."""
+    return _share(labels, predictions, weights, metrics_collections, updates_collections, name or "recall")
+
+
+def _share(labels: Any, predictions: Any, weights: Any, metrics: Any, updates: Any, name: str) -> Metric:
+    if weights is not None:
+        raise NotImplementedError(f"tf.metrics.{name} with weights is not there, nor planned.")
+    with variable_scope(None, name):
+        right, more_right = _counting(labels, predictions, "true_positives", arithmetic.logical_and)
+
+        def wrong(y: Tensor, p: Tensor) -> Tensor:
+            unlike = (arithmetic.logical_not(y), p) if name.startswith("precision") else (y, arithmetic.logical_not(p))
+            return arithmetic.logical_and(*unlike)  # type: ignore[no-any-return]
+
+        false, more_false = _counting(labels, predictions, "false_counts", wrong)
+        value = _quotient(right, right + false, "value")
+        update = _quotient(more_right, more_right + more_false, "update_op")  # type: ignore[operator]
+        return _collected(value, update, metrics, updates)
+
+
+def mean_squared_error(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Metric:
+    """The mean of squared differences so far, and the operation that takes a batch in."""
+    squares = arithmetic.squared_difference(cast(predictions, float32), cast(labels, float32))
+    return mean(squares, weights, metrics_collections, updates_collections, name or "mean_squared_error")
+
+
+def mean_absolute_error(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Metric:
+    """The mean of absolute differences so far, and the operation that takes a batch in."""
+    away = arithmetic.abs_(cast(predictions, float32) - cast(labels, float32))
+    return mean(away, weights, metrics_collections, updates_collections, name or "mean_absolute_error")
+
+
+def root_mean_squared_error(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Metric:
+    """The root of the mean of squared differences so far, and the operation that takes a batch in."""
+    value, update = mean_squared_error(labels, predictions, weights, None, None, name or "root_mean_squared_error")
+    roots = arithmetic.sqrt(value), arithmetic.sqrt(update)
+    return _collected(*roots, metrics_collections, updates_collections)

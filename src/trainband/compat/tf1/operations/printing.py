@@ -1,0 +1,213 @@
+"""What a run does beside computing: printing, checking, and calling Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.experimental
+import numpy as np
+
+from trainband.compat.tf1.graphs.dtypes import as_dtype
+from trainband.compat.tf1.graphs.effects import guarded
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.record import convert, record
+
+
+def print_(
+    input_: Any,
+    data: Sequence[Any],
+    message: str | None = None,
+    first_n: int | None = None,
+    summarize: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The same tensor; whenever it is computed, `data` is printed on stderr, as `tf.Print` does.
+
+    Args:
+      first_n: only the first so many times.
+      summarize: so many elements of each; 3 when left out.
+    """
+    whole = convert(input_)
+    tensors = [convert(one) for one in data]
+    printed = 0
+
+    def show(*values: Any) -> None:
+        nonlocal printed
+        if first_n is not None and 0 <= first_n <= printed:
+            return
+        printed += 1
+        print(f"{message or ''}{''.join(_shown(value, summarize or 3) for value in values)}", file=sys.stderr)
+
+    def compute(value: Any, *values: Any) -> Any:
+        jax.debug.callback(guarded(show), *values)
+        return value
+
+    return _effect("Print", compute, whole, tensors, name)
+
+
+def _effect(type_: str, compute: Callable[..., Any], whole: Tensor, more: Sequence[Tensor], name: str | None) -> Tensor:
+    op = record(
+        type_, compute, [whole, *more], name=name, dtypes=[whole.dtype], shapes=[whole.shape],
+        attributes={"effect": True},
+    )  # fmt: skip
+    return op.outputs[0]
+
+
+def _shown(value: Any, most: int) -> str:
+    flat = np.ravel(np.asarray(value))
+    inner = " ".join(str(one) for one in flat[:most]) + ("..." if flat.size > most else "")
+    return f"[{inner}]"
+
+
+def py_func(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: Any,  # noqa: N803
+    stateful: bool = True,  # noqa: ARG001
+    name: str | None = None,  # noqa: RUF100
+) -> Any:
+    """Calls a Python function of arrays; its results' shapes are not known, so that they must be scalars unless
+    `set_shape` is called on them. It has no derivative.
+    """
+    inputs = [convert(one) for one in inp]
+    several = isinstance(Tout, list | tuple)
+    dtypes = [as_dtype(one) for one in (Tout if several else [Tout])]
+
+    def compute(*values: Any) -> Any:
+        kinds = [
+            jax.ShapeDtypeStruct(
+                tuple(size or 0 for size in output.shape.sizes or ()) if output.shape.is_fully_defined() else (),
+                d.numpy,
+            )
+            for output, d in zip(op.outputs, dtypes, strict=True)
+        ]
+
+        def call(*arrays: Any) -> Any:
+            found = func(*(np.asarray(array) for array in arrays))
+            listed = list(found) if isinstance(found, list | tuple) else [found]
+            if [np.shape(one) for one in listed] != [kind.shape for kind in kinds]:
+                raise InvalidArgumentError(
+                    None,
+                    op,
+                    f"py_func gave results of the shapes {[np.shape(one) for one in listed]}; call set_shape on what "
+                    "tf.py_func returns, because a run is compiled before it begins",
+                )
+            return [np.asarray(one, kind.dtype) for one, kind in zip(listed, kinds, strict=True)]
+
+        stopped = [jax.lax.stop_gradient(value) for value in values]
+        zeros = [np.zeros(kind.shape, kind.dtype) for kind in kinds]
+        return jax.experimental.io_callback(guarded(call, lambda: zeros), kinds, *stopped, ordered=False)
+
+    op: Operation = record(
+        "PyFunc",
+        (lambda *values: compute(*values)[0]) if len(dtypes) == 1 else compute,
+        inputs,
+        name=name,
+        count=len(dtypes),
+        dtypes=dtypes,
+        shapes=[None] * len(dtypes),
+        attributes={"effect": True},
+    )
+    return list(op.outputs) if several else op.outputs[0]
+
+
+def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], name: str | None) -> Operation:
+    """An operation that fails a run in which something does not hold."""
+
+    def compute(*values: Any) -> Any:
+        def look(good: Any, *shown: Any) -> None:
+            if not bool(good):
+                raise InvalidArgumentError(
+                    None, op, f"assertion failed: {' '.join(_shown(value, 3) for value in shown)}"
+                )
+
+        jax.debug.callback(guarded(look), holds(*values), *values)
+        return []
+
+    op = record(
+        type_,
+        lambda _, *values: compute(*values),
+        data,
+        count=0,
+        name=name,
+        stateful=True,
+        attributes={"effect": True},
+    )
+    return op
+
+
+def assert_(condition: Any, data: Sequence[Any], summarize: int | None = None, name: str | None = None) -> Operation:  # noqa: ARG001
+    """Fails a run in which a condition does not hold."""
+    return _asserting("Assert", [convert(condition), *(convert(one) for one in data)], lambda c, *_: c.all(), name)
+
+
+def assert_equal(
+    x: Any,
+    y: Any,
+    data: Any = None,  # noqa: ARG001
+    summarize: Any = None,  # noqa: ARG001
+    message: Any = None,  # noqa: ARG001
+    name: str | None = None,  # noqa: RUF100
+) -> Operation:
+    """Fails a run in which two tensors differ."""
+    return _asserting("assert_equal", [convert(x), convert(y)], lambda a, b: (a == b).all(), name)
+
+
+def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor:
+    """The same tensor; a run in which it holds NaN or infinity fails with the message."""
+    whole = convert(tensor)
+
+    def compute(value: Any) -> Any:
+        def look(finite: Any) -> None:
+            if not bool(finite):
+                raise InvalidArgumentError(None, result.op, f"{message} : Tensor had NaN or Inf values")
+
+        jax.debug.callback(guarded(look), jax.numpy.isfinite(value).all())
+        return value
+
+    result: Tensor = _effect("CheckNumerics", compute, whole, [], name)
+    return result
+
+
+def add_check_numerics_ops() -> Operation:
+    """An operation that fails where any floating-point tensor of the graph holds NaN or infinity."""
+    from trainband.compat.tf1.operations.control_flow import group
+
+    graph = get_default_graph()
+    tensors = [
+        output
+        for op in graph.get_operations()
+        for output in op.outputs
+        if output.dtype.is_floating and op.region is None and op.type not in ("VariableV2", "LoopVariable")
+    ]
+    return group(*(check_numerics(one, one.name) for one in tensors))
+
+
+def print_v2(*inputs: Any, output_stream: Any = None, **_: Any) -> Operation:
+    """An operation that prints, as `tf.print` does."""
+    stream = output_stream or sys.stderr
+
+    def compute(*values: Any) -> Any:
+        def show(*arrays: Any) -> None:
+            rest = iter(arrays)
+            parts = [str(np.asarray(next(rest))) if one is None else str(one) for one in texts]
+            print(*parts, file=stream)
+
+        jax.debug.callback(guarded(show), *values)
+        return []
+
+    texts = [one if isinstance(one, str) else None for one in inputs]
+    tensors = [convert(one) for one in inputs if not isinstance(one, str)]
+    return record(
+        "PrintV2",
+        lambda _, *values: compute(*values),
+        tensors,
+        count=0,
+        name="PrintV2",
+        stateful=True,
+        attributes={"effect": True},
+    )

@@ -1,0 +1,149 @@
+"""Operations on variables as functions, lists of variables, and what initialises them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainband.compat.tf1.graphs.dtypes import bool_, string
+from trainband.compat.tf1.graphs.graph import GraphKeys, Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.graphs.variable import Variable, scatter
+from trainband.compat.tf1.operations.control_flow import group, no_op
+
+
+def assign(
+    ref: Any,
+    value: Any,
+    validate_shape: Any = None,  # noqa: ARG001
+    use_locking: Any = None,  # noqa: ARG001
+    name: str | None = None,  # noqa: RUF100
+) -> Tensor:
+    """Gives a variable another value; the result is that."""
+    return variable_of(ref).assign(value, name=name)  # type: ignore[no-any-return]
+
+
+def assign_add(ref: Any, value: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
+    """Adds to a variable; the result is the sum."""
+    return variable_of(ref).assign_add(value, name=name)  # type: ignore[no-any-return]
+
+
+def assign_sub(ref: Any, value: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
+    """Takes from a variable; the result is the difference."""
+    return variable_of(ref).assign_sub(value, name=name)  # type: ignore[no-any-return]
+
+
+def scatter_update(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
+    """Replaces rows of a variable."""
+    return scatter("ScatterUpdate", variable_of(ref), indices, updates, lambda at, new: at.set(new), name)
+
+
+def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
+    """Adds to rows of a variable."""
+    return scatter("ScatterAdd", variable_of(ref), indices, updates, lambda at, new: at.add(new), name)
+
+
+def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
+    """Takes from rows of a variable."""
+    return scatter("ScatterSub", variable_of(ref), indices, updates, lambda at, new: at.add(-new), name)
+
+
+def variable_of(ref: Any) -> Variable:
+    """The variable that something is or stands for.
+
+    Raises:
+      TypeError: it is none.
+    """
+    if isinstance(ref, Variable):
+        return ref
+    if isinstance(ref, Tensor):
+        variable = ref.op.attributes.get("variable")
+        if isinstance(variable, Variable):
+            return variable
+    raise TypeError(f"a variable is needed here, got {ref!r}.")
+
+
+def global_variables(scope: str | None = None) -> list[Any]:
+    """The variables that all tasks share."""
+    return get_default_graph().get_collection(GraphKeys.GLOBAL_VARIABLES, scope)
+
+
+def local_variables(scope: str | None = None) -> list[Any]:
+    """The variables that each process has for itself."""
+    return get_default_graph().get_collection(GraphKeys.LOCAL_VARIABLES, scope)
+
+
+def trainable_variables(scope: str | None = None) -> list[Any]:
+    """The variables that optimizers train."""
+    return get_default_graph().get_collection(GraphKeys.TRAINABLE_VARIABLES, scope)
+
+
+def model_variables(scope: str | None = None) -> list[Any]:
+    """The variables of the model proper."""
+    return get_default_graph().get_collection(GraphKeys.MODEL_VARIABLES, scope)
+
+
+def moving_average_variables(scope: str | None = None) -> list[Any]:
+    """The variables that have moving averages."""
+    return get_default_graph().get_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, scope)
+
+
+def variables_initializer(var_list: Sequence[Any], name: str = "init") -> Operation:
+    """An operation that gives variables their first values."""
+    return group(*(variable.initializer for variable in var_list), name=name) if var_list else no_op(name)
+
+
+def global_variables_initializer() -> Operation:
+    """An operation that gives all shared variables their first values."""
+    return variables_initializer(global_variables())
+
+
+def local_variables_initializer() -> Operation:
+    """An operation that gives all local variables their first values."""
+    return variables_initializer(local_variables())
+
+
+def tables_initializer(name: str = "init_all_tables") -> Operation:
+    """Does nothing: there are no tables."""
+    return no_op(name)
+
+
+def _asked_of_session(type_: str, dtype: Any, shape: Any, variables: Sequence[Any], name: str | None) -> Tensor:
+    """A tensor that the session itself answers, because it alone knows which variables have values."""
+
+    def compute() -> Any:
+        raise RuntimeError(f"{type_} can be fetched, and not be computed with.")
+
+    result: Tensor = record(
+        type_, compute, name=name or type_, dtypes=[dtype], shapes=[shape], attributes={"asks": tuple(variables)}
+    ).outputs[0]
+    return result
+
+
+def is_variable_initialized(variable: Any) -> Tensor:
+    """Whether a variable has a value."""
+    return _asked_of_session("IsVariableInitialized", bool_, [], [variable_of(variable)], None)
+
+
+def report_uninitialized_variables(var_list: Any = None, name: str = "report_uninitialized_variables") -> Tensor:
+    """The names of the variables that have no value."""
+    wanted = [*global_variables(), *local_variables()] if var_list is None else list(var_list)
+    return _asked_of_session("ReportUninitialized", string, [None], [variable_of(v) for v in wanted], name)
+
+
+def assert_variables_initialized(var_list: Any = None) -> Operation:
+    """Does nothing: whoever reads a variable without a value hears of it."""
+    del var_list
+    return no_op("assert_variables_initialized")
+
+
+def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:  # noqa: ARG001 - it stops at the limit
+    """Adds one to a variable; the result is what it was before."""
+    variable = variable_of(ref)
+    before = variable.read_value()
+    with get_default_graph().control_dependencies([before]):
+        after = variable.assign_add(convert(1, variable.dtype))
+    with get_default_graph().control_dependencies([after]):
+        from trainband.compat.tf1.operations.array import identity
+
+        return identity(before, name)  # type: ignore[no-any-return]

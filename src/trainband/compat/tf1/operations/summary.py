@@ -1,0 +1,209 @@
+"""`tf.summary`: figures, distributions and pictures for TensorBoard, as real event files."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorboardX.proto.event_pb2 import Event as Event
+from tensorboardX.proto.event_pb2 import SessionLog as SessionLog
+from tensorboardX.proto.summary_pb2 import Summary as Summary
+from tensorboardX.summary import histogram as histogram_proto
+from tensorboardX.summary import image as image_proto
+from tensorboardX.summary import scalar as scalar_proto
+
+from trainband.compat.tf1.graphs.dtypes import string
+from trainband.compat.tf1.graphs.graph import GraphKeys, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.record import convert, record
+from trainband.train.event_file import BINS, EventFile
+from trainband.wire.patience import say_on_stderr
+
+
+def _summary(
+    type_: str, name: str, inputs: Sequence[Tensor], collections: Any, family: str | None, make: Callable[..., Any]
+) -> Tensor:
+    """A tensor of text that is made on the host from its inputs' values, once a run has given them."""
+    graph = get_default_graph()
+    with graph.control_dependencies(None):
+        title = graph.unique_name(name.replace(" ", "_") if family is None else f"{family}/{name}")
+    tag = title if family is None else f"{family}/{title}"
+
+    def never() -> Any:
+        raise RuntimeError("a summary can be fetched, and not be computed with.")
+
+    def host(*values: Any) -> bytes:
+        return bytes(make(tag, *values).SerializeToString())
+
+    result: Tensor = record(
+        type_, lambda *_: never(), inputs, name=f"{title}/", dtypes=[string], shapes=[[]], attributes={"host": host}
+    ).outputs[0]
+    for one in [GraphKeys.SUMMARIES] if collections is None else collections:
+        graph.add_to_collection(one, result)
+    return result
+
+
+def scalar(name: str, tensor: Any, collections: Any = None, family: str | None = None) -> Tensor:
+    """A point of a curve."""
+
+    def make(tag: str, value: Any) -> Any:
+        return scalar_proto(tag, np.asarray(value).reshape(()))
+
+    return _summary("ScalarSummary", name, [convert(tensor)], collections, family, make)
+
+
+def histogram(name: str, values: Any, collections: Any = None, family: str | None = None) -> Tensor:
+    """A distribution."""
+
+    def make(tag: str, value: Any) -> Any:
+        numbers = np.asarray(value, np.float64).ravel()
+        finite = numbers[np.isfinite(numbers)]
+        return histogram_proto(tag, finite if finite.size else np.zeros(1), BINS)
+
+    return _summary("HistogramSummary", name, [convert(values)], collections, family, make)
+
+
+def image(name: str, tensor: Any, max_outputs: int = 3, collections: Any = None, family: str | None = None) -> Tensor:
+    """Pictures: [n, height, width, channels], floats scaled to the whole range."""
+
+    def make(tag: str, value: Any) -> Any:
+        pictures = np.asarray(value)[:max_outputs]
+        whole = Summary()
+        for i, one in enumerate(pictures):
+            bytes_ = one if one.dtype == np.uint8 else _as_bytes(one)
+            part = image_proto(f"{tag}/image/{i}" if len(pictures) > 1 else f"{tag}/image", bytes_, dataformats="HWC")
+            whole.value.extend(part.value)
+        return whole
+
+    return _summary("ImageSummary", name, [convert(tensor)], collections, family, make)
+
+
+def _as_bytes(picture: Any) -> Any:
+    low, high = float(picture.min()), float(picture.max())
+    if low >= 0:
+        scaled = picture * (255 / high if high else 0)
+    else:
+        scaled = 127 + picture * (127 / max(abs(low), abs(high)))
+    return scaled.astype(np.uint8)
+
+
+def merge(inputs: Sequence[Tensor], collections: Any = None, name: str | None = None) -> Tensor:
+    """Several summaries as one."""
+
+    def make(_: str, *values: Any) -> Any:
+        whole = Summary()
+        for one in values:
+            part = Summary()
+            part.ParseFromString(one)
+            whole.value.extend(part.value)
+        return whole
+
+    return _summary("MergeSummary", name or "Merge/MergeSummary", inputs, collections or [], None, make)
+
+
+def merge_all(key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str | None = None) -> Tensor | None:
+    """All summaries of the graph as one; `None` where there are none."""
+    found = get_default_graph().get_collection(key, scope)
+    return merge(found, name=name) if found else None
+
+
+class FileWriter:
+    """Writes an event file of a directory. A context manager.
+
+    Args:
+      logdir: where.
+      graph: noted by TensorFlow; nothing here.
+      max_queue, flush_secs, filename_suffix: nothing here: what is added is on the disk within seconds.
+    """
+
+    def __init__(
+        self,
+        logdir: Any,
+        graph: Any = None,
+        max_queue: int = 10,  # noqa: ARG002
+        flush_secs: int = 120,  # noqa: ARG002
+        graph_def: Any = None,  # noqa: ARG002
+        filename_suffix: str | None = None,  # noqa: ARG002
+        session: Any = None,  # noqa: ARG002
+    ) -> None:
+        del graph
+        self._directory = str(logdir)
+        self._file = EventFile(Path(self._directory), say_on_stderr)
+        atexit.register(self.close)  # many scripts leave it open
+
+    def get_logdir(self) -> str:
+        """Where it writes."""
+        return self._directory
+
+    def add_summary(self, summary: Any, global_step: Any = None) -> None:
+        """Notes what a run gave for a summary, or a `Summary`."""
+        whole = Summary()
+        if isinstance(summary, bytes):
+            whole.ParseFromString(summary)
+        else:
+            whole.CopyFrom(summary)
+        self.add_event(_event(global_step, summary=whole))
+
+    def add_event(self, event: Any) -> None:
+        """Notes any event."""
+        self._file.write(event)
+
+    def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
+        """Notes where a session begins or ends."""
+        self.add_event(_event(global_step, session_log=session_log))
+
+    def add_graph(self, graph: Any, global_step: Any = None, graph_def: Any = None) -> None:
+        """Does nothing: there is no form of a graph that TensorBoard could show."""
+
+    def add_run_metadata(self, run_metadata: Any, tag: str, global_step: Any = None) -> None:
+        """Does nothing."""
+
+    def flush(self) -> None:
+        """Brings everything onto the disk."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Brings everything onto the disk and lets go of the file. Idempotent."""
+        atexit.unregister(self.close)
+        self._file.close()
+
+    def reopen(self) -> None:
+        """Goes on in a new file."""
+        self._file.close()
+        self._file = EventFile(Path(self._directory), say_on_stderr)
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _event(step: Any, **what: Any) -> Any:
+    known = {} if step is None else {"step": int(step)}
+    return Event(wall_time=time.time(), **known, **what)
+
+
+class FileWriterCache:
+    """One writer for each directory."""
+
+    _writers: dict[str, FileWriter] = {}  # noqa: RUF012 - one for the process, as TensorFlow has it
+
+    @classmethod
+    def get(cls, logdir: Any) -> FileWriter:
+        """The writer of a directory."""
+        if str(logdir) not in cls._writers:
+            cls._writers[str(logdir)] = FileWriter(logdir)
+        return cls._writers[str(logdir)]
+
+    @classmethod
+    def clear(cls) -> None:
+        """Closes all of them."""
+        for writer in cls._writers.values():
+            with contextlib.suppress(OSError):
+                writer.close()
+        cls._writers.clear()

@@ -1,0 +1,44 @@
+"""The few names of `tf.contrib` that training scripts use everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trainband.compat.tf1.graphs.graph import Tensor
+from trainband.compat.tf1.graphs.record import convert
+from trainband.compat.tf1.operations.arithmetic import abs_, multiply, reduce_sum
+from trainband.compat.tf1.operations.initializers import Initializer, VarianceScaling
+from trainband.compat.tf1.operations.nn import l2_loss
+
+Regularizer = Callable[[Any], "Tensor | None"]
+
+
+def xavier_initializer(uniform: bool = True, seed: int | None = None, dtype: Any = "float32") -> Initializer:
+    """Glorot and Bengio's."""
+    return VarianceScaling(1.0, "fan_avg", "uniform" if uniform else "truncated_normal", seed, dtype)
+
+
+def variance_scaling_initializer(
+    factor: float = 2.0,
+    mode: str = "FAN_IN",
+    uniform: bool = False,
+    seed: int | None = None,
+    dtype: Any = "float32",
+) -> Initializer:
+    """He's, and its relatives."""
+    return VarianceScaling(factor, mode.lower(), "uniform" if uniform else "truncated_normal", seed, dtype)
+
+
+def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
+    """`scale` times half the sum of squares; nothing where it is 0."""
+    del scope
+    return lambda weights: None if scale == 0 else multiply(l2_loss(weights), scale, name="l2_regularizer")
+
+
+def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
+    """`scale` times the sum of absolute values; nothing where it is 0."""
+    del scope
+    return lambda weights: (
+        None if scale == 0 else multiply(reduce_sum(abs_(convert(weights))), scale, name="l1_regularizer")
+    )

@@ -1,0 +1,110 @@
+"""How a job's shared variables change on the ps: by their optimizer, by what is added to them, or by being assigned.
+
+A variable that no rule here is for is model state: each update replaces it by what the pushing worker has. That is
+right for what a training step assigns. What is assigned between the steps, by one worker say, would be undone by the
+next push of another, who knows nothing of it; so such a variable has a rule, and a push that says nothing of it changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, Operation
+from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.sessions.ps_optimizer import Update, updates_of
+from trainband.compat.tf1.training.rules import Rule
+
+FLAG = "assigned"
+"""The number that says whether a push assigns its variable."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Addition(Rule):
+    """What is pushed is added, as `assign_add` does."""
+
+    def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:  # noqa: ARG002
+        """See `Rule.update`."""
+        return value + gradient, slots
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held(Rule):
+    """The place of a number that travels with the gradients: it stays as it is."""
+
+    def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:  # noqa: ARG002
+        """See `Rule.update`."""
+        return value, slots
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment(Rule):
+    """What is pushed is the new value, where the push says so; of several workers' that do, the mean."""
+
+    def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:
+        """See `Rule.update`."""
+        share = hyper[FLAG]
+        return jnp.where(share > 0, gradient / jnp.where(share > 0, share, 1), value), slots
+
+
+def updates_of_job(
+    graph: Graph, step: Variable | None, shared: Mapping[str, Variable], ps_count: int
+) -> dict[str, Update]:
+    """How each of the job's params changes, by name; shared variables that are not among them are model state.
+
+    Raises:
+      UnimplementedError: two operations train one variable.
+    """
+    found = updates_of(graph.operations, step)
+    for op in graph.operations:
+        if adds(op) and op.attributes["variable"].op_name in shared:
+            found.setdefault(
+                op.attributes["variable"].op_name, Update(Addition(type="AssignAdd"), {}, {}, "add", False)
+            )
+    assigned = _assigned_in_steps(graph)
+    for name, variable in shared.items():
+        # With several ps, a variable and its flag might lie on two of them.
+        if name not in found and name not in assigned and variable.dtype.is_floating and ps_count == 1:
+            found[name] = Update(Assignment(type="Assign"), {}, {FLAG: f"{name}/{FLAG}"}, "assign", False)
+    for update in list(found.values()):
+        for place in update.pushed.values():
+            found.setdefault(place, Update(Held(type="Held"), {}, {}, "held", False))
+    return found
+
+
+def adds(op: Operation) -> bool:
+    """Whether an operation adds to a floating-point variable that all tasks share."""
+    if op.type not in ("AssignAdd", "AssignSub"):
+        return False
+    variable = op.attributes["variable"]
+    return bool(variable.dtype.is_floating) and is_shared(variable) and "slot_of" not in variable.op.attributes
+
+
+def is_shared(variable: Variable) -> bool:
+    """Whether a variable belongs to all tasks, and not to each process for itself."""
+    return variable in variable.graph.get_collection_ref(GraphKeys.GLOBAL_VARIABLES)
+
+
+def applications(operations: Sequence[Operation]) -> list[Operation]:
+    """Those operations that train a variable."""
+    return [op for op in operations if "application" in op.attributes]
+
+
+def _assigned_in_steps(graph: Graph) -> set[str]:
+    """The variables that a run which trains assigns: one that needs a training operation, or is needed with one."""
+    trains: set[Operation] = set(applications(graph.operations))
+    for op in graph.operations:  # what an operation needs was recorded before it
+        if any(tensor.op in trains for tensor in op.inputs) or any(one in trains for one in op.control_inputs):
+            trains.add(op)
+    needed: set[Operation] = set()
+    waiting = list(trains)
+    while waiting:
+        op = waiting.pop()
+        if op not in needed:
+            needed.add(op)
+            waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return {variable.op_name for op in needed if "initializes" not in op.attributes for variable in op.writes}

@@ -1,0 +1,375 @@
+"""Session: runs what is asked for of a graph, each set of fetches as one compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from trainband.compat.tf1.graphs import nest
+from trainband.compat.tf1.graphs.config import ConfigProto
+from trainband.compat.tf1.graphs.dtypes import DType, string
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph, user_line
+from trainband.compat.tf1.graphs.lowering import Computation
+from trainband.compat.tf1.graphs.slices import IndexedSlices
+from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.sessions.store import Store
+from trainband.compat.tf1.sessions.targets import store_for
+
+_stack: list[Session] = []
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Prepared:
+    """What one set of fetches and fed tensors comes to.
+
+    Attributes:
+      computation: the part that is compiled; `None` where there is nothing to compute.
+      build: from the values of tensors and variables, by their place, to what the script gets.
+      asked: what the session itself has to answer.
+    """
+
+    computation: Computation | None
+    build: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
+    asked: tuple[Tensor, ...]
+    fed: tuple[Tensor, ...]
+
+
+class Session:
+    """Runs a graph.
+
+    Args:
+      target: a server's `target`, for a session whose variables live on its cluster's ps; empty: in this process.
+      graph: what is run; the default graph if none is given.
+      config: see `ConfigProto`.
+
+    Raises:
+      UnimplementedError: the target is a server of another process.
+    """
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None) -> None:
+        self._graph = graph or get_default_graph()
+        self._config = config or ConfigProto()
+        self._target = str(target or "")
+        self._store: Store = store_for(self._target, self._graph, self._config)
+        self._prepared: dict[Any, Prepared] = {}
+        self._closed = False
+        self._entered: list[Any] = []
+
+    @property
+    def graph(self) -> Graph:
+        """What is run."""
+        return self._graph
+
+    @property
+    def graph_def(self) -> Graph:
+        """The graph: there is no other form of it."""
+        return self._graph
+
+    @property
+    def sess_str(self) -> str:
+        """The target."""
+        return self._target
+
+    @property
+    def store(self) -> Store:
+        """Where the variables are."""
+        return self._store
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:  # noqa: ARG002
+        """The values of what is asked for, in its form; `None` for an operation.
+
+        Raises:
+          RuntimeError: it is closed.
+          TypeError, ValueError: something cannot be fetched, or fed.
+          InvalidArgumentError: a placeholder is not fed, or a device is not there.
+          FailedPreconditionError: a variable has no value yet.
+        """
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        feeds = {self._fed(key): (key, value) for key, value in feed_dict.items()} if feed_dict else {}
+        form = _Form(fetches)
+        key = (form.key, tuple(feeds))
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            prepared = self._prepared[key] = self._prepare(form, tuple(feeds))
+        arrays = [_as_fed(tensor, value) for tensor, (_, value) in feeds.items()]
+        answers = [self._answer(tensor) for tensor in prepared.asked]
+        if prepared.computation is None:
+            return prepared.build((), (), answers)
+        values, late = self._store.run(prepared.computation, arrays)
+        return prepared.build(values, late, answers)
+
+    def partial_run_setup(self, *_: Any, **__: Any) -> None:
+        """Not there.
+
+        Raises:
+          NotImplementedError: always.
+        """
+        raise NotImplementedError("partial runs are not there: give run() all that it needs at once.")
+
+    def make_callable(
+        self,
+        fetches: Any,
+        feed_list: Sequence[Any] = (),
+        accept_options: bool = False,  # noqa: ARG002
+    ) -> Callable[..., Any]:
+        """A function of the values of `feed_list` that runs `fetches`."""
+        return lambda *values: self.run(fetches, dict(zip(feed_list, values, strict=True)))
+
+    def list_devices(self) -> list[str]:
+        """The devices that operations can be put on."""
+        return self._store.devices.names()
+
+    def _fed(self, key: Any) -> Tensor:
+        try:
+            element = self._graph.as_graph_element(key, allow_operation=False)
+        except (KeyError, ValueError, TypeError) as exc:
+            raise TypeError(f"Cannot interpret feed_dict key as Tensor: {exc} (at {user_line()})") from exc
+        if not isinstance(element, Tensor):
+            raise TypeError(f"Cannot interpret feed_dict key as Tensor: {key!r} (at {user_line()})")
+        return element
+
+    def _prepare(self, form: _Form, fed: tuple[Tensor, ...]) -> Prepared:
+        elements = [self._element(leaf) for leaf in form.leaves]
+        tensors, late, asked, readers = (
+            list[Tensor](),
+            dict[str, Variable](),
+            list[Tensor](),
+            list[Callable[..., Any]](),
+        )
+        operations: list[Operation] = []
+        for element in elements:
+            readers.append(_reader(element, tensors, late, asked, operations, set(fed)))
+        targets: list[Tensor | Operation] = [*operations, *tensors]
+        computation = None
+        if targets or late:
+            computation = Computation(
+                targets, [t for t in fed if t.dtype != string], late=tuple(late), late_variables=late
+            )
+            for op in computation.schedule.needed:
+                self._store.devices.check(op)
+            if self._config.log_device_placement:
+                for op in computation.schedule.needed:
+                    print(f"{op.name}: ({op.type}): {op.device or '/device:CPU:0'}")
+
+        def build(values: Sequence[Any], states: Sequence[Any], answers: Sequence[Any]) -> Any:
+            return form.build([reader(values, states, answers) for reader in readers])
+
+        return Prepared(computation, build, tuple(asked), fed)
+
+    def _element(self, leaf: Any) -> Any:
+        if isinstance(leaf, IndexedSlices):
+            return leaf
+        try:
+            return self._graph.as_graph_element(leaf)
+        except TypeError as exc:
+            raise TypeError(
+                f"Fetch argument {leaf!r} has invalid type {type(leaf).__name__}, must be a string or Tensor. ({exc}) "
+                f"(at {user_line()})"
+            ) from exc
+        except KeyError as exc:
+            raise ValueError(
+                f"Fetch argument {leaf!r} cannot be interpreted as a Tensor. ({exc.args[0]}) (at {user_line()})"
+            ) from exc
+        except ValueError as exc:
+            raise ValueError(
+                f"Fetch argument {leaf!r} cannot be interpreted as a Tensor. ({exc}) (at {user_line()})"
+            ) from exc
+
+    def _answer(self, tensor: Tensor) -> Any:
+        if tensor.op.type == "Const":
+            return tensor.op.compute()[0]
+        missing = self._store.missing(tensor.op.attributes["asks"])
+        if tensor.op.type == "IsVariableInitialized":
+            return np.bool_(not missing)
+        return np.array([name.encode() for name in missing], dtype=object)
+
+    # --- its life
+
+    def close(self) -> None:
+        """Lets go of everything. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._store.close()
+
+    def as_default(self) -> _Default:
+        """A context in which this is the default session."""
+        return _Default(self)
+
+    def __enter__(self) -> Session:
+        graph = self._graph.as_default()
+        graph.__enter__()
+        default = self.as_default()
+        default.__enter__()
+        self._entered += [graph, default]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.pop().__exit__(None, None, None)
+        self._entered.pop().__exit__(None, None, None)
+        self._store.failing(exc)
+        self.close()
+
+
+class InteractiveSession(Session):
+    """A session that is the default one from the moment it is made until it is closed."""
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None) -> None:
+        super().__init__(target, graph, config)
+        _stack.append(self)
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        if self in _stack:
+            _stack.remove(self)
+        super().close()
+
+
+class _Default:
+    """A context in which a session is the default one."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __enter__(self) -> Session:
+        _stack.append(self._session)
+        return self._session
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _stack.reverse()
+        _stack.remove(self._session)
+        _stack.reverse()
+
+
+def get_default_session() -> Session | None:
+    """The session that is the default one now."""
+    return _stack[-1] if _stack else None
+
+
+def needed_session(session: Session | None, what: str) -> Session:
+    """A session: the given one, else the default one.
+
+    Raises:
+      ValueError: there is none.
+    """
+    found = session if session is not None else get_default_session()
+    if found is None:
+        raise ValueError(
+            f"Cannot evaluate tensor using `{what.rpartition('.')[2]}()`: No default session is registered. Use `with "
+            f"sess.as_default()` or pass an explicit session to `{what}(session=sess)` (at {user_line()})"
+        )
+    return found
+
+
+class _Form:
+    """The form of what is fetched: a thing, or nested lists, tuples and dictionaries of them."""
+
+    def __init__(self, fetches: Any) -> None:
+        if fetches is None:
+            raise TypeError(f"Argument `fetches` = None has invalid type NoneType. Cannot be None. (at {user_line()})")
+        self._fetches = fetches
+        self.leaves = nest.flatten(fetches)
+        self.key = (_shape_of(fetches), tuple(id(leaf) if not isinstance(leaf, str) else leaf for leaf in self.leaves))
+
+    def build(self, values: Sequence[Any]) -> Any:
+        """The values in this form."""
+        return nest.pack_like(self._fetches, values)
+
+
+def _shape_of(fetches: Any) -> Any:
+    if isinstance(fetches, Mapping):
+        return (dict, *((key, _shape_of(fetches[key])) for key in sorted(fetches)))
+    if isinstance(fetches, list | tuple):
+        return (type(fetches), *(_shape_of(one) for one in fetches))
+    return 0
+
+
+def _reader(
+    element: Any,
+    tensors: list[Tensor],
+    late: dict[str, Variable],
+    asked: list[Tensor],
+    operations: list[Operation],
+    fed: set[Tensor],
+) -> Callable[..., Any]:
+    """Notes what an element needs, and gives the function that finds its value in what came out."""
+    if isinstance(element, Operation):
+        operations.append(element)
+        return lambda *_: None
+    if isinstance(element, IndexedSlices):
+        parts = [_reader(one, tensors, late, asked, operations, fed) for one in (element.values, element.indices)]
+        return lambda *found: (parts[0](*found), parts[1](*found))
+    variable = element.op.attributes.get("variable")
+    if variable is not None and element is variable.handle and element not in fed:
+        late[variable.op_name] = variable
+        place = list(late).index(variable.op_name)
+        return lambda _, states, __: _shown(states[place], element.dtype)
+    host = element.op.attributes.get("host")
+    if host is not None:
+        parts = [_reader(one, tensors, late, asked, operations, fed) for one in element.op.inputs]
+        operations.extend(element.op.control_inputs)
+        return lambda *found: host(*(part(*found) for part in parts))
+    if ("asks" in element.op.attributes or (element.dtype == string and element.op.type == "Const")) and (
+        element not in fed
+    ):
+        asked.append(element)
+        number = len(asked) - 1
+        operations.extend(element.op.control_inputs)
+        return lambda _, __, answers: answers[number]
+    tensors.append(element)
+    index = len(tensors) - 1
+    return lambda values, _, __: _shown(values[index], element.dtype)
+
+
+def _shown(value: Any, dtype: DType) -> Any:
+    if dtype == string:
+        return value[()] if isinstance(value, np.ndarray) else value
+    array = np.asarray(value)
+    if array.dtype != dtype.numpy:
+        array = array.astype(dtype.numpy)
+    return array[()] if array.ndim == 0 else array
+
+
+def _as_fed(tensor: Tensor, value: Any) -> Any:
+    """A value as it goes in.
+
+    Raises:
+      TypeError, ValueError: it is not of the tensor's dtype or shape.
+    """
+    if isinstance(value, Tensor | Variable):
+        raise TypeError(
+            "The value of a feed cannot be a tf.Tensor object. Acceptable feed values include Python scalars, strings, "
+            f"lists, numpy ndarrays. ({tensor.name} at {user_line()})"
+        )
+    kind = tensor.dtype.numpy
+    if isinstance(value, np.ndarray) and value.dtype == kind:
+        array = value
+    else:
+        if isinstance(value, int) and not isinstance(value, bool) and tensor.dtype.is_integer:
+            limits = np.iinfo(kind)
+            if not limits.min <= value <= limits.max:
+                raise TypeError(
+                    f"Type of feed value {value} with type int is not compatible with Tensor type {kind}. Try "
+                    f"explicitly setting the type of the feed tensor to a larger type. ({tensor.name} at {user_line()})"
+                )
+        try:
+            array = np.asarray(value, dtype=kind)
+        except (TypeError, ValueError) as exc:
+            raise type(exc)(
+                f"Cannot feed a value of type {type(value).__name__} for Tensor '{tensor.name}' (defined at "
+                f"{tensor.op.where}), which has dtype {tensor.dtype.name}: {exc} (at {user_line()})"
+            ) from exc
+    if not tensor.shape.is_compatible_with(array.shape):
+        raise ValueError(
+            f"Cannot feed value of shape {array.shape} for Tensor '{tensor.name}', which has shape '{tensor.shape}' "
+            f"(defined at {tensor.op.where}; fed at {user_line()})"
+        )
+    return array

@@ -1,0 +1,151 @@
+"""Store: where a session's variables are, and what runs computations on them. Here: in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from trainband.compat.tf1.graphs.config import ConfigProto
+from trainband.compat.tf1.graphs.device import Devices
+from trainband.compat.tf1.graphs.effects import raise_noted
+from trainband.compat.tf1.graphs.errors import FailedPreconditionError
+from trainband.compat.tf1.graphs.keys import Keys, fresh_base
+from trainband.compat.tf1.graphs.lowering import Computation
+from trainband.compat.tf1.graphs.variable import Variable
+
+
+class Store(Protocol):
+    """Where variables are."""
+
+    @property
+    def devices(self) -> Devices:
+        """What operations can be put on."""
+        ...
+
+    def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The values of its fetches, and of its late variables.
+
+        Raises:
+          FailedPreconditionError: a variable has no value.
+        """
+        ...
+
+    def missing(self, variables: Sequence[Variable]) -> list[str]:
+        """The names of those that have no value."""
+        ...
+
+    def values(self, variables: Sequence[Variable]) -> dict[str, Any]:
+        """The values of variables, by name, as NumPy arrays."""
+        ...
+
+    def assign(self, values: dict[str, Any]) -> None:
+        """Gives variables values."""
+        ...
+
+    def failing(self, exc: BaseException | None) -> None:
+        """Notes with which error the script leaves the session, if with one."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of everything. Idempotent."""
+        ...
+
+
+class LocalStore:
+    """Variables in this process, as JAX's arrays."""
+
+    def __init__(self, config: ConfigProto) -> None:
+        self._state: dict[str, Any] = {}
+        self._compiled: dict[Computation, Any] = {}
+        self._base = fresh_base()
+        self._counter = 0
+        self.devices = Devices({}, here(config), config.allow_soft_placement)
+        """See `Store.devices`."""
+
+    def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """See `Store.run`."""
+        compiled = self._compiled.get(computation)
+        if compiled is None:
+            compiled = self._compiled[computation] = _compiled(computation)
+        state, reads, writes = self._state, computation.reads, computation.writes
+        if not reads.keys() <= state.keys():
+            raise uninitialised(computation, state)
+        kept = {name: state[name] for name in reads if name not in writes}
+        changing = {name: state[name] for name in writes if name in reads}
+        counter = None
+        if computation.schedule.is_random:
+            self._counter += 1
+            counter = np.uint32(self._counter)
+        with jax.enable_x64(True):
+            values, late, changed = compiled(kept, changing, feeds, counter, self._base)
+        if computation.schedule.has_effects:
+            raise_noted()
+        state.update(changed)
+        return values, late
+
+    def missing(self, variables: Sequence[Variable]) -> list[str]:
+        """See `Store.missing`."""
+        return [variable.op_name for variable in variables if variable.op_name not in self._state]
+
+    def values(self, variables: Sequence[Variable]) -> dict[str, Any]:
+        """See `Store.values`."""
+        for variable in variables:
+            if variable.op_name not in self._state:
+                raise FailedPreconditionError(
+                    None, variable.op, f"Attempting to use uninitialized value {variable.op_name}"
+                )
+        return {variable.op_name: np.array(self._state[variable.op_name]) for variable in variables}
+
+    def assign(self, values: dict[str, Any]) -> None:
+        """See `Store.assign`."""
+        with jax.enable_x64(True):
+            self._state.update({name: jax.numpy.array(value) for name, value in values.items()})
+
+    def state_of(self, names: Iterable[str]) -> dict[str, Any]:
+        """The values of those of these variables that have one, where they lie."""
+        return {name: self._state[name] for name in names if name in self._state}
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Takes values over as they are."""
+        self._state.update(values)
+
+    def failing(self, exc: BaseException | None) -> None:
+        """See `Store.failing`: nobody else hears of it."""
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._state.clear()
+        self._compiled.clear()
+
+
+def _compiled(computation: Computation) -> Any:
+    def run(kept: Any, changing: Any, feeds: Any, counter: Any, base: Any) -> Any:
+        keys = None if counter is None else Keys(jax.random.wrap_key_data(base), counter)
+        return computation({**kept, **changing}, feeds, keys)
+
+    # What is changed goes into the memory of what was there; where a callback may fail, that is still wanted.
+    return jax.jit(run, donate_argnums=() if computation.schedule.has_effects else (1,))
+
+
+def here(config: ConfigProto) -> dict[str, int]:
+    """How many devices of each type this process has, or is said to have."""
+    counts = {"CPU": config.device_count.get("CPU", 1)}
+    others = [device for device in jax.local_devices() if device.platform != "cpu"]
+    if others and config.device_count.get("GPU") != 0:
+        counts["GPU"] = len(others)
+    return counts
+
+
+def uninitialised(computation: Computation, state: Any) -> FailedPreconditionError:
+    """The error for a computation that reads a variable without a value."""
+    missing = next(variable for name, variable in computation.reads.items() if name not in state)
+    readers = [op for op in computation.schedule.needed if missing in op.reads]
+    return FailedPreconditionError(
+        None,
+        readers[-1] if readers else missing.op,
+        f"Attempting to use uninitialized value {missing.op_name}; the variable is defined at {missing.op.where}. Run "
+        "tf.global_variables_initializer() first, or tf.local_variables_initializer() for local variables",
+    )

@@ -1,0 +1,3 @@
+"""`tf.train`: optimizers, checkpoints, hooks and supervised sessions."""
+
+from __future__ import annotations

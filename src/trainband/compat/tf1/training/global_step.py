@@ -1,0 +1,65 @@
+"""The global step: how many updates have been made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainband.compat.tf1.graphs.dtypes import int64
+from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.operations.initializers import Zeros
+from trainband.compat.tf1.operations.variable_scope import get_variable
+
+
+def get_global_step(graph: Graph | None = None) -> Variable | None:
+    """The graph's global step; `None` where it has none.
+
+    Raises:
+      RuntimeError: it has several.
+    """
+    graph = graph or get_default_graph()
+    found = graph.get_collection(GraphKeys.GLOBAL_STEP)
+    if not found:
+        return graph.variables.get("global_step")
+    if len(found) > 1:
+        raise RuntimeError(f"Multiple items found in collection {GraphKeys.GLOBAL_STEP}: {found}")
+    step: Variable = found[0]
+    return step
+
+
+def create_global_step(graph: Graph | None = None) -> Variable:
+    """Makes the graph's global step.
+
+    Raises:
+      ValueError: it has one.
+    """
+    graph = graph or get_default_graph()
+    if get_global_step(graph) is not None:
+        raise ValueError('"global_step" already exists.')
+    with graph.as_default(), graph.name_scope(None):
+        made: Variable = get_variable(
+            GraphKeys.GLOBAL_STEP,
+            shape=[],
+            dtype=int64,
+            initializer=Zeros(int64),
+            trainable=False,
+            collections=[GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP],
+        )
+    return made
+
+
+def get_or_create_global_step(graph: Graph | None = None) -> Variable:
+    """The graph's global step, made if need be."""
+    found = get_global_step(graph)
+    return create_global_step(graph) if found is None else found
+
+
+def global_step(sess: Any, global_step_tensor: Any) -> int:
+    """The value of a global step in a session."""
+    return int(sess.run(global_step_tensor))
+
+
+def assert_global_step(global_step_tensor: Any) -> None:
+    """Raises `TypeError` where it is no whole number."""
+    if not global_step_tensor.dtype.is_integer:
+        raise TypeError(f'Existing "global_step" does not have integer type: {global_step_tensor.dtype}')

@@ -1,0 +1,150 @@
+"""TensorFlow 1's update formulas, as pure functions: the same for a process by itself and for a ps.
+
+They differ from other libraries' in small ways that change results: Adam's epsilon is added after the bias correction
+went into the learning rate, RMSProp's stands under the root and its average begins at one, Adagrad's sum at 0.1.
+
+Source: tensorflow/core/kernels/training_ops.cc, tensorflow/python/training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """An update formula.
+
+    Attributes:
+      type: the operation's name: `ApplyAdam`.
+      slots: what it keeps for each variable, and what that begins with; in the order of their variables' names.
+      shared: what it keeps once: the name and the first value of numbers that are multiplied by another after each
+        update, and the name of that.
+      by_row: whether rows that are not looked up stay as they are, their slots too, where a gradient is of some rows.
+    """
+
+    type: str
+    slots: Sequence[tuple[str, float]] = ()
+    shared: Sequence[tuple[str, str]] = ()
+    by_row: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        """The new value of a variable, and its new slots.
+
+        Args:
+          value: of the variable.
+          gradient: likewise.
+          slots: by name, in the variable's shape.
+          hyper: the learning rate and the like, and what is shared, as scalars.
+        """
+        raise NotImplementedError
+
+
+class GradientDescent(Rule):
+    """value - learning_rate gradient."""
+
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        """See `Rule.update`."""
+        return value - hyper["learning_rate"] * gradient, slots
+
+
+class Momentum(Rule):
+    """A sum of gradients that fades, times the learning rate."""
+
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        """See `Rule.update`."""
+        rate, momentum = hyper["learning_rate"], hyper["momentum"]
+        total = slots["momentum"] * momentum + gradient
+        step = gradient * rate + total * momentum * rate if self.settings["nesterov"] else rate * total
+        return value - step, {"momentum": total}
+
+
+class Adam(Rule):
+    """Kingma and Ba's, in the form before their section 2.1: with epsilon hat."""
+
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        """See `Rule.update`."""
+        beta1, beta2 = hyper["beta1"], hyper["beta2"]
+        rate = hyper["learning_rate"] * jnp.sqrt(1 - hyper["beta2_power"]) / (1 - hyper["beta1_power"])
+        first = slots["m"] + (gradient - slots["m"]) * (1 - beta1)
+        second = slots["v"] + (gradient * gradient - slots["v"]) * (1 - beta2)
+        return value - rate * first / (jnp.sqrt(second) + hyper["epsilon"]), {"m": first, "v": second}
+
+
+class Adagrad(Rule):
+    """Divided by the root of the sum of squares."""
+
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        """See `Rule.update`."""
+        total = slots["accumulator"] + gradient * gradient
+        return value - hyper["learning_rate"] * gradient / jnp.sqrt(total), {"accumulator": total}
+
+
+class Adadelta(Rule):
+    """Zeiler's."""
+
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        """See `Rule.update`."""
+        rho, epsilon = hyper["rho"], hyper["epsilon"]
+        total = slots["accum"] * rho + gradient * gradient * (1 - rho)
+        step = jnp.sqrt(slots["accum_update"] + epsilon) / jnp.sqrt(total + epsilon) * gradient
+        steps = slots["accum_update"] * rho + step * step * (1 - rho)
+        return value - step * hyper["learning_rate"], {"accum": total, "accum_update": steps}
+
+
+class RMSProp(Rule):
+    """Hinton's, with momentum, and centred if asked for."""
+
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        """See `Rule.update`."""
+        fade = 1 - hyper["decay"]
+        squares = slots["rms"] + (gradient * gradient - slots["rms"]) * fade
+        new = {"rms": squares}
+        spread = squares + hyper["epsilon"]
+        if self.settings["centered"]:
+            new["mg"] = slots["mg"] + (gradient - slots["mg"]) * fade
+            spread = spread - new["mg"] * new["mg"]
+        new["momentum"] = slots["momentum"] * hyper["momentum"] + hyper["learning_rate"] * gradient / jnp.sqrt(spread)
+        return value - new["momentum"], new
+
+
+class Ftrl(Rule):
+    """McMahan and others', with both kinds of shrinkage."""
+
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        """See `Rule.update`."""
+        rate, power, l1, l2 = (hyper[name] for name in ("learning_rate", "learning_rate_power", "l1", "l2"))
+        shrunk = gradient + 2 * hyper["l2_shrinkage"] * value
+        total = slots["accum"] + gradient * gradient
+        linear = slots["linear"] + shrunk - (total**-power - slots["accum"] ** -power) / rate * value
+        quadratic = total**-power / rate + 2 * l2
+        new = jnp.where(jnp.abs(linear) > l1, (jnp.sign(linear) * l1 - linear) / quadratic, 0.0)
+        return new.astype(value.dtype), {"accum": total, "linear": linear}
+
+
+def update_rows(rule: Rule, value: Any, rows: Any, numbers: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+    """One update by the gradient of some rows: of a number that comes twice, the sum counts.
+
+    Args:
+      rows: [n, ...], the gradient's rows.
+      numbers: int[n], which rows of the variable they are; those out of range are left out.
+    """
+    value = jnp.asarray(value)
+    if not rule.by_row:
+        dense = jnp.zeros_like(value).at[numbers].add(rows)
+        return rule.update(value, dense, slots, hyper)
+    outside = value.shape[0]
+    distinct, places = jnp.unique(numbers, size=numbers.shape[0], fill_value=outside, return_inverse=True)
+    summed = jnp.zeros_like(rows).at[places.reshape(-1)].add(rows)
+    there = {name: jnp.asarray(slot).at[distinct].get(mode="clip") for name, slot in slots.items()}
+    new, after = rule.update(value.at[distinct].get(mode="clip"), summed, there, hyper)
+    return value.at[distinct].set(new, mode="drop"), {
+        name: jnp.asarray(slots[name]).at[distinct].set(slot, mode="drop") for name, slot in after.items()
+    }

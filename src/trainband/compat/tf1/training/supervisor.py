@@ -1,0 +1,328 @@
+"""Supervisor: TensorFlow's older way to have a session initialised, saved and watched."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainband.compat.tf1.graphs.config import ConfigProto
+from trainband.compat.tf1.graphs.errors import OutOfRangeError
+from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.tf1.operations.state import (
+    global_variables,
+    global_variables_initializer,
+    local_variables_initializer,
+    tables_initializer,
+)
+from trainband.compat.tf1.operations.summary import FileWriter
+from trainband.compat.tf1.scripts import logging
+from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
+from trainband.compat.tf1.sessions.session import Session
+from trainband.compat.tf1.training.coordinator import Coordinator
+from trainband.compat.tf1.training.global_step import get_global_step
+from trainband.compat.tf1.training.hooks import default_summary
+from trainband.compat.tf1.training.saver import Saver
+from trainband.compat.tf1.training.scaffold import begin
+
+USE_DEFAULT = 0
+
+
+class Supervisor:
+    """Prepares sessions, saves now and then, and knows when to stop.
+
+    On the chief it initialises the variables or restores them from `logdir`, and saves into that; others wait, with a
+    line about whom they wait for. What TensorFlow does in threads happens here between two runs of the session.
+
+    Args:
+      is_chief: whether this task does what only one may do.
+      init_op, local_init_op: what gives variables their values; made when left out.
+      logdir: where checkpoints and summaries go; none when left out.
+      summary_op: written every `save_summaries_secs`; the graph's own when left out, none for `None`.
+      saver: what saves; made when left out, none for `None`.
+      recovery_wait_secs: how often TensorFlow's workers look for the chief; trainband's hear of it at once.
+    """
+
+    USE_DEFAULT = USE_DEFAULT
+
+    def __init__(
+        self,
+        graph: Graph | None = None,
+        ready_op: Any = USE_DEFAULT,  # noqa: ARG002 - it is asked of the store
+        ready_for_local_init_op: Any = USE_DEFAULT,  # noqa: ARG002
+        is_chief: bool = True,
+        init_op: Any = USE_DEFAULT,
+        init_feed_dict: Any = None,
+        local_init_op: Any = USE_DEFAULT,
+        logdir: Any = None,
+        summary_op: Any = USE_DEFAULT,
+        saver: Any = USE_DEFAULT,
+        global_step: Any = USE_DEFAULT,
+        save_summaries_secs: float = 120,
+        save_model_secs: float = 600,
+        recovery_wait_secs: float = 30,
+        stop_grace_secs: float = 120,  # noqa: ARG002
+        checkpoint_basename: str = "model.ckpt",
+        session_manager: Any = None,  # noqa: ARG002
+        summary_writer: Any = USE_DEFAULT,
+        init_fn: Callable[[Session], Any] | None = None,
+        local_init_run_options: Any = None,  # noqa: ARG002
+    ) -> None:
+        self._graph = graph or get_default_graph()
+        self._is_chief = is_chief
+        self._logdir = None if not logdir else str(logdir)
+        self._init_feed_dict, self._init_fn = init_feed_dict, init_fn
+        self.save_summaries_secs, self.save_model_secs = save_summaries_secs, save_model_secs
+        self.recovery_wait_secs = recovery_wait_secs
+        with self._graph.as_default(), self._graph.name_scope(None):
+            self._init_op = global_variables_initializer() if init_op is USE_DEFAULT else init_op
+            if local_init_op is USE_DEFAULT:
+                from trainband.compat.tf1.operations.control_flow import group
+
+                local_init_op = group(local_variables_initializer(), tables_initializer())
+            self._local_init_op = local_init_op
+            self._saver = self._found_saver() if saver is USE_DEFAULT else saver
+            self._summary_op = default_summary(self._graph) if summary_op is USE_DEFAULT else summary_op
+            self._global_step = get_global_step() if global_step is USE_DEFAULT else global_step
+        self.save_path = None if self._logdir is None else str(Path(self._logdir) / checkpoint_basename)
+        """What checkpoints are called."""
+        self.coord = Coordinator()
+        """Says when to stop."""
+        self._writer: Any = None
+        if summary_writer is not USE_DEFAULT:
+            self._writer = summary_writer
+        elif is_chief and self._logdir is not None:
+            Path(self._logdir).mkdir(parents=True, exist_ok=True)
+            self._writer = FileWriter(self._logdir)
+        self._sessions: list[Session] = []
+        self._graph.finalize()
+
+    def _found_saver(self) -> Saver | None:
+        savers = self._graph.get_collection(GraphKeys.SAVERS)
+        if savers:
+            return savers[0]  # type: ignore[no-any-return]
+        return Saver() if global_variables() else None
+
+    # --- what it has
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this task does what only one may do."""
+        return self._is_chief
+
+    @property
+    def saver(self) -> Saver | None:
+        """What saves."""
+        return self._saver
+
+    @property
+    def global_step(self) -> Any:
+        """The graph's global step."""
+        return self._global_step
+
+    @property
+    def init_op(self) -> Any:
+        """What gives shared variables their values."""
+        return self._init_op
+
+    @property
+    def summary_op(self) -> Any:
+        """What is written now and then."""
+        return self._summary_op
+
+    @property
+    def summary_writer(self) -> Any:
+        """Where summaries go."""
+        return self._writer
+
+    # --- sessions
+
+    def prepare_or_wait_for_session(
+        self,
+        master: str = "",
+        config: ConfigProto | None = None,
+        wait_for_checkpoint: bool = False,  # noqa: ARG002
+        max_wait_secs: float = 7200,  # noqa: ARG002
+        start_standard_services: bool = True,
+    ) -> Session:
+        """A session with values in all variables; a task that is not the chief waits for it."""
+        session = _Supervised(master, self._graph, config)
+        begin(
+            session,
+            is_chief=self._is_chief,
+            init_op=self._init_op,
+            init_feed_dict=self._init_feed_dict,
+            init_fn=self._init_fn,
+            local_init_op=self._local_init_op,
+            saver=self._saver,
+            checkpoint_dir=self._logdir,
+            settings=JobSettings(checkpoint_dir=self._logdir, save_secs=self.save_model_secs or None),
+        )
+        self._sessions.append(session)
+        if start_standard_services:
+            self.start_standard_services(session)
+        return session
+
+    @contextlib.contextmanager
+    def managed_session(
+        self,
+        master: str = "",
+        config: ConfigProto | None = None,
+        start_standard_services: bool = True,
+        close_summary_writer: bool = True,
+    ) -> Iterator[Session]:
+        """A context with such a session; an `OutOfRangeError` inside is its end, and no error."""
+        session = self.prepare_or_wait_for_session(master, config, start_standard_services=start_standard_services)
+        try:
+            with self._graph.as_default(), session.as_default():
+                yield session
+        except OutOfRangeError:
+            pass
+        except BaseException as exc:
+            session.store.failing(exc)
+            raise
+        finally:
+            try:
+                self.stop(close_summary_writer=close_summary_writer)
+            finally:
+                session.close()
+
+    def start_standard_services(self, sess: Any) -> list[Any]:
+        """From now on, the chief saves and writes summaries between the runs of this session."""
+        if not self._is_chief or self._logdir is None or not isinstance(sess, _Supervised):
+            return []
+        if self.save_summaries_secs and self._summary_op is not None and not self._summary_needs_feed():
+            sess.every(self.save_summaries_secs, lambda: self._write_summary(sess))
+        if self.save_model_secs and not isinstance(sess.store, JobStore):
+            sess.every(self.save_model_secs, lambda: self._save(sess))
+        return []
+
+    def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
+        """None: there are no queues."""
+        del sess, queue_runners
+        return []
+
+    def loop(
+        self, timer_interval_secs: float, target: Callable[..., Any], args: Any = None, kwargs: Any = None
+    ) -> None:
+        """Calls a function every so many seconds, between the runs of the last session."""
+        if self._sessions and isinstance(self._sessions[-1], _Supervised):
+            self._sessions[-1].every(timer_interval_secs or 0.0, lambda: target(*(args or ()), **(kwargs or {})))
+
+    def summary_computed(self, sess: Any, summary: Any, global_step: Any = None) -> None:
+        """Writes what a run gave for a summary.
+
+        Raises:
+          RuntimeError: there is no writer.
+        """
+        if self._writer is None:
+            raise RuntimeError("Writing a summary requires a summary writer.")
+        if global_step is None and self._global_step is not None:
+            global_step = int(sess.run(self._global_step))
+        self._writer.add_summary(summary, global_step)
+
+    # --- stopping
+
+    def should_stop(self) -> bool:
+        """Whether it is time to stop."""
+        stores = [session.store for session in self._sessions]
+        return self.coord.should_stop() or any(isinstance(store, JobStore) and store.ended for store in stores)
+
+    def request_stop(self, ex: Any = None) -> None:
+        """It is time to stop."""
+        self.coord.request_stop(ex)
+
+    def ShouldStop(self) -> bool:  # noqa: N802 - TensorFlow's older name
+        """As `should_stop`."""
+        return self.should_stop()
+
+    def RequestStop(self, ex: Any = None) -> None:  # noqa: N802
+        """As `request_stop`."""
+        self.request_stop(ex)
+
+    def stop(self, threads: Any = None, close_summary_writer: bool = True, ignore_live_threads: bool = False) -> None:
+        """Ends what it does: a last checkpoint, and in a job with ps this task's part in that."""
+        del threads, ignore_live_threads
+        self.coord.request_stop()
+        for session in self._sessions:
+            if isinstance(session.store, JobStore):
+                session.close()
+            elif isinstance(session, _Supervised):
+                if self._is_chief and self._logdir is not None and self.save_model_secs and not session.closed:
+                    self._save(session)
+                session.forget()
+        self._sessions.clear()
+        if close_summary_writer and self._writer is not None:
+            self._writer.close()
+
+    def wait_for_stop(self) -> None:
+        """Waits until it is time to stop."""
+        self.coord.wait_for_stop()
+
+    @contextlib.contextmanager
+    def stop_on_exception(self) -> Iterator[None]:
+        """An error inside is a reason to stop."""
+        with self.coord.stop_on_exception():
+            yield
+
+    def _save(self, session: Session) -> None:
+        if self._saver is not None and self.save_path is not None:
+            logging.info("Saving checkpoint to path %s", self.save_path)
+            self._saver.save(session, self.save_path, global_step=self._global_step)
+
+    def _write_summary(self, session: Session) -> None:
+        if self._writer is None:
+            return
+        step = None if self._global_step is None else int(session.run(self._global_step))
+        self._writer.add_summary(session.run(self._summary_op), step)
+
+    def _summary_needs_feed(self) -> bool:
+        """Whether the summary cannot be computed without a feed; then the script writes it by itself."""
+        waiting, seen = [self._summary_op.op], set()
+        while waiting:
+            op = waiting.pop()
+            if op.type == "Placeholder":
+                return True
+            if op not in seen:
+                seen.add(op)
+                waiting += [tensor.op for tensor in op.inputs]
+        return False
+
+
+class _Supervised(Session):
+    """A session that does other things between its runs."""
+
+    def __init__(self, target: str, graph: Graph, config: ConfigProto | None) -> None:
+        super().__init__(target, graph, config)
+        self._due: list[list[Any]] = []
+        self._busy = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
+
+    def every(self, seconds: float, action: Callable[[], Any]) -> None:
+        """Does something every so many seconds."""
+        self._due.append([time.monotonic() + seconds, seconds, action])
+
+    def forget(self) -> None:
+        """Does nothing any more between its runs."""
+        self._due.clear()
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """See `Session.run`."""
+        found = super().run(fetches, feed_dict, options, run_metadata)
+        if self._due and not self._busy:
+            now = time.monotonic()
+            self._busy = True
+            try:
+                for entry in self._due:
+                    if now >= entry[0]:
+                        entry[0] = now + entry[1]
+                        entry[2]()
+            finally:
+                self._busy = False
+        return found

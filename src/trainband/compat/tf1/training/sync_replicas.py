@@ -1,0 +1,125 @@
+"""SyncReplicasOptimizer: each update from the mean of several workers' gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainband.compat.tf1.graphs.graph import Operation
+from trainband.compat.tf1.operations.array import constant
+from trainband.compat.tf1.operations.control_flow import no_op
+from trainband.compat.tf1.training.hooks import SessionRunHook
+from trainband.compat.tf1.training.optimizer import Optimizer
+
+
+class SyncReplicasOptimizer:
+    """Wraps an optimizer. On parameter servers, trainband's rule `Sync` does what TensorFlow's queues and tokens do:
+    an update is the mean of `replicas_to_aggregate` gradients, and every worker waits for it. In a process by itself it
+    is the optimizer alone.
+
+    Args:
+      opt: the optimizer.
+      replicas_to_aggregate: how many gradients make an update.
+      total_num_replicas: how many workers there are; more of them than are aggregated are backups.
+    """
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        replicas_to_aggregate: int,
+        total_num_replicas: int | None = None,
+        variable_averages: Any = None,
+        variables_to_average: Any = None,
+        use_locking: bool = False,  # noqa: ARG002
+        name: str = "sync_replicas",
+    ) -> None:
+        self._opt = opt
+        self._aggregate = int(replicas_to_aggregate)
+        self.total_num_replicas = int(total_num_replicas or replicas_to_aggregate)
+        """How many workers there are."""
+        self._averages = variable_averages, variables_to_average
+        self.name = name
+        """Its name."""
+        self._applied = False
+
+    def minimize(self, loss: Any, global_step: Any = None, var_list: Any = None, **more: Any) -> Operation:
+        """See `Optimizer.minimize`; the global step is needed."""
+        name = more.pop("name", None)
+        return self.apply_gradients(self._opt.compute_gradients(loss, var_list, **more), global_step, name)
+
+    def compute_gradients(self, *args: Any, **more: Any) -> list[tuple[Any, Any]]:
+        """See `Optimizer.compute_gradients`."""
+        return self._opt.compute_gradients(*args, **more)
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Operation:
+        """See `Optimizer.apply_gradients`.
+
+        Raises:
+          ValueError: there is no global step.
+        """
+        if global_step is None:
+            raise ValueError("Global step is required to check staleness")
+        train = self._opt.apply_gradients(grads_and_vars, global_step, name or self.name)
+        train.attributes["synchronous"] = self._aggregate
+        self._applied = True
+        averages, variables = self._averages
+        if averages is not None:
+            with train.graph.control_dependencies([train]):
+                ops = [train, averages.apply(variables)]
+            from trainband.compat.tf1.operations.control_flow import group
+
+            return group(*ops)
+        return train
+
+    def get_slot(self, *args: Any, **more: Any) -> Any:
+        """See `Optimizer.get_slot`."""
+        return self._opt.get_slot(*args, **more)
+
+    def get_slot_names(self) -> list[str]:
+        """See `Optimizer.get_slot_names`."""
+        return self._opt.get_slot_names()
+
+    def variables(self) -> list[Any]:
+        """See `Optimizer.variables`."""
+        return self._opt.variables()
+
+    # What TensorFlow's queues need, and trainband's ps do by themselves.
+
+    def _needs_applied(self, what: str) -> None:
+        if not self._applied:
+            raise ValueError(f"{what} should be called after apply_gradients().")
+
+    @property
+    def chief_init_op(self) -> Operation:
+        """Does nothing."""
+        return no_op("chief_init_op")
+
+    @property
+    def local_step_init_op(self) -> Operation:
+        """Does nothing."""
+        return no_op("local_step_init_op")
+
+    @property
+    def ready_for_local_init_op(self) -> Any:
+        """The names of variables that are not there: none."""
+        import numpy as np
+
+        return constant(np.array([], dtype=object))
+
+    def get_init_tokens_op(self, num_tokens: int = -1) -> Operation:
+        """Does nothing."""
+        del num_tokens
+        self._needs_applied("get_init_tokens_op()")
+        return no_op("init_tokens")
+
+    def get_chief_queue_runner(self) -> Any:
+        """Nothing that runs."""
+        from trainband.compat.tf1.training.coordinator import QueueRunner
+
+        self._needs_applied("get_chief_queue_runner()")
+        return QueueRunner()
+
+    def make_session_run_hook(self, is_chief: bool, num_tokens: int = -1) -> SessionRunHook:
+        """A hook for TensorFlow's sessions; there is nothing for it to do."""
+        del is_chief, num_tokens
+        self._needs_applied("make_session_run_hook()")
+        return SessionRunHook()

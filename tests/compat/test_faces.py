@@ -1,0 +1,278 @@
+"""What stands around the graph: imports, missing names, `--check`, flags, files, and the documentation."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trainband.compat.tf1 as tf
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.compat.__main__ import main
+from trainband.compat.check import check
+from trainband.compat.finder import install, uninstall
+from trainband.compat.missing import MissingModule, MissingName
+from trainband.compat.script import cluster_arguments
+from trainband.compat.tf1.names import NAMES, look_up
+from trainband.compat.tf1.namespace import find, namespace
+from trainband.compat.tf1.scripts.input_data import read_data_sets
+from trainband.data import load
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("space", NAMES)
+def test_every_name_is_there(space: str) -> None:
+    for name in NAMES[space]:
+        find(space, name)
+    assert set(NAMES[space]) <= set(dir(namespace(space)))
+
+
+MISSING = [
+    # name, whether planned, the nearest
+    (("tf.nn", "rellu"), "not planned", "tf.nn.relu"),
+    (("tf.nn", "dynamic_rnn"), "planned", ""),
+    (("tf", "TensorArray"), "planned", ""),
+    (("tf.train", "AdamOptimiser"), "not planned", "tf.train.AdamOptimizer"),
+    (("tf", "batch_normalization"), "not planned", "tf.nn.batch_normalization"),
+]
+
+
+@pytest.mark.parametrize(("name", "planned", "nearest"), MISSING)
+def test_a_missing_name_says_so(name: tuple[str, str], planned: str, nearest: str) -> None:
+    with pytest.raises(MissingName) as caught:
+        getattr(namespace(name[0]), name[1])
+    text = str(caught.value)
+    assert text.startswith(".".join(name))
+    assert f"it is {planned}" in text
+    assert nearest in text
+    assert isinstance(caught.value, AttributeError)
+    assert not hasattr(namespace(name[0]), name[1])
+
+
+def test_imports_reach_this_module_and_say_so_once() -> None:
+    said: list[str] = []
+    finder = install(said.append)
+    try:
+        for module in ("tensorflow", "tensorflow.compat.v1", "tensorflow.nn", "tensorflow.compat.v1.train"):
+            importlib.import_module(module)
+        script: dict[str, Any] = {}
+        code = (
+            "import tensorflow, tensorflow as one, tensorflow.compat.v1 as two\n"
+            "from tensorflow.examples.tutorials.mnist import input_data\n"
+            "from tensorflow import nn, float32 as kind\n"
+            "from tensorflow.train import AdamOptimizer\n"
+        )
+        exec(code, script)
+        assert script["one"].constant is script["two"].constant is tf.constant
+        assert script["nn"].relu is tf.nn.relu
+        assert script["kind"] is tf.float32
+        assert script["input_data"].read_data_sets is read_data_sets
+        assert script["one"].__version__.startswith("1.")
+        assert script["one"].compat.v1.Session is tf.Session
+        with pytest.raises(MissingModule, match=r"tf\.contrib\.slim is not in .*\(it is not planned"):
+            exec("import tensorflow.contrib.slim as slim")
+        with pytest.raises(MissingName, match=r"tf\.contrib\.rnn"):
+            exec("import tensorflow as tf; tf.contrib.rnn.BasicLSTMCell(3)")
+        with pytest.raises(ImportError):
+            exec("from tensorflow import data")
+    finally:
+        uninstall(finder)
+    assert len(said) == 1
+    assert "tensorflow" not in sys.modules
+
+
+SCRIPT = """\
+import tensorflow as tf
+from tensorflow.examples.tutorials.mnist import input_data
+from tensorflow.python.ops import rnn
+import tensorflow.contrib.slim as slim
+flags = tf.app.flags
+flags.DEFINE_string("a", "", "")
+flags.DEFINE_strings("b", "", "")
+x = tf.nn.relu(tf.nn.conv3d(tf.constant(1.0)))
+y = tf.train.AdamOptimizer(0.1).minimise(x)
+
+def later():
+    return tf.contrib.rnn.LSTMCell(3), tf.contrib.layers.flatten, tf.data.Dataset, tf.compat.v1.nn.relu, tf.image.flip
+"""
+
+
+def test_check_lists_what_is_missing_with_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = [(one.line, one.name) for one in check(SCRIPT)]
+    assert found == [
+        (3, "tf.python.ops"),
+        (4, "tf.contrib.slim"),
+        (7, "tf.flags.DEFINE_strings"),
+        (8, "tf.nn.conv3d"),
+        (12, "tf.contrib.rnn"),
+        (12, "tf.data"),
+        (12, "tf.image"),
+    ]
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT + "raise SystemExit('it was run')\n")
+    assert main(["--check", str(path)]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-1] == "7 names missing"
+    assert shown[3].startswith(f"{path}:8: tf.nn.conv3d is not in trainband's TensorFlow 1 face")
+    assert "tf.nn.conv2d" in shown[3]
+    assert main(["--check", str(tmp_path / "nothing.py")]) == 2
+    (tmp_path / "old.py").write_text("print 'python 2'\n")
+    assert main(["--check", str(tmp_path / "old.py")]) == 2
+    assert "old.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "tf1").glob("*.py")), ids=lambda path: path.stem)
+def test_nothing_is_missing_for_the_examples(path: Path) -> None:
+    assert check(path.read_text()) == []
+
+
+def test_a_dotted_name_is_looked_up_as_far_as_it_goes() -> None:
+    assert look_up("tf.app.flags.FLAGS.anything") is None
+    assert look_up("tf.train.Saver.save") is None
+    assert look_up("tf.nothing.at.all") == "tf.nothing"
+    assert look_up("tf.compat.v1.nn.relu") is None
+
+
+def test_running_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    (tmp_path / "helper.py").write_text("VALUE = 3\n")
+    script.write_text(
+        "import sys, helper, tensorflow as tf\n"
+        "with tf.Session() as session:\n    print(session.run(tf.constant(helper.VALUE) * 2), sys.argv[1:], __name__)\n"
+        "raise SystemExit(int(sys.argv[1]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "trainband.compat", str(script), "5", "--flag"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == "6 ['5', '--flag'] __main__\n"
+    assert done.returncode == 5
+    assert done.stderr == (
+        "trainband: import tensorflow: this is trainband.compat.tf1, TensorFlow 1's face of trainband\n"
+    )
+    assert main([str(tmp_path / "nothing.py")]) == 2
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+
+
+def test_a_launched_script_is_told_by_the_flags_that_it_has() -> None:
+    spec = ClusterSpec({"ps": ["a:1"], "chief": ["b:1"], "worker": ["c:1", "d:1"]})
+    source = 'flags.DEFINE_string("ps_hosts", "", ""); p.add_argument("--worker_hosts"); p.add_argument("--task_index")'
+    worker = Cluster(spec=spec, task=Task("worker", 1))
+    assert cluster_arguments(source, [], worker) == [
+        "--ps_hosts=a:1",
+        "--worker_hosts=b:1,c:1,d:1",
+        "--task_index=2",
+    ]
+    assert cluster_arguments(source, ["--task_index=7", "-ps_hosts", "x"], worker) == ["--worker_hosts=b:1,c:1,d:1"]
+    assert cluster_arguments("no flags at all", [], worker) == []
+
+
+def test_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = tf.app.flags
+    flags.DEFINE_string("name", "nobody", "a name, 100%")
+    flags.DEFINE_integer("count", 3, "")
+    flags.DEFINE_float("rate", 0.5, "")
+    flags.DEFINE_boolean("fast", False, "")
+    flags.DEFINE_bool("loud", True, "")
+    flags.DEFINE_enum("kind", "a", ["a", "b"], "")
+    flags.DEFINE_list("hosts", "x,y", "")
+    with pytest.raises(ValueError, match="defined twice"):
+        flags.DEFINE_string("name", "", "")
+    monkeypatch.setattr(sys, "argv", ["prog", "--name=me", "--count", "5", "--fast", "--noloud", "rest"])
+    assert flags.FLAGS.name == "me"
+    seen: list[Any] = []
+
+    def note(argv: list[str]) -> int:
+        seen.append((argv, flags.FLAGS.count, flags.FLAGS.rate))
+        return 3
+
+    with pytest.raises(SystemExit) as ended:
+        tf.app.run(main=note)
+    assert ended.value.code == 3
+    assert seen == [(["prog", "rest"], 5, 0.5)]
+    assert (flags.FLAGS.fast, flags.FLAGS.loud, flags.FLAGS.hosts) == (True, False, ["x", "y"])
+    flags.FLAGS.count = 9
+    assert flags.FLAGS.flag_values_dict()["count"] == 9
+    for wrong, words in ((["--nothing=1"], "Unknown command line flag 'nothing'"), (["--count=x"], "count")):
+        monkeypatch.setattr(sys, "argv", ["prog", *wrong])
+        with pytest.raises(SystemExit) as ended:
+            tf.app.run(main=lambda _: None)
+        assert ended.value.code == 1
+        assert words in capsys.readouterr().err
+    flags.DEFINE_string("needed", None, "")
+    flags.mark_flag_as_required("needed")
+    monkeypatch.setattr(sys, "argv", ["prog"])
+    with pytest.raises(SystemExit):
+        tf.app.run(main=lambda _: None)
+
+
+def test_the_digits_stand_in_for_mnist_and_nothing_is_downloaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = read_data_sets(tmp_path, one_hot=True, seed=1)
+    assert "downloads nothing" in capsys.readouterr().err
+    everything = load()
+    count = data.train.num_examples + data.validation.num_examples
+    assert count == len(everything.train)
+    assert data.test.images.shape == (len(everything.test), 784)
+    assert data.train.labels.sum(1).tolist() == [1.0] * data.train.num_examples
+    batches = [data.train.next_batch(100) for _ in range(data.train.num_examples // 100 + 1)]
+    assert data.train.epochs_completed == 1
+    assert all(images.shape == (100, 784) and labels.shape == (100, 10) for images, labels in batches)
+    again = read_data_sets(tmp_path, one_hot=True, seed=1)
+    np.testing.assert_array_equal(again.train.next_batch(10)[0], batches[0][0][:10])
+
+
+def test_files(tmp_path: Path) -> None:
+    home = str(tmp_path / "a" / "b")
+    tf.gfile.MakeDirs(home)
+    with tf.gfile.GFile(f"{home}/x.txt", "w") as file:
+        file.write("text")
+    assert tf.gfile.Exists(f"{home}/x.txt")
+    assert tf.gfile.ListDirectory(home) == ["x.txt"]
+    assert tf.gfile.Glob(f"{home}/*.txt") == [f"{home}/x.txt"]
+    tf.gfile.DeleteRecursively(home)
+    assert not tf.gfile.Exists(home)
+    with pytest.raises(tf.errors.NotFoundError):
+        tf.gfile.DeleteRecursively(home)
+
+
+def test_logging(capsys: pytest.CaptureFixture[str]) -> None:
+    tf.logging.info("not shown")
+    tf.logging.warning("a %s", "b")
+    tf.logging.set_verbosity(tf.logging.INFO)
+    tf.logging.info("shown")
+    for _ in range(4):
+        tf.logging.log_every_n(tf.logging.INFO, "now and then", 3)
+    assert capsys.readouterr().err.splitlines() == [
+        "WARNING:tensorflow:a b",
+        "INFO:tensorflow:shown",
+        "INFO:tensorflow:now and then",
+        "INFO:tensorflow:now and then",
+    ]
+
+
+def test_the_table_in_the_documentation_is_the_codes() -> None:
+    text = (ROOT / "docs" / "compat.md").read_text(encoding="utf-8")
+    found: dict[str, set[str]] = {}
+    for space, names in re.findall(r"^\| `(tf[\w.]*)` \| (.*) \|$", text, re.MULTILINE):
+        found.setdefault(space, set()).update(re.findall(r"`([^`]+)`", names))
+    assert set(found) == set(NAMES)
+    for space, listed in found.items():
+        assert listed == set(NAMES[space]), space
+
+
+def test_the_documentation_names_what_is_planned() -> None:
+    from trainband.compat.missing import PLANNED
+
+    text = (ROOT / "docs" / "compat.md").read_text(encoding="utf-8")
+    planned = text.partition("## Planned")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(tf\.[\w.]+)`", planned)) == set(PLANNED)
