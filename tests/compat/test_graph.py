@@ -178,3 +178,31 @@ def test_a_loaded_value_and_an_initial_one() -> None:
         assert w.eval().tolist() == [2.0, 4.0]
         v.load([5.0, 6.0])
         assert session.run(v).tolist() == [5.0, 6.0]
+
+
+def test_what_tensorflow_0_called_otherwise() -> None:
+    x = tf.constant(np.arange(8, dtype=np.float32).reshape(2, 4))
+    left, right = tf.split(1, 2, x)
+    with tf.Session() as session:
+        session.run(tf.initialize_all_variables())
+        assert session.run(tf.concat(1, [right, left])).tolist() == [[2.0, 3.0, 0.0, 1.0], [6.0, 7.0, 4.0, 5.0]]
+        assert session.run(tf.pack([tf.mul(2, 3), tf.sub(5, 1), tf.neg(2)])).tolist() == [6, 4, -2]
+        assert session.run(tf.reduce_sum(x, reduction_indices=[0], keep_dims=True)).shape == (1, 4)
+        assert session.run(tf.select([True, False], [1, 2], [3, 4])).tolist() == [1, 4]
+
+
+def test_two_optimizers_train_two_parts_of_a_graph() -> None:
+    a, b = tf.Variable(1.0, name="a"), tf.Variable(1.0, name="b")
+    loss = tf.square(a * b - 3.0)
+    first = tf.train.AdamOptimizer(0.1).minimize(loss, var_list=[a])
+    second = tf.train.AdamOptimizer(0.1).minimize(-loss, var_list=[b])
+    clip = b.assign(tf.clip_by_value(b, 0.95, 2.0))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(first)
+        assert session.run([a, b]) == pytest.approx([1.1, 1.0])
+        session.run(second)
+        assert session.run([a, b]) == pytest.approx([1.1, 0.9])
+        session.run(clip)
+        assert session.run([a, b]) == pytest.approx([1.1, 0.95])
+        assert sum("beta1_power" in v.name for v in tf.global_variables()) == 2

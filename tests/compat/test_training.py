@@ -87,6 +87,19 @@ def test_what_a_saver_refuses(tmp_path: Path) -> None:
     assert tf.train.latest_checkpoint(tmp_path / "nowhere") is None
 
 
+def test_a_saver_knows_the_variables_that_there_were_when_it_was_made(tmp_path: Path) -> None:
+    tf.Variable(1.0, name="first")
+    saver, later = tf.train.Saver(), tf.train.Saver(defer_build=True)
+    tf.Variable(2.0, name="second")
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        path = saver.save(session, str(tmp_path / "model"))
+        assert tf.train.list_variables(path) == [("first", [])]
+        saver.restore(session, path)
+        later.build()
+        assert tf.train.list_variables(later.save(session, str(tmp_path / "later"))) == [("first", []), ("second", [])]
+
+
 def test_moving_averages_are_restored_into_their_variables(tmp_path: Path) -> None:
     w = tf.Variable(1.0, name="w")
     average = tf.train.ExponentialMovingAverage(0.5)

@@ -354,7 +354,7 @@ def norm(
     ord: Any = "euclidean",  # noqa: A002
     axis: Any = None,
     keepdims: bool | None = None,
-    name: str | None = None,  # noqa: RUF100
+    name: str | None = None,
 ) -> Tensor:
     """The Euclidean norm, or that of the order 1, 2 or infinity, of the elements."""
     axes = axes_of(axis)

@@ -222,11 +222,11 @@ def split(
     num_or_size_splits: Any,
     axis: Any = 0,
     num: int | None = None,  # noqa: ARG001
-    name: str = "split",  # noqa: RUF100
+    name: str = "split",
 ) -> list[Tensor]:
     """Cut along an axis, into so many equal parts or into parts of these sizes."""
-    if isinstance(value, int) and not isinstance(num_or_size_splits, int):  # TensorFlow 0.x: split(axis, number, value)
-        value, axis, num_or_size_splits = axis, value, num_or_size_splits
+    if isinstance(value, int) and is_tensor(axis):  # TensorFlow 0.x: split(axis, number, value)
+        value, axis = axis, value
     tensor = convert(value)
     where = (axes_of(axis) or (0,))[0]
     if isinstance(num_or_size_splits, int | np.integer):

@@ -154,7 +154,7 @@ def case(
     pred_fn_pairs: Any,
     default: Callable[[], Any] | None = None,
     exclusive: bool = False,  # noqa: ARG001
-    name: str = "case",  # noqa: RUF100
+    name: str = "case",
 ) -> Any:
     """The first of several branches whose condition is true.
 

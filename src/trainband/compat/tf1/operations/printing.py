@@ -68,7 +68,7 @@ def py_func(
     inp: Sequence[Any],
     Tout: Any,  # noqa: N803
     stateful: bool = True,  # noqa: ARG001
-    name: str | None = None,  # noqa: RUF100
+    name: str | None = None,
 ) -> Any:
     """Calls a Python function of arrays; its results' shapes are not known, so that they must be scalars unless
     `set_shape` is called on them. It has no derivative.
@@ -151,7 +151,7 @@ def assert_equal(
     data: Any = None,  # noqa: ARG001
     summarize: Any = None,  # noqa: ARG001
     message: Any = None,  # noqa: ARG001
-    name: str | None = None,  # noqa: RUF100
+    name: str | None = None,
 ) -> Operation:
     """Fails a run in which two tensors differ."""
     return _asserting("assert_equal", [convert(x), convert(y)], lambda a, b: (a == b).all(), name)

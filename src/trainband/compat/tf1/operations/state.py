@@ -17,7 +17,7 @@ def assign(
     value: Any,
     validate_shape: Any = None,  # noqa: ARG001
     use_locking: Any = None,  # noqa: ARG001
-    name: str | None = None,  # noqa: RUF100
+    name: str | None = None,
 ) -> Tensor:
     """Gives a variable another value; the result is that."""
     return variable_of(ref).assign(value, name=name)  # type: ignore[no-any-return]

@@ -161,16 +161,23 @@ class Saver:
         self._every_s = keep_checkpoint_every_n_hours * 3600
         self._kept: list[tuple[str, float]] = []
         self._next_for_good = time.time() + self._every_s
-        if not defer_build and not allow_empty and not self.variables():
-            raise ValueError("No variables to save")
+        self._chosen: dict[str, list[Variable]] | None = None
         if not defer_build:
-            self._graph.add_to_collection(GraphKeys.SAVERS, self) if not self._graph.finalized else None
+            self.build()
+            if not self._chosen and not allow_empty:
+                raise ValueError("No variables to save")
+            if not self._graph.finalized:
+                self._graph.add_to_collection(GraphKeys.SAVERS, self)
 
     def build(self) -> None:
-        """Nothing is left to do."""
+        """From now on it saves the variables that there are now, and none that are made later."""
+        self._chosen = self._choose()
 
     def variables(self) -> dict[str, list[Variable]]:
         """What is saved: by the name in the file a variable, or the parts of one."""
+        return self._choose() if self._chosen is None else self._chosen
+
+    def _choose(self) -> dict[str, list[Variable]]:
         asked = self._asked
         if asked is None:
             asked = [

@@ -58,9 +58,10 @@ class Scaffold:
             self.summary_op = default_summary(graph)
         if self.saver is None:
             savers = graph.get_collection(GraphKeys.SAVERS)
-            self.saver = savers[0] if savers else Saver(allow_empty=True) if global_variables() else None
-            if not savers and self.saver is not None and self.saver not in graph.get_collection(GraphKeys.SAVERS):
-                graph.add_to_collection(GraphKeys.SAVERS, self.saver)
+            if savers:
+                self.saver = savers[0]
+            elif global_variables():
+                self.saver = Saver()  # which puts itself there
         return self
 
 
