@@ -10,7 +10,7 @@ import pytest
 
 import trainband.compat.tf1 as tf
 
-HERE = r"test_bad_input\.py:\d+"
+HERE = r"test_compat_bad_input\.py:\d+"
 
 
 def failing(error: type[Exception], pattern: str, do: Callable[[], Any]) -> None:
