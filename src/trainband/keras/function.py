@@ -113,7 +113,7 @@ class TrainingLoss:
         self._parts = parts
         self._layout = layout
         self._rank = rank
-        # As they are now: while a training goes on, Keras's own variables are empty.
+        # As they are now: they become constants of the compiled step.
         self._frozen = {id(variable): variable.value for variable in parts.frozen}
         self._order = list(model.non_trainable_variables)
         self._names = {id(variable): name for name, variable in parts.changed.items()}

@@ -48,9 +48,8 @@ class Job:
             )
         self._parts = parts = Parts.of(model, batch)
         self._digest = digest_of(model, parts.frozen)
-        on_ps = strategy.cluster is not None and bool(strategy.cluster.spec.ps)
-        rank = strategy.cluster.training_index if strategy.cluster is not None and on_ps else 0
-        self._on_ps = on_ps
+        self._on_ps = _is_on_ps(strategy)
+        rank = strategy.cluster.training_index if strategy.cluster is not None and self._on_ps else 0
         self._optimizer = KerasOptimizer(model.optimizer, dict(parts.trained))
         self._slots = self._optimizer.slots_of(parts.trained)
         loss = TrainingLoss(model, parts, layout, rank)
@@ -176,13 +175,11 @@ class Job:
         return int(self.model.optimizer._iterations.value)  # noqa: SLF001 - the property may be a quotient of it
 
     def _entries(self) -> list[tuple[str, Any]]:
-        optimizer = [(f"optimizer/{kind}/{owner}", variable) for (kind, owner), variable in self._optimizer_variables()]
-        if self._on_ps:  # whose state is there
-            optimizer = []
-        return [*self._parts.trained.items(), *self._parts.changed.items(), *optimizer]
-
-    def _optimizer_variables(self) -> list[tuple[tuple[str, str], Any]]:
-        return list(zip(self._slots, self.model.optimizer.variables, strict=True))
+        entries = [*self._parts.trained.items(), *self._parts.changed.items()]
+        if not self._on_ps:  # where the optimizer's state is
+            pairs = zip(self._slots, self.model.optimizer.variables, strict=True)
+            entries += [(f"optimizer/{kind}/{owner}", variable) for (kind, owner), variable in pairs]
+        return entries
 
     def _values_of_model(self) -> tuple[PyTree, PyTree, PyTree]:
         params = _values(self._parts.trained)
@@ -240,6 +237,10 @@ def _described(structure: Any, shapes: list[tuple[int, Any]]) -> str:
     return f"{structure} of {', '.join(f'{dtype} with {rank} axes' for rank, dtype in shapes)}"
 
 
+def _is_on_ps(strategy: Strategy) -> bool:
+    return strategy.cluster is not None and bool(strategy.cluster.spec.ps)
+
+
 def _check(model: Any, strategy: Strategy) -> None:
     kind = type(model)
     if kind.train_step is not JAXTrainer.train_step:
@@ -254,8 +255,7 @@ def _check(model: Any, strategy: Strategy) -> None:
         raise ModelError(
             "compile(run_eagerly=True) runs every layer by itself; trainband compiles the step: leave it out."
         )
-    on_ps = strategy.cluster is not None and bool(strategy.cluster.spec.ps)
-    if on_ps and getattr(model.optimizer, "use_ema", False):
+    if _is_on_ps(strategy) and getattr(model.optimizer, "use_ema", False):
         raise ModelError(
             f"the optimizer {model.optimizer.name} has use_ema=True: its averages would stay on the parameter servers, "
             "and fit could not put them into the model at its end. Use keras.callbacks.SwapEMAWeights under another "

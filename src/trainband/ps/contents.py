@@ -12,7 +12,7 @@ restored onto any other. A tensor's name begins with what it is:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.checkpoint.manifest import Piece
+from trainband.errors import ModelError
 from trainband.ps.layout import ShardLayout
 from trainband.ps.placement import Slice, rows_of
 from trainband.ps.variables import LONE_LEAF, PyTree, Variable, Variables, path_name
@@ -94,6 +95,16 @@ def with_keys(state: PyTree, kinds: Sequence[Any]) -> PyTree:
         for leaf, kind in zip(leaves, kinds, strict=True)
     ]
     return jax.tree.unflatten(tree, wrapped)
+
+
+def check_settings(settings: Iterable[str], scalars: Iterable[str]) -> None:
+    """Raises `ModelError` unless an optimizer's state has all the numbers that are to be set."""
+    known = list(scalars)
+    for name in settings:
+        if name not in known:
+            raise ModelError(
+                f"the optimizer's state has no number {name!r} that could be set; it has {', '.join(known) or 'none'}."
+            )
 
 
 def _is_key(leaf: Any) -> bool:

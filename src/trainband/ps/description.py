@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from trainband.errors import ModelError
+from trainband.ps.contents import check_settings
 from trainband.ps.dependence import Dependence, Formulas, analyse
 from trainband.ps.layout import JobLayout
 from trainband.ps.placement import Placement, PlacementPolicy, Slice, rows_of
@@ -42,10 +43,7 @@ class Plan:
         contents = self.shard_optimizer(ps).state_contents
         numbers = {pieces[0].tensor: leaf for leaf, pieces in enumerate(contents) if pieces[0].shape == ()}
         known = [tensor.removeprefix("optimizer/") for tensor in numbers]
-        if name not in known:
-            raise ModelError(
-                f"the optimizer's state has no number {name!r} that could be set; it has {', '.join(known) or 'none'}."
-            )
+        check_settings([name], known)
         return numbers[f"optimizer/{name}"]
 
     @classmethod

@@ -19,7 +19,7 @@ from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import CheckpointError, ClusterError, DataError
 from trainband.ps.checkpointing import LUGGAGE_S, RestoreFrom, SavedParts
-from trainband.ps.contents import without_keys
+from trainband.ps.contents import check_settings, without_keys
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import StepReport
 from trainband.strategies.local_saving import LocalSaving
@@ -29,7 +29,6 @@ from trainband.strategies.mesh_replica import (
     WORDS,
     MeshReplica,
     Outcome,
-    check_settings,
     copied,
     scalars_of,
 )

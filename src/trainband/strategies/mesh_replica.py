@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
-from trainband.errors import DamagedCheckpoint, DataError, ModelError, NonFiniteGradient
+from trainband.errors import DamagedCheckpoint, DataError, NonFiniteGradient
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.contents import (
     Contents,
     Held,
+    check_settings,
     contents_of_state,
     contents_of_variables,
     key_kinds,
@@ -622,16 +623,6 @@ def steered(state: PyTree, settings: Mapping[str, float]) -> PyTree:
         return leaf if value is None else _placed(np.asarray(value, leaf.dtype), leaf.sharding)
 
     return jax.tree_util.tree_map_with_path(set_, state)
-
-
-def check_settings(settings: Iterable[str], scalars: Iterable[str]) -> None:
-    """Raises `ModelError` unless an optimizer's state has all the numbers that are to be set."""
-    known = list(scalars)
-    for name in settings:
-        if name not in known:
-            raise ModelError(
-                f"the optimizer's state has no number {name!r} that could be set; it has {', '.join(known) or 'none'}."
-            )
 
 
 def _placed(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
