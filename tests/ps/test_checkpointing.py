@@ -10,15 +10,16 @@ import numpy as np
 import optax
 import pytest
 from msgspec.structs import replace
-from tests.ps.checkpoints import source_of
+from tests.ps.checkpoints import OnePs, saved_job, source_of
 from tests.ps.jobs import PARAMS, FakeClock, Job, first_values, gradient_of
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.checkpoint import CheckpointDirectory, Manifest, Part
 from trainband.data.leases import LeaseRequest, SourceSettings
 from trainband.errors import CheckpointError, Refused
-from trainband.ps.checkpointing import LUGGAGE_S, JobSaving, SavedParts
+from trainband.ps.checkpointing import LUGGAGE_S, JobSaving, SavedParts, restore_job
 from trainband.ps.client import Exchange, JobClient
+from trainband.ps.contents import contents_of_blocks
 from trainband.ps.placement import RoundRobin
 from trainband.wire import messages as m
 
@@ -40,6 +41,20 @@ class Played:
         return self.state
 
 
+class Reader:
+    """A ps that is told to read a checkpoint, and has read it at once, or knows nothing of it."""
+
+    def __init__(self, name: str, failure: str) -> None:
+        self.name = name
+        self._failure = failure
+
+    def ask(self, action: str, record: Any, kind: type[Any]) -> Any:
+        del record
+        assert action in ("restore", "restore_state"), "nothing was read that could be adopted"
+        assert kind is m.RestoreState
+        return m.RestoreState(done=True, failure=self._failure)
+
+
 def part(ps: int, version: int = 5) -> Part:
     return Part(f"part-{ps}", 0, ps, version, ())
 
@@ -58,6 +73,19 @@ def test_ps_0_hears_of_an_order_last() -> None:
 def test_it_waits_where_one_waits_and_none_writes(phases: list[str], waits: bool) -> None:
     ps = [Played(f"ps:{i}", [], m.SaveState(phase)) for i, phase in enumerate(phases)]
     assert JobSaving(ps, Path("/x"), 5).waits() is waits
+
+
+def test_a_reading_that_the_ps_knows_nothing_of_may_be_tried_again(tmp_path: Path) -> None:
+    """Two workers were the chief for a moment, and the other one was faster: nothing is wrong with the checkpoint."""
+    directory = CheckpointDirectory(tmp_path, pytest.fail)
+    saved_job(directory, [OnePs(PLAN, index).initialise(PARAMS) for index in range(2)])
+    shards = enumerate(PLAN.layout.shards)
+    contents = [(*contents_of_blocks(shard), *PLAN.shard_optimizer(ps).state_contents) for ps, shard in shards]
+    wanted = [piece for buffers in contents for pieces in buffers for piece in pieces]
+    with pytest.raises(Refused, match="ps:1 has died, or was given its values by another, while it read"):
+        restore_job(
+            [Reader("ps:0", ""), Reader("ps:1", m.FORGOTTEN)], wanted, source_of(directory), print, FakeClock(), 1.0
+        )
 
 
 def test_a_slow_workers_luggage_is_not_awaited_for_ever() -> None:

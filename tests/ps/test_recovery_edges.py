@@ -221,3 +221,31 @@ def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job
         other.leave()
     finally:
         new.close()
+
+
+def test_heartbeats_that_come_at_once_revive_a_ps_once(
+    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each ps's heartbeats have a thread of their own, and all of them see that a shard is nowhere."""
+    plan = steerable()
+    client = make(ps=2, workers=1, timeouts=QUICK).client(plan, 0)
+    begun, over = [], threading.Event()
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            if self.name == "trainband-revive":
+                time.sleep(0.2)  # as on a busy machine
+            super().start()
+
+    def revive(shard: int, founder: Any) -> None:
+        del founder
+        begun.append(shard)
+        over.wait(10.0)
+
+    monkeypatch.setattr(client, "_revive", revive)
+    monkeypatch.setattr("trainband.ps.client.threading.Thread", Slow)
+    heard = [in_thread(lambda: client._start_reviving(1, None), f"pulse-{i}") for i in range(4)]  # type: ignore[arg-type]  # noqa: SLF001
+    for one in heard:
+        one.result(10.0)
+    over.set()
+    assert begun == [1]

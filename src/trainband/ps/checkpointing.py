@@ -157,6 +157,7 @@ def restore_job(
     Raises:
       ModelMismatch: the checkpoint is of another model.
       CheckpointError: a ps cannot read it, though it is not damaged.
+      Refused: a ps does not know of it any more: it is another process, or somebody else has restored it.
     """
     for checkpoint in source.candidates():
         if at is not None and checkpoint.global_step != at:
@@ -166,6 +167,11 @@ def restore_job(
         for one in ps:
             one.ask("restore", m.Restore(ANY, token, str(checkpoint.path), source.optimizer), m.RestoreState)
         states = [_read(one, token, checkpoint, say, clock, stall_s) for one in ps]
+        for one, state in zip(ps, states, strict=True):
+            if state.failure == m.FORGOTTEN:
+                raise Refused(
+                    f"{one.name} has died, or was given its values by another, while it read {checkpoint.path}."
+                )
         damaged = next((state for state in states if state.failure and state.damaged), None)
         if damaged is not None:
             say(f"{checkpoint.path} is damaged ({damaged.failure}); the checkpoint before it is tried")

@@ -132,9 +132,11 @@ class JobClient:
             for i, address in ps
         ]
         self._founder: Founder | None = None
-        self._outlook = Outlook(self._incarnation, str(cluster.spec.chief))
+        self._outlook = Outlook(self._incarnation, str(cluster.spec.chief), clock)
         self._last_version = m.UNLIMITED
         self._reviving: dict[int, threading.Thread] = {}
+        self._starting = threading.Lock()
+        """Of these threads: each ps's heartbeats may see that one is wanted."""
         self._hopeless: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
         self.restored: Checkpoint | None = None
         """What the job has begun from, as far as the chief knows."""
@@ -316,7 +318,7 @@ class JobClient:
             patience = Patience(self._timeouts.stall_s, self._say, self._clock)
             other = next(ps for ps, _ in link.places if ps != link.ps)
             while not self._find(link, lambda joined, _: joined.initialised, f"{link} to come back").protected:
-                if not self._outlook.answers(other):
+                if self._outlook.silent_s(other) > self._timeouts.lease_s:
                     self._say(f"WARNING: shard {link.index} has no standby yet: ps:{other} does not answer")
                     break  # the job goes on without it until it is there
                 try:
@@ -705,12 +707,13 @@ class JobClient:
 
     def _start_reviving(self, shard: int, founder: Founder) -> None:
         """In a thread of its own: every ps must hear this worker's heart meanwhile."""
-        thread = self._reviving.get(shard)
-        if (thread is None or not thread.is_alive()) and shard not in self._hopeless:
-            self._reviving[shard] = thread = threading.Thread(
-                target=self._revive, args=(shard, founder), name="trainband-revive", daemon=True
-            )
-            thread.start()
+        with self._starting:
+            thread = self._reviving.get(shard)
+            if (thread is None or not thread.is_alive()) and shard not in self._hopeless:
+                self._reviving[shard] = thread = threading.Thread(
+                    target=self._revive, args=(shard, founder), name="trainband-revive", daemon=True
+                )
+                thread.start()
 
 
 def _lost(link: Link, exc: StreamClosed) -> StreamClosed:

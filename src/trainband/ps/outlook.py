@@ -8,6 +8,7 @@ from trainband.ps.link import Link
 from trainband.ps.succession import Arbiter, Role
 from trainband.wire import messages as m
 from trainband.wire.replication import Petition
+from trainband.wire.transport import Clock
 
 
 class Outlook:
@@ -16,13 +17,17 @@ class Outlook:
     Args:
       incarnation: of this worker.
       chief: the cluster's.
+      clock: seconds, monotonic.
     """
 
-    def __init__(self, incarnation: str, chief: str) -> None:
+    def __init__(self, incarnation: str, chief: str, clock: Clock) -> None:
         self.chief = chief
         """The worker that has the chief's duties now."""
         self._incarnation = incarnation
         self._seen: dict[int, m.JobState | None] = {}
+        self._clock = clock
+        self._made_at = clock()
+        self._heard_at: dict[int, float] = {}
         self._arbiter = Arbiter()
         self._deciding = threading.Lock()
 
@@ -34,6 +39,7 @@ class Outlook:
         self._seen[ps] = state
         if state is None:
             return []
+        self._heard_at[ps] = self._clock()
         for seat in state.seats:
             if seat.shard == 0 and (seat.role == Role.PRIMARY.value or not begun):
                 self.chief = state.chief
@@ -45,9 +51,9 @@ class Outlook:
         with self._deciding:
             return self._arbiter.grants(petition)
 
-    def answers(self, ps: int) -> bool:
-        """Whether a ps has answered the last heartbeat."""
-        return self._seen.get(ps) is not None
+    def silent_s(self, ps: int) -> float:
+        """Seconds since a ps has answered a heartbeat, or since this worker began."""
+        return self._clock() - self._heard_at.get(ps, self._made_at)
 
     def holder(self, link: Link) -> int:
         """Which of a link's places has the shard, as far as is known: the one of the latest epoch."""

@@ -197,7 +197,7 @@ class ShardSaver:
         """How far the reading is."""
         reading = self._reading
         if reading is None or reading.order.token != token:
-            return m.RestoreState(done=True, failure="it knows nothing of this restoring")
+            return m.RestoreState(done=True, failure=m.FORGOTTEN)
         return m.RestoreState(reading.done, reading.failure, reading.damaged)
 
     def adopt(self, order: m.Adopt) -> None:
