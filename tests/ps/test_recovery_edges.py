@@ -17,6 +17,7 @@ from trainband.cluster import ClusterSpec
 from trainband.errors import StreamClosed, Unreachable
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.client import Exchange, JobClient
+from trainband.ps.keeper import Keeper
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 
@@ -249,3 +250,29 @@ def test_heartbeats_that_come_at_once_revive_a_ps_once(
         one.result(10.0)
     over.set()
     assert begun == [1]
+
+
+def test_the_chief_awaits_the_standbys_though_a_heartbeat_is_missed(
+    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that began without them, because a machine was busy for a moment, could not bear a death."""
+    recruit, until = Keeper._recruit, threading.Event()  # noqa: SLF001
+
+    def recruit_later(keeper: Keeper) -> None:
+        until.wait(20.0)
+        recruit(keeper)
+
+    monkeypatch.setattr(Keeper, "_recruit", recruit_later)
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=QUICK)
+    client = job.client(plan, 0)
+    joining = in_thread(lambda: client.join(first_values(plan, PARAMS)), "chief")
+    wait_until(lambda: client._outlook.holder(client._links[0]) == 0 and client.job != "", "the first values")  # noqa: SLF001
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        client._outlook.note(1, None, begun=False)  # noqa: SLF001
+        time.sleep(0.001)
+    until.set()
+    joining.result(20.0)
+    assert not any("WARNING" in line for line in job.heard)
+    client.leave()
