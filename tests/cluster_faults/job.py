@@ -34,7 +34,7 @@ SHORT_S = 0.7
 LONG_S = 3.5
 LATE_S = 6.0
 """After which a ps that has died is started again late."""
-NOTICED_S = LEASE_S + 3.0
+NOTICED_S = LEASE_S + 6.0
 FIRST_STEP_S = 10.0
 """The longest that a worker takes for its first gradient, which is compiled; before, it needs no ps."""
 SAID_S = 2.0

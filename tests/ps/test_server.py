@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ PS = Cluster(spec=SPEC, task=Task("ps", 0))
 
 
 def server(transport: MemoryTransport, *cluster: Any, **arguments: Any) -> Server:
-    return Server(*cluster, transport=transport, timeouts=FAST, **{"say": lambda _: None, **arguments})
+    return Server(*cluster, transport=transport, **{"say": lambda _: None, "timeouts": FAST, **arguments})
 
 
 WAYS: list[tuple[Any, dict[str, Any]]] = [
@@ -62,7 +64,7 @@ def test_a_worker_waits_for_the_end_of_the_job() -> None:
     said: list[str] = []
     ps = server(transport, PS, say=said.append)
     serving = in_thread(ps.join, "ps")
-    worker = server(transport, SPEC, job_name="worker", task_index=0)
+    worker = server(transport, SPEC, job_name="worker", task_index=0, timeouts=replace(FAST, lease_s=1.0))
     connection = transport.connect("ps0:1", FAST)
     waiting = in_thread(worker.join, "worker")
     assert not waiting.done()
@@ -70,5 +72,21 @@ def test_a_worker_waits_for_the_end_of_the_job() -> None:
     connection.close()
     assert serving.result(20.0) == "shut down: enough"
     assert said == ["ps:0 ends: shut down: enough"]
+    assert waiting.result(20.0) == "ps:0 has ended"
+    worker.shutdown()
+
+
+def test_a_worker_that_waits_for_the_end_outlasts_a_ps_that_comes_back() -> None:
+    transport = MemoryTransport()
+    worker = server(transport, SPEC, job_name="worker", task_index=0, timeouts=replace(FAST, lease_s=3.0))
+    waiting = in_thread(worker.join, "worker")
+    for _ in range(2):
+        ps = server(transport, PS)
+        serving = in_thread(ps.join, "ps")
+        time.sleep(0.3)  # in which the worker hears it
+        ps.shutdown()
+        assert serving.result(20.0) == "its server was shut down"
+        time.sleep(0.5)
+        assert not waiting.done()
     assert waiting.result(20.0) == "ps:0 has ended"
     worker.shutdown()

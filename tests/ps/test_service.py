@@ -759,6 +759,21 @@ def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
     assert ps.call("join", replace(request, job="this one"), m.Joined).job == "this one"
 
 
+def test_a_worker_of_an_older_job_does_not_keep_its_name_from_the_new_ones(ps: Ps) -> None:
+    """It was there before the chief said which job this is."""
+    plan = ps.plan.description
+    old = m.Join("worker:1", "an old life", "here", 101, plan, "another one")
+    ps.call("join", old, m.Joined)
+    ps.join(0)
+    ps.define(job="this one")
+    assert ps.state.live == ("worker:0",)
+    assert any(line.startswith("worker:1 belongs to another job than the one that ps:0 serves now") for line in ps.said)
+    with pytest.raises(Refused, match="worker:1 belongs to another job than the one that ps:0 serves now"):
+        ps.call("join", old, m.Joined)
+    ps.join(1)
+    assert set(ps.state.live) == {"worker:0", "worker:1"}
+
+
 # --- whoever is chief
 
 

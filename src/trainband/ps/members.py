@@ -42,6 +42,8 @@ class Member:
     presence: Presence = Presence.LIVE
     failure: str = ""
     streams: int = 0
+    job: str = ""
+    """Which one it belonged to when it joined; empty for one that had not been in any."""
     paused: bool = False
     """It is in the job, but no rule counts it: its data is used up, until its next push."""
 
@@ -70,8 +72,10 @@ class Members:
         """The newest member of each task name, in the order of joining."""
         return iter(self._by_task.values())
 
-    def join(self, task: str, incarnation: str, host: str, pid: int, now: float) -> tuple[Member, bool]:
+    def join(self, task: str, incarnation: str, host: str, pid: int, now: float, job: str = "") -> tuple[Member, bool]:
         """Takes a worker in; returns it and whether that is news (not a repeated call).
+
+        `job`: which one it belongs to; empty for one that has not been in any.
 
         Raises:
           Refused: another live process holds this task's name.
@@ -79,7 +83,7 @@ class Members:
         holder = self._by_task.get(task)
         if holder is not None and holder.incarnation == incarnation:
             news = not holder.live
-            holder.presence, holder.heard_at = Presence.LIVE, now
+            holder.presence, holder.heard_at, holder.job = Presence.LIVE, now, job
             return holder, news
         if holder is not None and holder.live and now - holder.heard_at < self._patience_s(holder):
             raise Refused(
@@ -87,7 +91,7 @@ class Members:
                 f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first."
             )
         number = self._numbers.setdefault(task, self._guest(task))
-        member = Member(number, task, incarnation, host, pid, joined_at=now, heard_at=now)
+        member = Member(number, task, incarnation, host, pid, joined_at=now, heard_at=now, job=job)
         self._by_number[member.number] = member
         self._by_task[task] = member
         return member, True
@@ -157,6 +161,10 @@ class Members:
     def expired(self, now: float) -> list[Member]:
         """The live members whose lease has ended by now."""
         return [m for m in self._by_task.values() if m.live and now - m.heard_at >= self.lease_s]
+
+    def of_others(self, job: str) -> list[Member]:
+        """The live members that belong to other jobs."""
+        return [m for m in self._by_task.values() if m.live and m.job not in ("", job)]
 
     def live(self) -> list[Member]:
         """The members that the rule counts."""

@@ -153,6 +153,11 @@ class Seat:
             self.fit,
         )
 
+    @property
+    def is_founded(self) -> bool:
+        """Whether the chief has defined the model here, and has yet to give it its values."""
+        return self.engine is not None and self.book.role is Role.EMPTY and self.invited_at < 0
+
     def waiting_for(self) -> tuple[str, ...]:
         """The tasks without whose word somebody does not go on."""
         if self.engine is None or not self.reigns:

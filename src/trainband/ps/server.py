@@ -119,20 +119,30 @@ class Server:
         self.shutdown()
 
     def _await_end(self) -> str:
-        first = self._cluster.spec.ps[0]
+        """A ps that is silent may have died, and be on its way back, or its standby about to take over."""
+        spec = self._cluster.spec
         patience = Patience(None, self._say)
-        seen = False
-        connection = self._transport.connect(self._cluster.spec.address(first), self._timeouts)
+        last: m.JobState | None = None
+        heard_at = 0.0
+        connections = {str(ps): self._transport.connect(spec.address(ps), self._timeouts) for ps in spec.ps}
+        names = ", ".join(connections)
         try:
             while True:
-                try:
-                    state = decode(connection.call("state", timeout_s=self._timeouts.call_s), m.JobState, str(first))
-                    seen = True
-                    patience.check(f"the job to end (global step {state.version})", "")
-                except PeerError:
-                    if seen or patience.waited_s > self._timeouts.start_s:
-                        return f"{first} has ended"
-                    patience.check(f"{first} at {connection.address} to come up", "")
+                for name, connection in connections.items():
+                    try:
+                        body = connection.call("state", timeout_s=self._timeouts.heartbeat_s)
+                    except PeerError:
+                        continue
+                    last, heard_at = decode(body, m.JobState, name), patience.waited_s
+                    patience.check(f"the job to end (global step {last.version})", "")
+                    break
+                else:
+                    over = last is not None and last.fit > 0 and last.version >= last.last_version
+                    grace_s = self._timeouts.start_s if last is None else 0.0 if over else self._timeouts.lease_s
+                    if patience.waited_s - heard_at > grace_s:
+                        return f"{names} has ended" if len(connections) == 1 else f"{names} have ended"
+                    patience.check(f"{names} to come {'up' if last is None else 'back'}", "")
                 time.sleep(self._timeouts.heartbeat_s)
         finally:
-            connection.close()
+            for connection in connections.values():
+                connection.close()

@@ -226,7 +226,7 @@ class ParameterService:
             self._hear(member)
             answered = answer(seat, member, record)
             position = seat.book.position
-        if name in ("begin", "finish", "lease", "pause", "steer"):
+        if name in ("begin", "finish", "lease", "luggage", "pause", "steer"):
             self._settle(seat, position, lambda: False)
         return encode(answered)  # without the lock: luggage may be large
 
@@ -238,13 +238,10 @@ class ParameterService:
 
     def _join(self, seat: Seat, join: m.Join) -> m.Joined:
         with self._lock:
-            if seat.reigns and join.job and seat.job and join.job != seat.job:
-                raise Refused(
-                    f"{join.task} belongs to another job than the one that {self._task} serves now: its own has ended; "
-                    "start it again to join this one."
-                )
+            if (seat.reigns or seat.is_founded) and join.job and seat.job and join.job != seat.job:
+                raise Refused(self._of_another_job(join.task))
             self._expire()  # so that the rule hears of a death before it hears of the heir
-            member, news = self._members.join(join.task, join.incarnation, join.host, join.pid, self._clock())
+            member, news = self._members.join(join.task, join.incarnation, join.host, join.pid, self._clock(), join.job)
             self._accounts.setdefault(member.number, Account())
             if news:
                 self._came(member)
@@ -285,7 +282,18 @@ class ParameterService:
         with self._lock:
             if seat.engine is None:  # else: a repeated call overtook this one
                 seat.install(define, program)
+                for other in self._members.of_others(define.job) if define.job else ():
+                    # Nobody waits for it, and the worker of this job that has its name may come.
+                    self._members.leave(other, self._of_another_job(other.task))
+                    self._say(other.failure)
+                    self._gone(other)
             return seat.joined(member)
+
+    def _of_another_job(self, task: str) -> str:
+        return (
+            f"{task} belongs to another job than the one that {self._task} serves now: its own has ended; "
+            "start it again to join this one."
+        )
 
     def _invite(self, seat: Seat, invite: m.Invite) -> r.SeatState:
         if invite.trainband != VERSION:
@@ -798,6 +806,8 @@ class ParameterService:
     def _verdict(self) -> Verdict:
         if self._shutdown_reason:
             return Verdict(ended=f"shut down: {self._shutdown_reason}")
+        if self._stopped:
+            return Verdict(ended="its server was shut down")
         now = self._clock()
         if not self._complete():
             self._completed_at = None
