@@ -8,8 +8,9 @@ trainband's ParameterServer with Sync, which has 1 ps beside the workers, and it
 
 A step is one gradient of each worker and one update with their mean. Every process gets its share of the cores as
 compute threads, as `trainband run` gives it; a ps has as many as a worker. All take the same 50 batches again and
-again, which the peers hold as what they compute with, while trainband is given NumPy arrays. They alternate for some
-rounds, because a machine's speed drifts, and the medians count.
+again, which they hold as what they compute with: JAX and trainband as arrays on their device. ``jax-numpy`` and
+``trainband-mirrored-numpy`` are given NumPy arrays instead, as they come from most data, and put each on the device for
+its step. They alternate for some rounds, because a machine's speed drifts, and the medians count.
 
 The contract of a worker's program: flags ``--model M --batch_size B --learning_rate R --seconds S --data X.npz --marks
 DIR``; a peer also gets ``--task_index I --worker_hosts C,D --threads T``, and one of trainband's tasks is started by
@@ -51,6 +52,7 @@ WORKERS = 2
 BATCH_SIZES = {"mlp": 100, "convnet": 32}
 TRAINBAND_TASK = "bench.tasks.trainband_allreduce"
 MIRRORED = "trainband-mirrored"
+MIRRORED_NUMPY = "trainband-mirrored-numpy"
 RATIOS = {"x JAX": "jax", "x DDP": "torch-ddp", "x TF": "tensorflow"}
 MOST_DIFFERENCE = 1e-4
 """Between the losses of two workers, relative; programs for one model may round differently."""
@@ -75,6 +77,7 @@ class Contender:
 
 CONTENDERS = {
     "jax": Contender("bench.peers.jax_steps", flags=("--sum", "flat")),
+    "jax-numpy": Contender("bench.peers.jax_steps", flags=("--sum", "flat", "--numpy")),
     "jax-one-by-one": Contender("bench.peers.jax_steps", flags=("--sum", "leaves")),
     "jax-compiler": Contender("bench.peers.jax_steps", flags=("--sum", "compiler")),
     "torch-ddp": Contender("bench.peers.torch_steps", "torch"),
@@ -82,6 +85,7 @@ CONTENDERS = {
     "tensorflow-50": Contender("bench.peers.tensorflow_steps", "tensorflow", flags=("--steps_a_call", "50")),
     "trainband-sync": Contender(TRAINBAND_TASK, flags=("--strategy", "sync"), ps=1),
     MIRRORED: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored")),
+    MIRRORED_NUMPY: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--numpy")),
 }
 
 

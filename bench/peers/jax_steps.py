@@ -18,7 +18,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bench.peers.steps import Batch, Part, make_peer_parser
+from bench.peers.steps import BATCHES, Batch, Part, make_peer_parser
 from bench.tasks.networks import NETWORKS, Network
 
 WORKERS = "workers"
@@ -28,14 +28,18 @@ def main() -> None:
     """Run the worker that the flags name."""
     parser = make_peer_parser(__doc__)
     parser.add_argument("--sum", choices=["flat", "leaves", "compiler"], default="flat")
+    parser.add_argument("--numpy", action="store_true", help="put each batch on the device for its step, from NumPy")
     flags = parser.parse_args()
     part = Part(flags, flags.task_index)
     hosts = flags.worker_hosts.split(",")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(hosts[0], len(hosts), part.index)
     replica = Replica(NETWORKS[flags.model], flags.learning_rate, flags.sum)
-    batches = [replica.put(batch) for batch in part.batches]
-    part.run(lambda number: replica.step(batches[number % len(batches)]), replica.settle)
+    if flags.numpy:
+        part.run(lambda number: replica.step(replica.put(part.batches[number % BATCHES])), replica.settle)
+    else:
+        batches = [replica.put(batch) for batch in part.batches]
+        part.run(lambda number: replica.step(batches[number % BATCHES]), replica.settle)
     part.say(replica.loss(part.test))
     part.wait_for_all(len(hosts))
     jax.distributed.shutdown()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import jax
 import optax
 
 import trainband
@@ -22,6 +23,7 @@ def main() -> None:
     """Run the task that the environment names; a ps serves until the job ends."""
     parser = make_parser(__doc__)
     parser.add_argument("--strategy", choices=["mirrored", "sync"], required=True)
+    parser.add_argument("--numpy", action="store_true", help="give NumPy batches, which each step puts on the device")
     flags = parser.parse_args()
     cluster = trainband.cluster.resolve()
     if cluster is None:
@@ -36,6 +38,8 @@ def main() -> None:
     )
     part = Part(flags, cluster.task.index)
     with trainer:
+        if not flags.numpy:  # not before: JAX's backends begin with the first array, and the strategy must be there
+            part.batches = jax.device_put(part.batches, jax.local_devices()[0])
         probe = Window(WARM_UP_STEPS, WARM_UP_STEPS + PROBE_STEPS)
         trainer.fit(part.batches, steps=probe.last, hooks=[probe])
         steps = part.agree(probe.steps_per_s)

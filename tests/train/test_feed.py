@@ -488,3 +488,21 @@ def test_close_ends_a_thread_that_waits_for_other_workers() -> None:
     feed.close()
     consumer.join(10)
     assert not consumer.is_alive()
+
+
+def test_one_batch_that_takes_long_is_no_reason_to_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the first: what is found out about it then is known for all others."""
+    clock = [0.0]
+    for module in ("feed", "passes"):
+        monkeypatch.setattr(f"trainband.train.{module}.perf_counter", lambda: clock[0])
+
+    class SlowAtFirst:
+        def __iter__(self) -> Iterator[Any]:
+            for value in range(100):
+                clock[0] += 0.00005 if value else 1.0
+                yield value
+
+    with Feed(SlowAtFirst(), repeat=False, fixed_shapes=False) as feed:
+        for _ in feed:
+            clock[0] += 0.001
+        assert not feed.reads_ahead

@@ -155,10 +155,11 @@ class Spreader:
         if self._processes == 1:
             placed: jax.Array = jax.device_put(leaf, sharding)
             return placed
-        leaf = np.asarray(leaf)
-        if not leaf.ndim:
-            everywhere: jax.Array = jax.make_array_from_process_local_data(sharding, leaf)
+        if not np.ndim(leaf):
+            everywhere: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
             return everywhere
+        if not isinstance(leaf, jax.Array):
+            leaf = np.asarray(leaf)
         # As `make_array_from_process_local_data` does, in a sixth of its time.
         shape = (leaf.shape[0] * self._parts // self._local, *leaf.shape[1:])
         places = self._places.get(shape)
@@ -169,7 +170,10 @@ class Spreader:
             ]
             first = min(start for _, start, _ in found)
             places = self._places[shape] = [(device, start - first, stop - first) for device, start, stop in found]
-        arrays = [jax.device_put(leaf[start:stop], device) for device, start, stop in places]
+        if len(places) == 1 and isinstance(leaf, jax.Array) and leaf.devices() == {places[0][0]}:
+            arrays = [leaf]
+        else:
+            arrays = [jax.device_put(leaf[start:stop], device) for device, start, stop in places]
         return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
 
 
