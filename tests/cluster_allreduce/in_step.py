@@ -90,6 +90,7 @@ def main() -> None:
     parser.add_argument("--dir")
     parser.add_argument("--save_steps", type=int, default=5)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--save", help="where to save by hand, when all is done")
     parser.add_argument("--validate", action="store_true")
     parser.add_argument("--step_s", type=float, default=0.0)
     parser.add_argument("--timeout_s", type=float, default=6.0)
@@ -141,6 +142,8 @@ def main() -> None:
         print(f"{result.task} had enough at global step {result.global_step}", flush=True)
         result = trainer.fit(batches, flag.steps)
     print(f"{result.task} is done at global step {result.global_step}: {result.stopped}", flush=True)
+    if flag.save is not None:
+        trainer.save(flag.save)
     params, state = trainer.params, trainer.model_state  # where they are in parts, all must ask
     if flag.out is not None and trainer.is_chief:
         values = [float(x) for leaf in jax.tree.leaves((params, state)) for x in np.ravel(leaf)]

@@ -68,8 +68,27 @@ def test_variables_in_parts_over_workers(strategy: str, programs: Programs, tmp_
     more = ("--model=transformer", "--steps=12", f"--dir={tmp_path / 'saved'}")
     run(programs, f"--strategy={strategy}", *more, f"--out={tmp_path / 'more'}").succeed()
     programs.python("again", *SCRIPT, "--strategy=one", *more, "--steps=16").succeed()
-    output = run(programs, f"--strategy={strategy}", *more, "--steps=20", f"--out={tmp_path / 'last'}").succeed()
+    by_hand = tmp_path / "by_hand"
+    last = (f"--out={tmp_path / 'last'}", f"--save={by_hand}")
+    output = run(programs, f"--strategy={strategy}", *more, "--steps=20", *last).succeed()
     assert read(tmp_path / "last")["step"] == 20, output
+    home = CheckpointDirectory(by_hand, pytest.fail)
+    assert home.steps() == [20]
+    saved = next(iter(home.candidates()))
+    together = CheckpointDirectory(tmp_path / "saved", pytest.fail)
+    automatic = next(iter(together.candidates()))
+    assert automatic.global_step == 20
+    assert set(saved.manifest.tensors) == set(automatic.manifest.tensors)
+    for name in saved.manifest.tensors:
+        np.testing.assert_array_equal(saved.read(name), automatic.read(name))
+
+
+def test_a_checkpoint_that_cannot_be_written_by_hand_holds_nobody_up(programs: Programs, tmp_path: Path) -> None:
+    taken = tmp_path / "a file"
+    taken.touch()
+    job = run(programs, "--strategy=fsdp", f"--save={taken}")
+    assert job.wait() != 0
+    assert re.search(r"^\[worker:0\] error: CheckpointError: .*a file", job.output, re.MULTILINE), job.output
 
 
 @pytest.mark.parametrize("strategy", ["sync", "local"])

@@ -15,6 +15,7 @@ from trainband.checkpoint import write_part
 from trainband.errors import CheckpointError
 from trainband.ps.checkpointing import SavedParts
 from trainband.strategies import OneDevice
+from trainband.strategies.joint_replica import _JointSaving
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
 
@@ -23,6 +24,24 @@ def joined(saving: LocalSaving) -> SavedParts | None:
     assert saving._thread is not None  # noqa: SLF001 - the quickest way to wait for it
     saving._thread.join(20.0)  # noqa: SLF001
     return saving.poll()
+
+
+class Words:
+    """What the processes of a job have told one another."""
+
+    count = 2
+
+    def __init__(self, **words: str) -> None:
+        self.words = {key.replace("_", "/"): word for key, word in words.items()}
+
+    def look(self, key: str) -> str | None:
+        return self.words.get(key)
+
+    def name(self, index: int) -> str:
+        return f"worker:{index}"
+
+    def forget(self, key: str) -> None:
+        self.words = {known: word for known, word in self.words.items() if not known.startswith(f"{key}/")}
 
 
 def replica() -> Any:
@@ -88,3 +107,15 @@ def test_what_fails_is_raised(
     saving = replica().save(tmp_path, 0)
     with pytest.raises(kind, match=str(failure)):
         joined(saving)
+
+
+def test_what_the_others_left_for_a_checkpoint_is_deleted_with_it(tmp_path: Path) -> None:
+    """A job saves thousands of times, and the words of all lie in one process's memory."""
+    words = Words(luggage_2_1="abcd", luggage_3_1="ef", begin_1="2")
+    saving = _JointSaving(tmp_path, 2, words)  # type: ignore[arg-type]
+    saving.begin(2, (), (), {})
+    saving.luggage = Luggage.pack("worker:0", 1, 2, "a place", ()).to_bytes()
+    parts = joined(saving)
+    assert parts is not None
+    assert parts.luggage[1] == bytes.fromhex("abcd")
+    assert words.words == {"luggage/3/1": "ef", "begin/1": "2"}

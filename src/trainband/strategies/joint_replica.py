@@ -483,6 +483,7 @@ class _JointSaving(LocalSaving):
                 luggage[index] = bytes.fromhex(word)
         if missing and now - self._written_at < LUGGAGE_S:
             return None
+        self._together.forget(f"luggage/{saved.global_step}")
         return replace(saved, luggage=luggage, missing=tuple(missing))
 
 

@@ -118,6 +118,10 @@ class Runtime:
         """All words whose keys begin so, by the rest of their keys."""
         return {key[len(prefix) :].lstrip("/"): value for key, value in self._client.key_value_dir_get(prefix)}
 
+    def delete(self, prefix: str) -> None:
+        """Deletes all words whose keys begin so."""
+        self._client.key_value_delete(f"{prefix}/")
+
     def close(self, *, well: bool) -> None:
         """Ends JAX's parts, if all is well; else they end with the process, which they would only delay."""
         if not well:

@@ -166,6 +166,10 @@ class Together:
         word = self._runtime.get(f"words/{key}")
         return None if word is None else json.loads(word)
 
+    def forget(self, key: str) -> None:
+        """Deletes the words of all processes there, which nobody reads any more."""
+        self._runtime.delete(f"words/{key}")
+
     def hear(self, key: str, index: int = 0) -> Any:
         """Waits for a word that a process must leave there.
 

@@ -286,23 +286,25 @@ class Trainer:
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
     def save(self, directory: str | Path) -> None:
-        """Writes a checkpoint of the job as it now is, into a directory of checkpoints; on other tasks than the chief
-        nothing happens. Joins the job if need be.
+        """Writes a checkpoint of the job as it now is, into a directory of checkpoints. Joins the job if need be.
+
+        The chief writes. On other tasks nothing happens, except where no worker has all the variables (`ModelParallel`
+        over several workers): there all must call this together, and give the chief their parts.
 
         While a session with a `checkpoint_dir` goes on, `MonitoredSession.save` does this there.
 
         Raises:
           CheckpointError: it could not be written.
           DirectoryLocked: another job writes into the directory.
-          ClusterError: no task has all the variables (`ModelParallel` over several workers).
         """
         replica = self.join()
-        if replica.in_parts:
-            raise ClusterError(
-                "save: no worker has all the variables; have fit save with checkpoint_dir=, in which all take part."
-            )
-        if not replica.is_chief:
-            return
+        try:
+            if replica.is_chief:
+                self._save(replica, directory)
+        finally:
+            replica.end()  # until then, the others give what they are asked for
+
+    def _save(self, replica: Replica, directory: str | Path) -> None:
         home = CheckpointDirectory(Path(directory).absolute(), self.say)
         with (
             replica.busy("writes a checkpoint"),
