@@ -27,7 +27,7 @@ def our_threads() -> set[threading.Thread]:
 def _no_thread_is_left() -> Iterator[None]:
     before = our_threads()
     yield
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 20.0
     while (left := our_threads() - before) and time.monotonic() < deadline:
         next(iter(left)).join(0.05)
     if left:

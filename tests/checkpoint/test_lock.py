@@ -99,7 +99,7 @@ def test_another_machine_has_it_as_long_as_its_lease(tmp_path: Path, machine: st
     DirectoryLock(tmp_path, "worker:7", lease_s=30.0).acquire()
     forge(tmp_path, machine=machine, pid=1 << 22, host="far")
     age(tmp_path, 29.0)
-    with pytest.raises(DirectoryLocked, match=r"worker:7 .* on far\) .* last renewed (29|30) s ago"):
+    with pytest.raises(DirectoryLocked, match=r"worker:7 .* on far\) .* last renewed (29|3\d) s ago"):
         DirectoryLock(tmp_path, "worker:0", lease_s=1.0).acquire()
     age(tmp_path, 2.0)
     DirectoryLock(tmp_path, "worker:0").acquire()

@@ -29,7 +29,7 @@ from trainband.errors import ClusterError, DeadlineExceeded
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for leaks in /proc")
 
 DEADLINE_S = 30.0
-SHORT = Grace(ps_s=0.2, stop_s=0.5, kill_s=5.0)
+SHORT = Grace(ps_s=20.0, stop_s=0.5, kill_s=20.0)
 WORKER0, WORKER1, PS = Task("worker", 0), Task("worker", 1), Task("ps", 0)
 
 PRELUDE = """

@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--save", help="where to save by hand, when all is done")
     parser.add_argument("--validate", action="store_true")
     parser.add_argument("--step_s", type=float, default=0.0)
-    parser.add_argument("--timeout_s", type=float, default=6.0)
+    parser.add_argument("--timeout_s", type=float, default=30.0)
     parser.add_argument("--start_s", type=float, default=60.0)
     parser.add_argument("--fault", default="")
     parser.add_argument("--of", type=int, default=1)

@@ -19,7 +19,7 @@ from trainband.checkpoint import CheckpointDirectory
 from trainband.cluster.team import LOST_A_PEER
 
 SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
-TIMEOUT_S = 6.0
+TIMEOUT_S = 15.0
 ENDLESS = ("--steps=100000", "--step_s=0.02")
 TOLERANCE = 2e-6
 
@@ -124,7 +124,7 @@ def test_the_others_end_with_the_name(
         if worker is not workers[of]:
             assert worker.wait() in (1, LOST_A_PEER)
             assert worker.ended_at is not None
-            assert worker.ended_at - at < TIMEOUT_S + 8.0
+            assert worker.ended_at - at < TIMEOUT_S + 30.0
             assert re.search(rf"(^error: PeerError: |ERROR: {worker.name} ends: ){words}", worker.stderr, re.MULTILINE)
             assert "start the job again" in worker.stderr
             worker.expect_no_noise()
@@ -132,13 +132,15 @@ def test_the_others_end_with_the_name(
 
 
 def test_one_that_lives_and_stands_still_is_named(programs: Programs, ports: tuple[str, ...]) -> None:
-    workers = by_hand(programs, ports, "--steps=100", "--fault=stands still", "--of=2", "--step_s=0.02")
+    workers = by_hand(
+        programs, ports, "--steps=100", "--fault=stands still", "--of=2", "--step_s=0.02", f"--timeout_s={TIMEOUT_S:g}"
+    )
     for worker in workers[:2]:
         assert worker.wait() in (1, LOST_A_PEER)
         assert re.search(
             r"worker:2 at \S+ is stuck: it lives, but has not gone on from step \d for \d+ s", worker.stderr
         )
-    assert "trainband: waiting for worker:2 (5 s)" in workers[0].stderr
+    assert re.search(r"^trainband: waiting for worker:2 \(\d+ s\)$", workers[0].stderr, re.MULTILINE)
     workers[2].send(signal.SIGKILL)
 
 
@@ -229,9 +231,9 @@ def test_another_training_after_an_early_end(programs: Programs, tmp_path: Path)
 
 
 def test_one_that_evaluates_for_long_is_waited_for(programs: Programs) -> None:
-    job = run(programs, "--fault=evaluates long", "--timeout_s=4", "--step_s=0.3")
+    job = run(programs, "--fault=evaluates long", "--timeout_s=10", "--step_s=0.3")
     assert "worker:1 is done at global step 8" in job.succeed()
-    assert "waiting for worker:0, which evaluates (5 s)" in job.stderr
+    assert re.search(r"waiting for worker:0, which evaluates \(\d+ s\)", job.stderr), job.output
 
 
 def test_all_places_in_the_data_are_saved_when_one_is_to_end(
@@ -270,15 +272,15 @@ def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> N
 def test_a_chief_that_never_comes(programs: Programs, ports: tuple[str, ...]) -> None:
     cluster = {"cluster": {"worker": list(ports[:2])}, "task": {"type": "worker", "index": 1}}
     late = programs.python("worker:1", *SCRIPT, "--start_s=4", environ={"TF_CONFIG": json.dumps(cluster)})
-    late.fail(rf"^error: DeadlineExceeded: waited 4\.\d s for worker:0 at {ports[0]} to come up; is it running")
-    assert f"waiting for worker:0 at {ports[0]} to come up (2 s)" in late.stderr
+    late.fail(rf"^error: DeadlineExceeded: waited \d+\.\d s for worker:0 at {ports[0]} to come up; is it running")
+    assert re.search(rf"waiting for worker:0 at {ports[0]} to come up \(\d+ s\)", late.stderr), late.output
 
 
 def test_a_worker_that_never_comes(programs: Programs, ports: tuple[str, ...]) -> None:
     cluster = {"cluster": {"worker": list(ports[:2])}, "task": {"type": "worker", "index": 0}}
     chief = programs.python("worker:0", *SCRIPT, "--start_s=4", environ={"TF_CONFIG": json.dumps(cluster)})
-    chief.fail(r"^error: DeadlineExceeded: waited 4\.\d s for worker:1 to come up; is it running")
-    assert "waiting for worker:1 to come up (2 s)" in chief.stderr
+    chief.fail(r"^error: DeadlineExceeded: waited \d+\.\d s for worker:1 to come up; is it running")
+    assert re.search(r"waiting for worker:1 to come up \(\d+ s\)", chief.stderr), chief.output
 
 
 def test_those_who_wait_know_for_whom(programs: Programs, ports: tuple[str, ...]) -> None:
@@ -288,7 +290,7 @@ def test_those_who_wait_know_for_whom(programs: Programs, ports: tuple[str, ...]
     flags = ("--steps=2", "--timeout_s=30")
     workers = [programs.python(f"worker:{index}", *SCRIPT, *flags, environ=tasks[index]) for index in (0, 1)]
     for worker in workers:
-        worker.wait_for(r"^trainband: waiting for worker:2 to come up \(\d s\)$")
+        worker.wait_for(r"^trainband: waiting for worker:2 to come up \(\d+ s\)$")
     second = programs.python("worker:1 again", *SCRIPT, environ=tasks[1])
     second.fail("^error: Refused: worker:0 at .* knows another process as worker:1: give each its own task index")
     for worker in (*workers, programs.python("worker:2", *SCRIPT, *flags, environ=tasks[2])):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -56,7 +57,8 @@ def test_a_job_that_is_killed_goes_on_from_its_last_checkpoint(programs: Program
     job = run(programs, tmp_path, "--steps=100", "--step_s=0.05", "--save_steps=10", ps=2)
     until(lambda: len(steps_in(tmp_path)) >= 3, "the third checkpoint")
     for pid in programs.processes():
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # one ends the others
+            os.kill(pid, signal.SIGKILL)
     job.wait()
     left = steps_in(tmp_path)
     assert left[-1] < 100
@@ -117,7 +119,7 @@ def test_shared_data_of_a_worker_that_is_killed_goes_to_the_living(
             str(SCRIPT),
             "--shared",
             "--rule=async",
-            "--step_s=0.02",
+            "--step_s=0.2",
             f"--dir={tmp_path}",
             environ={"TF_CONFIG": _config(environ, job, i)},
         )

@@ -45,12 +45,17 @@ def test_gradients_that_are_infinite_at_times_are_refused_and_counted(
     programs: Programs, ports: tuple[str, ...]
 ) -> None:
     tasks = programs.cluster(
-        "--fault=infinite at times", "--of=worker:1", "--train_steps=300", ps=ports[:1], workers=ports[1:3]
+        "--fault=infinite at times",
+        "--of=worker:1",
+        "--train_steps=1000",
+        "--pause_s=0.01",
+        ps=ports[:1],
+        workers=ports[1:3],
     )
     for name, task in tasks.items():
         output = task.succeed()
         if name != "ps:0":
-            assert f"{name} is done at global step 300, refused " in output
+            assert f"{name} is done at global step 1000, refused " in output
             assert ("refused 0" in output) == (name == "worker:0")
     assert "evaluation: loss 0." in tasks["worker:0"].stdout  # the params have stayed finite
     said = tasks["ps:0"].wait_for(r"refused a gradient of (\S+) that is not finite \(push \d+, .* in (.*); \d+ so far")

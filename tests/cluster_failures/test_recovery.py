@@ -14,17 +14,19 @@ from tests.programs import ROOT, Programs, until
 from trainband.checkpoint import CheckpointDirectory
 
 SCRIPT = ROOT / "tests" / "resumable.py"
-STEPS = 120
+STEPS = 400
 
 
 def process_of(programs: Programs, task: str) -> int:
     """The process of a task that the launcher has started."""
     job, _, index = task.partition(":")
     for pid in programs.processes():
-        environ = dict(
-            entry.partition(b"=")[::2] for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if entry
-        )
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        try:
+            entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended
+        environ = dict(entry.partition(b"=")[::2] for entry in entries if entry)
         if b"TF_CONFIG" in environ and SCRIPT.name.encode() in command:
             who = json.loads(environ[b"TF_CONFIG"])["task"]
             if (who["type"], who["index"]) == (job, int(index)):
@@ -50,7 +52,7 @@ def test_a_task_that_is_killed_comes_back(rule: str, task: str, said: str, progr
         "--restarts=2",
         str(SCRIPT),
         f"--steps={STEPS}",
-        "--step_s=0.02",
+        "--step_s=0.04",
         "--save_steps=20",
         f"--rule={rule}",
         f"--dir={tmp_path}",

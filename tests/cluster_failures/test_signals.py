@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -27,30 +28,30 @@ def test_ctrl_c_of_the_launcher(stage: str, flags: list[str], reached: str, prog
     before = set(programs.processes())
     assert len(before) >= 4 + (stage != "evaluating")  # the launcher, its warden and the tasks
     job.interrupt()
-    assert job.wait(10.0) == 130, job.output
+    assert job.wait(40.0) == 130, job.output
     assert "trainband: SIGINT; stopping " in job.stderr
     job.expect_no_noise()
-    assert all(ended(pid, 2.0) for pid in before)
+    assert all(ended(pid, 15.0) for pid in before)
 
 
 @pytest.mark.parametrize(("stage", "flags", "reached"), STAGES)
 def test_ctrl_c_of_a_worker_alone(
     stage: str, flags: list[str], reached: str, programs: Programs, ports: tuple[str, ...]
 ) -> None:
-    tasks = programs.cluster(*flags, "--wait=start_s=4", ps=ports[:1], workers=ports[1:2])
+    tasks = programs.cluster(*flags, "--wait=start_s=10", ps=ports[:1], workers=ports[1:2])
     worker, ps = tasks["worker:0"], tasks["ps:0"]
     worker.wait_for(reached)
     worker.interrupt()
-    assert worker.wait(10.0) == 130, worker.output
+    assert worker.wait(40.0) == 130, worker.output
     worker.expect_no_noise()
     if stage == "initialising":  # it has not joined yet
         ps.interrupt()
-        assert ps.wait(10.0) == 130
+        assert ps.wait(40.0) == 130
     elif stage == "evaluating":
-        ps.succeed(10.0)
+        ps.succeed(40.0)
     else:
-        ps.wait_for("worker:0 left the job: KeyboardInterrupt", 10.0)
-        ps.fail(r"^error: waited 4\.\d s for a worker to come back, now that nobody is left \(worker:0\); start", 20.0)
+        ps.wait_for("worker:0 left the job: KeyboardInterrupt", 40.0)
+        ps.fail(r"^error: waited \d+\.\d s for a worker to come back, now that nobody is left \(worker:0\)", 60.0)
     ps.expect_no_noise()
 
 
@@ -58,7 +59,7 @@ def test_ctrl_c_while_waiting_for_the_ps(programs: Programs, ports: tuple[str, .
     worker = programs.task("worker:0", ps=ports[:1], workers=ports[1:2])
     worker.wait_for("waiting for ps:0")
     worker.interrupt()
-    assert worker.wait(10.0) == 130, worker.output
+    assert worker.wait(40.0) == 130, worker.output
     worker.expect_no_noise()
 
 
@@ -68,7 +69,7 @@ def test_ctrl_c_while_waiting_for_the_chief(programs: Programs, ports: tuple[str
     worker.wait_for("^trainband: waiting for worker:0 to initialise the variables on ps:0")
     for task in (worker, ps):
         task.interrupt()
-        assert task.wait(10.0) == 130, task.output
+        assert task.wait(40.0) == 130, task.output
         task.expect_no_noise()
 
 
@@ -83,19 +84,19 @@ def test_the_end_of_a_ps_ends_its_workers(
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
     tasks["ps:0"].send(number)
-    assert tasks["ps:0"].wait(10.0) == (130 if number == signal.SIGINT else -number)
+    assert tasks["ps:0"].wait(40.0) == (130 if number == signal.SIGINT else -number)
     tasks["ps:0"].expect_no_noise()
     for name in ("worker:0", "worker:1"):
         errors = tasks[name].fail(
             rf"^error: ps:0 is not there any more: {ports[0]} (has gone|closed the stream).* See what ps:0 printed",
-            10.0,
+            40.0,
         )
         assert errors.count("error:") == 1
 
 
 def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tuple[str, ...]) -> None:
-    steps = 1000
-    tasks = programs.cluster(f"--train_steps={steps}", "--pause_s=0.002", ps=ports[:1], workers=ports[1:4])
+    steps = 2000
+    tasks = programs.cluster(f"--train_steps={steps}", "--pause_s=0.01", ps=ports[:1], workers=ports[1:4])
     for name in ("worker:0", "worker:1", "worker:2"):
         tasks[name].wait_for("^training$")
     tasks["worker:1"].send(signal.SIGKILL)
@@ -103,50 +104,51 @@ def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tup
     for name in ("worker:0", "worker:2"):
         assert f"{name} is done at global step {steps}, " in tasks[name].succeed()
     assert f"at global step {steps}\n" in tasks["worker:0"].stdout
-    tasks["ps:0"].succeed(LINGER_S + 10.0)
+    tasks["ps:0"].succeed(LINGER_S + 40.0)
     assert "trainband: worker:1 is gone: its stream broke off\n" in tasks["ps:0"].stderr
-    assert "trainband: waiting for worker:1 to look in at the end of the job (2 s)\n" in tasks["ps:0"].stderr
+    waits = r"^trainband: waiting for worker:1 to look in at the end of the job \(\d+ s\)$"
+    assert re.search(waits, tasks["ps:0"].stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize("network_only", [False, True])
 def test_a_worker_that_stands_still_longer_than_its_lease(
     network_only: bool, programs: Programs, ports: tuple[str, ...]
 ) -> None:
-    flags = ["--train_steps=600", "--pause_s=0.004", "--wait=lease_s=1,heartbeat_s=0.2,grace_s=1,connect_s=3,call_s=3"]
+    flags = ["--train_steps=2000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2,grace_s=1,connect_s=3,call_s=3"]
     flags += ["--network_only"] if network_only else []
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
     os.kill(tasks["worker:1"].pid, signal.SIGSTOP)
-    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 10.0)
-    assert "worker:0 is done at global step 600" in tasks["worker:0"].succeed()
-    tasks["ps:0"].succeed(LINGER_S + 10.0)
+    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 40.0)
+    assert "worker:0 is done at global step 2000" in tasks["worker:0"].succeed()
+    tasks["ps:0"].succeed(LINGER_S + 40.0)
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
-    tasks["worker:1"].fail(rf"^error: .*{ports[0]}", 15.0)
+    tasks["worker:1"].fail(rf"^error: .*{ports[0]}", 40.0)
 
 
 def test_a_worker_that_stood_still_comes_back(programs: Programs, ports: tuple[str, ...]) -> None:
-    flags = ["--train_steps=800", "--pause_s=0.005", "--wait=lease_s=1,heartbeat_s=0.2"]
+    flags = ["--train_steps=2000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2"]
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
     os.kill(tasks["worker:1"].pid, signal.SIGSTOP)
-    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 10.0)
+    tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 40.0)
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
-    tasks["ps:0"].wait_for(r"^trainband: worker:1 is back$", 10.0)
+    tasks["ps:0"].wait_for(r"^trainband: worker:1 is back$", 40.0)
     for name in ("worker:0", "worker:1"):
-        assert f"{name} is done at global step 800" in tasks[name].succeed()
-    tasks["ps:0"].succeed(10.0)
+        assert f"{name} is done at global step 2000" in tasks[name].succeed()
+    tasks["ps:0"].succeed(40.0)
 
 
 def test_a_chief_that_fails_before_it_has_initialised(programs: Programs, ports: tuple[str, ...]) -> None:
-    flags = ["--fault=init fails", "--of=worker:0", "--wait=start_s=4"]
+    flags = ["--fault=init fails", "--of=worker:0", "--wait=start_s=10"]
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     tasks["worker:0"].fail("^error: the file with the first values is not there")
-    tasks["worker:1"].wait_for(r"^trainband: waiting for worker:0 to initialise the variables on ps:0 \(\d s\)$", 10.0)
+    tasks["worker:1"].wait_for(r"^trainband: waiting for worker:0 to initialise the variables on ps:0 \(\d s\)$", 40.0)
     tasks["worker:1"].fail(
-        r"^error: waited 4\.\d s for worker:0 to initialise the variables on ps:0; check that it", 15
+        r"^error: waited \d+\.\d s for worker:0 to initialise the variables on ps:0; check that it", 60
     )
     tasks["ps:0"].interrupt()
-    assert tasks["ps:0"].wait(10.0) == 130
+    assert tasks["ps:0"].wait(40.0) == 130
     tasks["ps:0"].expect_no_noise()

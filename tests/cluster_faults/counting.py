@@ -139,7 +139,7 @@ def main() -> None:
             cluster,
             update=RULES[flag.rule],
             placement=trainband.RoundRobin(),
-            timeouts=trainband.Timeouts(lease_s=2.0, heartbeat_s=0.5, start_s=60.0),
+            timeouts=trainband.Timeouts(lease_s=4.0, heartbeat_s=0.5, start_s=60.0),
             **replicas,
         ),
         console=False,

@@ -28,20 +28,20 @@ CHIEF = "worker:0"
 
 STEPS = 120
 SAVE_STEPS = 20
-LEASE_S = 2.0
+LEASE_S = 4.0
 SHORT_S = 0.7
 """Of a pause after which nobody is missed: with the last heartbeat before it, shorter than the lease."""
-LONG_S = 3.5
-LATE_S = 6.0
+LONG_S = 6.0
+LATE_S = 8.0
 """After which a ps that has died is started again late."""
-NOTICED_S = LEASE_S + 6.0
+NOTICED_S = LEASE_S + 20.0
 FIRST_STEP_S = 10.0
 """The longest that a worker takes for its first gradient, which is compiled; before, it needs no ps."""
 SAID_S = 2.0
 """After which whoever waits says so."""
 SILENT_S = 10.0
 """The longest silence of a task."""
-END_S = 60.0
+END_S = 150.0
 """For a job to end by itself once nothing keeps it: a ps waits 30 s for a chief that does not come back."""
 
 TWO = ("dies before the other", "dies before a worker", "dies after the chief")
@@ -372,9 +372,11 @@ class Job:
         for program in (*self._ended, *self._tasks.values()):
             if not program.name.startswith("worker"):
                 continue  # a ps that serves has nothing to say
-            # Before its first line it reads its programs, and after its last it lets go of them.
-            moments = [at for at, _ in program.lines]
-            silence, since = max((after - before, before) for before, after in pairwise(moments))
+            # Before its first line it reads its programs and then compiles, and after its last it lets go of them.
+            moments = [at for at, line in program.lines if not line.startswith("begins its life")]
+            if not moments:
+                continue  # killed before it had anything to say
+            silence, since = max(((after - before, before) for before, after in pairwise(moments)), default=(0.0, 0.0))
             if silence > SILENT_S:
                 self._fail(f"{program.name} said nothing for {silence:.1f} s, from {since - moments[0]:.1f} s on")
 

@@ -16,7 +16,7 @@ from trainband.cli.status import ask
 from trainband.ps.statistics import PsStatus, WorkerStatus
 
 SCRIPT = ROOT / "tests" / "cluster_join" / "hurried.py"
-STEPS = 1000
+STEPS = 2000
 """Enough for 100 s at the slow pace: nobody comes too late, however slowly processes start here."""
 
 

@@ -81,7 +81,9 @@ def test_frozen_values_of_its_own_are_refused(programs: Programs) -> None:
 
 def test_a_worker_that_is_killed_comes_back(programs: Programs, tmp_path: Path) -> None:
     mark = tmp_path / "killed"
-    run = job(programs, *ON_PS, "--restarts", "1", str(SCRIPT), "--", "--strategy=async", f"--kill={mark}")
+    run = job(
+        programs, *ON_PS, "--restarts", "1", str(SCRIPT), "--", "--strategy=async", "--epochs=30", f"--kill={mark}"
+    )
     run.succeed(DEADLINE_S)
     assert mark.exists()
 

@@ -51,7 +51,7 @@ def test_a_terminal_shows_a_panel_below_the_lines(programs: Programs) -> None:
         "run",
         "--workers=2",
         str(LINE),
-        "--train_steps=1200",
+        "--train_steps=6000",
         "--pause_s=0.002",
         environ=TERMINAL,
         terminal=True,
@@ -59,15 +59,15 @@ def test_a_terminal_shows_a_panel_below_the_lines(programs: Programs) -> None:
     assert job.wait() == 0, job.output
     text = ESCAPE.sub("", job.stdout)
     assert "waiting for ps:0 at 127.0.0.1:" in text
-    assert re.search(r"global step [\d,]+/1,200, [\d,]+ steps/s, [\d,]+ examples/s, loss ", text)
+    assert re.search(r"global step [\d,]+/6,000, [\d,]+ steps/s, [\d,]+ examples/s, loss ", text)
     assert re.search(r"^ ?worker +steps/s +staleness +loss", text, re.M)
     assert job.stdout.rindex("\x1b[?25h") > job.stdout.rindex("\x1b[?25l")  # the cursor is back
     # In the end there are the tasks' lines, whole and alone.
     lines = [line for line in screen(job.stdout) if line]
     assert all(line.startswith("[") for line in lines), lines
     for line in (
-        "[worker:0] worker:0 is done at global step 1200, refused 0",
-        "[worker:1] worker:1 is done at global step 1200, refused 0",
+        "[worker:0] worker:0 is done at global step 6000, refused 0",
+        "[worker:1] worker:1 is done at global step 6000, refused 0",
         "[ps:0] trainband: ps:0 ends: the job is complete",
     ):
         assert lines.count(line) == 1
@@ -81,7 +81,7 @@ def test_a_panel_does_not_stand_in_the_way_of_a_failure(programs: Programs) -> N
         environ=TERMINAL,
         terminal=True,
     )
-    assert job.wait(20.0) == 1
+    assert job.wait(60.0) == 1
     text = ESCAPE.sub("", job.stdout)
     assert "waiting for ps:0 at 127.0.0.1:" in text
     assert "No module named this_module_does_not_exist" in text

@@ -191,13 +191,13 @@ def test_a_worker_that_comes_before_the_ps(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_worker_keeps_its_lease_on_one_ps_while_it_waits_for_another() -> None:
     plan = sgd_plan(2)
-    job = Job(ps=2, timeouts=Timeouts(heartbeat_s=0.02, lease_s=1.0, start_s=20.0, grace_s=2.0))
+    job = Job(ps=2, timeouts=Timeouts(heartbeat_s=0.02, lease_s=4.0, start_s=20.0, grace_s=2.0))
     try:
         job.start_ps(0)
         joining = in_thread(lambda: job.client(plan, 0).join(first_values(plan, PARAMS)), "worker0")
         wait_until(lambda: bool(job.services[0].status().workers), "the joining")
         since = job.services[0].status().uptime_s
-        wait_until(lambda: job.services[0].status().uptime_s > since + 1.3, "more than a lease")
+        wait_until(lambda: job.services[0].status().uptime_s > since + 5.2, "more than a lease")
         assert [w.presence for w in job.services[0].status().workers] == ["live"]
         assert not job.said
         job.start_ps(1)
@@ -210,7 +210,9 @@ def test_a_ps_that_never_comes() -> None:
     plan = sgd_plan()
     job = Job()
     timeouts = Timeouts(start_s=0.2, heartbeat_s=0.05, lease_s=1.0)
-    with pytest.raises(Unreachable, match=r"waited 0\.\d s for ps:0 at ps0:1 to come up; check that it runs and that"):
+    with pytest.raises(
+        Unreachable, match=r"waited \d+\.\d s for ps:0 at ps0:1 to come up; check that it runs and that"
+    ):
         job.client(plan, 0, timeouts=timeouts).join(first_values(plan, PARAMS))
     job.close()
 
@@ -219,7 +221,7 @@ def test_a_chief_that_never_comes(make: Callable[..., Job]) -> None:
     plan = sgd_plan()
     job = make(workers=2)
     timeouts = Timeouts(start_s=0.2, heartbeat_s=0.05, lease_s=1.0)
-    with pytest.raises(DeadlineExceeded, match=r"waited 0\.\d s for worker:0 to initialise the variables on ps:0"):
+    with pytest.raises(DeadlineExceeded, match=r"waited \d+\.\d s for worker:0 to initialise the variables on ps:0"):
         job.client(plan, 1, timeouts=timeouts).join(pytest.fail)
 
 
@@ -261,14 +263,14 @@ def test_two_processes_claim_one_task(make: Callable[..., Job]) -> None:
 
 def test_the_heart_keeps_the_lease_while_the_main_thread_is_busy(make: Callable[..., Job]) -> None:
     plan = sgd_plan()
-    job = make(timeouts=Timeouts(heartbeat_s=0.02, lease_s=1.0, start_s=20.0, grace_s=2.0))
+    job = make(timeouts=Timeouts(heartbeat_s=0.02, lease_s=4.0, start_s=20.0, grace_s=2.0))
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
     beats = job.services[0].status().uptime_s
-    wait_until(lambda: job.services[0].status().uptime_s > beats + 1.3, "more than a lease")
+    wait_until(lambda: job.services[0].status().uptime_s > beats + 5.2, "more than a lease")
     status = job.services[0].status()
     assert [w.presence for w in status.workers] == ["live"]
-    assert status.workers[0].heard_s < 1.0
+    assert status.workers[0].heard_s < 4.0
     assert not job.said
 
 

@@ -24,7 +24,7 @@ from trainband.wire import replication as r
 __all__ = ["make"]  # the fixture
 
 NO_CHECKPOINTS = RestoreFrom(candidates=lambda: iter(()), luggage=lambda _: {})
-QUICK = replace(FAST, lease_s=1.5, start_s=10.0)
+QUICK = replace(FAST, lease_s=3.0, start_s=20.0)
 
 
 def two_workers(job: Job, plan: Any, restore: RestoreFrom | None = None) -> tuple[JobClient, JobClient, Exchange]:
@@ -76,7 +76,7 @@ def test_a_standby_that_takes_over_knows_that_the_chief_is_gone(make: Callable[.
 def test_a_number_that_was_set_outlives_its_ps(make: Callable[..., Job]) -> None:
     """Acknowledged, it is on the standby."""
     plan = steerable(replicas=1)
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=3.0))
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=5.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 10)
@@ -121,7 +121,7 @@ def test_a_bad_name_leaves_nothing_behind(make: Callable[..., Job]) -> None:
 def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silent: int) -> None:
     """As by default, a call's deadline is as long as the lease, and ends before anybody takes over."""
     plan = replicated()
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=2.0, call_s=2.0))
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=4.0, call_s=4.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
@@ -151,7 +151,7 @@ def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], re
 
 def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callable[..., Job]) -> None:
     plan = replicated()
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=3.0))
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=5.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 1)
@@ -182,7 +182,7 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
 
 def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job]) -> None:
     plan = replicated()
-    timeouts = replace(QUICK, lease_s=2.0, start_s=60.0)
+    timeouts = replace(QUICK, lease_s=4.0, start_s=60.0)
     old = make(ps=2, workers=1, timeouts=timeouts)
     client = old.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))

@@ -58,7 +58,7 @@ def kill_ps(job: Job, index: int) -> None:
     job.listeners[index].stop(0.0)
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 40.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
@@ -131,7 +131,7 @@ def test_every_rule_goes_on_from_where_it_was(make: Callable[..., Job], rule: Up
         while not now.done:
             now = push(client, plan, now)
             versions[0] = max(versions[0], *now.versions)
-            time.sleep(0.01)
+            time.sleep(0.01 if isinstance(rule, Sync) else 0.03)
         client.leave()
         return now
 

@@ -64,7 +64,7 @@ def test_a_worker_waits_for_the_end_of_the_job() -> None:
     said: list[str] = []
     ps = server(transport, PS, say=said.append)
     serving = in_thread(ps.join, "ps")
-    worker = server(transport, SPEC, job_name="worker", task_index=0, timeouts=replace(FAST, lease_s=1.0))
+    worker = server(transport, SPEC, job_name="worker", task_index=0, timeouts=replace(FAST, lease_s=1.0, start_s=2.0))
     connection = transport.connect("ps0:1", FAST)
     waiting = in_thread(worker.join, "worker")
     assert not waiting.done()
@@ -78,7 +78,7 @@ def test_a_worker_waits_for_the_end_of_the_job() -> None:
 
 def test_a_worker_that_waits_for_the_end_outlasts_a_ps_that_comes_back() -> None:
     transport = MemoryTransport()
-    worker = server(transport, SPEC, job_name="worker", task_index=0, timeouts=replace(FAST, lease_s=3.0))
+    worker = server(transport, SPEC, job_name="worker", task_index=0, timeouts=FAST)
     waiting = in_thread(worker.join, "worker")
     for _ in range(2):
         ps = server(transport, PS)
@@ -88,5 +88,5 @@ def test_a_worker_that_waits_for_the_end_outlasts_a_ps_that_comes_back() -> None
         assert serving.result(20.0) == "its server was shut down"
         time.sleep(0.5)
         assert not waiting.done()
-    assert waiting.result(20.0) == "ps:0 has ended"
+    assert waiting.result(60.0) == "ps:0 has ended"
     worker.shutdown()

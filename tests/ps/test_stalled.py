@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -55,12 +56,13 @@ def test_a_stuck_worker_is_named_and_waited_for(make: Callable[..., Job], monkey
     plan = sync_plan()
     job = make(workers=2)
     (chief, now), (stuck, then) = two(job, plan, 2)
+    began = time.monotonic()
     pushed = in_thread(lambda: push(chief, plan, now), "chief")
     with pytest.raises(TimeoutError):
         pushed.result(1.5)
     named = [line for line in job.said if line.startswith("worker:1 lives, but has pushed nothing for")]
     assert named
-    assert len(named) <= 5  # now and then, not at every look
+    assert len(named) <= 1 + (time.monotonic() - began) / 0.3  # now and then, not at every look
     status = job.services[0].status()
     assert [worker.stalled_s > 0 for worker in status.workers] == [False, True]
     push(stuck, plan, then)

@@ -47,7 +47,7 @@ def ends() -> Iterator[tuple[LocalStream, LocalStream]]:
 
 
 def received(stream: LocalStream) -> Frame:
-    frame = stream.receive(1.0)
+    frame = stream.receive(10.0)
     assert frame is not None
     return frame
 

@@ -458,8 +458,8 @@ class TestEnds:
             stream.send(b"x")
             receive(stream)
         start = time.monotonic()
-        wire.listener.stop(5.0)
-        assert time.monotonic() - start < 2.0
+        wire.listener.stop(20.0)
+        assert time.monotonic() - start < 10.0
         for stream in streams:
             with pytest.raises(StreamClosed):
                 receive(stream)
@@ -470,7 +470,7 @@ class TestEnds:
         assert receive(stream).header == b"entered"
         start = time.monotonic()
         wire.listener.stop(0.5)
-        assert time.monotonic() - start < 1.0
+        assert time.monotonic() - start < 5.0
         with pytest.raises(StreamClosed):
             receive(stream)
         wire.handler.finish.set()
@@ -541,8 +541,8 @@ class TestProcesses:
                 start = time.monotonic()
                 server.say("stop now")
                 assert server.line() == "stopped"
-                assert time.monotonic() - start < 1.5
-                status, errors = server.wait(3.0)
+                assert time.monotonic() - start < 10.0
+                status, errors = server.wait(20.0)
         assert (status, errors) == (0, ""), make
 
     def test_a_task_ends_though_a_handler_does_not(self, mode: str, make: Callable[[], Transport]) -> None:
@@ -553,7 +553,7 @@ class TestProcesses:
             assert receive(stream).header == b"entered"
             server.say("stop now")
             assert server.line() == "stopped"
-            status, errors = server.wait(3.0)
+            status, errors = server.wait(20.0)
             connection.close()
         assert (status, errors) == (0, "")
 
@@ -564,8 +564,8 @@ class TestProcesses:
             start = time.monotonic()
             client.process.send_signal(signal.SIGINT)
             assert client.line() == "interrupted"
-            assert time.monotonic() - start < 2.0
-            status, errors = client.wait(5.0)
+            assert time.monotonic() - start < 10.0
+            status, errors = client.wait(20.0)
         listener.stop(2.0)
         assert (status, errors) == (0, "")
 
@@ -586,13 +586,13 @@ class TestProcesses:
                     raise
 
         handler = Sender()
-        short = Timeouts(heartbeat_s=0.1, lease_s=1.0, stall_s=0.5)
+        short = Timeouts(heartbeat_s=0.1, lease_s=1.0, stall_s=2.0)
         listener = make().listen("127.0.0.1:0", handler, short)
         with task(f"{mode}/hold", listener.address) as client:
             assert client.line() == "open"
             client.process.send_signal(signal.SIGSTOP)
             handler.finish.set()
-            assert "has taken nothing from its stream for 0.5 s" in str(failures.get(timeout=5.0))
+            assert "has taken nothing from its stream for 2.0 s" in str(failures.get(timeout=20.0))
         listener.stop(1.0)
 
     def test_a_task_ends_with_streams_open_and_its_listener_not_stopped(
@@ -602,7 +602,7 @@ class TestProcesses:
             connection = make().connect(server.line(), FAST)
             stream = connection.open_stream(timeout_s=10.0)
             server.say("exit now")
-            status, errors = server.wait(5.0)
+            status, errors = server.wait(20.0)
             with pytest.raises(StreamClosed):
                 receive(stream)
             connection.close()
