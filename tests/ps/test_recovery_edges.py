@@ -99,6 +99,7 @@ def test_a_revived_ps_has_the_number_before_any_update(make: Callable[..., Job])
     for _ in range(3):  # while the chief's main thread does something else
         now = push(other, plan, now)
     require(plan, now.params, 0.0)
+    assert not any("stream broke off" in line for line in job.said), "who brought the ps back has not gone by that"
     other.leave()
     chief.leave()
 
@@ -276,3 +277,75 @@ def test_the_chief_awaits_the_standbys_though_a_heartbeat_is_missed(
     joining.result(20.0)
     assert not any("WARNING" in line for line in job.heard)
     client.leave()
+
+
+def test_a_ps_that_came_late_is_not_silent() -> None:
+    """It has answered just now, though no heartbeat yet."""
+    plan = replicated()
+    timeouts = replace(QUICK, heartbeat_s=1.0, lease_s=2.5)
+    job = Job(ps=2, workers=1, timeouts=timeouts)
+    try:
+        job.start_ps(0)
+        client = job.client(plan, 0)
+        joining = in_thread(lambda: client.join(first_values(plan, PARAMS)), "chief")
+        time.sleep(timeouts.lease_s + 0.5)
+        job.start_ps(1)
+        joining.result(20.0)
+        assert not any("WARNING" in line for line in job.heard)
+    finally:
+        job.close()
+
+
+def test_a_chief_that_comes_back_together_with_a_ps(make: Callable[..., Job]) -> None:
+    """As when their machine is switched on again: it finds a job under way, in which one ps has nothing."""
+    plan = steerable()
+    job = make(ps=2, workers=2, timeouts=replace(QUICK, heartbeat_s=0.5, lease_s=8.0))
+    chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
+    for _ in range(3):
+        now = push(other, plan, now)
+    kill(chief)
+    wait_until(lambda: other.is_chief, "the heir")
+    other._founder = None  # noqa: SLF001 - it is slow to bring the ps back
+    kill_ps(job, 1)
+    job.start_ps(1)
+    again = job.client(plan, 0)
+    joined = in_thread(lambda: again.join(first_values(plan, PARAMS), NO_CHECKPOINTS), "the chief").result(20.0)
+    assert joined.versions == (3, 0)
+    assert [(state.fit, state.last_version) for state in again.states()] == [(1, 100), (1, 100)]
+    again.leave()
+
+
+def test_an_heir_waits_until_every_ps_knows_that_the_chief_is_gone(make: Callable[..., Job]) -> None:
+    plan = steerable()
+    job = make(ps=2, workers=2, timeouts=replace(QUICK, heartbeat_s=0.5))
+    chief, other = job.client(plan, 0), job.client(plan, 1)
+    joining = in_thread(lambda: chief.join(first_values(plan, PARAMS), NO_CHECKPOINTS), "chief")
+    other.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
+    joining.result(20.0)
+    beginning = in_thread(lambda: other.await_begin(1, 10), "the heir")
+    # ps:0 hears that the chief is cut off; for ps:1 its lease goes on for a moment
+    chief._pulses[0].stop()  # noqa: SLF001
+    chief._pulses[0]._thread.join(5.0)  # noqa: SLF001
+    chief._links[0].close()  # noqa: SLF001
+    wait_until(lambda: other.is_chief, "the heir, by the word of ps:0")
+    time.sleep(0.3)
+    kill(chief)
+    assert beginning.result(20.0).fit == 1
+    assert [(state.fit, state.last_version) for state in other.states()] == [(1, 10), (1, 10)]
+    other.leave()
+
+
+def test_a_ps_that_dies_after_an_early_end_is_told_of_it(make: Callable[..., Job]) -> None:
+    plan = steerable()
+    job = make(ps=2, workers=2, timeouts=QUICK)
+    chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
+    now = push(other, plan, now)
+    chief.finish()
+    for one in (chief, other):
+        wait_until(lambda one=one: one._outlook.last_version(1) == 1, "the word of the end")  # type: ignore[misc]  # noqa: SLF001
+    kill_ps(job, 1)
+    job.start_ps(1)
+    wait_until(lambda: any("ps:1 goes on from" in line for line in job.heard), "the revival")
+    assert [state.last_version for state in chief.states()] == [1, 1]
+    chief.leave()
+    other.leave()

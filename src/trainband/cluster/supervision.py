@@ -21,8 +21,8 @@ class Grace:
 
     ps_s: float = 10.0
     """For the ps to end by themselves once every worker has ended well."""
-    stop_s: float = 5.0
-    """Between SIGTERM and SIGKILL."""
+    stop_s: float = 20.0
+    """Between SIGTERM and SIGKILL: for the step under way, and for the last checkpoint."""
     kill_s: float = 5.0
     """After SIGKILL, until a process that the kernel cannot end is given up."""
 

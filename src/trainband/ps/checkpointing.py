@@ -120,6 +120,10 @@ class JobSaving:
         return one.ask("save_state", m.SaveQuestion(ANY, self._token, luggage), m.SaveState)
 
 
+class Overtaken(Refused):
+    """Somebody else was faster, or the ps has died meanwhile: what is to be done must be looked at again."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestoreFrom:
     """Where a job gets its first values from, if there are any.
@@ -157,7 +161,7 @@ def restore_job(
     Raises:
       ModelMismatch: the checkpoint is of another model.
       CheckpointError: a ps cannot read it, though it is not damaged.
-      Refused: a ps does not know of it any more: it is another process, or somebody else has restored it.
+      Overtaken: a ps does not know of it any more: it is another process, or somebody else has restored it.
     """
     for checkpoint in source.candidates():
         if at is not None and checkpoint.global_step != at:
@@ -169,7 +173,7 @@ def restore_job(
         states = [_read(one, token, checkpoint, say, clock, stall_s) for one in ps]
         for one, state in zip(ps, states, strict=True):
             if state.failure == m.FORGOTTEN:
-                raise Refused(
+                raise Overtaken(
                     f"{one.name} has died, or was given its values by another, while it read {checkpoint.path}."
                 )
         damaged = next((state for state in states if state.failure and state.damaged), None)

@@ -28,7 +28,7 @@ from trainband.errors import (
     StreamClosed,
     Unreachable,
 )
-from trainband.ps.checkpointing import ANY, JobSaving, Record, RestoreFrom
+from trainband.ps.checkpointing import ANY, JobSaving, Overtaken, Record, RestoreFrom
 from trainband.ps.description import Plan
 from trainband.ps.founding import FirstValues, Founder
 from trainband.ps.link import Blocks, Link
@@ -179,15 +179,16 @@ class JobClient:
             pulse.start()
         for link in self._links:
             self._find(link, until=lambda *_: True, whom=f"{link} to come up")
+        patience = Patience(self._timeouts.start_s, self._say, self._clock)
         if self.is_chief:
-            self._set_up(founder)
+            self._try_to_set_up(founder, patience)
         for link in self._links:
             while not self._find(
                 link,
                 until=lambda joined, _: joined.initialised or self.is_chief,
                 whom=f"{self.chief} to initialise the variables on {link.name}",
             ).initialised:
-                self._set_up(founder)  # the chief has died before it could
+                self._try_to_set_up(founder, patience)  # the chief has died before it could
         if self.is_chief:
             self._await_standbys()
         for link in self._links:
@@ -262,6 +263,7 @@ class JobClient:
         patience_s = self._timeouts.connect_s if len(link.places) == 1 else self._timeouts.heartbeat_s
         joined = link.call("join", self._application(), m.Joined, patience_s)
         link.worker, link.epoch = joined.worker, joined.epoch
+        self._outlook.heard(link.ps)
         self._pulses[link.ps].worker = joined.worker
         if joined.initialised:
             self.job = self.job or joined.job
@@ -276,6 +278,16 @@ class JobClient:
         return m.Join(
             self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description, self.job
         )
+
+    def _try_to_set_up(self, founder: Founder, patience: Patience) -> None:
+        """As `_set_up`; where another chief was faster, or a ps knows of another, what is left must be seen again."""
+        try:
+            self._set_up(founder)
+        except Refused as exc:
+            if not isinstance(exc, Overtaken) and not m.is_of_another_chief(str(exc)):
+                raise
+            patience.check(f"all ps to know who is the chief ({exc})", "check that they reach every worker")
+            time.sleep(POLL_S)
 
     def _set_up(self, founder: Founder) -> None:
         new = []
@@ -294,9 +306,17 @@ class JobClient:
             if link.at:
                 link.at = 0
                 link.reconnect()
+        others = self._states_of_the_others(new)
+        begun = max(others, key=lambda state: state.fit, default=None)
+        if begun is not None and begun.fit > 0:
+            for link in new:
+                self._bring_back(link, founder, m.Begin(ANY, begun.fit, begun.last_version, begun.trainings))
+            return
+        for link in new:
             self.job = founder.define(link, self.job).job or self.job  # that of a chief which has died on the way
         if founder.source is not None:
-            at = self._step_of_the_others(new)
+            # Where some have values already, a chief has died between them.
+            at = max((state.version for state in others), default=None)
             self.restored = founder.restore(new, at)
             if self.restored is None and at:
                 names = ", ".join(link.name for link in new)
@@ -328,17 +348,14 @@ class JobClient:
                     break
                 time.sleep(POLL_S)
 
-    def _step_of_the_others(self, new: Sequence[Link]) -> int | None:
-        """The version of the ps that have values, where some have: a chief died between them, or a ps did."""
-        states = [
-            link.call("state", None, m.JobState, self._timeouts.call_s) for link in self._links if link not in new
-        ]
-        return max((state.version for state in states), default=None)
+    def _states_of_the_others(self, new: Sequence[Link]) -> list[m.JobState]:
+        """Of the ps that have values."""
+        return [link.call("state", None, m.JobState, self._timeouts.call_s) for link in self._links if link not in new]
 
-    def _open(self, link: Link) -> Stream:
+    def _open(self, link: Link, *, founding: bool = False) -> Stream:
         if link.stream is None:
             link.stream = link.connection.open_stream(timeout_s=self._timeouts.connect_s)
-            link.stream.send(encode(m.Open(link.worker, self._incarnation, link.index)))
+            link.stream.send(encode(m.Open(link.worker, self._incarnation, link.index, founding)))
         return link.stream
 
     # --- training
@@ -351,8 +368,8 @@ class JobClient:
 
     def finish(self) -> None:
         """Chief only: ends the training where it is."""
-        for link in self._links:
-            self._ask(link, "finish", m.Finish(ANY), m.JobState)
+        ends = [self._ask(link, "finish", m.Finish(ANY), m.JobState).last_version for link in self._links]
+        self._last_version = min(ends)  # for a ps that dies now
 
     def steer(self, settings: Mapping[str, float]) -> None:
         """Chief only: sets numbers of the optimizer's state on every ps, from the next update on.
@@ -410,8 +427,12 @@ class JobClient:
                 begun = max(states, key=lambda state: state.fit)
                 if begun.fit >= fit:
                     last_version, trainings = begun.last_version, begun.trainings
-                self.begin(max(fit, begun.fit), last_version, trainings)
-                continue
+                try:
+                    self.begin(max(fit, begun.fit), last_version, trainings)
+                    continue
+                except Refused as exc:
+                    if not m.is_of_another_chief(str(exc)):
+                        raise  # else it has yet to hear of the other's death, or that one is back
             if all(self.chief in state.live for state in states):
                 patience.extend()  # it lives, and evaluates or saves; that may take its time
             patience.check(f"{self.chief} to begin the training", "check that it runs")
@@ -627,29 +648,42 @@ class JobClient:
         link = Link(shard, [place], self._incarnation, self._transport, self._timeouts)
         try:
             joined = self._join_once(link)
-            if joined.initialised and joined.fit < self._fit:  # its chief has died before it could say so
+            last_version = min(self._last_version, self._outlook.last_version(self._fit))
+            begin = m.Begin(ANY, self._fit, last_version, self.trainings)
+            if not joined.initialised:
+                self._bring_back(link, founder, begin)
+            elif joined.fit < self._fit:  # its chief has died before it could say so
                 self._steer_anew(link)
-                link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
-            if joined.initialised or founder.define(link, self.job, alone=True).initialised:
-                return
-            if founder.source is None:
-                raise CheckpointError(f"{link} has lost its values, and this job saves none that it could go on from.")
-            checkpoint = founder.restore([link], None, alone=True)
-            if checkpoint is not None:
-                origin = f"{checkpoint.path} (its version {checkpoint.global_step:,})"
-            else:
-                self._open(link).send(encode(m.Initialise()), founder.first_values()[shard])
-                self._answer(link, "its answer to the first values")
-                origin = "the first values, for there is no checkpoint yet"
-            self._steer_anew(link)
-            link.ask("begin", m.Begin(ANY, self._fit, self._last_version, self.trainings), m.JobState)
-            self._say(f"{link.name} goes on from {origin}")
+                link.ask("begin", begin, m.JobState)
         except (CheckpointError, ModelMismatch) as exc:
             self._hopeless[shard] = exc
         except PeerError as exc:
             self._say(f"{link} could not be given its values yet: {exc}")  # the next heartbeat tries again
         finally:
             link.close()
+
+    def _bring_back(self, link: Link, founder: Founder, begin: m.Begin) -> None:
+        """Chief only: gives a ps that has come into a job under way its part of the last checkpoint.
+
+        Raises:
+          CheckpointError: there can be none.
+        """
+        if founder.define(link, self.job, alone=True).initialised:
+            return
+        if founder.source is None:
+            raise CheckpointError(f"{link} has lost its values, and this job saves none that it could go on from.")
+        checkpoint = founder.restore([link], None, alone=True)
+        if checkpoint is not None:
+            origin = f"{checkpoint.path} (its version {checkpoint.global_step:,})"
+        else:
+            self._open(link, founding=link not in self._links).send(
+                encode(m.Initialise()), founder.first_values()[link.index]
+            )
+            self._answer(link, "its answer to the first values")
+            origin = "the first values, for there is no checkpoint yet"
+        self._steer_anew(link)
+        link.ask("begin", begin, m.JobState)
+        self._say(f"{link.name} goes on from {origin}")
 
     def _steer_anew(self, link: Link) -> None:
         """Before a revived ps makes any update: its numbers are those of the checkpoint."""

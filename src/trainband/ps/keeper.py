@@ -252,13 +252,14 @@ class Keeper:
 
     def _lose(self, why: str) -> None:
         """The connection to the other seat is gone."""
-        self._hang_up()
         with self._lock:
+            unhooked = self._unhook()
             was = self._book.pupil
-            self._book.lost()
+            self._book.lost()  # before there can be another connection
             if was is not None and not self._stopped and not self._seat.deserted:
                 self._say(f"{self._seat.name} has lost ps:{self._book.other}, its standby: {why}")
             self._changed.notify_all()
+        _close(unhooked)
         self._wake.set()
 
     def _recruit(self) -> None:
@@ -342,12 +343,13 @@ class Keeper:
         return self._names(self._book.reign.arbiter)
 
     def _hang_up(self) -> None:
-        stream, connection = self._stream, self._connection
+        _close(self._unhook())
+
+    def _unhook(self) -> tuple[Stream | Connection | None, ...]:
+        """What was the connection to the other seat, which is to be closed."""
+        unhooked = self._stream, self._connection
         self._stream = self._connection = None
-        if stream is not None:
-            stream.close()
-        if connection is not None:
-            connection.close()
+        return unhooked
 
     def _tell(self, text: str) -> None:
         """Says what goes wrong, once for as long as it is the same."""
@@ -478,3 +480,9 @@ class Keeper:
         self._say(f"ps:{book.me} takes {seat.name} over at version {seat.version:,} (epoch {book.reign.epoch}): {why}")
         self._changed.notify_all()
         self._wake.set()
+
+
+def _close(connections: tuple[Stream | Connection | None, ...]) -> None:
+    for one in connections:
+        if one is not None:
+            one.close()

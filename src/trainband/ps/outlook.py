@@ -39,7 +39,7 @@ class Outlook:
         self._seen[ps] = state
         if state is None:
             return []
-        self._heard_at[ps] = self._clock()
+        self.heard(ps)
         for seat in state.seats:
             if seat.shard == 0 and (seat.role == Role.PRIMARY.value or not begun):
                 self.chief = state.chief
@@ -51,8 +51,12 @@ class Outlook:
         with self._deciding:
             return self._arbiter.grants(petition)
 
+    def heard(self, ps: int) -> None:
+        """Notes that a ps has answered something else than a heartbeat."""
+        self._heard_at[ps] = self._clock()
+
     def silent_s(self, ps: int) -> float:
-        """Seconds since a ps has answered a heartbeat, or since this worker began."""
+        """Seconds since a ps has answered, or since this worker began."""
         return self._clock() - self._heard_at.get(ps, self._made_at)
 
     def holder(self, link: Link) -> int:
@@ -75,6 +79,11 @@ class Outlook:
         state = self._seen.get(link.places[self.holder(link)][0])
         seats = state.seats if state is not None else ()
         return any(s.shard == link.index and s.role == Role.PRIMARY.value and s.fit < fit for s in seats)
+
+    def last_version(self, fit: int) -> int:
+        """The earliest version at which a ps ends this training: all of them do, where it was ended early."""
+        states = [state for state in self._seen.values() if state is not None and state.fit == fit]
+        return min((state.last_version for state in states), default=m.UNLIMITED)
 
     def is_nowhere(self, link: Link) -> bool:
         """Whether every ps that may have the shard has said that it has not."""

@@ -448,9 +448,13 @@ class ParameterService:
         return self._last_chief
 
     def _require_chief(self, member: Member, deed: str) -> None:
-        chief = self._chief()
-        if member.task not in (chief, str(self._cluster.spec.chief)):
-            raise Refused(f"{member.task} may not {deed}: only the chief may, which is {chief}.")
+        chief, planned = self._chief(), str(self._cluster.spec.chief)
+        if member.task in (chief, planned):
+            return
+        live = sorted(self._members.live(), key=lambda one: one.number)
+        if chief == planned and live and live[0] is member:
+            return  # a chief that has died before it came here, as the other ps have told this one
+        raise Refused(f"{member.task} may not {deed}: {m.CHIEF_ONLY}, which is {chief}.")
 
     def _hear(self, member: Member) -> None:
         if self._members.get(member.number) is not member:
@@ -475,6 +479,7 @@ class ParameterService:
     def stream(self, stream: Stream) -> None:
         """See `Handler.stream`: serves one worker, or the primary of another seat, for as long as it lives."""
         member: Member | None = None
+        founding = False
         try:
             opened = self._opened(stream)
             if isinstance(opened, r.Lead):
@@ -484,7 +489,7 @@ class ParameterService:
                 return
             if opened is None:
                 return
-            member, seat = opened
+            member, seat, founding = opened
             while not self._stopped:
                 frame = stream.receive(self._timeouts.heartbeat_s)
                 if frame is None:
@@ -505,11 +510,11 @@ class ParameterService:
             pass  # the worker's end is gone: what that means for the job is decided below
         finally:
             stream.close()
-            if member is not None:
+            if member is not None and not founding:
                 self._closed(member)
 
-    def _opened(self, stream: Stream) -> tuple[Member, Seat] | r.Lead | None:
-        """Who has opened a stream; `None` where this ps ends first."""
+    def _opened(self, stream: Stream) -> tuple[Member, Seat, bool] | r.Lead | None:
+        """Who has opened a stream, and whether for first values only; `None` where this ps ends first."""
         patience = Patience(self._timeouts.connect_s, self._say, self._clock)
         while not self._stopped:
             frame = stream.receive(self._timeouts.heartbeat_s)
@@ -524,10 +529,10 @@ class ParameterService:
                     if member.incarnation != message.incarnation:
                         raise Refused(f"worker number {message.worker} is another process; join again.")
                     seat = self._home if message.shard < 0 else self._seat(message.shard)
-                    member.streams += 1
+                    member.streams += not message.founding
                     self._accounts[member.number].transport = stream.transport
                     self._hear(member)
-                return member, seat
+                return member, seat, message.founding
             patience.check(f"the first word of {stream.peer}", "it opened a stream and says nothing")
         return None
 

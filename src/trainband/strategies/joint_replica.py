@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -310,8 +310,11 @@ class JointReplica(MeshReplica):
 
     def busy(self, what: str) -> AbstractContextManager[object]:
         """See `Replica.busy`."""
-        # Where the values are in parts, all do it together.
-        return self._together.watched() if self.in_parts else self._together.busy(what)
+        stack = ExitStack()
+        stack.enter_context(self._together.busy(what))
+        if self.in_parts:  # then all do it together
+            stack.enter_context(self._together.watched())
+        return stack
 
     # --- values
 
@@ -483,7 +486,7 @@ class _JointSaving(LocalSaving):
                 luggage[index] = bytes.fromhex(word)
         if missing and now - self._written_at < LUGGAGE_S:
             return None
-        self._together.forget(f"luggage/{saved.global_step}")
+        self._together.forget_before("luggage", saved.global_step)  # of this step there may be another, at the end
         return replace(saved, luggage=luggage, missing=tuple(missing))
 
 

@@ -110,6 +110,7 @@ class Together:
             start_s=start_s,
             say=say,
         )
+        self._last_word_at = time.monotonic()  # those that came late were waited for until now
         for target, name in ((self._watch, "trainband-together"), (self._guard, "trainband-guard")):
             threading.Thread(target=target, name=name, daemon=True).start()
         with self.busy("starts"):
@@ -166,9 +167,11 @@ class Together:
         word = self._runtime.get(f"words/{key}")
         return None if word is None else json.loads(word)
 
-    def forget(self, key: str) -> None:
-        """Deletes the words of all processes there, which nobody reads any more."""
-        self._runtime.delete(f"words/{key}")
+    def forget_before(self, key: str, number: int) -> None:
+        """Deletes the words of all processes at `key/n/...` for every n below a number: nobody reads them any more."""
+        numbers = {int(rest.partition("/")[0]) for rest in self._runtime.list(f"words/{key}/")}
+        for old in sorted(n for n in numbers if n < number):
+            self._runtime.delete(f"words/{key}/{old}")
 
     def hear(self, key: str, index: int = 0) -> Any:
         """Waits for a word that a process must leave there.
@@ -382,11 +385,17 @@ class Together:
                 )
                 return
         # A long step looks like this, too.
-        if waited >= max(self._start_s, self._timeout_s) and not slow:
+        if waited < max(self._start_s, self._timeout_s) or slow:
+            return
+        doing = self._doing or next((peer.doing for peer in self._peers.values() if peer.doing), "")
+        if not doing:
             self._fail(
                 f"{self.task}: all workers live and wait for one another since {waited:.0f} s, at step "
                 f"{self._step[1]}: something between them does not let their exchanges through"
             )
+        elif now - self._said_at >= EVERY_S:
+            self._said_at = now
+            self._say(f"waiting for the job, which {doing} ({waited:.0f} s)")
 
     def _described(self, index: int) -> str:
         doing = self._peers[index].doing

@@ -356,7 +356,8 @@ class Checkpointer:
         checkpoint = self.directory.commit(order.partial, manifest)
         seconds = self._clock() - (order.saving.begun_at or order.ordered_at)
         self._saved = CheckpointStatus(manifest.global_step, manifest.nbytes, seconds)
-        with contextlib.suppress(Refused):  # another is the chief by now, and this only for the display
+        # Only for the display: another may be the chief by now, or the ps be gone for a moment.
+        with contextlib.suppress(PeerError):
             order.replica.landed(self._saved)
         if self._announce:
             self._say(landed(self._saved))

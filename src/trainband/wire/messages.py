@@ -78,6 +78,9 @@ NO_MODEL = "no model yet"
 TAKEN = "is in the job already"
 """Stands in the refusal of a second process that claims a task's name."""
 
+CHIEF_ONLY = "only the chief may"
+"""Stands in the refusal of what somebody has asked who is not the chief, as this ps knows it."""
+
 STRANGER = "no worker has the number"
 """Begins the refusal of a request from a worker that this ps does not know, as after it has died and come back."""
 
@@ -362,6 +365,8 @@ class Open(Struct, frozen=True, tag=1, array_like=True):
     incarnation: str
     shard: int = -1
     """The one that is served; -1: the ps's own."""
+    founding: bool = False
+    """Whether it brings first values and no more: its end says nothing of the worker."""
 
 
 class Initialise(Struct, frozen=True, tag=2, array_like=True):
@@ -415,6 +420,11 @@ Upward = Open | Initialise | Pull | Push
 """What a worker sends."""
 Downward = Params | Failure
 """What a ps sends."""
+
+
+def is_of_another_chief(refusal: str) -> bool:
+    """Whether a ps refused because it has heard of another chief, who may have done already what was asked."""
+    return CHIEF_ONLY in refusal
 
 
 def is_for_another(refusal: str) -> bool:

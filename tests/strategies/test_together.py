@@ -1,0 +1,51 @@
+"""What the processes of a job know of one another; real ones are in `tests/cluster_allreduce`."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.strategies import together as module
+from trainband.strategies.together import Together
+from trainband.version import VERSION
+
+LATE_S, TIMEOUT_S = 1.5, 1.0
+
+
+class Runtime:
+    """The words of all, in this process; the last of the others came late."""
+
+    lost = False
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        time.sleep(LATE_S)
+        self.words = {"words/here/0": json.dumps({"version": VERSION, "job": "a job"})}
+
+    def set(self, key: str, word: str) -> None:
+        time.sleep(0.001)  # as a call does, in which another thread may go on
+        self.words[key] = word
+
+    def get(self, key: str) -> str | None:
+        return self.words.get(key)
+
+    def list(self, prefix: str) -> dict[str, str]:
+        time.sleep(0.001)
+        return {key[len(prefix) :].lstrip("/"): word for key, word in self.words.items() if key.startswith(prefix)}
+
+    def close(self, *, well: bool) -> None:
+        del well
+
+
+def test_a_chief_is_not_gone_because_another_worker_came_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Runtime", Runtime)
+    spec = ClusterSpec({"worker": ["localhost:1111", "localhost:2222"]})
+    one = Together(Cluster(spec=spec, task=Task("worker", 1)), timeout_s=TIMEOUT_S, start_s=60.0, say=print)
+    try:
+        time.sleep(module.BEAT_S + 0.3)  # the first look at the chief
+        one.check()
+    finally:
+        one.close()
