@@ -155,7 +155,8 @@ def test_a_task_killed_by_a_signal_fails_the_job() -> None:
 
 def test_a_ps_that_serves_for_ever_is_stopped_after_success() -> None:
     recorder = Recorder()
-    with _cluster(recorder, "wait_forever() if task == 'ps:0' else None") as cluster:
+    impatient = Grace(ps_s=0.2, stop_s=20.0, kill_s=20.0)
+    with _cluster(recorder, "wait_forever() if task == 'ps:0' else None", grace=impatient) as cluster:
         assert cluster.wait(DEADLINE_S).kind == "succeeded"
     assert recorder.notes == ["ps:0 did not end within 0.2 s after the workers; sent SIGTERM"]
 
