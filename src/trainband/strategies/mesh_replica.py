@@ -43,7 +43,7 @@ from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Given, Model, examples_in, examples_in_step
 from trainband.strategies.separable import why_not_mean_of_examples
 from trainband.strategies.sharding import DATA, Rules, state_specs, whole
-from trainband.strategies.spreading import Compute, Spreader, by_compiler, each_by_itself, spread_evenly
+from trainband.strategies.spreading import Compute, Spreader, by_compiler, each_by_itself, owned, spread_evenly
 from trainband.wire.patience import Say
 
 BEHIND = 1
@@ -372,6 +372,8 @@ class MeshReplica:
         """
         if self._spreads:
             batch = self._spreader(batch) if self._accumulate == 1 else self._all_spread(batch)
+        else:
+            batch = owned(batch)
         metrics = self._dispatch(batch)
         self._steps += 1
         self._examples += examples_in_step(batch, self._accumulate)
