@@ -410,6 +410,15 @@ def test_so_many_are_got_ready(ahead: int) -> None:
     assert count[0] == ahead + 1
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the feed, which stands still until it is moved."""
+    now = [0.0]
+    for module in ("feed", "passes"):
+        monkeypatch.setattr(f"trainband.train.{module}.perf_counter", lambda: now[0])
+    return now
+
+
 @pytest.mark.parametrize(
     ("give_s", "train_s", "owned", "threaded"),
     [
@@ -420,12 +429,8 @@ def test_so_many_are_got_ready(ahead: int) -> None:
     ],
 )
 def test_it_reads_ahead_where_that_pays(
-    monkeypatch: pytest.MonkeyPatch, give_s: float, train_s: float, owned: bool, threaded: bool
+    clock: list[float], give_s: float, train_s: float, owned: bool, threaded: bool
 ) -> None:
-    clock = [0.0]
-    for module in ("feed", "passes"):
-        monkeypatch.setattr(f"trainband.train.{module}.perf_counter", lambda: clock[0])
-
     class Slow:
         def __iter__(self) -> Iterator[Any]:
             for value in range(100):
@@ -490,11 +495,8 @@ def test_close_ends_a_thread_that_waits_for_other_workers() -> None:
     assert not consumer.is_alive()
 
 
-def test_one_batch_that_takes_long_is_no_reason_to_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_batch_that_takes_long_is_no_reason_to_read_ahead(clock: list[float]) -> None:
     """Such as the first: what is found out about it then is known for all others."""
-    clock = [0.0]
-    for module in ("feed", "passes"):
-        monkeypatch.setattr(f"trainband.train.{module}.perf_counter", lambda: clock[0])
 
     class SlowAtFirst:
         def __iter__(self) -> Iterator[Any]:
