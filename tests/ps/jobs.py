@@ -157,6 +157,7 @@ class Script:
     peer = "a script"
     transport = "script"
     alive = True
+    keeps = False
 
     def __init__(self, *items: Any) -> None:
         self.items = deque(items)
@@ -180,6 +181,9 @@ class Script:
         self.sent.append((decode_any(header, m.Downward, "the ps"), [np.array(array) for array in body]))
 
     def close(self) -> None:
+        self.closed = True
+
+    def refuse_more(self) -> None:
         self.closed = True
 
     def interrupt(self) -> None:

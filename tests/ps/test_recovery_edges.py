@@ -20,6 +20,7 @@ from trainband.ps.client import Exchange, JobClient
 from trainband.ps.keeper import Keeper
 from trainband.wire import messages as m
 from trainband.wire import replication as r
+from trainband.wire.memory import MemoryTransport
 
 __all__ = ["make"]  # the fixture
 
@@ -152,7 +153,7 @@ def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], re
 
 def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callable[..., Job]) -> None:
     plan = replicated()
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=5.0))
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=5.0), transport=MemoryTransport(keeps=False))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 1)

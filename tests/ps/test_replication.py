@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import optax
 import pytest
 from numpy.typing import NDArray
-from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_thread
+from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_thread, kill
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.errors import CheckpointError
@@ -21,8 +22,10 @@ from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.keeper import Keeper
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
+from trainband.ps.seat import Seat
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
+from trainband.wire.memory import MemoryTransport
 
 QUICK = replace(FAST, lease_s=3.0)
 
@@ -74,10 +77,11 @@ def push(client: JobClient, plan: Plan, now: Exchange, value: float = 1.0) -> Ex
     return client.push(gradient_of(plan, value), now.versions, loss=1.0, examples=1, finite=True)
 
 
+@pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("dying", [0, 1])
-def test_a_ps_dies_and_nothing_is_lost(make: Callable[..., Job], dying: int) -> None:
+def test_a_ps_dies_and_nothing_is_lost(make: Callable[..., Job], dying: int, keeps: bool) -> None:
     plan = replicated()
-    job = make(ps=2, workers=1)
+    job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
@@ -97,6 +101,76 @@ def test_a_ps_dies_and_nothing_is_lost(make: Callable[..., Job], dying: int) -> 
         now = push(client, plan, now)
     assert now.versions == (20, 20)
     assert now.done
+    client.leave()
+
+
+@pytest.mark.parametrize("heir", [True, False])
+def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], heir: bool) -> None:
+    """Where streams keep what is sent, nobody waits for the standby; it takes over with all that it was sent."""
+    plan = replicated()
+    # No sign of life wants an answer meanwhile.
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=5.0, lease_s=20.0))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 20)
+    now = push(client, plan, now)
+    standby = job.services[1]._seats[0]  # noqa: SLF001
+    gate = threading.Event()
+    read_late(standby, gate)
+    for _ in range(4):
+        now = push(client, plan, now)
+    assert now.versions[0] == 5
+    assert standby.version < 5, "the standby was not late, so nothing is shown here"
+    kill_ps(job, 0)
+    if heir:
+        job.start_ps(0)
+    time.sleep(0.5)  # in which it would take over with too little
+    assert not any("takes shard 0 over" in line for line in job.said)
+    gate.set()
+    for _ in range(5):
+        now = push(client, plan, now)
+    assert any("ps:1 takes shard 0 over at version 5" in line for line in job.said)
+    assert now.versions[0] == 10
+    expected = reference(10)
+    for name, leaf in tree_of(plan, now.params).items():
+        np.testing.assert_allclose(leaf, expected[name], rtol=1e-6)
+    client.leave()
+
+
+def read_late(seat: Seat, gate: threading.Event) -> None:
+    """Has a seat do what its primary sends only once the gate is open; its lock is free meanwhile."""
+    keeper_thread_waits, follow = seat._lock, seat.follow  # noqa: SLF001
+
+    def late(*args: Any) -> None:
+        keeper_thread_waits.release()
+        try:
+            gate.wait(20.0)
+        finally:
+            keeper_thread_waits.acquire()
+        follow(*args)
+
+    seat.follow = late  # type: ignore[method-assign, assignment]
+
+
+def test_a_standby_that_does_not_read_is_said(make: Callable[..., Job]) -> None:
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=6.0))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 40)
+    gate = threading.Event()
+    read_late(job.services[1]._seats[0], gate)  # noqa: SLF001
+
+    def train() -> Exchange:
+        last = now
+        while not last.done:
+            last = push(client, plan, last)
+        return last
+
+    training = in_thread(train, "train")
+    wait_until(lambda: any("waiting for ps:1 to take the records of shard 0 (" in line for line in job.said), "word")
+    gate.set()
+    assert training.result(40.0).versions == (40, 40)
     client.leave()
 
 
@@ -172,10 +246,11 @@ def test_both_ps_die(make: Callable[..., Job]) -> None:
         push(client, plan, now)
 
 
-def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job]) -> None:
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], keeps: bool) -> None:
     """It may have updates that nobody knows of; it gives them up, and follows the one that has taken over."""
     plan = replicated()
-    job = make(ps=2, workers=1)
+    job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 30)
@@ -201,10 +276,10 @@ def stand_still(keeper: Keeper, until: threading.Event) -> None:
     """Its connections deliver nothing, in either direction, until then."""
     exchange, watch = keeper._exchange, keeper._watch  # noqa: SLF001
 
-    def held(work: Callable[[], None]) -> Callable[[], None]:
-        def wait_and_work() -> None:
+    def held(work: Callable[..., None]) -> Callable[..., None]:
+        def wait_and_work(*args: int) -> None:
             until.wait(20.0)
-            work()
+            work(*args)
 
         return wait_and_work
 
@@ -228,3 +303,52 @@ def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypa
     assert now.versions == (3, 3)
     assert any("WARNING: shard 0 has no standby yet" in line for line in job.heard)
     client.leave()
+
+
+def test_an_arbiter_that_leaves_decides_first_what_is_to_be_decided(make: Callable[..., Job]) -> None:
+    """A ps dies as the worker leaves that says who takes over: without its word the others could not go on."""
+    plan = replicated()
+    job = make(ps=2, workers=2)
+    clients = [job.client(plan, number) for number in range(2)]
+    starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in clients]
+    nows = [start.result(20.0) for start in starts]
+    begins = [in_thread(partial(client.await_begin, 1, 20), "begin") for client in clients]
+    for begin in begins:
+        begin.result(20.0)
+    wait_until(lambda: all(seat.book.secure for seat in primaries(job)), "the standbys")
+    arbiters = {seat.book.reign.arbiter for seat in primaries(job)}
+    leaving = next(number for number, client in enumerate(clients) if client._incarnation in arbiters)  # noqa: SLF001
+    staying, now = clients[1 - leaving], nows[1 - leaving]
+    kill_ps(job, 0)
+    goodbye = in_thread(clients[leaving].leave, "leave")
+    while not now.done:
+        now = push(staying, plan, now)
+    assert now.versions == (20, 20)
+    goodbye.result(20.0)
+    staying.leave()
+
+
+def primaries(job: Job) -> list[Seat]:
+    """Whatever seats hold a shard."""
+    return [seat for service in job.services for seat in service._seats.values() if seat.reigns]  # noqa: SLF001
+
+
+def test_a_chief_finds_a_ps_that_was_not_there_when_it_came(make: Callable[..., Job]) -> None:
+    """It alone can give a shard its values again, and does so though it waits elsewhere."""
+    plan = replicated(Bounded(staleness=0), ps=3)
+    job = make(ps=3, workers=2)
+    first, other = job.client(plan, 0), job.client(plan, 1)
+    starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in (first, other)]
+    for start in starts:
+        start.result(20.0)
+    wait_until(lambda: len([seat for seat in primaries(job) if seat.book.secure]) == 3, "the standbys")
+    kill_ps(job, 2)
+    wait_until(lambda: any("ps:0 takes shard 2 over" in line for line in job.said), "the takeover")
+    kill(first)
+    heir = job.client(plan, 0)
+    heir.join(pytest.fail)
+    assert [pulse.worker for pulse in heir._pulses] == [0, 0, -1]  # noqa: SLF001
+    job.start_ps(2)
+    wait_until(lambda: heir._pulses[2].worker == 0, "the chief's coming to the ps")  # noqa: SLF001
+    heir.leave()
+    other.leave()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from tests.simulation.history import Broken
@@ -33,8 +34,11 @@ class Keeper:
         self._sending = Turn(seat.process)
         self._stream: Pipe | None = None
         self._heard_at = self._sent_at = seat.process.now
-        self._leader = ""
+        self._streams = count(1)
+        self._followed: Pipe | None = None
+        self._leader = ("", 0)
         self._leading: End | None = None
+        self._at_its_end: Callable[[], None] | None = None
         self._started = False
 
     def start(self) -> None:
@@ -62,16 +66,16 @@ class Keeper:
                     return
             except Fenced:
                 raise Refused(f"{m.MOVED}another ps has taken shard {self._seat.shard} over.") from None
+            if self._stream is not None and await self._sending.take(self._timing.tick_s):
+                try:
+                    await self._exchange(number)
+                finally:
+                    self._sending.give()
+                continue
             if given_up():
                 raise StreamClosed("nobody waits for this answer any more.")
             if self._stream is None:
                 await self._changed.wait(self._timing.tick_s)
-            elif await self._sending.take(self._timing.tick_s):
-                try:
-                    if book.role is Role.PRIMARY and not book.settled(number):
-                        await self._exchange()
-                finally:
-                    self._sending.give()
 
     # --- the primary's side
 
@@ -90,6 +94,8 @@ class Keeper:
                 return
 
     async def _lead(self) -> None:
+        if self._stream is not None and not self._stream.end.alive:
+            self._lose()
         self._book.name_arbiter(self._arbiter(self._book.reign.arbiter))
         if self._stream is None or self._book.pupil is None:
             await self._recruit()
@@ -101,19 +107,27 @@ class Keeper:
             finally:
                 self._sending.give()
 
-    async def _exchange(self) -> None:
+    async def _exchange(self, number: int | None = None) -> None:
         stream, book = self._stream, self._book
         if stream is None or book.role is not Role.PRIMARY or book.pupil is None:
             return
+        if number is not None and book.settled(number):
+            return
         first, entries = book.unsent()
         records = tuple(record for record, _ in entries)
-        header = r.Records(book.lineage, book.reign.epoch, first, self._seat.version, records)
+        asks = not (records and stream.end.keeps and stream is self._followed and book.secure)
+        header = r.Records(book.lineage, book.reign.epoch, first, self._seat.version, records, asks)
         try:
             stream.send(Batch(header, tuple(gradient or None for _, gradient in entries)))
             self._sent_at = self._process.now
-            await self._confirm(stream)
+            if asks:
+                await self._confirm(stream)
+                return
         except PeerError:
             self._lose()
+            return
+        book.taken(first + len(records) - 1, book.reign.arbiter)
+        self._changed.ring()
 
     async def _confirm(self, stream: Pipe) -> None:
         begin, book, pupil = self._process.now, self._book, self._book.pupil
@@ -121,6 +135,7 @@ class Keeper:
             if self._process.now - begin >= self._timing.lease_s:
                 raise DeadlineExceeded(f"ps:{self._book.other} does not take the records")
         self._heard_at = self._process.now
+        self._followed = stream
         if book.pupil is not pupil:
             return  # it was another reign
         if taken.fenced:
@@ -175,7 +190,7 @@ class Keeper:
             seat.note_reign()  # alone, because the other is another process
         try:
             stream = Pipe(await self._network.open_stream(self._process, address, seat.shard, self._timing.call_s))
-            stream.send(r.Lead(seat.shard, book.me, letter.body.incarnation))
+            stream.send(r.Lead(seat.shard, book.me, letter.body.incarnation, next(self._streams)))
             if at is None:
                 await self._teach(stream, other.incarnation)
             self._stream = stream
@@ -205,7 +220,10 @@ class Keeper:
 
     def follow(self, end: End, lead: r.Lead) -> None:
         """A primary's stream has come."""
-        self._leading, self._leader = end, lead.incarnation
+        if lead.incarnation == self._leader[0] and lead.number < self._leader[1]:
+            return  # it was given up for another, which has come first
+        self._leading, self._leader = end, (lead.incarnation, lead.number)
+        self._at_its_end = None
         self._heard_at = self._process.now
 
     def took(self, end: End, frame: Lesson | Batch) -> bool:
@@ -216,19 +234,45 @@ class Keeper:
         taken = self._taken(frame)
         if taken is None:
             return False
-        with suppress(StreamClosed):
-            end.send(taken)
+        if taken.fenced or not (isinstance(frame, Batch) and not frame.header.asks):
+            with suppress(StreamClosed):
+                end.send(taken)
         return not taken.fenced
 
     def ended(self, end: End) -> None:
         """A primary's stream has ended."""
         if self._leading is end:
             self._leading = None
+            then, self._at_its_end = self._at_its_end, None
+            if then is not None:
+                then()
+            self._changed.ring()
         self._wake.ring()
+
+    def _when_all_is_taken(self, then: Callable[[], None]) -> None:
+        if self._leading is None or not self._leading.keeps or not self._seat.job.parts.takes_all:
+            then()
+            return
+        self._at_its_end = then
+        self._leading.refuse_more()
+
+    async def await_all_taken(self) -> None:
+        """Returns when all is done that is left in a stream which the primary has given up.
+
+        Raises:
+          Refused: there still is something after a lease.
+        """
+        begin = self._process.now
+        while self._leading is not None and self._leading.keeps:
+            if self._process.now - begin >= self._timing.lease_s:
+                raise Refused(f"ps:{self._book.me} has not done yet all that it was sent.")
+            await self._changed.wait(self._timing.tick_s)
 
     def _taken(self, frame: Lesson | Batch) -> Took | None:
         seat, book = self._seat, self._book
         if isinstance(frame, Lesson):
+            if not self._started:
+                return None  # it has come since, and was not invited
             if not book.may_learn(frame.lineage, frame.reign.epoch):
                 return self._refusal()
             if book.role is Role.PRIMARY:
@@ -242,6 +286,7 @@ class Keeper:
             return self._refusal()
         except ValueError as exc:
             self._fail(f"{exc}")
+            self._deposed()
             return None
         try:
             seat.follow(header, old, frame.gradients)
@@ -250,7 +295,7 @@ class Keeper:
             self._deposed()
             return None
         if before is Role.LEARNER and book.role is Role.STANDBY:
-            seat.note_secured(f"ps:{book.reign.primary}/{self._leader}")
+            seat.note_secured(f"ps:{book.reign.primary}/{self._leader[0]}")
         return Took(book.position)
 
     def _refusal(self) -> Took:
@@ -278,7 +323,7 @@ class Keeper:
                 self._ask()
             return
         found = next((one for one in state.seats if one.shard == seat.shard), None)
-        if found is None or found.incarnation != self._leader:
+        if found is None or found.incarnation != self._leader[0]:
             self._succeed()
         elif found.role != Role.PRIMARY.value or silent_s >= self._timing.lease_s:
             self._ask()
@@ -287,21 +332,28 @@ class Keeper:
         return await self._network.call(self._process, address, self._seat.shard, action, letter, timeout_s)
 
     def _succeed(self) -> None:
-        if self._book.role is Role.STANDBY and self._book.reign_alone():
-            self._took_over()
+        def take_over() -> None:
+            if self._book.role is Role.STANDBY and self._book.reign_alone():
+                self._took_over()
+
+        self._when_all_is_taken(take_over)
 
     def granted(self, epoch: int, yes: bool) -> None:
         """The arbiter's word."""
-        book, before = self._book, self._book.role
+        book = self._book
         if not epoch or book.petition != epoch:
             return
-        book.granted(epoch, yes)
         if not yes:
-            return
-        if before is Role.PRIMARY:
+            book.granted(epoch, yes)
+        elif book.role is Role.PRIMARY:
+            book.granted(epoch, yes)
             self._seat.note_reign()
             self._changed.ring()
         else:
+            self._when_all_is_taken(lambda: self._accept(epoch))
+
+    def _accept(self, epoch: int) -> None:
+        if self._book.granted(epoch, yes=True):
             self._took_over()
 
     def _took_over(self) -> None:

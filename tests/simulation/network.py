@@ -52,6 +52,9 @@ class End:
         self.owner = owner
         self.other: End = self
         self.closed = False
+        self.keeps = False
+        """Whether the other end has what is sent at once: the two share memory."""
+        self.refuses = False
         self.on_frame: Callable[[Any], None] = _ignore
         self.on_end: Callable[[], None] = _nothing
         self.sent = 0
@@ -60,10 +63,22 @@ class End:
         self.free_at = 0.0
 
     def send(self, frame: Any) -> None:
-        """Raises `StreamClosed` only if this end knows already."""
-        if self.closed:
+        """Raises `StreamClosed` only if this end knows already; where the stream keeps, it always does."""
+        if not self.alive:
             raise StreamClosed(f"{self.owner} has no stream any more")
         self.network.carry_frame(self, frame)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the other end is still there, as far as this one knows."""
+        other = self.other
+        return not (self.closed or (self.keeps and (other.closed or other.refuses or not other.owner.alive)))
+
+    def refuse_more(self) -> None:
+        """See `trainband.wire.transport.Stream.refuse_more`; of a stream that keeps."""
+        if not self.refuses:
+            self.refuses = True
+            self.network.end_after_all(self)
 
     def close(self) -> None:
         """Ends it from here; what was sent before still arrives."""
@@ -93,6 +108,8 @@ class Network:
         self.weather = CALM
         self._scheduler = scheduler
         self._dice = dice
+        self.one_machine = False
+        """Whether all ps run on one machine, so that the streams between them keep what is sent."""
         self.say: Callable[[str], None] | None = None
         """Is told every message, for a trace."""
         self._servers: dict[str, Server] = {}
@@ -112,7 +129,7 @@ class Network:
 
     def break_one(self) -> None:
         """Breaks a stream, if there is one."""
-        open_ends = [end for end in self._ends if not end.closed]
+        open_ends = [end for end in self._ends if not (end.closed or end.keeps)]
         if open_ends:
             self.break_stream(self._dice.choice(open_ends))
 
@@ -212,6 +229,7 @@ class Network:
             assert server is not None
             near, far = End(self, caller), End(self, server.process)
             near.other, far.other = far, near
+            near.keeps = far.keeps = self.one_machine and all(name.startswith("ps") for name in (caller.name, address))
             for end in (near, far):
                 end.owner.on_death.append(end.close)
                 self._ends.append(end)
@@ -240,9 +258,10 @@ class Network:
         number, end.sent = end.sent, end.sent + 1
         if end.lost_from is not None:
             return
-        cut_until = self._cut_until.get((end.owner.name, end.other.owner.name), 0.0)
+        cut_until = 0.0 if end.keeps else self._cut_until.get((end.owner.name, end.other.owner.name), 0.0)
         is_cut = cut_until > self._scheduler.now
-        if self._dice.random() < (0.5 if is_cut else self.weather.broken_stream):
+        breaks = 0.5 if is_cut else 0.0 if end.keeps else self.weather.broken_stream
+        if self._dice.random() < breaks:
             end.lost_from = number
             self.break_stream(end)
             return
@@ -266,10 +285,15 @@ class Network:
 
     def carry_end(self, end: End) -> None:
         """Tells the other end that this one has closed."""
-        cut = self.is_cut(end.owner.name, end.other.owner.name)
+        cut = not end.keeps and self.is_cut(end.owner.name, end.other.owner.name)
         delay_s = self._dice.uniform(*BREAK_SEEN_S) if cut else self._latency()
         at = max(end.free_at, self._scheduler.now + delay_s)
         self._scheduler.at(at, lambda: end.other.owner.receive(end.other.end))
+
+    def end_after_all(self, end: End) -> None:
+        """Ends a stream at its receiver once all that was sent to it has come."""
+        at = max(end.other.free_at, self._scheduler.now)
+        self._scheduler.at(at, lambda: end.owner.receive(end.end))
 
     def break_stream(self, end: End) -> None:
         """Breaks a stream: of what is under way a part arrives; each end learns of the break in its own time."""

@@ -30,6 +30,7 @@ class Parts:
       succession: the book of a seat, from the shard and the number of its ps.
       arbiter: what a worker remembers of its grants.
       frees_pieces: whether it gives to others what was reserved for a worker that does not come back with it.
+      takes_all: whether a standby takes over only when it has done all that was sent to it.
       resolves_circles: whether it lets workers go on that wait for one another over several ps.
     """
 
@@ -42,6 +43,7 @@ class Parts:
     keeps_replays: bool = False
     plans_anew: bool = False
     frees_pieces: bool = True
+    takes_all: bool = True
     resolves_circles: bool = True
 
 

@@ -185,6 +185,8 @@ PLANTED: Mapping[str, Planted] = {
     "plan-anew": Planted(Parts(plans_anew=True), "sync", liveness.STUCK),
     "circles": Planted(Parts(resolves_circles=False), "sync", liveness.CIRCLE),
     # Of the two seats of a shard.
+    # Of two that share memory: what was sent and not read yet is the standby's too.
+    "leaves-unread": Planted(Parts(takes_all=False), STANDBYS, updates.LOST),
     "hasty": Planted(Parts(succession=Hasty), STANDBYS, updates.LOST),
     "unfenced": Planted(Parts(succession=Unfenced), STANDBYS_ANY, succession.TWO),
     "bereaved": Planted(Parts(succession=Bereaved), STANDBYS, succession.TWO),

@@ -40,6 +40,7 @@ class Scenario:
       batch: examples a step.
       step_s: of each worker: a step takes at most so many seconds.
       checkpoint_every: updates; 0 for never.
+      one_machine: whether all ps are on one, and share memory.
     """
 
     seed: int
@@ -54,6 +55,7 @@ class Scenario:
     trouble: Trouble
     timing: Timing = TIMING
     replicas: int = 0
+    one_machine: bool = False
 
     @classmethod
     def of(cls, seed: int, kind: str) -> Scenario:
@@ -81,6 +83,7 @@ class Scenario:
             if replicas
             else plan(dice, names, ps, TIMING.lease_s),
             replicas=replicas,
+            one_machine=bool(replicas) and dice.random() < 0.5,
         )
 
     @property

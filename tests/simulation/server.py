@@ -142,9 +142,11 @@ class Ps:
             self._note_answer(seat, position)
 
     def _note_answer(self, seat: Seat, position: int) -> None:
-        pupil = seat.book.pupil
+        book, pupil = seat.book, seat.book.pupil
         holders = {seat.name}
-        if pupil is not None and seat.book.secure and pupil.taken >= position:
+        # A standby stays one while it is to be told that another worker decides from now on.
+        may_succeed = book.secure or (book._arbiter_changes and not book.bereft)  # noqa: SLF001
+        if pupil is not None and may_succeed and pupil.taken >= position:
             holders.add(f"ps:{seat.book.other}/{pupil.incarnation}")
         now, lineage = self.process.now, seat.book.lineage
         self._note(Answered(now, seat.shard, seat.name, lineage, position, frozenset(holders)))
@@ -165,7 +167,9 @@ class Ps:
             member.number, seat.reigns, seen, life, seat.fit, seat.book.reign.epoch, seat.book.role is Role.EMPTY
         )
 
-    def _invite(self, seat: Seat, inviter: r.SeatState) -> r.SeatState:
+    async def _invite(self, seat: Seat, inviter: r.SeatState) -> r.SeatState:
+        if seat.shard in self._keepers:
+            await self._keepers[seat.shard].await_all_taken()
         if seat.book.role is not Role.PRIMARY and seat.book.lineage != inviter.lineage:
             seat.book.abdicate()
             seat.forget()

@@ -144,8 +144,9 @@ class Worker:
     async def _leave(self, failure: str) -> None:
         for ps, pulse in enumerate(self._pulses):
             if pulse.worker >= 0:
+                self._seen[ps] = None
                 with suppress(PeerError):  # its lease ends without a word, too
-                    await self._tell(ps, "leave", failure)
+                    self._seen[ps] = await self._tell(ps, "leave", failure)
         for link in self._links:
             link.close()
         patience = 0.0 if failure else 3 * self._timing.lease_s
@@ -367,15 +368,21 @@ class Worker:
 
     async def _beat(self, ps: int) -> None:
         pulse = self._pulses[ps]
-        while not self._leaving:
+        while True:
             await self.process.sleep(self._timing.hurry_s if self._hurried else self._timing.heartbeat_s)
-            if pulse.worker < 0 or self._leaving:
+            if self._leaving:
+                return
+            if pulse.worker < 0:
+                if self._fit:  # it was not there when this worker came
+                    with suppress(PeerError):
+                        greeting: Greeting = await self._tell(ps, "join", None)
+                        pulse.worker = greeting.worker
                 continue
             try:
                 state = await self._tell(ps, "heartbeat", self._blocked_by)
             except Refused:
                 with suppress(PeerError):
-                    greeting: Greeting = await self._tell(ps, "join", None)
+                    greeting = await self._tell(ps, "join", None)
                     pulse.worker = greeting.worker
                 continue
             except PeerError:

@@ -37,6 +37,7 @@ class World:
         self.history: list[Record] = []
         self._dice = random.Random(scenario.seed)
         self.network = Network(self.scheduler, self._dice)
+        self.network.one_machine = scenario.one_machine
         self._storage = Storage()
         timing = scenario.timing
         self._names = [f"worker:{number}" for number in range(scenario.workers)]

@@ -27,6 +27,7 @@ class EchoHandler:
         self.finish = threading.Event()
         self.ended: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self.seen: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self.streams: list[Stream] = []
         self.address = "10.0.0.7:2222"
 
     def call(self, action: str, body: bytes) -> bytes:
@@ -45,6 +46,7 @@ class EchoHandler:
         raise Refused(f"unknown action {action!r}")
 
     def stream(self, stream: Stream) -> None:
+        self.streams.append(stream)
         try:
             while True:
                 frame = stream.receive(0.05)
@@ -69,6 +71,8 @@ class EchoHandler:
         except StreamClosed as exc:
             self.ended.put(exc)
             raise
+        finally:
+            self.streams.remove(stream)
 
     def tensors(self) -> Sequence[Tensor]:
         return [
@@ -124,6 +128,13 @@ def main(mode: str, address: str) -> None:
             print("interrupted", flush=True)
         return
     stream = transport.connect(address, timeouts).open_stream(timeout_s=10.0)
+    if role == "burst":  # a client that sends two frames to a handler which does not read them, and waits for its end
+        stream.send(b"gate")
+        for value in (1.0, 2.0):
+            stream.send(b"quiet", [np.full(50_000, value)])
+        print("sent" if stream.keeps else "lost", flush=True)
+        sys.stdin.read()
+        return
     stream.send(b"hello", [np.ones(1000, np.float32)])
     while stream.receive(10.0) is None:
         pass

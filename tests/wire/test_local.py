@@ -225,6 +225,23 @@ class TestDoors:
             open_local_stream(door.name, "x:1", FAST, 1.0, lambda _: None)
 
 
+def test_what_was_sent_outlives_a_sender_that_is_killed() -> None:
+    handler = EchoHandler()
+    listener = Network().listen("127.0.0.1:0", handler, FAST)
+    with task("network/burst", listener.address) as client:
+        assert client.line() == "sent"  # while the handler has read nothing of it
+        client.process.send_signal(signal.SIGKILL)
+        client.process.wait(10.0)
+        handler.finish.set()
+        assert isinstance(handler.ended.get(timeout=10.0), StreamClosed)
+    frames = []
+    while not handler.seen.empty():
+        frames.append(handler.seen.get())
+    values = [frame.body[0].view(np.float64) for frame in frames if frame is not None]
+    assert [(value.min(), value.max(), value.size) for value in values] == [(1.0, 1.0, 50_000), (2.0, 2.0, 50_000)]
+    listener.stop(2.0)
+
+
 def test_nothing_of_a_killed_sender_is_left() -> None:
     def leftovers() -> list[str]:
         return [name for name in os.listdir("/dev/shm") if "trainband" in name]  # noqa: PTH208

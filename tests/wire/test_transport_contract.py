@@ -426,6 +426,28 @@ class TestEnds:
         with pytest.raises(StreamClosed):
             stream.send(b"x")
 
+    def test_one_that_refuses_more_has_all_that_was_sent_before(self, wire: Wire) -> None:
+        stream = wire.connection.open_stream(timeout_s=5.0)
+        stream.send(b"gate")
+        assert receive(stream).header == b"entered"
+        stream.send(b"quiet", [np.full(1000, 7.0)])
+        (theirs,) = wire.handler.streams
+        assert theirs.keeps == stream.keeps == (wire.kind in ("memory", "network"))
+        theirs.refuse_more()
+        if stream.keeps:
+            with pytest.raises(StreamClosed):
+                stream.send(b"quiet", [np.full(1000, 8.0)])
+            with pytest.raises(StreamClosed):
+                stream.send(b"quiet")
+        wire.handler.finish.set()
+        assert isinstance(wire.handler.ended.get(timeout=5.0), StreamClosed)
+        seen = [] if wire.handler.seen.empty() else [wire.handler.seen.get()]
+        assert wire.handler.seen.empty()
+        if stream.keeps:
+            assert [frame.body[0].view(np.float64)[0] for frame in seen if frame is not None] == [7.0]
+        with pytest.raises(StreamClosed):
+            receive(stream)
+
     def test_close_ends_a_wait_in_another_thread(self, wire: Wire) -> None:
         stream = wire.connection.open_stream(timeout_s=5.0)
         ended: queue.SimpleQueue[BaseException] = queue.SimpleQueue()

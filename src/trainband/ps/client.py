@@ -44,6 +44,9 @@ from trainband.wire.transport import Clock, Connection, Stream, Timeouts, Transp
 POLL_S = 0.05
 """Between two questions to a ps that is not ready yet."""
 
+MOST_LEASES = 3
+"""How long a worker that leaves waits for another to decide in its place."""
+
 AT_ONCE_BYTES = 4 << 20
 """A push to several ps that is larger than this goes to all of them at the same time, from a thread for each: a ps that
 is slow to take its part must not keep the others from theirs. Below it, a send does not wait for anybody."""
@@ -194,6 +197,8 @@ class JobClient:
         for link in self._links:
             self._open(link)
         self._joined = True
+        for pulse in self._pulses:
+            pulse.knocks = True
         return self.pull()
 
     def leave(self, failure: str = "") -> None:
@@ -212,8 +217,27 @@ class JobClient:
                 # One that fails has said enough; a ps that is new does not miss it.
                 if not failure and m.STRANGER not in str(exc):
                     self._say(f"could not say goodbye to {pulse}: {exc}")
+        if self._replicas and self._joined and not failure:
+            self._hand_over()
+        for pulse in self._pulses:
+            pulse.close()
         for link in self._links:
             link.close()
+
+    def _hand_over(self) -> None:
+        """Stays until another worker decides in its place who holds a shard: a ps may die as it leaves."""
+        patience = Patience(MOST_LEASES * self._timeouts.lease_s, self._say, self._clock)
+        try:
+            while True:
+                for pulse in self._pulses:
+                    for petition in self._outlook.note(pulse.ps, pulse.look(), begun=True):
+                        self._decide(pulse.ps, petition)
+                if not self._outlook.decides():
+                    return
+                patience.check("another worker to be asked who holds a shard", "")
+                time.sleep(POLL_S)
+        except DeadlineExceeded as exc:
+            self._say(f"{self._task} leaves, though no other worker can be asked who holds a shard: {exc}")
 
     def _find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
         """Joins whichever ps has the shard.

@@ -1,6 +1,10 @@
 """Keeper: the threads and sockets around a seat's succession.
 
 On a primary it keeps the standby: finds it, teaches it, sends it the records. On a standby it watches the primary.
+
+The standby has a record when it says so. On a stream that keeps what is sent (between two ps of one machine) it has it
+as soon as it is sent: it takes the shard over only once nothing more can be sent to it and it has done all that was. So
+no worker waits there for the standby's process to be given a processor.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, Refused, StreamClosed, Unreachable
 from trainband.ps.seat import Seat
@@ -81,10 +86,14 @@ class Keeper:
         self._heard_at = clock()
         self._sent_at = clock()
         self._waiting: Patience | None = None
+        self._stuck: Patience | None = None
         self._refusal = ""
         self._announced = False
-        self._leader = ""
+        self._streams = count(1)
+        self._followed: Stream | None = None
+        self._leader = ("", 0)
         self._leading: Stream | None = None
+        self._at_its_end: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name=f"trainband-seat-{seat.number}", daemon=True)
 
     def start(self) -> None:
@@ -126,18 +135,16 @@ class Keeper:
                         return
                 except Fenced:
                     raise Refused(f"{m.MOVED}another ps has taken {self._seat.name} over.") from None
-            if self._stopped or given_up():
-                raise StreamClosed("nobody waits for this answer any more.")
             # Whoever comes first sends for all that have come meanwhile.
             if self._stream is not None and self._sending.acquire(timeout=WAIT_S):
                 try:
-                    with self._lock:
-                        done = self._book.role is not Role.PRIMARY or self._book.settled(number)
-                    if not done:
-                        self._exchange()
+                    self._exchange(number)
                 finally:
                     self._sending.release()
-            elif self._stream is None:
+                continue
+            if self._stopped or given_up():
+                raise StreamClosed("nobody waits for this answer any more.")
+            if self._stream is None:
                 with self._lock:
                     self._changed.wait(WAIT_S)
 
@@ -177,41 +184,61 @@ class Keeper:
         return not self._stopped
 
     def _lead(self) -> None:
+        stream = self._stream
+        if stream is not None and not stream.alive:
+            # Before another arbiter is named: one that is named while the standby is dead could not be asked.
+            self._lose(f"{stream.peer} is not there any more.")
         with self._lock:
             self._book.name_arbiter(self._arbiter(self._book.reign.arbiter, self._other_host))
             unsent = self._book.behind
         if self._stream is None or self._book.pupil is None:
             self._recruit()
-        elif (unsent or self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2) and self._sending.acquire(
-            timeout=WAIT_S
-        ):
-            try:
-                self._exchange()
-            finally:
-                self._sending.release()
+        elif unsent or self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2:
+            if self._sending.acquire(timeout=WAIT_S):
+                try:
+                    self._exchange()
+                finally:
+                    self._sending.release()
+            elif (stuck := self._stuck) is not None:  # another thread is, in sending
+                stuck.check(self._to_take(), "")
 
-    def _exchange(self) -> None:
-        """Sends what has not been sent, and waits until the other seat has it. Called with `_sending` held."""
-        stream = self._stream
+    def _exchange(self, number: int | None = None) -> None:
+        """Sends what has not been sent, and waits until the other seat has it. Called with `_sending` held.
+
+        `number`: of the record that is to get there; nothing is sent if it has.
+        """
+        stream, book = self._stream, self._book
         if stream is None:
             return
         with self._lock:
-            if self._book.role is not Role.PRIMARY or self._book.pupil is None:
+            pupil = book.pupil
+            if book.role is not Role.PRIMARY or pupil is None or (number is not None and book.settled(number)):
                 return
-            first, entries = self._book.unsent()
-            header = r.Records(
-                self._book.lineage,
-                self._book.reign.epoch,
-                first,
-                self._seat.version,
-                tuple(record for record, _ in entries),
-            )
+            first, entries = book.unsent()
+            records = tuple(record for record, _ in entries)
+            # On each stream the first frame asks: then the other seat knows of it, and does all that comes on it.
+            asks = not (records and stream.keeps and stream is self._followed and book.secure)
+            header = r.Records(book.lineage, book.reign.epoch, first, self._seat.version, records, asks)
+        self._stuck = Patience(None, self._say, self._clock)
         try:
             stream.send(encode(header), [block for _, blocks in entries for block in blocks])
             self._sent_at = self._clock()
-            self._confirm(stream)
+            self._stuck = None
+            if asks:
+                self._confirm(stream)
+                return
         except PeerError as exc:
             self._lose(str(exc))
+            return
+        finally:
+            self._stuck = None
+        with self._lock:
+            if book.pupil is pupil:
+                book.taken(first + len(records) - 1, book.reign.arbiter)
+                self._changed.notify_all()
+
+    def _to_take(self) -> str:
+        return f"ps:{self._book.other} to take the records of {self._seat.name}"
 
     def _confirm(self, stream: Stream) -> None:
         """Waits for the other seat's word, and notes it."""
@@ -223,8 +250,9 @@ class Keeper:
                 raise StreamClosed("this ps ends.")
             frame = stream.receive(self._timeouts.heartbeat_s)
             if frame is None:
-                patience.check(f"ps:{self._book.other} to take the records of {self._seat.name}", "check that it runs")
+                patience.check(self._to_take(), "check that it runs")
         self._heard_at = self._clock()
+        self._followed = stream
         taken = decode_any(frame.header, r.Taken, stream.peer)
         with self._lock:
             if self._book.pupil is not pupil:
@@ -305,7 +333,7 @@ class Keeper:
                 self._changed.notify_all()
         try:
             stream = connection.open_stream(timeout_s=self._timeouts.connect_s)
-            stream.send(encode(r.Lead(seat.number, book.me, invite.seat.incarnation)))
+            stream.send(encode(r.Lead(seat.number, book.me, invite.seat.incarnation, next(self._streams))))
             if at is None:
                 self._teach(stream, other.incarnation)
             self._stream = stream
@@ -362,7 +390,10 @@ class Keeper:
     def follow(self, stream: Stream, lead: r.Lead, stopped: Callable[[], bool]) -> None:
         """Serves a primary's stream, until it ends."""
         with self._lock:
-            self._leading, self._leader = stream, lead.incarnation
+            if lead.incarnation == self._leader[0] and lead.number < self._leader[1]:
+                return  # it was given up for another, which has come first
+            self._leading, self._leader = stream, (lead.incarnation, lead.number)
+            self._at_its_end = None
             self._heard_at = self._clock()
         try:
             while not (stopped() or self._stopped):
@@ -378,14 +409,45 @@ class Keeper:
                     return
         finally:
             with self._lock:
-                if self._leading is stream:
-                    self._leading = None
+                self._ended(stream)
             self._wake.set()
+
+    def _ended(self, stream: Stream) -> None:
+        if self._leading is not stream:
+            return
+        self._leading = None
+        then, self._at_its_end = self._at_its_end, None
+        if then is not None:
+            then()
+        self._changed.notify_all()
+
+    def _when_all_is_taken(self, then: Callable[[], None]) -> None:
+        """Does this once no more can be sent to this seat, and what was sent is done. Called under the lock.
+
+        At once, but where the stream keeps what is sent: what is in it counts as taken.
+        """
+        if self._leading is None or not self._leading.keeps:
+            then()
+            return
+        self._at_its_end = then
+        self._leading.refuse_more()
+
+    def await_all_taken(self) -> None:
+        """Returns when all is done that is left in a stream which the primary has given up. Called under the lock.
+
+        Raises:
+          Refused: there still is something after a lease.
+        """
+        keeps = self._leading is not None and self._leading.keeps
+        if keeps and not self._changed.wait_for(lambda: self._leading is None, self._timeouts.lease_s):
+            raise Refused(f"ps:{self._book.me} has not done yet all that it was sent for {self._seat.name}.")
 
     def _taken(self, record: r.Upward, frame: Frame, stream: Stream) -> r.Taken:
         seat, book = self._seat, self._book
         with self._lock:
             if isinstance(record, r.Lesson):
+                if seat.define is None:
+                    raise ProtocolError(f"ps:{book.me} has come since, and was not asked to hold {seat.name} yet.")
                 if not book.may_learn(record.lineage, record.reign.epoch):
                     return self._fenced()
                 if book.role is Role.PRIMARY:
@@ -400,23 +462,30 @@ class Keeper:
                 old = book.take(record.lineage, record.epoch, record.first, record.records)
             except Fenced:
                 return self._fenced()
+            except ValueError as exc:
+                self._cannot_follow(exc)
+                raise
             taken = r.Taken(book.position)
             # Before it is done: what is here will be done, whatever becomes of the primary, also if it does not hear.
             unheard = None
             try:
-                stream.send(encode(taken))
+                if record.asks:
+                    stream.send(encode(taken))
             except PeerError as exc:
                 unheard = exc
             try:
                 seat.follow(record, old, frame.body)
             except Exception as exc:
-                self._say(f"ps:{book.me} cannot follow {seat.name}: {exc}")
-                book.abdicate()
-                seat.forget()
+                self._cannot_follow(exc)
                 raise
             if unheard is not None:
                 raise unheard
         return taken
+
+    def _cannot_follow(self, exc: Exception) -> None:
+        self._say(f"ps:{self._book.me} cannot follow {self._seat.name}: {exc}")
+        self._book.abdicate()
+        self._seat.forget()
 
     def _fenced(self) -> r.Taken:
         book = self._book
@@ -448,29 +517,37 @@ class Keeper:
             return
         except PeerError:
             return
-        if found is None or found.incarnation != self._leader:
+        if found is None or found.incarnation != self._leader[0]:
             self.succeed("the process that held it has died")
         elif found.role != Role.PRIMARY.value:
             self._ask()
 
     def succeed(self, why: str) -> None:
         """Takes the shard over, because nobody else can hold it."""
-        with self._lock:
+
+        def take_over() -> None:
             if self._book.role is Role.STANDBY and self._book.reign_alone():
                 self._took_over(why)
 
+        with self._lock:
+            self._when_all_is_taken(take_over)
+
     def granted(self, epoch: int, yes: bool, by: str) -> None:
         """The arbiter's word. Called under the lock."""
-        book, before = self._book, self._book.role
+        book = self._book
         if not epoch or book.petition != epoch:
             return
-        book.granted(epoch, yes)
         if not yes:
-            return  # the other ps goes on, and says so itself
-        if before is Role.PRIMARY:
+            book.granted(epoch, yes)  # the other ps goes on, and says so itself
+        elif book.role is Role.PRIMARY:
+            book.granted(epoch, yes)
             self._say(f"ps:{book.me} goes on with {self._seat.name} alone: so {by} has decided")
             self._changed.notify_all()
         else:
+            self._when_all_is_taken(lambda: self._accept(epoch, by))
+
+    def _accept(self, epoch: int, by: str) -> None:
+        if self._book.granted(epoch, yes=True):  # else what was taken meanwhile has changed whom to ask
             self._took_over(f"so {by} has decided")
 
     def _took_over(self, why: str) -> None:

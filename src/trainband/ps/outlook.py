@@ -7,7 +7,7 @@ import threading
 from trainband.ps.link import Link
 from trainband.ps.succession import Arbiter, Role
 from trainband.wire import messages as m
-from trainband.wire.replication import Petition
+from trainband.wire.replication import NOBODY, Petition
 from trainband.wire.transport import Clock
 
 
@@ -50,6 +50,15 @@ class Outlook:
         """Decides a petition, see `Arbiter`."""
         with self._deciding:
             return self._arbiter.grants(petition)
+
+    def decides(self) -> bool:
+        """Whether two seats of a shard have only this worker to decide which of them goes on, while others train."""
+        return any(
+            seat.reign.arbiter == self._incarnation and seat.reign.standby != NOBODY
+            for state in self._seen.values()
+            if state is not None and state.live
+            for seat in state.seats
+        )
 
     def heard(self, ps: int) -> None:
         """Notes that a ps has answered something else than a heartbeat."""

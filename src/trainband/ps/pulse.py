@@ -52,6 +52,8 @@ class Pulse:
         self._heard = heard
         self._connection = transport.connect(address, timeouts)
         self._wake = threading.Event()
+        self.knocks = False
+        """Whether it joins the ps by itself where this worker has not, because it was not there."""
         self._hurried = False
         self._stopped = False
         self._thread = threading.Thread(target=self._beat, name=f"trainband-heartbeat-{ps}", daemon=True)
@@ -78,22 +80,35 @@ class Pulse:
         """Says goodbye, after `stop`. Raises `PeerError` where the ps does not hear it."""
         if self._thread.is_alive():
             self._thread.join(self._timeouts.grace_s)
+        if self.worker >= 0:
+            leave = encode(m.Leave(self.worker, failure, self._incarnation))
+            self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)
+
+    def look(self) -> m.JobState | None:
+        """How the job is now; `None` where the ps does not say."""
         try:
-            if self.worker >= 0:
-                leave = encode(m.Leave(self.worker, failure, self._incarnation))
-                self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)
-        finally:
-            self._connection.close()
+            answer = self._connection.call("state", timeout_s=self._timeouts.lease_s)
+            return decode(answer, m.JobState, str(self))
+        except PeerError:
+            return None
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._connection.close()
 
     def tell(self, action: str, body: bytes) -> None:
         """One control request. Raises `PeerError` where it does not arrive."""
         self._connection.call(action, body, timeout_s=self._timeouts.heartbeat_s)
 
     def _beat(self) -> None:
-        while not self._stopped:
+        while not self._has_stopped():
             self._wake.wait(HURRY_S if self._hurried else self._timeouts.heartbeat_s)
             self._wake.clear()
-            if self._stopped or self.worker < 0:
+            if self._has_stopped():
+                return
+            if self.worker < 0:
+                if self.knocks:
+                    self._join_again()
                 continue
             try:
                 beat = encode(m.Heartbeat(self.worker, self._incarnation, self._blocked_by()))
@@ -103,16 +118,22 @@ class Pulse:
                 self._join_again()  # it knows no such worker: it has died and come back
                 continue
             except PeerError:
-                # The main thread meets the same trouble on its stream, and tells.
-                self._connection.close()
-                self._connection = self._transport.connect(self.address, self._timeouts)
-                self._heard(self.ps, None)
+                self._unheard()
                 continue
             self._heard(self.ps, state)
+
+    def _has_stopped(self) -> bool:
+        return self._stopped
 
     def _join_again(self) -> None:
         try:
             self.worker = self._join(self._connection)
             self._wake.set()
         except PeerError:
-            self._heard(self.ps, None)
+            self._unheard()
+
+    def _unheard(self) -> None:
+        # The main thread meets the same trouble on its stream, and tells.
+        self._connection.close()
+        self._connection = self._transport.connect(self.address, self._timeouts)
+        self._heard(self.ps, None)

@@ -171,7 +171,8 @@ class ParameterService:
 
     def _keep(self, seat: Seat) -> None:
         """Begins to keep a standby, where the shard is to have one. Called under the lock."""
-        if seat.description is not None and seat.description.replicas and self._transport is not None:
+        has_another = seat.description is not None and seat.description.replicas
+        if has_another and self._transport is not None and not self._stopped:
             self._keeper(seat).start()
 
     def _connect(self, ps: int, timeouts: Timeouts) -> Connection:
@@ -302,6 +303,8 @@ class ParameterService:
                 "run the same version on both, so that they come to the same values."
             )
         with self._lock:
+            if seat.number in self._keepers:
+                self._keepers[seat.number].await_all_taken()
             if self._home.job not in ("", invite.define.job):
                 raise Refused(
                     f"{self._task} serves another job than ps:{invite.seat.seat} does: end the tasks of the older one."

@@ -385,6 +385,13 @@ class ExchangeStream:
     def _beat(self) -> None:
         self._send_alive()
 
+    @property
+    def keeps(self) -> bool:
+        return False  # what is on the network goes with it
+
+    def refuse_more(self) -> None:
+        self.interrupt()
+
     def interrupt(self) -> None:
         self._closed = True
         self._abort()

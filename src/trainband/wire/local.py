@@ -93,6 +93,11 @@ class LocalStream:
         except (OSError, ValueError):
             return False  # closed by another thread meanwhile
 
+    @property
+    def keeps(self) -> bool:
+        # The packet lies in the other end's socket, the body in memory that both ends hold.
+        return True
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         with self._send_lock:
             if self._closed:
@@ -313,8 +318,7 @@ class LocalStream:
         with self._send_lock:
             self._send_packet([_PREFIX.pack(_WELCOME, 0, 0, 0, 0, 0)], (), time.monotonic() + self._timeouts.connect_s)
 
-    def stop_waiting(self) -> None:
-        """What has come is still received, then `receive` raises."""
+    def refuse_more(self) -> None:
         self._is_stopping = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
@@ -438,7 +442,7 @@ class LocalDoor:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept()
         for stream in serving.values():
-            stream.stop_waiting()
+            stream.refuse_more()
         others = serving.keys() - {threading.current_thread()}
         soon = time.monotonic() + 0.8 * grace_s
         for thread in others:

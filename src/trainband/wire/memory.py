@@ -31,14 +31,15 @@ class _Pipe:
         self.frames: deque[tuple[bytes, tuple[Bytes, ...]]] = deque()
         self.ended: str | None = None  # the sender's parting words
         self.abandoned = False  # the receiver has closed
-        self.stopping = False  # the receiver's listener stops: what is here is served, nothing is waited for
+        self.stopping = False  # the receiver takes what is here, and no more
 
 
 class _MemoryStream:
     """One end of a stream."""
 
-    def __init__(self, peer: str, outgoing: _Pipe, incoming: _Pipe, stall_s: float) -> None:
+    def __init__(self, peer: str, outgoing: _Pipe, incoming: _Pipe, stall_s: float, keeps: bool) -> None:
         self._peer = peer
+        self._keeps = keeps
         self._outgoing = outgoing
         self._incoming = incoming
         self._stall_s = stall_s
@@ -56,6 +57,10 @@ class _MemoryStream:
     def alive(self) -> bool:
         return self._incoming.ended is None and not self._incoming.abandoned
 
+    @property
+    def keeps(self) -> bool:
+        return self._keeps
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         # Copied here, because the caller may overwrite the arrays at once, and again into the other
         # end's arena, because a body is only lent to it: as on a network.
@@ -63,7 +68,8 @@ class _MemoryStream:
         pipe = self._outgoing
         with pipe.changed:
             if not pipe.changed.wait_for(
-                lambda: len(pipe.frames) < _DEPTH or pipe.abandoned or pipe.ended is not None, self._stall_s
+                lambda: len(pipe.frames) < _DEPTH or pipe.abandoned or pipe.stopping or pipe.ended is not None,
+                self._stall_s,
             ):
                 raise DeadlineExceeded(
                     f"{self._peer} has taken nothing from its stream for {self._stall_s} s; check that it is "
@@ -71,7 +77,7 @@ class _MemoryStream:
                 )
             if pipe.ended is not None:
                 raise closed_here(self._peer)
-            if pipe.abandoned:
+            if pipe.abandoned or pipe.stopping:
                 raise ended(self._peer, self._incoming.ended or "")
             pipe.frames.append(item)
             pipe.changed.notify_all()
@@ -115,8 +121,7 @@ class _MemoryStream:
                     pipe.abandoned = True
                 pipe.changed.notify_all()
 
-    def stop_waiting(self) -> None:
-        """Tells the thread that waits in this end that its listener stops."""
+    def refuse_more(self) -> None:
         with self._incoming.changed:
             self._incoming.stopping = True
             self._incoming.changed.notify_all()
@@ -166,8 +171,9 @@ class _MemoryListener:
     def open_stream(self, caller: str) -> _MemoryStream:
         """Makes a stream and starts the handler on its other end."""
         up, down = _Pipe(), _Pipe()
-        ours = _MemoryStream(caller, down, up, self._timeouts.stall_s)
-        theirs = _MemoryStream(self._address, up, down, self._timeouts.stall_s)
+        stall_s, keeps = self._timeouts.stall_s, self._transport.keeps
+        ours = _MemoryStream(caller, down, up, stall_s, keeps)
+        theirs = _MemoryStream(self._address, up, down, stall_s, keeps)
 
         def work() -> None:
             try:
@@ -186,7 +192,7 @@ class _MemoryListener:
         self._transport.forget(self)
         for stream in serving.values():
             if stream is not None:
-                stream.stop_waiting()
+                stream.refuse_more()
         for thread in serving.keys() - {threading.current_thread()}:
             thread.join(max(0.0, deadline - time.monotonic()))
         for stream in serving.values():
@@ -229,9 +235,14 @@ class _MemoryConnection:
 
 
 class MemoryTransport:
-    """Listeners and connections within one process; each instance is a network of its own."""
+    """Listeners and connections within one process; each instance is a network of its own.
 
-    def __init__(self) -> None:
+    Args:
+      keeps: what its streams say of themselves, see `Stream.keeps`: as between machines where they do not.
+    """
+
+    def __init__(self, *, keeps: bool = True) -> None:
+        self.keeps = keeps
         self._lock = threading.Lock()
         self._listeners: dict[str, _MemoryListener] = {}
         self._ports = itertools.count(1)

@@ -134,6 +134,8 @@ class Lead(Struct, frozen=True, tag=10, array_like=True):
     shard: int
     seat: int
     incarnation: str
+    number: int = 0
+    """Of this stream among all that the primary's process has opened to the seat."""
 
 
 class HeldPush(Struct, frozen=True, array_like=True):
@@ -175,6 +177,8 @@ class Records(Struct, frozen=True, tag=12, array_like=True):
     version: int
     """Of the shard after them."""
     records: tuple[LogRecord, ...]
+    asks: bool = True
+    """Whether `Taken` is to be the answer; else only where nothing is taken."""
 
 
 class Taken(Struct, frozen=True, tag=13, array_like=True):

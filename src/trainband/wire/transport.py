@@ -55,6 +55,13 @@ class Stream(Protocol):
         """Whether the other end is still there, as far as it can be told without receiving."""
         ...
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the other end has a frame once `send` has returned, whatever becomes of this process: the memory of
+        one machine holds it until it is received. So `refuse_more` draws a sharp line.
+        """
+        ...
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         """Sends one frame. The arrays are C-contiguous and are free for reuse when this returns.
 
@@ -69,6 +76,14 @@ class Stream(Protocol):
 
         Raises:
           StreamClosed: the other end has closed or died, and every frame it had sent was received.
+        """
+        ...
+
+    def refuse_more(self) -> None:
+        """Has every `send` of the other end raise `StreamClosed` from now on. Waits for nothing, from any thread.
+
+        Where the stream `keeps` frames, those that were sent before are still received, and then `receive` raises;
+        else the stream ends at once.
         """
         ...
 

@@ -16,6 +16,7 @@ from tests.simulation.history import (
     Record,
     Reported,
     Restored,
+    Taught,
     Terms,
     Trained,
     Violation,
@@ -35,10 +36,14 @@ class _Pieces:
 
     def __init__(self) -> None:
         self.holder: dict[PieceKey, tuple[int, str]] = {}
+        self.given: dict[PieceKey, tuple[int, str]] = {}
+        """Who was the last to get it."""
         self.doubtful: set[PieceKey] = set()
         self.touched: set[PieceKey] = set()
         self.reports: Counter[PieceKey] = Counter()
         self.visits: Counter[tuple[int, int]] = Counter()
+        self.apart: dict[str, list[Leased | Reported]] = {}
+        """What seats have noted that held the shard in their own eyes alone; it counts once they do hold it again."""
         self.leased_at: dict[PieceKey, int] = {}
         self.reported_at: dict[PieceKey, int] = {}
 
@@ -58,6 +63,28 @@ class _Pieces:
             if at > position:
                 del self.reported_at[piece]
                 self.reports[piece] -= 1
+                if piece in self.leased_at:
+                    self.holder[piece] = self.given[piece]
+
+    def lease(self, record: Leased) -> Iterator[Violation]:
+        piece, worker, incarnation = record.piece, record.worker, record.incarnation
+        holder = self.holder.get(piece)
+        if holder is not None and holder[0] == worker and holder[1] != incarnation:
+            self.doubtful.add(piece)  # what a worker had goes to its heir
+        elif holder is not None and holder != (worker, incarnation):
+            text = f"{piece} goes to worker number {worker}, while worker number {holder[0]} holds it"
+            yield Violation(record.at, SHARED, text)
+        self.holder[piece] = self.given[piece] = worker, incarnation
+        self.touched.add(piece)
+        self.leased_at[piece] = record.position
+
+    def report(self, record: Reported) -> Iterator[Violation]:
+        piece = record.piece
+        self.reports[piece] += 1
+        self.reported_at[piece] = record.position
+        self.holder.pop(piece, None)
+        if self.reports[piece] > 1 and piece not in self.doubtful:
+            yield Violation(record.at, AGAIN, f"{piece} is reported done {self.reports[piece]} times")
 
     def lost(self, worker: int) -> None:
         for piece in [piece for piece, (holder, _) in self.holder.items() if holder == worker]:
@@ -72,39 +99,34 @@ def broken_leases(history: Sequence[Record], terms: Terms) -> Iterator[Violation
     office, lost = "", forgetful(history)
     for record in history:
         if isinstance(record, Leased | Reported) and record.seat != office:
-            continue  # of one that does not know yet that it is succeeded
+            pieces.apart.setdefault(record.seat, []).append(record)  # it does not know yet that it is succeeded
+            continue
         match record:
-            case Leased(piece=piece, worker=worker, incarnation=incarnation):
-                holder = pieces.holder.get(piece)
-                if holder is not None and holder[0] == worker and holder[1] != incarnation:
-                    pieces.doubtful.add(piece)  # what a worker had goes to its heir
-                elif holder is not None and holder != (worker, incarnation):
-                    text = f"{piece} goes to worker number {worker}, while worker number {holder[0]} holds it"
-                    yield Violation(record.at, SHARED, text)
-                pieces.holder[piece] = worker, incarnation
-                pieces.touched.add(piece)
-                pieces.leased_at[piece] = record.position
+            case Leased():
+                yield from pieces.lease(record)
             case Out(shard=shard, seat=seat, worker=worker, why=why):
                 if (shard, seat) == (OFFICE, office) and why != "paused":
                     pieces.lost(worker)
             case Promoted(at=at, shard=shard, seat=seat, position=position) if shard == OFFICE:
                 office = seat
+                own = pieces.apart.pop(seat, [])
+                pieces.apart.clear()
                 if (at, shard) in lost:
                     pieces.forget()
                 else:
-                    pieces.undo(position)
+                    pieces.undo(min([position, *(one.position - 1 for one in own)]))
+                for one in own:
+                    yield from pieces.lease(one) if isinstance(one, Leased) else pieces.report(one)
+            case Taught(shard=shard, seat=seat) if shard == OFFICE:
+                pieces.apart.pop(seat, None)  # it has given that up
             case Restored(shard=shard, seat=seat) if shard == OFFICE:
                 office = seat
                 pieces.forget()
             case Trained(piece=piece, start=start, stop=stop):
                 for example in range(start, stop):
                     pieces.visits[piece[0], example] += 1
-            case Reported(piece=piece):
-                pieces.reports[piece] += 1
-                pieces.reported_at[piece] = record.position
-                pieces.holder.pop(piece, None)
-                if pieces.reports[piece] > 1 and piece not in pieces.doubtful:
-                    yield Violation(record.at, AGAIN, f"{piece} is reported done {pieces.reports[piece]} times")
+            case Reported():
+                yield from pieces.report(record)
             case Data() if ended:
                 yield from _visits(record, pieces)
 
