@@ -92,7 +92,13 @@ def our_environment(workers: int) -> dict[str, str]:
     """
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     paths = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
-    return {"NPROC": threads, "PJRT_NPROC": threads, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+    return {
+        "NPROC": threads,
+        "PJRT_NPROC": threads,
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": paths,
+        "PYTHONDONTWRITEBYTECODE": "",  # an installed package has its bytecode
+    }
 
 
 def peer_environment(workers: int) -> dict[str, str]:

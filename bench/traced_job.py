@@ -20,6 +20,7 @@ from bench.environments import our_environment
 from bench.processes import CaseFailed, free_addresses
 from bench.supervised import Command, Life, Supervised
 from bench.tasks.trainband_chaos import LIVES, RECORD
+from trainband.cluster.launch import compiled_environment
 
 TASK = "bench.tasks.trainband_chaos"
 WATCH = "bench.tasks.chaos_watch"
@@ -117,7 +118,8 @@ class TracedJob:
         self.plan = plan
         self.machines = machines
         self._directory = directory
-        self.tasks = Supervised(directory, our_environment(WORKERS))
+        # As `trainband run --restarts` has its tasks.
+        self.tasks = Supervised(directory, compiled_environment(our_environment(WORKERS), directory / "compiled"))
         self._addresses = machines.addresses if machines is not None else tuple(free_addresses(PS + WORKERS))
         self._traces: dict[tuple[int, int], _Trace] = {}
         self._watched = 0

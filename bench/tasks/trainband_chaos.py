@@ -40,7 +40,7 @@ LIVES = 250
 """The most lives of a worker."""
 LEARNING_RATE = 0.125
 HEARTBEAT_S = 0.5
-LEASE_S = 3.0
+LEASE_S = 2.0
 SAVE_SECS = 5.0
 BATCH_SIZE = 100
 RECORD = np.dtype([(name, np.float64) for name in ("began_s", "ended_s", "global_step", "applied", "loss")])

@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -640,6 +641,69 @@ def test_a_launcher_that_is_killed_leaves_no_stubborn_task(tmp_path: Path) -> No
     )
     assert subprocess.run([sys.executable, str(path)], timeout=DEADLINE_S, check=False).returncode == -signal.SIGKILL
     assert _wait_for_end(_marked(os.environ["TRAINBAND_TEST"]))
+
+
+COMPILES = """
+import jax, tempfile
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if name.endswith("/cache_hits") else None)
+jax.jit(lambda x: x * 2 + 1)(3.0)
+print("found", len(hits), os.environ["JAX_COMPILATION_CACHE_DIR"])
+"""
+
+
+def test_a_task_that_is_started_again_finds_what_was_compiled() -> None:
+    recorder = Recorder()
+    script = COMPILES + "sys.exit(0 if hits else 3)"
+    with _cluster(recorder, script, ps=0, workers=1, restarts=SOON) as cluster:
+        assert cluster.wait(3 * DEADLINE_S).kind == "succeeded"
+    lives = [line.split() for line in recorder.of(WORKER0) if line.startswith("found")]
+    assert [words[1] == "0" for words in lives] == [True, False]
+    (directory,) = {words[2] for words in lives}
+    assert not Path(directory).exists()
+
+
+def test_whoever_says_where_compiled_programs_go_is_heard(tmp_path: Path) -> None:
+    recorder = Recorder()
+    environ = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
+    script = "print(os.environ['JAX_COMPILATION_CACHE_DIR'])"
+    with _cluster(recorder, script, ps=0, workers=1, restarts=SOON, environ=environ) as cluster:
+        cluster.wait(DEADLINE_S)
+    assert recorder.of(WORKER0) == [str(tmp_path)]
+    assert tmp_path.exists()
+
+
+def test_a_launcher_that_is_killed_leaves_nothing_compiled(tmp_path: Path) -> None:
+    path, said = tmp_path / "launcher.py", tmp_path / "said"
+    task = PRELUDE + "print(os.environ['JAX_COMPILATION_CACHE_DIR'], flush=True); wait_forever()"
+    path.write_text(
+        "import os, pathlib, signal\n"
+        "from trainband.cluster import LocalCluster\n"
+        "from trainband.cluster.supervision import Restarts\n"
+        "def die(task, stream, line):\n"
+        f"    pathlib.Path({str(said)!r}).write_text(line)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"with LocalCluster(['-c', {task!r}], environ=os.environ, ps=0, workers=1, restarts=Restarts(most=1),\n"
+        "                  on_line=die) as cluster:\n"
+        "    cluster.wait()\n"
+    )
+    assert subprocess.run([sys.executable, str(path)], timeout=DEADLINE_S, check=False).returncode == -signal.SIGKILL
+    assert _wait_for_end(_marked(os.environ["TRAINBAND_TEST"]))
+    assert "trainband-compiled-" in said.read_text()
+    assert not Path(said.read_text()).exists()
+
+
+def test_where_there_is_no_place_for_what_is_compiled_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> str:
+        raise OSError("no space")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    recorder = Recorder()
+    script = "print(os.environ.get('JAX_COMPILATION_CACHE_DIR'))"
+    with _cluster(recorder, script, ps=0, workers=1, restarts=SOON) as cluster:
+        cluster.wait(DEADLINE_S)
+    assert recorder.of(WORKER0) == ["None"]
+    assert recorder.notes == ["a task that is started again will compile its programs again: no space"]
 
 
 def test_a_task_does_not_start_when_the_launcher_dies_before_the_gate_opens() -> None:

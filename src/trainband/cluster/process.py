@@ -41,12 +41,13 @@ class Warden:
 
     Args:
       stop_s: seconds that the tasks then have between SIGTERM and SIGKILL.
+      directory: what is to be removed when the launcher and its tasks have ended.
     """
 
-    def __init__(self, *, stop_s: float) -> None:
+    def __init__(self, *, stop_s: float, directory: Path | None = None) -> None:
         # In a group of its own, so that Ctrl-C on the terminal, which goes to the launcher's, does not reach it.
         self._process = subprocess.Popen(
-            _script(warden.__file__, str(stop_s)),
+            _script(warden.__file__, str(stop_s), *([] if directory is None else [str(directory)])),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

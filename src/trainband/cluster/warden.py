@@ -1,10 +1,10 @@
 """Run as a script: ends a launcher's tasks when the launcher has died without doing it.
 
-`python -I -S warden.py STOP_S < pipe`
+`python -I -S warden.py STOP_S [DIRECTORY] < pipe`
 
 The launcher alone holds the other end of the pipe. It writes `+123` when it starts the process group
 123 and `-123` when that has ended. When the pipe ends, the launcher has gone, however it died, and
-every group that is left gets SIGTERM and, after STOP_S seconds, SIGKILL.
+every group that is left gets SIGTERM and, after STOP_S seconds, SIGKILL. Then the directory is removed.
 
 Why not PR_SET_PDEATHSIG: it is Linux only, it fires when the *thread* that started the task ends, which
 breaks launching from any other thread than the main one, and it does not reach grandchildren.
@@ -59,6 +59,10 @@ def main() -> None:
         time.sleep(_BETWEEN_LOOKS_S)
     for group in groups:
         send(group, signal.SIGKILL)
+    if len(sys.argv) > 2:
+        import shutil  # here, because it would double the time to start
+
+        shutil.rmtree(sys.argv[2], ignore_errors=True)
 
 
 if __name__ == "__main__":
