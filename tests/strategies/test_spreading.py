@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import jax
@@ -12,6 +14,7 @@ import pytest
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
+from trainband.errors import DataError
 from trainband.strategies import OneDevice
 from trainband.strategies.spreading import Spreader
 from trainband.train.trainer import Trainer
@@ -39,6 +42,42 @@ def test_an_array_that_is_on_the_device_is_not_copied(spreader: Spreader) -> Non
     placed = spreader(there).batch
     assert placed.addressable_data(0).unsafe_buffer_pointer() == there.unsafe_buffer_pointer()
     np.testing.assert_array_equal(placed.addressable_data(0), there)
+
+
+def test_what_is_kept_on_the_device_is_spread_once(spreader: Spreader) -> None:
+    images = jax.device_put(np.arange(6.0, dtype=np.float32).reshape(3, 2), jax.devices()[0])
+    labels = jax.device_put(np.arange(3, dtype=np.int32), jax.devices()[0])
+    once = spreader((images, labels))
+    assert spreader((images, labels)) is once
+    swapped = spreader((labels, images)).batch
+    np.testing.assert_array_equal(swapped[0].addressable_data(0), labels)
+    named = spreader({"images": images, "labels": labels}).batch
+    np.testing.assert_array_equal(named["labels"].addressable_data(0), labels)
+    assert len(spreader._known) == 2  # noqa: SLF001 - the arrays of the first and the last are the same
+    kept = weakref.ref(once.batch[0])
+    del once, swapped, named, images, labels
+    gc.collect()
+    assert not spreader._known  # noqa: SLF001
+    assert kept() is None, "the memory of a batch that is no more is held"
+
+
+def test_a_known_batch_still_has_to_be_as_large_as_the_others() -> None:
+    made = Spreader(Mesh(np.array(jax.devices()[:1]), ("data",)), ("data",), "refuse", "worker:0")
+    made._processes = 2  # noqa: SLF001
+    large, small = (jax.device_put(np.ones((rows, 2), np.float32), jax.devices()[0]) for rows in (4, 3))
+    made(large)
+    made.expect(3)
+    made(small)
+    with pytest.raises(DataError, match="a batch has 4 examples, but the first one had 3"):
+        made(large)
+
+
+def test_what_was_deleted_is_not_given_again(spreader: Spreader) -> None:
+    array = jax.device_put(np.ones((3, 2), np.float32), jax.devices()[0])
+    spreader(array)
+    array.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        spreader(array)
 
 
 def test_what_the_caller_does_with_his_array_later_does_not_matter(spreader: Spreader) -> None:

@@ -9,7 +9,7 @@ variable is never copied only to be packed. Packing and unpacking happen inside 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,6 +38,12 @@ class ShardLayout:
 
     slices: tuple[Slice, ...]
     blocks: tuple[Block, ...]
+    nbytes: int = field(init=False)
+    """Bytes of all blocks."""
+
+    def __post_init__(self) -> None:
+        nbytes = sum(block.size * jnp.dtype(block.dtype).itemsize for block in self.blocks)
+        object.__setattr__(self, "nbytes", nbytes)
 
     @classmethod
     def of(cls, slices: Sequence[Slice]) -> ShardLayout:
@@ -59,11 +65,6 @@ class ShardLayout:
             for first in [slices[group[0]].variable]
         )
         return cls(tuple(slices), blocks)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all blocks."""
-        return sum(block.size * jnp.dtype(block.dtype).itemsize for block in self.blocks)
 
     def pack(self, slices: Sequence[Any], xp: Any = jnp) -> tuple[Any, ...]:
         """The blocks made of these slices' values. `xp` is jax.numpy inside a compiled program, else numpy."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +84,10 @@ class Spreader:
         self._rows: int | None = None
         self._places: dict[tuple[int, ...], list[tuple[jax.Device, int, int]]] = {}
         """Of each shape of a global array, the rows of this process's part that each of its devices gets."""
+        self._known: dict[tuple[int, ...], _Known] = {}
+        here = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
+        self._only = here[0] if len(here) == 1 else None
+        """The device of this process in the mesh, if it has but one."""
 
     @property
     def parts(self) -> int:
@@ -120,6 +126,11 @@ class Spreader:
         if isinstance(batch, tuple) and batch and isinstance(batch[0], Spread):
             return batch  # micro-batches
         leaves, structure = jax.tree.flatten(batch)
+        known = self._known.get(key := tuple(map(id, leaves)))
+        if known is not None and known.is_of(leaves, structure):
+            if self._processes > 1 and known.spread.examples is not None:
+                self._check_alike(known.spread.examples)
+            return known.spread
         rows = self._rows_of(leaves)
         missing = -rows % self._local
         weights = None
@@ -135,9 +146,18 @@ class Spreader:
             leaves = [_filled(leaf, missing) for leaf in leaves]
             weights = np.concatenate([np.ones(rows, np.float32), np.zeros(missing, np.float32)])
         placed = [self._place(leaf) for leaf in leaves]
-        return Spread(
+        spread = Spread(
             jax.tree.unflatten(structure, placed), None if weights is None else self._place(weights), examples=rows
         )
+        if self._only is not None and all(_lies_on(leaf, self._only) for leaf in leaves):
+            # Data that is kept on the device comes again and again, and never changes. No memory is held by this that
+            # would go otherwise: what lies there already was not copied, and what is known of it goes with it.
+            leaving = partial(self._forget_batch, key)
+            self._known[key] = _Known([weakref.ref(leaf, leaving) for leaf in leaves], structure, spread)
+        return spread
+
+    def _forget_batch(self, key: tuple[int, ...], _: object) -> None:
+        self._known.pop(key, None)
 
     def _rows_of(self, leaves: Sequence[Any]) -> int:
         sizes = {int(np.shape(leaf)[0]) for leaf in leaves if np.ndim(leaf)}
@@ -187,6 +207,23 @@ class Spreader:
         else:
             arrays = [jax.device_put(leaf[start:stop], device) for device, start, stop in places]
         return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+
+def _lies_on(leaf: Any, device: jax.Device) -> bool:
+    return isinstance(leaf, jax.Array) and leaf.devices() == {device}
+
+
+class _Known(NamedTuple):
+    """A batch of arrays on the device, and how it lies on the mesh."""
+
+    leaves: list[weakref.ref[jax.Array]]
+    structure: Any
+    spread: Spread
+
+    def is_of(self, leaves: Sequence[Any], structure: Any) -> bool:
+        """Whether these are the very arrays, which still are there."""
+        same = all(known() is leaf for known, leaf in zip(self.leaves, leaves, strict=True))
+        return same and structure == self.structure and not any(leaf.is_deleted() for leaf in leaves)
 
 
 def spread_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
