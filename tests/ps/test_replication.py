@@ -23,6 +23,7 @@ from trainband.ps.description import Plan
 from trainband.ps.keeper import Keeper
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.ps.seat import Seat
+from trainband.ps.service import ParameterService
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 from trainband.wire.memory import MemoryTransport
@@ -109,7 +110,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], hei
     """Where streams keep what is sent, nobody waits for the standby; it takes over with all that it was sent."""
     plan = replicated()
     # No sign of life wants an answer meanwhile.
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=5.0, lease_s=20.0))
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=20.0, lease_s=60.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
@@ -277,9 +278,9 @@ def stand_still(keeper: Keeper, until: threading.Event) -> None:
     exchange, watch = keeper._exchange, keeper._watch  # noqa: SLF001
 
     def held(work: Callable[..., None]) -> Callable[..., None]:
-        def wait_and_work(*args: int) -> None:
+        def wait_and_work(*args: Any, **options: Any) -> None:
             until.wait(20.0)
-            work(*args)
+            work(*args, **options)
 
         return wait_and_work
 
@@ -326,6 +327,74 @@ def test_an_arbiter_that_leaves_decides_first_what_is_to_be_decided(make: Callab
     assert now.versions == (20, 20)
     goodbye.result(20.0)
     staying.leave()
+
+
+def test_an_arbiter_that_leaves_is_heard_until_a_silent_ps_is_given_up(make: Callable[..., Job]) -> None:
+    """A seat asks only an arbiter that it hears, and only after a lease of silence: longer than goodbyes take."""
+    plan = replicated()
+    job = make(ps=2, workers=2, timeouts=replace(QUICK, stall_s=30.0))
+    clients = [job.client(plan, number) for number in range(2)]
+    starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in clients]
+    nows = [start.result(20.0) for start in starts]
+    for begin in [in_thread(partial(client.await_begin, 1, 20), "begin") for client in clients]:
+        begin.result(20.0)
+    wait_until(lambda: all(seat.book.secure for seat in primaries(job)), "the standbys")
+    arbiters = {seat.book.reign.arbiter for seat in primaries(job)}
+    leaving = next(number for number, client in enumerate(clients) if client._incarnation in arbiters)  # noqa: SLF001
+    staying, now = clients[1 - leaving], nows[1 - leaving]
+    again = threading.Event()
+    stand_quite_still(job.services[0], again)
+    goodbye = in_thread(clients[leaving].leave, "leave")
+    while not now.done:
+        now = push(staying, plan, now)
+    assert now.versions == (20, 20)
+    goodbye.result(40.0)
+    again.set()
+    staying.leave()
+
+
+def stand_quite_still(service: ParameterService, until: threading.Event) -> None:
+    """As if its process was stopped, until then."""
+
+    def held(work: Callable[..., Any]) -> Callable[..., Any]:
+        def wait_and_work(*args: Any) -> Any:
+            until.wait(60.0)
+            return work(*args)
+
+        return wait_and_work
+
+    service.call, service._push = held(service.call), held(service._push)  # type: ignore[method-assign]  # noqa: SLF001
+    for keeper in service._keepers.values():  # noqa: SLF001
+        stand_still(keeper, until)
+        keeper._taken = held(keeper._taken)  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job]) -> None:
+    """What lies in the stream counts as taken: it must not take over without that."""
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=20.0, lease_s=60.0))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 20)
+    now = push(client, plan, now)
+    keeper, seat = job.services[1]._keepers[0], job.services[1]._seats[0]  # noqa: SLF001
+    gate = threading.Event()
+    read_late(seat, gate)
+    now = push(client, plan, now)
+    stream = keeper._leading  # noqa: SLF001
+    assert stream is not None
+
+    def full(_: float) -> None:
+        raise OSError("too many open files")
+
+    stream.receive = full  # type: ignore[method-assign, assignment]
+    gate.set()
+    wait_until(lambda: any("ps:1 cannot follow shard 0: too many open files" in line for line in job.said), "the word")
+    wait_until(lambda: standbys(job.said) == 3, "the new lesson")
+    while not now.done:
+        now = push(client, plan, now)
+    assert now.versions == (20, 20)
+    client.leave()
 
 
 def primaries(job: Job) -> list[Seat]:

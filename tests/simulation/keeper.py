@@ -96,7 +96,16 @@ class Keeper:
     async def _lead(self) -> None:
         if self._stream is not None and not self._stream.end.alive:
             self._lose()
-        self._book.name_arbiter(self._arbiter(self._book.reign.arbiter))
+        book = self._book
+        renames = book.secure and self._arbiter(book.reign.arbiter) != book.reign.arbiter
+        if renames:
+            if not await self._sending.take(self._timing.tick_s):
+                return
+            try:
+                await self._exchange(asks=True)
+            finally:
+                self._sending.give()
+        book.name_arbiter(self._arbiter(book.reign.arbiter))
         if self._stream is None or self._book.pupil is None:
             await self._recruit()
         elif (
@@ -107,7 +116,7 @@ class Keeper:
             finally:
                 self._sending.give()
 
-    async def _exchange(self, number: int | None = None) -> None:
+    async def _exchange(self, number: int | None = None, *, asks: bool = False) -> None:
         stream, book = self._stream, self._book
         if stream is None or book.role is not Role.PRIMARY or book.pupil is None:
             return
@@ -115,7 +124,8 @@ class Keeper:
             return
         first, entries = book.unsent()
         records = tuple(record for record, _ in entries)
-        asks = not (records and stream.end.keeps and stream is self._followed and book.secure)
+        is_fresh = self._process.now - self._heard_at < self._timing.heartbeat_s
+        asks |= not (records and stream.end.keeps and stream is self._followed and book.secure and is_fresh)
         header = r.Records(book.lineage, book.reign.epoch, first, self._seat.version, records, asks)
         try:
             stream.send(Batch(header, tuple(gradient or None for _, gradient in entries)))

@@ -61,6 +61,16 @@ def test_what_is_kept_on_the_device_is_spread_once(spreader: Spreader) -> None:
     assert kept() is None, "the memory of a batch that is no more is held"
 
 
+def test_what_lies_on_the_mesh_already_is_not_kept_alive(spreader: Spreader) -> None:
+    batch = jax.device_put(np.ones((3, 2), np.float32), spreader._split)  # noqa: SLF001
+    spreader(batch)
+    kept = weakref.ref(batch)
+    del batch
+    gc.collect()
+    assert kept() is None
+    assert not spreader._known  # noqa: SLF001
+
+
 def test_a_known_batch_still_has_to_be_as_large_as_the_others() -> None:
     made = Spreader(Mesh(np.array(jax.devices()[:1]), ("data",)), ("data",), "refuse", "worker:0")
     made._processes = 2  # noqa: SLF001

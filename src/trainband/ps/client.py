@@ -208,7 +208,9 @@ class JobClient:
         self._left = True
         for pulse in self._pulses:
             pulse.stop()
-        for thread in self._reviving.values():
+        for pulse in self._pulses:
+            pulse.wait()
+        for thread in list(self._reviving.values()):
             thread.join(self._timeouts.grace_s)
         for pulse in self._pulses:
             try:
@@ -230,14 +232,24 @@ class JobClient:
         try:
             while True:
                 for pulse in self._pulses:
-                    for petition in self._outlook.note(pulse.ps, pulse.look(), begun=True):
-                        self._decide(pulse.ps, petition)
+                    patience.check("another worker to be asked who holds a shard", "look at the ps")
+                    self._listen(pulse)
                 if not self._outlook.decides():
                     return
-                patience.check("another worker to be asked who holds a shard", "")
                 time.sleep(POLL_S)
         except DeadlineExceeded as exc:
             self._say(f"{self._task} leaves, though no other worker can be asked who holds a shard: {exc}")
+
+    def _listen(self, pulse: Pulse) -> None:
+        """Hears a ps after the goodbye, and decides what it asks."""
+        try:
+            state = pulse.look() if pulse.worker >= 0 else None
+        except DeadlineExceeded:
+            return  # it may be silent for a moment only
+        except PeerError:
+            state = None
+        for petition in self._outlook.note(pulse.ps, state, begun=True):
+            self._decide(pulse.ps, petition)
 
     def _find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
         """Joins whichever ps has the shard.
@@ -744,6 +756,8 @@ class JobClient:
 
     def _heard(self, ps: int, state: m.JobState | None) -> None:
         """An answer to a heartbeat; called by each ps's own thread."""
+        if self._left:
+            return
         for petition in self._outlook.note(ps, state, begun=self._fit > 0):
             self._decide(ps, petition)
         for link in self._links if self._replicas else ():

@@ -186,26 +186,39 @@ class Keeper:
     def _lead(self) -> None:
         stream = self._stream
         if stream is not None and not stream.alive:
-            # Before another arbiter is named: one that is named while the standby is dead could not be asked.
-            self._lose(f"{stream.peer} is not there any more.")
+            self._lose(f"{stream.peer} is not there any more.", stream)
+        book = self._book
         with self._lock:
-            self._book.name_arbiter(self._arbiter(self._book.reign.arbiter, self._other_host))
-            unsent = self._book.behind
+            renames = book.secure and self._arbiter(book.reign.arbiter, self._other_host) != book.reign.arbiter
+        # One that is named while the standby is silent could not be asked, as long as that does not know of it.
+        if renames and not self._exchanged(asks=True):
+            return
+        with self._lock:
+            book.name_arbiter(self._arbiter(book.reign.arbiter, self._other_host))
+            unsent = book.behind
         if self._stream is None or self._book.pupil is None:
             self._recruit()
         elif unsent or self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2:
-            if self._sending.acquire(timeout=WAIT_S):
-                try:
-                    self._exchange()
-                finally:
-                    self._sending.release()
-            elif (stuck := self._stuck) is not None:  # another thread is, in sending
-                stuck.check(self._to_take(), "")
+            self._exchanged()
 
-    def _exchange(self, number: int | None = None) -> None:
+    def _exchanged(self, *, asks: bool = False) -> bool:
+        """Makes an exchange, unless another thread is busy with one; returns whether it has."""
+        if not self._sending.acquire(timeout=WAIT_S):
+            if (stuck := self._stuck) is not None:  # in sending: nobody else would say so
+                stuck.check(self._to_take(), "")
+            return False
+        try:
+            self._exchange(asks=asks)
+        finally:
+            self._sending.release()
+        return True
+
+    def _exchange(self, number: int | None = None, *, asks: bool = False) -> None:
         """Sends what has not been sent, and waits until the other seat has it. Called with `_sending` held.
 
-        `number`: of the record that is to get there; nothing is sent if it has.
+        Args:
+          number: of the record that is to get there; nothing is sent if it has.
+          asks: whether the other seat is to answer in any case.
         """
         stream, book = self._stream, self._book
         if stream is None:
@@ -217,7 +230,8 @@ class Keeper:
             first, entries = book.unsent()
             records = tuple(record for record, _ in entries)
             # On each stream the first frame asks: then the other seat knows of it, and does all that comes on it.
-            asks = not (records and stream.keeps and stream is self._followed and book.secure)
+            is_fresh = self._clock() - self._heard_at < self._timeouts.heartbeat_s
+            asks |= not (records and stream.keeps and stream is self._followed and book.secure and is_fresh)
             header = r.Records(book.lineage, book.reign.epoch, first, self._seat.version, records, asks)
         self._stuck = Patience(None, self._say, self._clock)
         try:
@@ -228,7 +242,7 @@ class Keeper:
                 self._confirm(stream)
                 return
         except PeerError as exc:
-            self._lose(str(exc))
+            self._lose(str(exc), stream)
             return
         finally:
             self._stuck = None
@@ -278,9 +292,11 @@ class Keeper:
         self._announced = False
         self._changed.notify_all()
 
-    def _lose(self, why: str) -> None:
-        """The connection to the other seat is gone."""
+    def _lose(self, why: str, stream: Stream | None = None) -> None:
+        """The connection to the other seat is gone; if a stream is given, unless there is another one by now."""
         with self._lock:
+            if stream is not None and stream is not self._stream:
+                return
             unhooked = self._unhook()
             was = self._book.pupil
             self._book.lost()  # before there can be another connection
@@ -395,6 +411,7 @@ class Keeper:
             self._leading, self._leader = stream, (lead.incarnation, lead.number)
             self._at_its_end = None
             self._heard_at = self._clock()
+        is_empty = False
         try:
             while not (stopped() or self._stopped):
                 frame = stream.receive(self._timeouts.heartbeat_s)
@@ -407,19 +424,30 @@ class Keeper:
                 if taken.fenced:
                     stream.send(encode(taken))
                     return
+        except StreamClosed:
+            is_empty = True  # all that was sent is done
+            raise
+        except Exception as exc:
+            with self._lock:
+                follows = self._book.role in (Role.STANDBY, Role.LEARNER)
+                if self._leading is stream and stream.keeps and follows:
+                    self._cannot_follow(exc)  # what is left in the stream counts as taken
+            raise
         finally:
             with self._lock:
-                self._ended(stream)
+                self._ended(stream, takes_over=is_empty and not (stopped() or self._stopped))
             self._wake.set()
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, stream: Stream, *, takes_over: bool) -> None:
         if self._leading is not stream:
             return
         self._leading = None
         then, self._at_its_end = self._at_its_end, None
-        if then is not None:
-            then()
-        self._changed.notify_all()
+        try:
+            if then is not None and takes_over:
+                then()
+        finally:
+            self._changed.notify_all()
 
     def _when_all_is_taken(self, then: Callable[[], None]) -> None:
         """Does this once no more can be sent to this seat, and what was sent is done. Called under the lock.
@@ -436,10 +464,10 @@ class Keeper:
         """Returns when all is done that is left in a stream which the primary has given up. Called under the lock.
 
         Raises:
-          Refused: there still is something after a lease.
+          Refused: there still is something after half a lease; whoever asks waits for a whole one.
         """
         keeps = self._leading is not None and self._leading.keeps
-        if keeps and not self._changed.wait_for(lambda: self._leading is None, self._timeouts.lease_s):
+        if keeps and not self._changed.wait_for(lambda: self._leading is None, self._timeouts.lease_s / 2):
             raise Refused(f"ps:{self._book.me} has not done yet all that it was sent for {self._seat.name}.")
 
     def _taken(self, record: r.Upward, frame: Frame, stream: Stream) -> r.Taken:

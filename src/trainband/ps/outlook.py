@@ -7,7 +7,7 @@ import threading
 from trainband.ps.link import Link
 from trainband.ps.succession import Arbiter, Role
 from trainband.wire import messages as m
-from trainband.wire.replication import NOBODY, Petition
+from trainband.wire.replication import NOBODY, Petition, Reign
 from trainband.wire.transport import Clock
 
 
@@ -53,12 +53,14 @@ class Outlook:
 
     def decides(self) -> bool:
         """Whether two seats of a shard have only this worker to decide which of them goes on, while others train."""
-        return any(
-            seat.reign.arbiter == self._incarnation and seat.reign.standby != NOBODY
-            for state in self._seen.values()
-            if state is not None and state.live
-            for seat in state.seats
-        )
+        newest: dict[int, Reign] = {}
+        for state in self._seen.values():
+            for seat in state.seats if state is not None and state.live else ():
+                known = newest.get(seat.shard)
+                holds = seat.role in (Role.PRIMARY.value, Role.STANDBY.value)
+                if holds and (known is None or known.epoch < seat.reign.epoch):
+                    newest[seat.shard] = seat.reign
+        return any(reign.arbiter == self._incarnation and reign.standby != NOBODY for reign in newest.values())
 
     def heard(self, ps: int) -> None:
         """Notes that a ps has answered something else than a heartbeat."""

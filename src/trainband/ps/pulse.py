@@ -76,21 +76,22 @@ class Pulse:
         self._stopped = True
         self._wake.set()
 
-    def leave(self, failure: str) -> None:
-        """Says goodbye, after `stop`. Raises `PeerError` where the ps does not hear it."""
+    def wait(self) -> None:
+        """Returns when it beats no more, or is waiting for an answer for longer than a task's end may take."""
         if self._thread.is_alive():
             self._thread.join(self._timeouts.grace_s)
+
+    def leave(self, failure: str) -> None:
+        """Says goodbye, after `stop`. Raises `PeerError` where the ps does not hear it."""
         if self.worker >= 0:
             leave = encode(m.Leave(self.worker, failure, self._incarnation))
             self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)
 
-    def look(self) -> m.JobState | None:
-        """How the job is now; `None` where the ps does not say."""
-        try:
-            answer = self._connection.call("state", timeout_s=self._timeouts.lease_s)
-            return decode(answer, m.JobState, str(self))
-        except PeerError:
-            return None
+    def look(self) -> m.JobState:
+        """How the job is now; a sign of life, too. Raises `PeerError` where the ps does not say."""
+        beat = encode(m.Heartbeat(self.worker, self._incarnation, self._blocked_by()))
+        answer = self._connection.call("heartbeat", beat, timeout_s=self._timeouts.heartbeat_s)
+        return decode(answer, m.JobState, str(self))
 
     def close(self) -> None:
         """Hangs up."""
@@ -111,9 +112,7 @@ class Pulse:
                     self._join_again()
                 continue
             try:
-                beat = encode(m.Heartbeat(self.worker, self._incarnation, self._blocked_by()))
-                answer = self._connection.call("heartbeat", beat, timeout_s=self._timeouts.heartbeat_s)
-                state = decode(answer, m.JobState, str(self))
+                state = self.look()
             except Refused:
                 self._join_again()  # it knows no such worker: it has died and come back
                 continue
@@ -128,6 +127,8 @@ class Pulse:
     def _join_again(self) -> None:
         try:
             self.worker = self._join(self._connection)
+            if self._stopped:
+                self.leave("")  # it has been said already, everywhere else
             self._wake.set()
         except PeerError:
             self._unheard()

@@ -772,7 +772,7 @@ class ParameterService:
                 self._wake.clear()
         finally:
             self.stop()
-            for keeper in self._keepers.values():
+            for keeper in list(self._keepers.values()):
                 keeper.stop(self._timeouts.grace_s)
             for seat in self._seats.values():
                 if seat.saver is not None:

@@ -149,7 +149,8 @@ class Spreader:
         spread = Spread(
             jax.tree.unflatten(structure, placed), None if weights is None else self._place(weights), examples=rows
         )
-        if self._only is not None and all(_lies_on(leaf, self._only) for leaf in leaves):
+        is_new = not any(one is leaf for one, leaf in zip(placed, leaves, strict=True))
+        if is_new and self._only is not None and all(_lies_on(leaf, self._only) for leaf in leaves):
             # Data that is kept on the device comes again and again, and never changes. No memory is held by this that
             # would go otherwise: what lies there already was not copied, and what is known of it goes with it.
             leaving = partial(self._forget_batch, key)
