@@ -110,7 +110,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], hei
     """Where streams keep what is sent, nobody waits for the standby; it takes over with all that it was sent."""
     plan = replicated()
     # No sign of life wants an answer meanwhile.
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=20.0, lease_s=60.0))
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=4.0, lease_s=60.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
@@ -372,7 +372,7 @@ def stand_quite_still(service: ParameterService, until: threading.Event) -> None
 def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job]) -> None:
     """What lies in the stream counts as taken: it must not take over without that."""
     plan = replicated()
-    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=20.0, lease_s=60.0))
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=4.0, lease_s=60.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)

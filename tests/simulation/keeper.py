@@ -124,6 +124,9 @@ class Keeper:
             return
         first, entries = book.unsent()
         records = tuple(record for record, _ in entries)
+        is_due = self._process.now - self._sent_at >= self._timing.heartbeat_s / 2
+        if number is None and not (records or asks or is_due):
+            return
         is_fresh = self._process.now - self._heard_at < self._timing.heartbeat_s
         asks |= not (records and stream.end.keeps and stream is self._followed and book.secure and is_fresh)
         header = r.Records(book.lineage, book.reign.epoch, first, self._seat.version, records, asks)

@@ -229,6 +229,9 @@ class Keeper:
                 return
             first, entries = book.unsent()
             records = tuple(record for record, _ in entries)
+            is_due = self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2
+            if number is None and not (records or asks or is_due):
+                return  # another thread has sent them meanwhile
             # On each stream the first frame asks: then the other seat knows of it, and does all that comes on it.
             is_fresh = self._clock() - self._heard_at < self._timeouts.heartbeat_s
             asks |= not (records and stream.keeps and stream is self._followed and book.secure and is_fresh)
