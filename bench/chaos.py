@@ -12,7 +12,9 @@ runs, every ps counts every worker, every worker has pushed since, and every sha
 Before and after it, in the same sitting, the same job runs without faults, with 4 workers and then with 3: what the
 surviving workers could give is that throughput, by how many there are at each moment. A worker is not there from when
 it is hit until it goes on (SIGSTOP, cable), or, where its process ended, until the next one has had its first push
-applied. A ps that is hit takes no worker away.
+applied. A ps that is hit takes no worker away. A machine's speed drifts in ten minutes, so the share is also
+told by the job's own throughput in the stretches between its faults, when it was whole; that hides a job which does not
+get as fast again as it was.
 
 Whether an update is lost or made twice is counted by the params, see `bench.tasks.trainband_chaos`: what each life of
 each worker was told, which it writes down after each step, is compared with what each ps has counted. Lost: a push that
@@ -354,6 +356,18 @@ def find_absences(job: TracedJob, storm: Storm, steps: Steps) -> list[Absence]:
     return found
 
 
+def whole_spans(storm: Storm) -> list[tuple[float, float]]:
+    """Give from when to when the job was whole, between the faults."""
+    spans, whole_s = [], storm.begin_s
+    for fault in storm.faults:
+        if fault.began_s > whole_s:
+            spans.append((whole_s, fault.began_s))
+        whole_s = max(whole_s, float("inf") if fault.whole_s is None else fault.whole_s)
+    if whole_s < storm.end_s:
+        spans.append((whole_s, storm.end_s))
+    return spans
+
+
 def account(job: TracedJob, steps: Steps, ending: Ending, rule: str) -> Account:
     """Compare what the workers were told with what the ps have counted."""
     told = unsure = 0
@@ -405,6 +419,9 @@ def report(
     seconds = storm.end_s - storm.begin_s
     made = timeline.rate(moments, storm.begin_s, storm.end_s)
     could = timeline.possible(storm.begin_s, storm.end_s, absences, rate_of) / seconds
+    spans = whole_spans(storm)
+    whole_seconds = sum(end - begin for begin, end in spans)
+    whole_rate = sum(timeline.rate(moments, *span) * (span[1] - span[0]) for span in spans) / whole_seconds
     recoveries = [recover(fault, steps, moments, storm) for fault in storm.faults]
     same = min(calms[0].global_step, int(steps["global_step"].max(initial=0)))
     losses: dict[str, Any] = {
@@ -427,6 +444,9 @@ def report(
         "updates_per_s": made,
         "could_give_per_s": could,
         "share_of_survivors": made / could,
+        "whole_seconds": whole_seconds,
+        "whole_updates_per_s": whole_rate,
+        "share_by_its_own_rate": made / could * rates[WORKERS] / whole_rate if whole_rate else 0.0,
         "share_of_calm": made / rates[WORKERS],
         "seconds": seconds,
         "recoveries": [_in_json(asdict(one)) for one in recoveries],
@@ -502,6 +522,8 @@ def make_targets_table(
     share = figures["share_of_survivors"]
     given = f"{100 * share:.1f}% of {figures['could_give_per_s']:.1f}"
     row("share of what the survivors could give", given, f"at least {100 * SHARE:g}%", share >= SHARE)
+    row("updates/s while it was whole, between faults", f"{figures['whole_updates_per_s']:.1f}")
+    row("share of the survivors', by that rate", f"{100 * figures['share_by_its_own_rate']:.1f}%")
     back = [
         r.after_heal_s for r in recoveries if r.after_heal_s is not None and r.kind.endswith(("killed", "preempted"))
     ]

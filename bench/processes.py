@@ -38,7 +38,7 @@ class Usage:
 
 
 class Processes:
-    """Starts tasks, each in a session of its own, and kills all that is left of those sessions on leaving.
+    """Starts tasks, each in a session of its own, and kills all that is left of their groups on leaving.
 
     Args:
       directory: an empty directory, for what the tasks print.
@@ -58,9 +58,9 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Kill every task and its children, and wait until they are gone."""
+        """Kill every process that was started, and its group; what a launcher has started, it ends itself."""
         for process in self._running.values():
-            # The leader may have ended before its children; its session, which is its group, goes on until they end.
+            # The leader may have ended before its children; its group goes on until they end.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         for process in self._running.values():
@@ -114,23 +114,22 @@ class Processes:
 
     def usage(self) -> dict[str, Usage]:
         """Give what each task has used, from /proc; of a task that has ended, what was last seen."""
-        members: dict[int, list[int]] = {process.pid: [] for process in self._running.values()}
-        cpu: dict[int, float] = {}
+        stats: dict[int, list[str]] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with suppress(OSError):
-                    # The name in parentheses may hold spaces; the session is field 6, utime to cstime are 14 to 17.
+                    # The name in parentheses may hold spaces; the parent is field 4, utime to cstime are 14 to 17.
                     fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                    session = int(fields[3])
-                    if session in members and fields[0] != "Z":
-                        members[session].append(int(entry.name))
-                        cpu[int(entry.name)] = _cpu_s(int(entry.name), fields)
+                    if fields[0] != "Z":
+                        stats[int(entry.name)] = fields
+        parents = {pid: int(fields[1]) for pid, fields in stats.items()}
         for name, process in self._running.items():
-            pids = members[process.pid]
-            if process.pid in pids:
+            if process.pid in stats:
+                pids = [pid for pid in parents if _descends(pid, process.pid, parents)]
                 peaks = sum(_peak_mib(pid) for pid in pids)
                 peak_before = self._usage[name].peak_mib if name in self._usage else 0.0
-                self._usage[name] = Usage(sum(cpu[pid] for pid in pids), max(peaks, peak_before))
+                cpu_s = sum(_cpu_s(pid, stats[pid]) for pid in pids)
+                self._usage[name] = Usage(cpu_s, max(peaks, peak_before))
         return dict(self._usage)
 
     def result(self, name: str) -> dict[str, Any]:
@@ -183,6 +182,13 @@ def _cpu_s(pid: int, fields: Sequence[str]) -> float:
     with suppress(OSError):
         return time.clock_gettime((~pid << 3) | 2) + ended_s
     return sum(map(int, fields[11:13])) / _TICKS_PER_S + ended_s
+
+
+def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
+    """Say whether a process is another one, or was started by it or its children."""
+    while pid in parents and pid != ancestor:
+        pid = parents[pid]
+    return pid == ancestor
 
 
 def _peak_mib(pid: int) -> float:

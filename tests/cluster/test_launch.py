@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from trainband.cluster import Cluster, ClusterSpec, LocalCluster, LocalGuests, Task
+from trainband.cluster import Cluster, ClusterSpec, LocalCluster, LocalGuests, Task, gate
 from trainband.cluster.launch import task_environment
 from trainband.cluster.lines import LONGEST_LINE, LineCutter
 from trainband.cluster.supervision import Grace, Restarts
@@ -255,11 +255,20 @@ def test_a_traceback_stands_behind_the_lines_before_it() -> None:
         )
 
 
-def test_tasks_lead_groups_of_their_own_in_our_session() -> None:
+def test_tasks_lead_groups_and_sessions_of_their_own() -> None:
+    """Linux shares cores out by session; and a terminal's Ctrl-C is the launcher's to pass on."""
     recorder = Recorder()
-    with _cluster(recorder, "print(os.getpid() == os.getpgid(0), os.getsid(0))", ps=0, workers=1) as cluster:
+    with _cluster(recorder, "print(os.getpid() == os.getpgid(0) == os.getsid(0))", ps=0, workers=1) as cluster:
         cluster.wait(DEADLINE_S)
-    assert recorder.of(WORKER0) == [f"True {os.getsid(0)}"]
+    assert recorder.of(WORKER0) == ["True"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not group processes by session")
+def test_a_task_is_as_nice_as_its_launcher() -> None:
+    command = ["nice", "-n", "5", sys.executable, "-I", "-S", gate.__file__, "/bin/cat", "/proc/self/autogroup"]
+    # In a session of its own, as every task is started.
+    done = subprocess.run(command, input=gate.OPEN, stdout=subprocess.PIPE, start_new_session=True, check=True)
+    assert done.stdout.decode().split()[-2:] == ["nice", str(os.nice(0) + 5)]
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,10 @@ def test_two_workers_are_plain_keras_on_the_union_batch(
 
 
 def test_asynchronous_workers_with_batch_normalisation_learn(programs: Programs) -> None:
-    run = job(programs, *ON_PS, str(SCRIPT), "--", "--strategy=async", "--model=normal", "--epochs=20")
+    run = job(programs, *ON_PS, str(SCRIPT), "--", "--strategy=async", "--model=normal", "--epochs=30")
     accuracy = re.search(r"accuracy ([\d.]+), loss", run.succeed(DEADLINE_S))
     assert accuracy, run.output
-    assert float(accuracy[1]) > 0.8  # by chance 0.1; on a busy machine gradients are staler
+    assert float(accuracy[1]) > 0.9
 
 
 def test_frozen_values_of_its_own_are_refused(programs: Programs) -> None:

@@ -101,6 +101,36 @@ def test_a_lost_worker_whose_name_was_taken_does_not_come_back() -> None:
     assert members.live() == [heir]
 
 
+def test_a_process_that_was_replaced_is_refused_though_the_other_has_gone() -> None:
+    """A push that it still had under way bears a number under which the other has pushed."""
+    members = book()
+    member, _ = join(members, "worker:0", "a", 0.0)
+    members.lose(member)
+    heir, _ = join(members, "worker:0", "b", 1.0)
+    members.pushed(heir)
+    members.leave(heir, "")
+    with pytest.raises(Refused, match="another process has taken the place of worker:0 in the job"):
+        join(members, "worker:0", "a", 2.0)
+    third, _ = join(members, "worker:0", "c", 3.0)
+    assert members.live() == [third]
+
+
+def test_a_process_comes_back_where_the_one_in_its_place_has_not_pushed() -> None:
+    """Such as one with another model, which was refused."""
+    members = book()
+    member, _ = join(members, "worker:0", "a", 0.0)
+    members.lose(member)
+    wrong, _ = join(members, "worker:0", "b", 1.0)
+    members.leave(wrong, "another model")
+    again, _ = join(members, "worker:0", "a", 2.0)
+    members.pushed(again)
+    members.lose(again)
+    back, _ = join(members, "worker:0", "a", 4.0)
+    assert members.live() == [back]
+    with pytest.raises(Refused, match="another process has taken the place of worker:0 in the job"):
+        join(members, "worker:0", "b", 5.0)
+
+
 def test_who_said_goodbye_does_not_come_back_by_a_late_heartbeat() -> None:
     members = book()
     member, _ = join(members, "worker:0", "a", 0.0)

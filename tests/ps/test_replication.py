@@ -140,14 +140,14 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], hei
 
 def read_late(seat: Seat, gate: threading.Event) -> None:
     """Has a seat do what its primary sends only once the gate is open; its lock is free meanwhile."""
-    keeper_thread_waits, follow = seat._lock, seat.follow  # noqa: SLF001
+    lock, follow = seat._lock, seat.follow  # noqa: SLF001
 
     def late(*args: Any) -> None:
-        keeper_thread_waits.release()
+        lock.release()
         try:
             gate.wait(20.0)
         finally:
-            keeper_thread_waits.acquire()
+            lock.acquire()
         follow(*args)
 
     seat.follow = late  # type: ignore[method-assign, assignment]
@@ -306,22 +306,26 @@ def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypa
     client.leave()
 
 
+def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Exchange]:
+    """Two workers of a training of 20 updates that has begun: an arbiter, the other one, and where that is."""
+    clients = [job.client(plan, number) for number in range(2)]
+    starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in clients]
+    nows = [start.result(20.0) for start in starts]
+    for begin in [in_thread(partial(client.await_begin, 1, 20), "begin") for client in clients]:
+        begin.result(20.0)
+    wait_until(lambda: all(seat.book.secure for seat in primaries(job)), "the standbys")
+    arbiters = {seat.book.reign.arbiter for seat in primaries(job)}
+    one = next(number for number, client in enumerate(clients) if client._incarnation in arbiters)  # noqa: SLF001
+    return clients[one], clients[1 - one], nows[1 - one]
+
+
 def test_an_arbiter_that_leaves_decides_first_what_is_to_be_decided(make: Callable[..., Job]) -> None:
     """A ps dies as the worker leaves that says who takes over: without its word the others could not go on."""
     plan = replicated()
     job = make(ps=2, workers=2)
-    clients = [job.client(plan, number) for number in range(2)]
-    starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in clients]
-    nows = [start.result(20.0) for start in starts]
-    begins = [in_thread(partial(client.await_begin, 1, 20), "begin") for client in clients]
-    for begin in begins:
-        begin.result(20.0)
-    wait_until(lambda: all(seat.book.secure for seat in primaries(job)), "the standbys")
-    arbiters = {seat.book.reign.arbiter for seat in primaries(job)}
-    leaving = next(number for number, client in enumerate(clients) if client._incarnation in arbiters)  # noqa: SLF001
-    staying, now = clients[1 - leaving], nows[1 - leaving]
+    leaving, staying, now = arbiter_and_other(job, plan)
     kill_ps(job, 0)
-    goodbye = in_thread(clients[leaving].leave, "leave")
+    goodbye = in_thread(leaving.leave, "leave")
     while not now.done:
         now = push(staying, plan, now)
     assert now.versions == (20, 20)
@@ -333,18 +337,10 @@ def test_an_arbiter_that_leaves_is_heard_until_a_silent_ps_is_given_up(make: Cal
     """A seat asks only an arbiter that it hears, and only after a lease of silence: longer than goodbyes take."""
     plan = replicated()
     job = make(ps=2, workers=2, timeouts=replace(QUICK, stall_s=30.0))
-    clients = [job.client(plan, number) for number in range(2)]
-    starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in clients]
-    nows = [start.result(20.0) for start in starts]
-    for begin in [in_thread(partial(client.await_begin, 1, 20), "begin") for client in clients]:
-        begin.result(20.0)
-    wait_until(lambda: all(seat.book.secure for seat in primaries(job)), "the standbys")
-    arbiters = {seat.book.reign.arbiter for seat in primaries(job)}
-    leaving = next(number for number, client in enumerate(clients) if client._incarnation in arbiters)  # noqa: SLF001
-    staying, now = clients[1 - leaving], nows[1 - leaving]
+    leaving, staying, now = arbiter_and_other(job, plan)
     again = threading.Event()
     stand_quite_still(job.services[0], again)
-    goodbye = in_thread(clients[leaving].leave, "leave")
+    goodbye = in_thread(leaving.leave, "leave")
     while not now.done:
         now = push(staying, plan, now)
     assert now.versions == (20, 20)
@@ -413,6 +409,8 @@ def test_a_chief_finds_a_ps_that_was_not_there_when_it_came(make: Callable[..., 
     wait_until(lambda: len([seat for seat in primaries(job) if seat.book.secure]) == 3, "the standbys")
     kill_ps(job, 2)
     wait_until(lambda: any("ps:0 takes shard 2 over" in line for line in job.said), "the takeover")
+    # Were its arbiter to die before it has decided, too, then shard 1 would wait for ps:2.
+    wait_until(lambda: any("ps:1 goes on with shard 1 alone" in line for line in job.said), "the end of the wait")
     kill(first)
     heir = job.client(plan, 0)
     heir.join(pytest.fail)

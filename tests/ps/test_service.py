@@ -750,6 +750,17 @@ def test_the_goodbye_of_a_process_that_was_replaced_is_not_its_heirs(ps: Ps) -> 
     assert ps.call("leave", m.Leave(1, "", "second life"), m.JobState).live == ()
 
 
+def test_a_process_in_whose_place_another_has_pushed_does_not_come_back(ps: Ps) -> None:
+    """Its push that is under way has a number under which that one has pushed: it would be told to be applied."""
+    ps.ready()
+    ps.clock.now += LEASE_S
+    ps.join(1, incarnation="second life")
+    ps.play(1, ps.push(2), incarnation="second life")
+    ps.call("leave", m.Leave(1, "", "second life"), m.JobState)
+    with pytest.raises(Refused, match="another process has taken the place of worker:1"):
+        ps.join(1, incarnation="life of worker:1")
+
+
 def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
     ps.ready()
     ps.service._seats[0].job = "this one"  # noqa: SLF001 - the chief's definition says so

@@ -66,11 +66,7 @@ class Keeper:
                     return
             except Fenced:
                 raise Refused(f"{m.MOVED}another ps has taken shard {self._seat.shard} over.") from None
-            if self._stream is not None and await self._sending.take(self._timing.tick_s):
-                try:
-                    await self._exchange(number)
-                finally:
-                    self._sending.give()
+            if self._stream is not None and await self._exchanged(number):
                 continue
             if given_up():
                 raise StreamClosed("nobody waits for this answer any more.")
@@ -98,23 +94,27 @@ class Keeper:
             self._lose()
         book = self._book
         renames = book.secure and self._arbiter(book.reign.arbiter) != book.reign.arbiter
-        if renames:
-            if not await self._sending.take(self._timing.tick_s):
-                return
-            try:
-                await self._exchange(asks=True)
-            finally:
-                self._sending.give()
+        if renames and not await self._exchanged(asks=True):
+            return
         book.name_arbiter(self._arbiter(book.reign.arbiter))
         if self._stream is None or self._book.pupil is None:
             await self._recruit()
-        elif (
-            self._book.behind or self._process.now - self._sent_at >= self._timing.heartbeat_s / 2
-        ) and await self._sending.take(self._timing.tick_s):
-            try:
-                await self._exchange()
-            finally:
-                self._sending.give()
+        elif self._book.behind or self._is_due:
+            await self._exchanged()
+
+    @property
+    def _is_due(self) -> bool:
+        return self._process.now - self._sent_at >= self._timing.heartbeat_s / 2
+
+    async def _exchanged(self, number: int | None = None, *, asks: bool = False) -> bool:
+        """Makes an exchange, unless another thread is busy with one; returns whether it has."""
+        if not await self._sending.take(self._timing.tick_s):
+            return False
+        try:
+            await self._exchange(number, asks=asks)
+        finally:
+            self._sending.give()
+        return True
 
     async def _exchange(self, number: int | None = None, *, asks: bool = False) -> None:
         stream, book = self._stream, self._book
@@ -124,8 +124,7 @@ class Keeper:
             return
         first, entries = book.unsent()
         records = tuple(record for record, _ in entries)
-        is_due = self._process.now - self._sent_at >= self._timing.heartbeat_s / 2
-        if number is None and not (records or asks or is_due):
+        if number is None and not (records or asks or self._is_due):
             return
         is_fresh = self._process.now - self._heard_at < self._timing.heartbeat_s
         asks |= not (records and stream.end.keeps and stream is self._followed and book.secure and is_fresh)

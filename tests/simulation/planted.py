@@ -185,13 +185,13 @@ PLANTED: Mapping[str, Planted] = {
     "plan-anew": Planted(Parts(plans_anew=True), "sync", liveness.STUCK),
     "circles": Planted(Parts(resolves_circles=False), "sync", liveness.CIRCLE),
     # Of the two seats of a shard.
-    # Of two that share memory: what was sent and not read yet is the standby's too.
-    "leaves-unread": Planted(Parts(takes_all=False), STANDBYS, updates.LOST),
     "hasty": Planted(Parts(succession=Hasty), STANDBYS, updates.LOST),
     "unfenced": Planted(Parts(succession=Unfenced), STANDBYS_ANY, succession.TWO),
     "bereaved": Planted(Parts(succession=Bereaved), STANDBYS, succession.TWO),
     "next-epoch": Planted(Parts(succession=NextEpoch), STANDBYS_ANY, succession.FAILED),
     "grants-all": Planted(Parts(arbiter=Everybodys), STANDBYS, succession.TWO),
     "forgets-grants": Planted(Parts(arbiter=Forgetful), STANDBYS, succession.TWO),
+    # Of two that share memory: what was sent and not read yet is the standby's too.
+    "leaves-unread": Planted(Parts(takes_all=False), STANDBYS, updates.LOST),
 }
 """Every planted bug by its name."""

@@ -97,7 +97,7 @@ class Ps:
         if self._job.parts.asks_incarnation and action in WITH_LIFE and member.incarnation != letter.incarnation:
             if action == "leave":
                 return self._state(seat)
-            raise Refused(f"another process has taken the place of {member.task} in the job.")
+            raise Refused(f"{m.REPLACED} {member.task} in the job.")
         if action == "leave":
             return self._leave(seat, member, letter.body)
         self._hear(member)
@@ -272,7 +272,7 @@ class Ps:
 
     def _hear(self, member: Member) -> None:
         if self.members.get(member.number) is not member:
-            raise Refused(f"another process has taken the place of {member.task} in the job.")
+            raise Refused(f"{m.REPLACED} {member.task} in the job.")
         self._note_heard(member)
         if self.members.heard(member, self.process.now):
             self._came(member)
@@ -344,6 +344,7 @@ class Ps:
     def _push(self, end: End, seat: Seat, member: Member, push: m.Push) -> None:
         self._hear(member)
         seat.require_primary()
+        self.members.pushed(member)
         if member.paused:
             member.paused = False
             self._came(member)

@@ -374,21 +374,22 @@ class Worker:
                 return
             if pulse.worker < 0:
                 if self._fit:  # it was not there when this worker came
-                    with suppress(PeerError):
-                        greeting: Greeting = await self._tell(ps, "join", None)
-                        pulse.worker = greeting.worker
+                    await self._join_at(ps)
                 continue
             try:
                 state = await self._tell(ps, "heartbeat", self._blocked_by)
             except Refused:
-                with suppress(PeerError):
-                    greeting = await self._tell(ps, "join", None)
-                    pulse.worker = greeting.worker
+                await self._join_at(ps)
                 continue
             except PeerError:
                 self._seen[ps] = None
                 continue
             await self._heard(ps, state)
+
+    async def _join_at(self, ps: int) -> None:
+        with suppress(PeerError):
+            greeting: Greeting = await self._tell(ps, "join", None)
+            self._pulses[ps].worker = greeting.worker
 
     async def _tell(self, ps: int, action: str, body: Any) -> Any:
         letter = Letter(self.process.name, self.process.incarnation, self._pulses[ps].worker, body)

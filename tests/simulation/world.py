@@ -154,7 +154,9 @@ class World:
             return
         fault, *later = faults
         self.scheduler.after(fault.at, partial(self._strike, fault))
-        self.scheduler.after(fault.at + fault.lasts_s + LOOK_S, partial(self._strike_next, later))
+        # What was cut off may yet be given up for that: it looks well until its lease has ended.
+        until_s = self.scenario.timing.lease_s if fault.lasts_s else LOOK_S
+        self.scheduler.after(fault.at + fault.lasts_s + until_s, partial(self._strike_next, later))
 
     def _is_secure(self) -> bool:
         """Whether every shard has a primary, a standby that knows that it is one, and an arbiter that lives."""

@@ -14,9 +14,10 @@ import pytest
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
+from trainband.checkpoint.part import aligned_empty
 from trainband.errors import DataError
 from trainband.strategies import OneDevice
-from trainband.strategies.spreading import Spreader
+from trainband.strategies.spreading import Spreader, owned
 from trainband.train.trainer import Trainer
 
 
@@ -30,9 +31,7 @@ def spreader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def aligned(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """A copy in memory that JAX would use as it is."""
-    raw = np.empty(values.nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    array = raw[start : start + values.nbytes].view(np.float32).reshape(values.shape)
+    array = aligned_empty(values.shape, values.dtype)
     array[:] = values
     return array
 
@@ -95,6 +94,20 @@ def test_what_the_caller_does_with_his_array_later_does_not_matter(spreader: Spr
     placed = spreader(array).batch
     array[:] = 0.0
     np.testing.assert_array_equal(placed.addressable_data(0), np.arange(6.0).reshape(3, 2))
+
+
+def test_a_copy_is_computed_with_as_it_lies() -> None:
+    """JAX would make another of one that begins elsewhere."""
+    for rows in range(1, 9):
+        copy = owned(np.arange(700.0 * rows, dtype=np.float32)[1:].reshape(-1, 1))
+        assert jax.device_put(copy, jax.devices("cpu")[0]).unsafe_buffer_pointer() == copy.ctypes.data
+        np.testing.assert_array_equal(copy.ravel(), np.arange(1, 700.0 * rows))
+
+
+def test_a_masked_array_is_refused(spreader: Spreader) -> None:
+    """Its mask would be lost."""
+    with pytest.raises(ValueError, match="masked arrays are not supported"):
+        spreader(np.ma.masked_equal(np.eye(3, 2, dtype=np.float32), 1.0))
 
 
 def test_a_step_under_way_does_not_see_the_next_batch() -> None:

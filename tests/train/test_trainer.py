@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from tests.train.fakes import ONES, FakeReplica, FakeStrategy, mean_model, train
 from trainband.cluster import Cluster, Task
 from trainband.errors import DataError, ModelError, NonFiniteGradient
 from trainband.strategies import OneDevice, ParameterServer, StepReport
+from trainband.train.hooks import Hook
+from trainband.train.session import MonitoredSession
+from trainband.train.trainer import FETCHED
 from trainband.wire.memory import MemoryTransport
 
 
@@ -33,6 +36,24 @@ def test_it_is_the_loop_by_hand() -> None:
     np.testing.assert_array_equal(result.history[:, 0], np.arange(1, 13))
     np.testing.assert_allclose(result.history[:, 1], losses, rtol=1e-5)
     assert result.steps_per_second > 0
+
+
+def test_a_long_training_holds_no_more_on_the_device_than_a_short_one() -> None:
+    """Of every step, there is a loss."""
+
+    class Counted(Hook):
+        held: ClassVar[dict[int, int]] = {}
+
+        def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+            del session
+            if report.global_step in (300, 900):
+                self.held[report.global_step] = len(jax.live_arrays())
+
+    with trainer() as made:
+        result = made.fit(batches(900), hooks=[Counted()])
+        _, losses = by_hand(optax.adam(1e-2), 900)
+    assert Counted.held[900] - Counted.held[300] < 2 * FETCHED
+    np.testing.assert_allclose(result.history[:, 1], losses, rtol=1e-4)
 
 
 FITS: list[tuple[int, int | None, int, str]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ _CODES = {
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An array whose values are not set and whose first byte lies at a multiple of `ALIGNMENT`."""
-    count = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    count = math.prod(shape) * dtype.itemsize
     room = np.empty(count + ALIGNMENT, np.uint8)
     offset = -room.ctypes.data % ALIGNMENT
     return room[offset : offset + count].view(dtype).reshape(shape)

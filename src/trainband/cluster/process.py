@@ -90,10 +90,11 @@ class Warden:
 
 
 class TaskProcess:
-    """One task, started as a process that leads a process group of its own.
+    """One task, started as a process that leads a session, and so a process group, of its own.
 
-    It stays in the caller's session on purpose: Linux's autogroup scheduler shares a machine's cores out
-    by session, so tasks in sessions of their own would each weigh as much as all else that the user runs.
+    Linux's autogroup scheduler shares a machine's cores out by session. Two processes that compute in step on two cores
+    take 10 to 20% more steps when each is in its own (bare JAX over gloo), and those with a ps no fewer. The price:
+    each task weighs as much as any other session that the user has, unless the launcher is `nice`.
 
     Args:
       task: which.
@@ -116,7 +117,7 @@ class TaskProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(environ),
-            process_group=0,
+            start_new_session=True,
         )
         pipes = {"stdout": self._process.stdout, "stderr": self._process.stderr}
         self._streams = {name: pipe for name, pipe in pipes.items() if pipe is not None}

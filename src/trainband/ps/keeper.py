@@ -198,8 +198,13 @@ class Keeper:
             unsent = book.behind
         if self._stream is None or self._book.pupil is None:
             self._recruit()
-        elif unsent or self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2:
+        elif unsent or self._is_due:
             self._exchanged()
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the other seat must hear of this one again, even if there is nothing to be told."""
+        return self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2
 
     def _exchanged(self, *, asks: bool = False) -> bool:
         """Makes an exchange, unless another thread is busy with one; returns whether it has."""
@@ -229,8 +234,7 @@ class Keeper:
                 return
             first, entries = book.unsent()
             records = tuple(record for record, _ in entries)
-            is_due = self._clock() - self._sent_at >= self._timeouts.heartbeat_s / 2
-            if number is None and not (records or asks or is_due):
+            if number is None and not (records or asks or self._is_due):
                 return  # another thread has sent them meanwhile
             # On each stream the first frame asks: then the other seat knows of it, and does all that comes on it.
             is_fresh = self._clock() - self._heard_at < self._timeouts.heartbeat_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainband.errors import Refused
-from trainband.wire.messages import STRANGER, TAKEN
+from trainband.wire.messages import REPLACED, STRANGER, TAKEN
 
 BEATS = 3
 """Heartbeats that a worker without a stream must have missed before another process may claim its place."""
@@ -44,6 +44,8 @@ class Member:
     streams: int = 0
     job: str = ""
     """Which one it belonged to when it joined; empty for one that had not been in any."""
+    replaces: frozenset[str] = frozenset()
+    """The processes that have had its place before, as long as it has not pushed."""
     paused: bool = False
     """It is in the job, but no rule counts it: its data is used up, until its next push."""
 
@@ -67,6 +69,8 @@ class Members:
         self._numbers = {task: number for number, task in enumerate(planned)}
         self._by_number: dict[int, Member] = {}
         self._by_task: dict[str, Member] = {}
+        self._replaced: set[str] = set()
+        """The processes in whose place another one has pushed since."""
 
     def __iter__(self) -> Iterator[Member]:
         """The newest member of each task name, in the order of joining."""
@@ -78,8 +82,13 @@ class Members:
         `job`: which one it belongs to; empty for one that has not been in any.
 
         Raises:
-          Refused: another live process holds this task's name.
+          Refused: another live process holds this task's name, or one has pushed under it since this one did: what this
+            process still had under way would be taken for that.
         """
+        if incarnation in self._replaced:
+            raise Refused(
+                f"{REPLACED} {task} in the job, while this one was silent. Start no more than one process for a task."
+            )
         holder = self._by_task.get(task)
         if holder is not None and holder.incarnation == incarnation:
             news = not holder.live
@@ -90,8 +99,9 @@ class Members:
                 f"{task} {TAKEN}: process {holder.pid} on {holder.host}, heard "
                 f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first."
             )
+        before = frozenset() if holder is None else (holder.replaces | {holder.incarnation}) - {incarnation}
         number = self._numbers.setdefault(task, self._guest(task))
-        member = Member(number, task, incarnation, host, pid, joined_at=now, heard_at=now, job=job)
+        member = Member(number, task, incarnation, host, pid, joined_at=now, heard_at=now, job=job, replaces=before)
         self._by_number[member.number] = member
         self._by_task[task] = member
         return member, True
@@ -113,6 +123,12 @@ class Members:
         if number >= GUESTS:
             return f"worker:{number - GUESTS}"
         return next(task for task, other in self._numbers.items() if other == number)
+
+    def pushed(self, member: Member) -> None:
+        """Notes that a member has pushed: the processes before it do not come back."""
+        if member.replaces:
+            self._replaced |= member.replaces
+            member.replaces = frozenset()
 
     def get(self, number: int) -> Member:
         """The member with this number. Raises `Refused` if there is none."""

@@ -102,10 +102,10 @@ class Pulse:
         self._connection.call(action, body, timeout_s=self._timeouts.heartbeat_s)
 
     def _beat(self) -> None:
-        while not self._has_stopped():
+        while True:
             self._wake.wait(HURRY_S if self._hurried else self._timeouts.heartbeat_s)
             self._wake.clear()
-            if self._has_stopped():
+            if self._stopped:
                 return
             if self.worker < 0:
                 if self.knocks:
@@ -120,9 +120,6 @@ class Pulse:
                 self._unheard()
                 continue
             self._heard(self.ps, state)
-
-    def _has_stopped(self) -> bool:
-        return self._stopped
 
     def _join_again(self) -> None:
         try:

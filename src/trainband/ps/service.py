@@ -221,7 +221,7 @@ class ParameterService:
         with self._lock:
             member = self._members.get(record.worker)
             if getattr(record, "life", "") not in ("", member.incarnation):
-                raise Refused(f"another process has taken the place of {member.task} in the job.")
+                raise Refused(f"{m.REPLACED} {member.task} in the job.")
             if deed:
                 self._require_chief(member, deed)
             self._hear(member)
@@ -461,7 +461,7 @@ class ParameterService:
 
     def _hear(self, member: Member) -> None:
         if self._members.get(member.number) is not member:
-            raise Refused(f"another process has taken the place of {member.task} in the job.")
+            raise Refused(f"{m.REPLACED} {member.task} in the job.")
         if self._members.heard(member, self._clock()):
             self._say(f"{member.task} is back")
             self._came(member)
@@ -589,6 +589,7 @@ class ParameterService:
         with self._lock:
             self._hear(member)
             seat.require_primary()
+            self._members.pushed(member)
             if member.paused:
                 member.paused = False
                 self._came(member)

@@ -213,17 +213,21 @@ class JointReplica(MeshReplica):
             self._said = words
         return self._words
 
-    def _settle(self, outcome: Outcome) -> str:
+    def _flags_of(self, outcome: Outcome) -> list[float]:
         with self._together.watched(self._begun, self._dispatched):
-            _, ends, offset, *_ = np.asarray(outcome.flags)
+            flags = super()._flags_of(outcome)
         self._together.settled()
+        return flags
+
+    def _settle(self, outcome: Outcome, flags: Sequence[float]) -> str:
+        _, ends, offset, *_ = flags
         if offset and not self.is_chief:
             self._saving_at = outcome.begun_at + int(offset) - BIAS
         if ends and not self._has_ended():
             self._ended = self._why_ended()
             self._until = outcome.number + 1 + BEHIND
         if not self._has_ended():
-            return super()._settle(outcome)
+            return super()._settle(outcome, flags)
         self._step -= 1
         self._unused += outcome.real
         return ""

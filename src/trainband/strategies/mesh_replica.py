@@ -414,13 +414,18 @@ class MeshReplica:
         refusal = ""
         while len(self._pending) > behind:
             outcome = self._pending.popleft()
-            refusal = self._settle(outcome) or refusal
+            refusal = self._settle(outcome, self._flags_of(outcome)) or refusal
             self._seen_loss = outcome.loss
         return refusal
 
-    def _settle(self, outcome: Outcome) -> str:
+    def _flags_of(self, outcome: Outcome) -> list[float]:
+        """What came of a step; waits until it is computed."""
+        flags: list[float] = np.asarray(outcome.flags).tolist()
+        return flags
+
+    def _settle(self, outcome: Outcome, flags: Sequence[float]) -> str:
         """Why this step was refused; empty if it was not."""
-        if np.asarray(outcome.flags)[0]:
+        if flags[0]:
             self._refusals = 0
             return ""
         self._step -= 1

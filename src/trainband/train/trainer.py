@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,9 @@ from trainband.wire.patience import Say, say_on_stderr
 
 if TYPE_CHECKING:
     from trainband.train.nnx import NNXTrainer
+
+FETCHED = 64
+"""Losses that are fetched from the device at once, so many steps after they were asked for: nothing waits for them."""
 
 
 class Trainer:
@@ -483,12 +487,14 @@ def _either(first: RestoreFrom | None, second: RestoreFrom | None) -> RestoreFro
 
 
 class _Log:
-    """What a training did, noted cheaply: losses stay on the device until the end."""
+    """What a training did, noted cheaply: losses stay on the device until they have long been computed."""
 
     def __init__(self, accumulate: int) -> None:
         self._accumulate = accumulate
-        self._steps: list[int] = []
-        self._losses: list[Any] = []
+        self._steps = array("q")
+        self._losses = array("d")
+        self._newest: list[Any] = []
+        """The losses that come after those, where the replica has left them. One on a device takes 2 KB."""
         self._examples = 0
         self._refused = 0
         self._applied = 0
@@ -499,14 +505,20 @@ class _Log:
         if not self._steps:
             self._first_at = time.perf_counter()
         self._steps.append(report.global_step)
-        self._losses.append(report.loss)
+        self._newest.append(report.loss)
+        if len(self._newest) == 2 * FETCHED:
+            self._fetch(FETCHED)
         self._examples += examples_in_step(batch, self._accumulate)
         self._applied += report.applied
         self._staleness += report.staleness
         self._refused += bool(report.refusal)
 
+    def _fetch(self, count: int) -> None:
+        self._losses.extend(map(float, jax.device_get(self._newest[:count])))
+        del self._newest[:count]
+
     def result(self, replica: Replica, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
-        losses = np.array(jax.device_get(self._losses), np.float64)
+        self._fetch(len(self._newest))
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
         return FitResult(
             task=replica.task,
@@ -518,6 +530,6 @@ class _Log:
             stopped=stopped,
             refused=self._refused,
             mean_staleness=self._staleness / max(1, self._applied),
-            history=np.stack([np.array(self._steps, np.float64), losses], axis=1),
+            history=np.stack([np.array(self._steps, np.float64), np.array(self._losses)], axis=1),
             evaluations=evaluations,
         )

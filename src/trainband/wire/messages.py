@@ -78,6 +78,9 @@ NO_MODEL = "no model yet"
 TAKEN = "is in the job already"
 """Stands in the refusal of a second process that claims a task's name."""
 
+REPLACED = "another process has taken the place of"
+"""Stands in the refusal of a process whose name another one has had since."""
+
 CHIEF_ONLY = "only the chief may"
 """Stands in the refusal of what somebody has asked who is not the chief, as this ps knows it."""
 
