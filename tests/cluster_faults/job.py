@@ -44,7 +44,8 @@ SILENT_S = 10.0
 END_S = 150.0
 """For a job to end by itself once nothing keeps it: a ps waits 30 s for a chief that does not come back."""
 
-TWO = ("dies before the other", "dies before a worker", "dies after the chief")
+BEFORE_A_WORKER = ("dies before a worker", "dies unknown to a worker")
+TWO = ("dies before the other", "dies after the chief", *BEFORE_A_WORKER)
 """What happens to two tasks, one after the other."""
 KILLED = ("dies", "stays dead", *TWO)
 UNHEARD = ("sleeps", "unplugged", "mute")
@@ -205,6 +206,9 @@ class Job:
         match self._case.fault:
             case "dies" | "stays dead" | "dies before the other" | "dies before a worker":
                 self._kill(target)
+            case "dies unknown to a worker":
+                self._tasks["worker:1"].send(signal.SIGSTOP)
+                self._kill(target)
             case "dies after the chief":
                 self._kill(CHIEF)
                 for ps in PS:
@@ -247,11 +251,15 @@ class Job:
         match self._case.fault:
             case "dies":
                 self._start(target)
-            case "dies before the other" | "dies before a worker":
+            case "dies before the other":
                 self._start(target)
                 self._await_standbys()
                 self._struck_at = time.monotonic()
-                self._kill("worker:1" if self._case.fault == "dies before a worker" else self._other())
+                self._kill(self._other())
+            case "dies before a worker" | "dies unknown to a worker":
+                self._start(target)
+                self._await_standbys()
+                self._kill("worker:1")
             case "stays dead":
                 if target in PS and not self._case.replicas:
                     self._sleep_until(LATE_S)
@@ -302,9 +310,9 @@ class Job:
 
     def _await_recovery(self) -> None:
         target, fault = self._case.target, self._case.fault
-        if fault == "dies before a worker":
-            for ps in PS:
-                self._await_line(ps, "^trainband: worker:1 is gone: ", self._struck_at, NOTICED_S)
+        if fault in BEFORE_A_WORKER:
+            # The ps that was started again may not have met it.
+            self._await_line(self._other(), "^trainband: worker:1 is gone: ", self._struck_at, NOTICED_S)
             return
         if fault in KILLED and target in PS and self._case.replicas:
             heir = target if fault == "dies before the other" else self._other()
@@ -416,7 +424,7 @@ class Job:
         both = applied[PS[0]] & applied[PS[1]]
         if case.fault in ("pauses", "slow"):
             assert told == both, f"applied, and nobody was told: {sorted(both - told)}"
-        if killed in WORKERS or case.fault in ("dies after the chief", "dies before a worker"):
+        if killed in WORKERS or case.fault in ("dies after the chief", *BEFORE_A_WORKER):
             assert len(both - told) <= 1, f"applied, and nobody was told: {sorted(both - told)}"
         if case.fault in ("pauses", "slow"):
             assert not self._said(" over at version "), "a shard was taken over though nobody was away"

@@ -30,6 +30,7 @@ WITH_A_STANDBY = {
     "half parted": "what it sends the other ps is lost for longer than the lease, and nothing else is",
     "dies before the other": "kill -9, and it is started again; when it is the standby, the other ps dies for good",
     "dies before a worker": "kill -9, and it is started again; when it is the standby, worker:1 dies for good",
+    "dies unknown to a worker": "the same, and worker:1 is stopped before, so that the new process never meets it",
     "dies after the chief": "the chief, which decides who succeeds, dies for good, and after the lease this ps does",
 }
 """What happens to a ps, and makes a difference only where shards have standbys."""

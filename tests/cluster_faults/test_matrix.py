@@ -92,6 +92,7 @@ CASES += [
         ("dies before the other", "ps:0", "training", "bounded"),
         ("dies before the other", "ps:1", "training", "backups"),
         ("dies before a worker", "ps:0", "training", "async"),
+        ("dies unknown to a worker", "ps:0", "training", "sync"),
     ]
 ]
 
