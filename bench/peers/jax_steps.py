@@ -1,7 +1,7 @@
 """One worker of bare JAX: one program over all processes, whose gradients gloo sums.
 
-Every process computes the gradient of its own batch and, after the sum, the same Adam update. There are three ways to
-the sum: ``flat``, all gradients as one array; ``leaves``, each array by itself; and ``compiler``, where the program is
+Every process computes the loss and the gradient of its own batch and, after the sum, the same Adam update. There are
+three ways to the sum: ``flat``, all gradients as one array; ``leaves``, each array by itself; and ``compiler``, where the program is
 written as if for one device, and the compiler finds out what to sum.
 
 It keeps the contract of `bench.allreduce`, which see.
@@ -66,7 +66,7 @@ class Replica:
         same = NamedSharding(mesh, whole)
         program: Any
         if how == "compiler":
-            program = partial(self._train, lambda gradient: gradient)
+            program = partial(self._train, lambda values: values)
             program = jax.jit(program, donate_argnums=0, in_shardings=(same, self._split), out_shardings=same)
         else:
             mean = self._mean_flat if how == "flat" else self._mean_of_leaves
@@ -79,6 +79,7 @@ class Replica:
         params = network.init(jax.random.key(0))
         state = jax.tree.map(np.asarray, (params, self._optimizer.init(params)))
         self._state: Any = jax.device_put(state, same)
+        self._loss: Any = None
 
     def put(self, batch: Batch) -> Any:
         """Give the arrays of all processes' batches, of which this process holds these rows."""
@@ -86,11 +87,11 @@ class Replica:
 
     def step(self, batch: Any) -> None:
         """Take one step together with all other processes."""
-        self._state = self._program(self._state, batch)
+        self._state, self._loss = self._program(self._state, batch)
 
     def settle(self) -> None:
         """Wait until all steps are done."""
-        jax.block_until_ready(self._state)
+        jax.block_until_ready((self._state, self._loss))
 
     def loss(self, batch: Batch) -> float:
         """Give the loss of the params as they now are."""
@@ -99,17 +100,17 @@ class Replica:
 
     def _train(self, mean: Any, state: Any, batch: Any) -> Any:
         params, optimizer_state = state
-        gradient = mean(jax.grad(self._network.loss)(params, batch))
+        loss, gradient = mean(jax.value_and_grad(self._network.loss)(params, batch))
         updates, optimizer_state = self._optimizer.update(gradient, optimizer_state, params)
-        return optax.apply_updates(params, updates), optimizer_state
+        return (optax.apply_updates(params, updates), optimizer_state), loss
 
-    def _mean_flat(self, gradient: Any) -> Any:
-        flat, unravel = ravel_pytree(gradient)
+    def _mean_flat(self, values: Any) -> Any:
+        flat, unravel = ravel_pytree(values)
         return unravel(jax.lax.psum(flat, WORKERS) / self._processes)
 
-    def _mean_of_leaves(self, gradient: Any) -> Any:
+    def _mean_of_leaves(self, values: Any) -> Any:
         # XLA makes one operation of these, which calls gloo for each array.
-        return jax.tree.map(lambda leaf: jax.lax.psum(leaf, WORKERS) / self._processes, gradient)
+        return jax.tree.map(lambda leaf: jax.lax.psum(leaf, WORKERS) / self._processes, values)
 
 
 if __name__ == "__main__":

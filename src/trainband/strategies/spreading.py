@@ -202,10 +202,11 @@ class Spreader:
         if not np.ndim(leaf):
             everywhere: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
             return everywhere
+        shape = (np.shape(leaf)[0] * self._parts // self._local, *np.shape(leaf)[1:])
         if not isinstance(leaf, jax.Array):
-            leaf = np.asanyarray(leaf)
-        # As `make_array_from_process_local_data` does, in a sixth of its time.
-        shape = (leaf.shape[0] * self._parts // self._local, *leaf.shape[1:])
+            whole: jax.Array = jax.make_array_from_process_local_data(sharding, np.asanyarray(leaf), shape)
+            return whole
+        # The same for arrays on a device, in a sixth of its time.
         places = self._places.get(shape)
         if places is None:
             found = [
@@ -214,7 +215,7 @@ class Spreader:
             ]
             first = min(start for _, start, _ in found)
             places = self._places[shape] = [(device, start - first, stop - first) for device, start, stop in found]
-        if len(places) == 1 and isinstance(leaf, jax.Array) and leaf.devices() == {places[0][0]}:
+        if len(places) == 1 and leaf.devices() == {places[0][0]}:
             arrays = [leaf]
         else:
             arrays = [jax.device_put(leaf[start:stop], device) for device, start, stop in places]
