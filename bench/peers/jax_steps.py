@@ -1,8 +1,8 @@
 """One worker of bare JAX: one program over all processes, whose gradients gloo sums.
 
 Every process computes the loss and the gradient of its own batch and, after the sum, the same Adam update. There are
-three ways to the sum: ``flat``, all gradients as one array; ``leaves``, each array by itself; and ``compiler``, where the program is
-written as if for one device, and the compiler finds out what to sum.
+three ways to the sum: ``flat``, all gradients as one array; ``leaves``, each array by itself; and ``compiler``, where
+the program is written as if for one device, and the compiler finds out what to sum.
 
 It keeps the contract of `bench.allreduce`, which see.
 """
