@@ -13,7 +13,7 @@ from trainband.figures import duration
 from trainband.ps.statistics import CheckpointStatus
 from trainband.strategies.base import Progress, WorkerRow
 from trainband.train import console
-from trainband.train.console import Console, landed, line, picture
+from trainband.train.console import Console, line, picture
 
 ROWS = (WorkerRow("worker:0", "live", 60.4, 1.25, 0.51234), WorkerRow("worker:1", "lost", 0.0, 0.0, None))
 
@@ -77,9 +77,9 @@ def test_a_picture_without_an_end_has_no_bar() -> None:
 
 def test_a_picture_names_the_checkpoint_that_landed_last() -> None:
     checkpoint = CheckpointStatus(global_step=4000, nbytes=1_234_567, seconds=0.25)
-    assert landed(checkpoint) == "checkpoint of global step 4,000: 1.2 MB in 0.2 s"
+    assert str(checkpoint) == "checkpoint of global step 4,000: 1.2 MB in 0.2 s"
     text = as_text(Progress(5000, None, 60.0, 0.5, ROWS, checkpoint=checkpoint))
-    assert text.splitlines()[-1].strip() == landed(checkpoint)
+    assert text.splitlines()[-1].strip() == str(checkpoint)
 
 
 class NoTerminal(io.StringIO):

@@ -6,6 +6,7 @@ from collections import Counter, deque
 
 from msgspec import Struct
 
+from trainband.figures import size
 from trainband.wire.replication import SeatState
 
 RATE_WINDOW_S = 2.0
@@ -62,6 +63,9 @@ class CheckpointStatus(Struct, frozen=True):
     nbytes: int
     seconds: float
     """That it took, from when its step had come."""
+
+    def __str__(self) -> str:
+        return f"checkpoint of global step {self.global_step:,}: {size(self.nbytes)} in {self.seconds:.1f} s"
 
 
 class PsStatus(Struct, frozen=True):

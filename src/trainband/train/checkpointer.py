@@ -16,7 +16,6 @@ from trainband.ps.checkpointing import SavedParts
 from trainband.ps.statistics import CheckpointStatus
 from trainband.strategies.base import Replica, Saving
 from trainband.strategies.luggage import Luggage, write_luggage
-from trainband.train.console import landed
 from trainband.version import VERSION
 from trainband.wire.patience import Patience, Say
 from trainband.wire.transport import Clock
@@ -360,7 +359,7 @@ class Checkpointer:
         with contextlib.suppress(PeerError):
             order.replica.landed(self._saved)
         if self._announce:
-            self._say(landed(self._saved))
+            self._say(str(self._saved))
         if parts.missing:
             self._say(
                 f"the checkpoint of global step {manifest.global_step} knows only older places in the data of "

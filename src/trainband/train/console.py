@@ -16,8 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainband.figures import duration, size
-from trainband.ps.statistics import CheckpointStatus
+from trainband.figures import duration
 from trainband.strategies.base import Progress
 from trainband.wire.patience import Say
 
@@ -39,17 +38,11 @@ def picture(progress: Progress | None) -> RenderableType:
         table.add_row(row.task, row.presence, f"{row.rate:,.0f}", f"{row.staleness:.1f}", loss, style=style)
     below: list[RenderableType] = [table]
     if progress.checkpoint is not None:
-        below.append(Text(landed(progress.checkpoint), style="dim"))
+        below.append(Text(str(progress.checkpoint), style="dim"))
     if not progress.last_step:
         return Group(head, *below)
     bar = ProgressBar(total=progress.last_step, completed=progress.global_step, width=60)
     return Group(head, Padding(bar, 0), *below)  # a bare bar does not end its line
-
-
-def landed(checkpoint: CheckpointStatus) -> str:
-    """A checkpoint in one line."""
-    step, nbytes, seconds = checkpoint.global_step, checkpoint.nbytes, checkpoint.seconds
-    return f"checkpoint of global step {step:,}: {size(nbytes)} in {seconds:.1f} s"
 
 
 def line(progress: Progress) -> str:

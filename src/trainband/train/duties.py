@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from trainband.checkpoint import CheckpointDirectory, Retention
 from trainband.strategies.base import Replica
 from trainband.train.checkpointer import Checkpointer
-from trainband.train.console import Console
 
 if TYPE_CHECKING:
     from trainband.train.trainer import Trainer
@@ -118,4 +117,6 @@ class Duties:
 
     def _show(self) -> None:
         if self._console:
+            from trainband.train.console import Console  # here: who shows nothing need not wait for rich
+
             self._shown.enter_context(Console(self._trainer.join().progress, self._trainer.say))

@@ -23,13 +23,13 @@ from trainband.strategies.base import Progress, Replica, StepReport
 from trainband.strategies.luggage import dealt_out, read_luggage
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.duties import Duties
-from trainband.train.event_file import EventFile
 from trainband.train.feed import Feed
 from trainband.train.passes import Mark, Position
 from trainband.train.result import Evaluation
 from trainband.wire.patience import Patience
 
 if TYPE_CHECKING:
+    from trainband.train.event_file import EventFile
     from trainband.train.hooks.base import Hook
     from trainband.train.trainer import Trainer
 
@@ -207,6 +207,8 @@ class MonitoredSession:
         if path is None:
             raise YourError("summaries need a directory: give the hook an output_dir, or the session a checkpoint_dir.")
         if path not in self._events:
+            from trainband.train.event_file import EventFile  # here: few write any, and it takes a while
+
             events = EventFile(path, self._say, goes_on_from=self.global_step)
             self._events[path] = self._stack.enter_context(events)
             if self.is_chief:
