@@ -24,7 +24,6 @@ from trainband.strategies.base import Replica, StepReport, Strategy
 from trainband.strategies.model import Model, examples_in, examples_in_step
 from trainband.strategies.one_device import OneDevice
 from trainband.train.checkpointer import About, Checkpointer
-from trainband.train.evaluator import Evaluator
 from trainband.train.feed import Feed
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
 from trainband.train.passes import Position
@@ -475,6 +474,8 @@ class Trainer:
                 "an evaluator task needs fit(checkpoint_dir=..., validation=...): the checkpoints that it evaluates, "
                 "and the batches to do it on."
             )
+        from trainband.train.evaluator import Evaluator  # here: it writes summaries, whose library takes a while
+
         Evaluator(self, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()
         raise SystemExit(0)
 
