@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.ps.jobs import FAST, PARAMS, Job, first_values, in_thread, kill
-from tests.ps.test_replication import kill_ps, make, push, replicated, standbys, wait_until
+from tests.ps.test_replication import kill_ps, make, push, replicated, stand_quite_still, standbys, wait_until
 from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
 
 from trainband.cluster import ClusterSpec
@@ -131,6 +131,33 @@ def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silen
     push(client, plan, now)
     with job.services[silent]._lock:  # noqa: SLF001 - as if its machine stood still
         client._ask(client._links[0], "pause", m.Pause(-1), m.JobState)  # noqa: SLF001
+    client.leave()
+
+
+def test_a_silent_ps_is_not_asked_for_whom_it_waits(make: Callable[..., Job]) -> None:
+    """Each question would last a heartbeat, and the worker go on with the heir so much later."""
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=0.2))
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 20)
+    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    link = client._links[0]  # noqa: SLF001
+    silences: list[float] = []
+    call = link.call
+
+    def noted(action: str, *arguments: Any) -> Any:
+        if link.ps == 0:
+            silences.append(client._outlook.silent_s(0))  # noqa: SLF001
+        return call(action, *arguments)
+
+    link.call = noted  # type: ignore[method-assign, assignment]
+    again = threading.Event()
+    stand_quite_still(job.services[0], again)
+    now = push(client, plan, now)
+    assert now.versions == (1, 1)
+    assert [silence for silence in silences if silence > 1.0] == []
+    again.set()
     client.leave()
 
 

@@ -44,6 +44,9 @@ from trainband.wire.transport import Clock, Connection, Stream, Timeouts, Transp
 POLL_S = 0.05
 """Between two questions to a ps that is not ready yet."""
 
+SILENT_BEATS = 2
+"""Heartbeats that a ps has not answered, after which it is not asked anything else while its answer is waited for."""
+
 MOST_LEASES = 3
 """How long a worker that leaves waits for another to decide in its place."""
 
@@ -728,6 +731,8 @@ class JobClient:
 
     def _whom(self, link: Link, what: str, patience: Patience) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
+        if self._outlook.silent_s(link.ps) > SILENT_BEATS * self._timeouts.heartbeat_s:
+            return f"{link} to send {what}"  # to ask it would only keep this worker from going on with its heir
         try:
             state = link.call("state", None, m.JobState, self._timeouts.heartbeat_s)
         except PeerError:
