@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
-from tests.cluster_faults.matrix import Case, Matrix
+from tests.cluster_faults.matrix import EVERY_CASE, Case, Matrix, run
+
+MATRIX = pytest.StashKey[Matrix]()
 
 
 @pytest.fixture(autouse=True)
@@ -25,5 +28,15 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         and item.get_closest_marker("skip") is None
     ]
     cases = [case for case in chosen if isinstance(case, Case)]
-    with Matrix(cases, tmp_path_factory.mktemp("faults")) as running:
+    twice = os.environ.get(EVERY_CASE) != "all"
+    with Matrix(cases, tmp_path_factory.mktemp("faults"), run, twice=twice) as running:
+        request.config.stash[MATRIX] = running
         yield running
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tells what has passed only the second time."""
+    matrix = config.stash.get(MATRIX, None)
+    for case, why in matrix.failed_once.items() if matrix is not None else ():
+        terminalreporter.section(f"{case} failed beside another case, and passed alone")
+        terminalreporter.line(why)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from itertools import combinations
 from pathlib import Path
 from types import TracebackType
 
+import pytest
 from tests.machines import connected
 from tests.programs import Programs
 
 AT_ONCE = 2
 """A case waits most of the time: for leases to end, and for cables to be plugged in again."""
+
+EVERY_CASE = "TRAINBAND_FAULTS"
+"""An environment variable: `all` runs the cases that are left out otherwise, for they take ten minutes more. None of
+them is run a second time."""
 
 FAULTS = {
     "dies": "kill -9, and it is started again at once",
@@ -73,16 +80,32 @@ class Case:
 
 
 class Matrix:
-    """Runs cases, each with processes and machines of its own; a context manager."""
+    """Runs cases, each with processes and machines of its own; a context manager.
 
-    def __init__(self, cases: Sequence[Case], directory: Path) -> None:
+    Args:
+      cases: which.
+      directory: for what they write.
+      run: runs a case that may write under this path; raises what fails.
+      twice: whether a case that fails beside another is run once more, alone: on a busy machine, the two together may
+        have been too much for it.
+    """
+
+    def __init__(
+        self, cases: Sequence[Case], directory: Path, run: Callable[[Case, Path], None], *, twice: bool
+    ) -> None:
+        self.failed_once: dict[Case, str] = {}
+        """What failed in each case that has passed alone."""
         self._cases = cases
         self._directory = directory
+        self._run = run
+        self._twice = twice
+        self._turnstile = threading.Lock()
+        self._room = threading.Semaphore(AT_ONCE)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="case")
         self._running: dict[Case, Future[None]] = {}
 
     def __enter__(self) -> Matrix:
-        self._running = {case: self._pool.submit(self._run, case) for case in self._cases}
+        self._running = {case: self._pool.submit(self._run_beside, case) for case in self._cases}
         return self
 
     def __exit__(
@@ -92,17 +115,39 @@ class Matrix:
 
     def expect_good_end(self, case: Case) -> None:
         """Waits for the end of this case; raises what has failed in it."""
-        self._running[case].result()
-
-    def _run(self, case: Case) -> None:
-        from tests.cluster_faults.job import Job
-
-        programs = Programs()
         try:
-            with connected(Job.MACHINES) as machines:
-                job = Job(case, programs, machines, self._directory / str(case))
-                job.run()
-                programs.expect_none_left()
-                job.expect_no_socket_left()
+            self._running[case].result()
+        except (Exception, pytest.fail.Exception) as exc:
+            if not self._twice:
+                raise
+            self._run_alone(case)
+            self.failed_once[case] = str(exc)
+
+    def _run_beside(self, case: Case) -> None:
+        with self._turnstile:
+            self._room.acquire()
+        try:
+            self._run(case, self._directory / str(case))
         finally:
-            programs.end_all()
+            self._room.release()
+
+    def _run_alone(self, case: Case) -> None:
+        with self._turnstile, ExitStack() as stack:
+            for _ in range(AT_ONCE):
+                stack.enter_context(self._room)
+            self._run(case, self._directory / f"{case}-alone")
+
+
+def run(case: Case, directory: Path) -> None:
+    """Runs the job of a case; raises what does not hold in it."""
+    from tests.cluster_faults.job import Job
+
+    programs = Programs()
+    try:
+        with connected(Job.MACHINES) as machines:
+            job = Job(case, programs, machines, directory)
+            job.run()
+            programs.expect_none_left()
+            job.expect_no_socket_left()
+    finally:
+        programs.end_all()

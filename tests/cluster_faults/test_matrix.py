@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from itertools import combinations, product
+from pathlib import Path
 
 import pytest
-from tests.cluster_faults.matrix import FAULTS, PHASES, RULES, TARGETS, Case, Matrix
+from tests.cluster_faults.matrix import EVERY_CASE, FAULTS, PHASES, RULES, TARGETS, Case, Matrix
 
 CASES = [
     Case(*row)
@@ -97,9 +98,6 @@ CASES += [
 ]
 
 
-EVERY_CASE = "TRAINBAND_FAULTS"
-"""An environment variable: `all` runs the cases that are left out otherwise, for they take ten minutes more."""
-
 LATER = pytest.mark.skip(reason="one of the faults that `make test-faults` runs, beside those of every run")
 
 
@@ -120,3 +118,26 @@ def test_every_pair_occurs() -> None:
     wanted = {frozenset(pair) for one, other in combinations(values, 2) for pair in product(one, other)}
     missing = wanted - {pair for case in CASES for pair in case.pairs}
     assert not missing
+
+
+CASE = CASES[0]
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_case_that_fails_beside_another_may_pass_alone(failures: int, twice: bool, tmp_path: Path) -> None:
+    begun: list[Path] = []
+
+    def fails_at_first(case: Case, directory: Path) -> None:
+        begun.append(directory)
+        if len(begun) <= failures:
+            pytest.fail(f"{case} has failed")
+
+    with Matrix([CASE], tmp_path, fails_at_first, twice=twice) as matrix:
+        if failures > twice:
+            with pytest.raises(pytest.fail.Exception, match="has failed"):
+                matrix.expect_good_end(CASE)
+        else:
+            matrix.expect_good_end(CASE)
+    assert list(matrix.failed_once) == ([CASE] if failures and not failures > twice else [])
+    assert len(set(begun)) == len(begun) == (2 if failures and twice else 1)
