@@ -161,6 +161,28 @@ def test_a_silent_ps_is_not_asked_for_whom_it_waits(make: Callable[..., Job]) ->
     client.leave()
 
 
+@pytest.mark.parametrize("nowhere", [True, False])
+def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Job], nowhere: bool) -> None:
+    """A standby that has taken over may have had nothing yet when it was heard last, or be heard a moment later."""
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=QUICK)
+    chief = job.client(plan, 0)
+    now = chief.join(first_values(plan, PARAMS))
+    chief.await_begin(1, 100)
+    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    kill_ps(job, 0)
+    now = push(chief, plan, now)
+    for keeper in job.services[1]._keepers.values():  # noqa: SLF001
+        keeper._recruit = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
+    job.start_ps(0)
+    chief._outlook.is_nowhere = lambda link: nowhere and link.index == 0  # type: ignore[method-assign]  # noqa: SLF001
+    chief._outlook.holder = lambda link: 0  # type: ignore[method-assign]  # noqa: ARG005, SLF001
+    assert chief._founder is not None  # noqa: SLF001
+    chief._revive(0, chief._founder)  # noqa: SLF001
+    assert chief._hopeless == {}  # noqa: SLF001
+    chief.leave()
+
+
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], replicas: int) -> None:
     plan = steerable(replicas)

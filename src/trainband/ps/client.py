@@ -35,6 +35,7 @@ from trainband.ps.link import Blocks, Link
 from trainband.ps.outlook import Outlook
 from trainband.ps.pulse import Pulse
 from trainband.ps.statistics import PsStatus
+from trainband.ps.succession import Role
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import Patience, Say, say_on_stderr
@@ -683,14 +684,18 @@ class JobClient:
     def _revive(self, shard: int, founder: Founder) -> None:
         """Chief only: gives a shard that nobody has any more its part of the last checkpoint."""
         used = self._links[shard]
-        place = used.places[0 if self._outlook.is_nowhere(used) else self._outlook.holder(used)]
+        nowhere = self._outlook.is_nowhere(used)
+        place = used.places[0 if nowhere else self._outlook.holder(used)]
         link = Link(shard, [place], self._incarnation, self._transport, self._timeouts)
         try:
+            if nowhere and not all(self._has_nothing(shard, address) for _, address in used.places):
+                return
             joined = self._join_once(link)
             last_version = min(self._last_version, self._outlook.last_version(self._fit))
             begin = m.Begin(ANY, self._fit, last_version, self.trainings)
             if not joined.initialised:
-                self._bring_back(link, founder, begin)
+                if nowhere:  # else another has it since this was begun
+                    self._bring_back(link, founder, begin)
             elif joined.fit < self._fit:  # its chief has died before it could say so
                 self._steer_anew(link)
                 link.ask("begin", begin, m.JobState)
@@ -700,6 +705,15 @@ class JobClient:
             self._say(f"{link} could not be given its values yet: {exc}")  # the next heartbeat tries again
         finally:
             link.close()
+
+    def _has_nothing(self, shard: int, address: str) -> bool:
+        """Whether a ps says now that it has nothing of a shard: it may be a standby since it was heard."""
+        connection = self._transport.connect(address, self._timeouts)
+        try:
+            state = decode(connection.call("state", timeout_s=self._timeouts.heartbeat_s), m.JobState, address)
+        finally:
+            connection.close()
+        return all(seat.shard != shard or seat.role == Role.EMPTY.value for seat in state.seats)
 
     def _bring_back(self, link: Link, founder: Founder, begin: m.Begin) -> None:
         """Chief only: gives a ps that has come into a job under way its part of the last checkpoint.
