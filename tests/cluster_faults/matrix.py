@@ -121,7 +121,7 @@ class Matrix:
             if not self._twice:
                 raise
             self._run_alone(case)
-            self.failed_once[case] = str(exc)
+            self.failed_once[case] = f"{type(exc).__name__}: {exc}"
 
     def _run_beside(self, case: Case) -> None:
         with self._turnstile:

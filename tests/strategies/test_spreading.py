@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import re
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 
@@ -134,3 +138,28 @@ def test_a_step_under_way_does_not_see_the_next_batch() -> None:
 def _long(matrix: jax.Array) -> jax.Array:
     product: jax.Array = jax.lax.fori_loop(0, 30, lambda _, m: jnp.tanh(m @ matrix), jax.lax.stop_gradient(matrix))
     return product.sum()
+
+
+SIX_DEVICES = """
+import jax, numpy as np
+from jax.sharding import Mesh
+from trainband.strategies.spreading import Spreader
+
+def parts(names, shape):  # of the second of three processes with two devices each
+    made = Spreader(Mesh(np.array(jax.devices()).reshape(shape), names), ("data",), "refuse", "worker:1")
+    made._processes = 3
+    return made._local_parts()
+
+mine = jax.devices()[2:4]
+jax.local_devices = lambda: mine
+print(parts(("data", "model"), (3, 2)), parts(("data",), (6,)))
+parts(("model", "data"), (2, 3))
+"""
+
+
+def test_a_mesh_that_gives_a_process_parts_which_are_no_neighbours() -> None:
+    """Parts 2 and 0 of three: its first rows would be taken for those of another process."""
+    environ = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=6"}
+    done = subprocess.run([sys.executable, "-c", SIX_DEVICES], capture_output=True, text=True, env=environ)
+    assert done.stdout == "1 2\n"
+    assert re.search(r"ClusterError: worker:1: its devices have the parts 0, 2 .* data first in the mesh", done.stderr)

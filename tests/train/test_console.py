@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -139,3 +141,23 @@ def test_a_live_picture_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
             assert asked.acquire(timeout=10.0)
     assert "global step 4,321/10,000" in terminal.getvalue()
     assert "worker:1" in terminal.getvalue()
+
+
+WITHOUT_A_PICTURE = """
+import sys
+import jax.numpy as jnp, numpy as np, optax, trainband
+
+def loss(params, batch):
+    return (params * batch).sum()
+
+trainer = trainband.Trainer(
+    init=lambda key: jnp.ones(2), loss=loss, optimizer=optax.sgd(0.1), strategy=trainband.OneDevice(), console=False
+)
+trainer.fit([np.ones(2, np.float32)], steps=2)
+print({"rich", "tensorboardX"} & set(sys.modules))
+"""
+
+
+def test_who_shows_nothing_starts_without_the_libraries_for_it() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_A_PICTURE], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

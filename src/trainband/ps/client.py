@@ -32,10 +32,9 @@ from trainband.ps.checkpointing import ANY, JobSaving, Overtaken, Record, Restor
 from trainband.ps.description import Plan
 from trainband.ps.founding import FirstValues, Founder
 from trainband.ps.link import Blocks, Link
-from trainband.ps.outlook import Outlook
+from trainband.ps.outlook import Outlook, has_nothing
 from trainband.ps.pulse import Pulse
 from trainband.ps.statistics import PsStatus
-from trainband.ps.succession import Role
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import Patience, Say, say_on_stderr
@@ -46,7 +45,7 @@ POLL_S = 0.05
 """Between two questions to a ps that is not ready yet."""
 
 SILENT_BEATS = 2
-"""Heartbeats that a ps has not answered, after which it is not asked anything else while its answer is waited for."""
+"""The silence of a ps, in heartbeats, after which it is not asked for whom it waits: its heir may answer soon."""
 
 MOST_LEASES = 3
 """How long a worker that leaves waits for another to decide in its place."""
@@ -702,18 +701,18 @@ class JobClient:
         except (CheckpointError, ModelMismatch) as exc:
             self._hopeless[shard] = exc
         except PeerError as exc:
-            self._say(f"{link} could not be given its values yet: {exc}")  # the next heartbeat tries again
+            self._say(f"shard {shard} could not be given its values yet: {exc}")  # the next heartbeat tries again
         finally:
             link.close()
 
     def _has_nothing(self, shard: int, address: str) -> bool:
-        """Whether a ps says now that it has nothing of a shard: it may be a standby since it was heard."""
+        """Whether a ps says so now of a shard: it may be a standby since it was heard."""
         connection = self._transport.connect(address, self._timeouts)
         try:
             state = decode(connection.call("state", timeout_s=self._timeouts.heartbeat_s), m.JobState, address)
         finally:
             connection.close()
-        return all(seat.shard != shard or seat.role == Role.EMPTY.value for seat in state.seats)
+        return has_nothing(state, shard)
 
     def _bring_back(self, link: Link, founder: Founder, begin: m.Begin) -> None:
         """Chief only: gives a ps that has come into a job under way its part of the last checkpoint.
@@ -745,7 +744,8 @@ class JobClient:
 
     def _whom(self, link: Link, what: str, patience: Patience) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
-        if self._outlook.silent_s(link.ps) > SILENT_BEATS * self._timeouts.heartbeat_s:
+        if len(link.places) > 1 and self._outlook.silent_s(link.ps) > SILENT_BEATS * self._timeouts.heartbeat_s:
+            self._blocked_by = ()
             return f"{link} to send {what}"  # to ask it would only keep this worker from going on with its heir
         try:
             state = link.call("state", None, m.JobState, self._timeouts.heartbeat_s)

@@ -100,6 +100,11 @@ class Outlook:
         """Whether every ps that may have the shard has said that it has not."""
         for ps, _ in link.places:
             state = self._seen.get(ps)
-            if state is None or any(s.shard == link.index and s.role != Role.EMPTY.value for s in state.seats):
+            if state is None or not has_nothing(state, link.index):
                 return False
         return True
+
+
+def has_nothing(state: m.JobState, shard: int) -> bool:
+    """Whether a ps has no values of a shard."""
+    return all(seat.shard != shard or seat.role == Role.EMPTY.value for seat in state.seats)

@@ -103,7 +103,8 @@ class Pulse:
 
     def _beat(self) -> None:
         while True:
-            self._wake.wait(HURRY_S if self._hurried else self._timeouts.heartbeat_s)
+            beat_s = self._timeouts.heartbeat_s
+            self._wake.wait(min(HURRY_S, beat_s) if self._hurried else beat_s)
             self._wake.clear()
             if self._stopped:
                 return

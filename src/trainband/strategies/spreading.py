@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from trainband.checkpoint.part import aligned_empty
-from trainband.errors import DataError
+from trainband.errors import ClusterError, DataError
 from trainband.ps.variables import PyTree
 
 REMAINDERS = ("refuse", "pad")
@@ -123,8 +123,15 @@ class Spreader:
         if self._processes == 1:
             return self._parts
         found = self._split.devices_indices_map((self._parts,))
-        here = {str(index) for device, index in found.items() if device in jax.local_devices()}
-        return len(here)
+        mine = jax.local_devices()
+        here = {index[0].indices(self._parts)[0] for device, index in found.items() if device in mine and index}
+        if here and max(here) - min(here) + 1 != len(here):
+            raise ClusterError(
+                f"{self._task}: its devices have the parts {', '.join(map(str, sorted(here)))} of each batch, which "
+                "are not neighbours: workers would take one another's rows for theirs. Name the axis data first in the "
+                "mesh."
+            )
+        return max(1, len(here))
 
     def __call__(self, batch: PyTree) -> PyTree:
         """The batch on the devices; one that is there already is given back.
