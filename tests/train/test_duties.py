@@ -29,7 +29,7 @@ from trainband.train import (
     ValidationHook,
 )
 from trainband.train import checkpointer as checkpointer_module
-from trainband.train import duties as duties_module
+from trainband.train import console as console_module
 from trainband.train import session as session_module
 
 JOB = "5f0c"
@@ -447,7 +447,7 @@ def test_the_console_is_the_chiefs(monkeypatch: pytest.MonkeyPatch) -> None:
         ) -> None:
             shown.append("off")
 
-    monkeypatch.setattr(duties_module, "Console", Console)
+    monkeypatch.setattr(console_module, "Console", Console)
     replica, said = Worker(8, {2: True, 4: False, 6: True}), list[str]()
     note = At({step: lambda session: shown.append(str(session.global_step)) for step in range(1, 9)})
     task(replica, said, console=True).fit([ONES], 8, hooks=[note])
