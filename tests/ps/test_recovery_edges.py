@@ -161,6 +161,38 @@ def test_a_silent_ps_is_not_asked_for_whom_it_waits(make: Callable[..., Job]) ->
     assert [silence for silence in silences if silence > 1.0] == []
 
 
+def test_who_takes_itself_for_the_chief_joins_the_job_of_the_chief(make: Callable[..., Job]) -> None:
+    """As when the chief was not heard for a moment, while everybody started."""
+    plan = steerable()
+    job = make(ps=2, workers=2, timeouts=replace(QUICK, heartbeat_s=0.5))
+    chief, other = job.client(plan, 0), job.client(plan, 1)
+    here, tried = threading.Event(), threading.Event()
+    begin, try_ = chief._set_up, other._set_up  # noqa: SLF001
+
+    def begin_late(founder: Any) -> None:
+        here.set()
+        assert tried.wait(20.0)
+        time.sleep(0.5)  # the other joins again meanwhile
+        begin(founder)
+
+    def try_at_once(founder: Any) -> None:
+        try:
+            try_(founder)
+        finally:
+            tried.set()
+
+    chief._set_up, other._set_up = begin_late, try_at_once  # type: ignore[method-assign]  # noqa: SLF001
+    joined = [in_thread(lambda: chief.join(first_values(plan, PARAMS)), "chief")]
+    assert here.wait(20.0)
+    other._outlook.chief = "worker:1"  # noqa: SLF001 - until the next heartbeat
+    joined.append(in_thread(lambda: other.join(first_values(plan, PARAMS)), "other"))
+    for one in joined:
+        one.result(20.0)
+    assert other.job == chief.job != ""
+    chief.leave()
+    other.leave()
+
+
 @pytest.mark.parametrize("nowhere", [True, False])
 def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Job], nowhere: bool) -> None:
     """A standby that has taken over may have had nothing yet when it was heard last, or be heard a moment later."""

@@ -320,9 +320,11 @@ class JobClient:
 
     def _try_to_set_up(self, founder: Founder, patience: Patience) -> None:
         """As `_set_up`; where another chief was faster, or a ps knows of another, what is left must be seen again."""
+        job = self.job
         try:
             self._set_up(founder)
         except Refused as exc:
+            self.job = job  # not one that this worker has made up
             if not isinstance(exc, Overtaken) and not m.is_of_another_chief(str(exc)):
                 raise
             patience.check(f"all ps to know who is the chief ({exc})", "check that they reach every worker")
