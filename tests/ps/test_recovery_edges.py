@@ -28,6 +28,15 @@ NO_CHECKPOINTS = RestoreFrom(candidates=lambda: iter(()), luggage=lambda _: {})
 QUICK = replace(FAST, lease_s=3.0, start_s=20.0)
 
 
+def one_worker(job: Job, plan: Any) -> tuple[JobClient, Exchange]:
+    """It has joined and begun, and both shards have their standbys: (the worker, what it has)."""
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 100)
+    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    return client, now
+
+
 def two_workers(job: Job, plan: Any, restore: RestoreFrom | None = None) -> tuple[JobClient, JobClient, Exchange]:
     """Both have joined and begun: (the chief, the other, what the other has)."""
     chief, other = job.client(plan, 0), job.client(plan, 1)
@@ -124,10 +133,7 @@ def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silen
     """As by default, a call's deadline is as long as the lease, and ends before anybody takes over."""
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=4.0, call_s=4.0))
-    client = job.client(plan, 0)
-    now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 20)
-    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    client, now = one_worker(job, plan)
     push(client, plan, now)
     with job.services[silent]._lock:  # noqa: SLF001 - as if its machine stood still
         client._ask(client._links[0], "pause", m.Pause(-1), m.JobState)  # noqa: SLF001
@@ -138,10 +144,7 @@ def test_a_silent_ps_is_not_asked_for_whom_it_waits(make: Callable[..., Job]) ->
     """Each question would last a heartbeat, and the worker go on with the heir so much later."""
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=0.2))
-    client = job.client(plan, 0)
-    now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 20)
-    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    client, now = one_worker(job, plan)
     link = client._links[0]  # noqa: SLF001
     silences: list[float] = []
     call = link.call
@@ -198,10 +201,7 @@ def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Jo
     """A standby that has taken over may have had nothing yet when it was heard last, or be heard a moment later."""
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=QUICK)
-    chief = job.client(plan, 0)
-    now = chief.join(first_values(plan, PARAMS))
-    chief.await_begin(1, 100)
-    wait_until(lambda: standbys(job.said) == 2, "the standbys")
+    chief, now = one_worker(job, plan)
     kill_ps(job, 0)
     now = push(chief, plan, now)
     for keeper in job.services[1]._keepers.values():  # noqa: SLF001

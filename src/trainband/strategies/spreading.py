@@ -124,14 +124,14 @@ class Spreader:
             return self._parts
         found = self._split.devices_indices_map((self._parts,))
         mine = jax.local_devices()
-        here = {index[0].indices(self._parts)[0] for device, index in found.items() if device in mine and index}
+        here = {index[0].indices(self._parts)[0] for device, index in found.items() if device in mine}
         if here and max(here) - min(here) + 1 != len(here):
             raise ClusterError(
                 f"{self._task}: its devices have the parts {', '.join(map(str, sorted(here)))} of each batch, which "
                 "are not neighbours: workers would take one another's rows for theirs. Name the axis data first in the "
                 "mesh."
             )
-        return max(1, len(here))
+        return len(here)
 
     def __call__(self, batch: PyTree) -> PyTree:
         """The batch on the devices; one that is there already is given back.
@@ -206,13 +206,12 @@ class Spreader:
         if self._processes == 1:
             placed: jax.Array = jax.device_put(leaf, sharding)
             return placed
-        if not np.ndim(leaf):
-            everywhere: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
-            return everywhere
-        shape = (np.shape(leaf)[0] * self._parts // self._local, *np.shape(leaf)[1:])
-        if not isinstance(leaf, jax.Array):
-            whole: jax.Array = jax.make_array_from_process_local_data(sharding, np.asanyarray(leaf), shape)
-            return whole
+        shape = np.shape(leaf)
+        if shape:
+            shape = (shape[0] * self._parts // self._local, *shape[1:])
+        if not shape or not isinstance(leaf, jax.Array):
+            made: jax.Array = jax.make_array_from_process_local_data(sharding, np.asanyarray(leaf), shape)
+            return made
         # The same for arrays on a device, in a sixth of its time.
         places = self._places.get(shape)
         if places is None:
