@@ -157,6 +157,7 @@ class Script:
     peer = "a script"
     transport = "script"
     alive = True
+    silent_s = 0.0
     keeps = False
 
     def __init__(self, *items: Any) -> None:

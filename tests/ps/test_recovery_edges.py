@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+import optax
 import pytest
 from tests.ps.jobs import FAST, PARAMS, Job, first_values, in_thread, kill
+from tests.ps.plans import plan_of
 from tests.ps.test_replication import kill_ps, make, push, replicated, stand_quite_still, standbys, wait_until
 from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
 
@@ -21,6 +26,8 @@ from trainband.ps.keeper import Keeper
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.memory import MemoryTransport
+from trainband.wire.network import Network
+from trainband.wire.transport import Connection, Listener, Timeouts
 
 __all__ = ["make"]  # the fixture
 
@@ -162,6 +169,29 @@ def test_a_silent_ps_is_not_asked_for_whom_it_waits(make: Callable[..., Job]) ->
     client.leave()
     assert now.versions == (1, 1)
     assert [silence for silence in silences if silence > 1.0] == []
+
+
+def test_while_a_ps_is_silent_its_heir_is_asked_often(make: Callable[..., Job]) -> None:
+    """A stream hears nothing of one that stands still: who waits there cannot say so."""
+    plan = replicated()
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=1.0, lease_s=60.0))
+    client, _ = one_worker(job, plan)
+    pulse = client._pulses[1]  # noqa: SLF001
+    times: list[float] = []
+    look = pulse.look
+
+    def noted() -> m.JobState:
+        times.append(time.monotonic())
+        return look()
+
+    pulse.look = noted  # type: ignore[method-assign]
+    wait_until(lambda: len(times) > 3, "some heartbeats")
+    assert min(then - now for now, then in pairwise(times)) > 0.5
+    again = threading.Event()
+    stand_quite_still(job.services[0], again)
+    wait_until(lambda: times[-1] - times[-3] < 1.0, "more heartbeats")
+    again.set()
+    client.leave()
 
 
 def test_who_takes_itself_for_the_chief_joins_the_job_of_the_chief(make: Callable[..., Job]) -> None:
@@ -431,3 +461,97 @@ def test_a_ps_that_dies_after_an_early_end_is_told_of_it(make: Callable[..., Job
     assert [state.last_version for state in chief.states()] == [1, 1]
     chief.leave()
     other.leave()
+
+
+class Relay:
+    """A way over TCP that can lose the connections it has, of which neither end is told, and still makes new ones."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._lost: set[socket.socket] = set()
+        self._open: set[socket.socket] = set()
+        self._closed_until = 0.0
+        threading.Thread(target=self._accept, daemon=True, name="test-relay").start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._door.getsockname()[1]}"
+
+    def lose(self, for_s: float) -> None:
+        """What is sent from now on over the connections of now goes nowhere; new ones are taken after some time."""
+        self._closed_until = time.monotonic() + for_s
+        self._lost |= self._open
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
+        self._door.close()
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the door is closed
+            while True:
+                near, _ = self._door.accept()
+                time.sleep(max(0.0, self._closed_until - time.monotonic()))
+                host, _, port = self._target.rpartition(":")
+                far = socket.create_connection((host, int(port)))
+                self._open |= {near, far}
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True, name="test-relay").start()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):  # some end has closed
+            while data := one.recv(1 << 16):
+                if one not in self._lost:
+                    other.sendall(data)
+            if one not in self._lost:
+                other.shutdown(socket.SHUT_WR)
+
+
+class Relayed:
+    """A network in which every listener is reached by a relay."""
+
+    def __init__(self) -> None:
+        self._network = Network(shared_memory=False)
+        self.relays: dict[str, Relay] = {}
+
+    def listen(self, address: str, handler: Any, timeouts: Timeouts) -> Listener:
+        return self._network.listen(address, handler, timeouts)
+
+    def connect(self, address: str, timeouts: Timeouts) -> Connection:
+        if address not in self.relays:
+            self.relays[address] = Relay(address)
+        return self._network.connect(self.relays[address].address, timeouts)
+
+
+@pytest.mark.parametrize("away_s", [0.0, 2.0])
+def test_a_stream_that_the_network_has_lost_is_opened_anew_when_the_ps_answers_again(away_s: float) -> None:
+    """TCP would try the old connection again, but after as long a time as the network was away."""
+    plan = plan_of(PARAMS, optax.sgd(1.0))
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    network = Relayed()
+    job = Job(timeouts=replace(QUICK, heartbeat_s=0.2, stall_s=60.0), transport=network)  # type: ignore[arg-type]
+    job.spec = ClusterSpec({"ps": [f"127.0.0.1:{port}"], "worker": ["127.0.0.1:1"]})
+    job.start()
+    client = job.client(plan, 0)
+    try:
+        now = client.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
+        client.await_begin(1, 10)
+        now = push(client, plan, now)
+        (relay,) = network.relays.values()
+        relay.lose(away_s)
+        if away_s:  # longer than some heartbeats: then not only a stream that is read is seen to
+            stream = client._links[0].stream  # noqa: SLF001
+            wait_until(lambda: stream is not None and not stream.alive, "an end of the old stream")
+        pushed = in_thread(lambda: push(client, plan, now), "push")
+        assert pushed.result(20).versions == (2,)
+        client.leave()
+    finally:
+        job.close()
+        for relay in network.relays.values():
+            relay.close()

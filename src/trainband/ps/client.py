@@ -45,7 +45,12 @@ POLL_S = 0.05
 """Between two questions to a ps that is not ready yet."""
 
 SILENT_BEATS = 2
-"""The silence of a ps, in heartbeats, after which it is not asked for whom it waits: its heir may answer soon."""
+"""Heartbeats without an answer after which
+
+- a ps is not asked for whom it waits, for its heir may answer soon, and the others are asked more often;
+- the streams to a ps that answers again are opened anew, and so is one that stays silent though its ps answers: TCP
+  tries an old connection again only after as long a time as the network was away.
+"""
 
 MOST_LEASES = 3
 """How long a worker that leaves waits for another to decide in its place."""
@@ -124,6 +129,7 @@ class JobClient:
             for shard in range(len(ps))
         ]
         self._blocked_by: tuple[str, ...] = ()
+        self._hurried = False
         self._pulses = [
             Pulse(
                 i,
@@ -132,6 +138,7 @@ class JobClient:
                 transport,
                 timeouts,
                 blocked_by=lambda: self._blocked_by,
+                hurries=self._is_in_trouble,
                 join=self._join_at,
                 heard=self._heard,
             )
@@ -746,7 +753,7 @@ class JobClient:
 
     def _whom(self, link: Link, what: str, patience: Patience) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
-        if len(link.places) > 1 and self._outlook.silent_s(link.ps) > SILENT_BEATS * self._timeouts.heartbeat_s:
+        if len(link.places) > 1 and self._is_silent(link):
             self._blocked_by = ()
             return f"{link} to send {what}"  # to ask it would only keep this worker from going on with its heir
         try:
@@ -772,19 +779,35 @@ class JobClient:
     # --- what the heartbeats bring
 
     def _hurry(self, on: bool) -> None:
-        for pulse in self._pulses:
-            pulse.hurry(on)
+        self._hurried = on
+        for pulse in self._pulses if on else ():
+            pulse.wake()
+
+    def _is_in_trouble(self) -> bool:
+        """Whether this worker waits for a ps, or is about to: a stream hears nothing of one that is silent."""
+        heirs = self._joined and self._replicas > 0
+        return self._hurried or (heirs and any(self._is_silent(link) for link in self._links))
+
+    def _is_silent(self, link: Link) -> bool:
+        return self._outlook.silent_s(link.ps) > SILENT_BEATS * self._timeouts.heartbeat_s
 
     def _heard(self, ps: int, state: m.JobState | None) -> None:
         """An answer to a heartbeat; called by each ps's own thread."""
         if self._left:
             return
+        was_away = self._outlook.unanswered(ps) >= SILENT_BEATS
+        was_silent_s = self._outlook.silent_s(ps)
         for petition in self._outlook.note(ps, state, begun=self._fit > 0):
             self._decide(ps, petition)
-        for link in self._links if self._replicas else ():
+        for link in self._links if self._recovers else ():
             stream = link.stream
-            if stream is not None and self._outlook.is_superseded(link):
-                stream.interrupt()  # whoever waits there waits in vain
+            if stream is None:
+                continue
+            answers = state is not None and link.ps == ps
+            # After a sleep of this worker, a stream has a heartbeat's time to move.
+            is_stuck = was_silent_s < SILENT_BEATS * self._timeouts.heartbeat_s < stream.silent_s
+            if self._outlook.is_superseded(link) or (answers and (was_away or is_stuck)):
+                stream.interrupt()  # whoever waits there waits in vain, or for long
         if self._founder is not None and self.is_chief and self._joined and self._recovers:
             for link in self._links:
                 if self._outlook.is_nowhere(link) or self._outlook.is_unbegun(link, self._fit):

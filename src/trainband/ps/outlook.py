@@ -28,6 +28,7 @@ class Outlook:
         self._clock = clock
         self._made_at = clock()
         self._heard_at: dict[int, float] = {}
+        self._unanswered: dict[int, int] = {}
         self._arbiter = Arbiter()
         self._deciding = threading.Lock()
 
@@ -38,7 +39,9 @@ class Outlook:
         """
         self._seen[ps] = state
         if state is None:
+            self._unanswered[ps] = self.unanswered(ps) + 1
             return []
+        self._unanswered[ps] = 0
         self.heard(ps)
         for seat in state.seats:
             if seat.shard == 0 and (seat.role == Role.PRIMARY.value or not begun):
@@ -69,6 +72,10 @@ class Outlook:
     def silent_s(self, ps: int) -> float:
         """Seconds since a ps has answered, or since this worker began."""
         return self._clock() - self._heard_at.get(ps, self._made_at)
+
+    def unanswered(self, ps: int) -> int:
+        """How many heartbeats to a ps have had no answer since the last that had one."""
+        return self._unanswered.get(ps, 0)
 
     def holder(self, link: Link) -> int:
         """Which of a link's places has the shard, as far as is known: the one of the latest epoch."""

@@ -24,6 +24,7 @@ class Pulse:
       transport: how bytes travel.
       timeouts: how long to wait for what.
       blocked_by: the workers that this one waits for, at any ps.
+      hurries: whether something has gone wrong, be it at another ps.
       join: joins the ps over this connection; returns this worker's number there.
       heard: called with each answer; with `None` where there was none.
     """
@@ -37,6 +38,7 @@ class Pulse:
         timeouts: Timeouts,
         *,
         blocked_by: Callable[[], tuple[str, ...]],
+        hurries: Callable[[], bool],
         join: Callable[[Connection], int],
         heard: Callable[[int, m.JobState | None], None],
     ) -> None:
@@ -46,6 +48,7 @@ class Pulse:
         """This worker's number there; under 0, it has not joined."""
         self._incarnation = incarnation
         self._blocked_by = blocked_by
+        self._hurries = hurries
         self._transport = transport
         self._timeouts = timeouts
         self._join = join
@@ -54,7 +57,6 @@ class Pulse:
         self._wake = threading.Event()
         self.knocks = False
         """Whether it joins the ps by itself where this worker has not, because it was not there."""
-        self._hurried = False
         self._stopped = False
         self._thread = threading.Thread(target=self._beat, name=f"trainband-heartbeat-{ps}", daemon=True)
 
@@ -65,11 +67,9 @@ class Pulse:
         """Begins to beat."""
         self._thread.start()
 
-    def hurry(self, on: bool) -> None:
-        """Beats fast, or no more."""
-        self._hurried = on
-        if on:
-            self._wake.set()
+    def wake(self) -> None:
+        """Beats at once."""
+        self._wake.set()
 
     def stop(self) -> None:
         """Beats no more."""
@@ -104,7 +104,7 @@ class Pulse:
     def _beat(self) -> None:
         while True:
             beat_s = self._timeouts.heartbeat_s
-            self._wake.wait(min(HURRY_S, beat_s) if self._hurried else beat_s)
+            self._wake.wait(min(HURRY_S, beat_s) if self._hurries() else beat_s)
             self._wake.clear()
             if self._stopped:
                 return

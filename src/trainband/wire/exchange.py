@@ -111,6 +111,11 @@ class ExchangeStream:
     def alive(self) -> bool:
         return not (self._closed or self._stalled or self._broken) and self._over is None
 
+    @property
+    def silent_s(self) -> float:
+        since = self._reading_since
+        return 0.0 if since is None else time.monotonic() - since
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         arrays = [as_bytes(array) for array in body]
         sizes = tuple(array.size for array in arrays)

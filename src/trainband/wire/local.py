@@ -85,6 +85,10 @@ class LocalStream:
         return "shared memory"
 
     @property
+    def silent_s(self) -> float:
+        return 0.0
+
+    @property
     def alive(self) -> bool:
         if self._closed or self._over is not None:
             return False

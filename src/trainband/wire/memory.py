@@ -54,6 +54,10 @@ class _MemoryStream:
         return "memory"
 
     @property
+    def silent_s(self) -> float:
+        return 0.0
+
+    @property
     def alive(self) -> bool:
         return self._incoming.ended is None and not self._incoming.abandoned
 

@@ -62,6 +62,13 @@ class Stream(Protocol):
         """
         ...
 
+    @property
+    def silent_s(self) -> float:
+        """For how long who receives here has waited without a sign of life from the other end; 0 where nobody waits,
+        and where no network is in between that could keep it.
+        """
+        ...
+
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
         """Sends one frame. The arrays are C-contiguous and are free for reuse when this returns.
 
