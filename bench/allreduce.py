@@ -3,8 +3,8 @@
 2 processes on this machine, float32, Adam. Models: ``mlp``, 784-100-10 with ReLU and batches of 100 in each process;
 ``convnet``, two convolutions of 3x3 with a stride of 2 to 16 and 32 channels, and a dense layer, in batches of 32.
 Contenders: bare JAX over gloo, which sums all gradients as one flat array, each array by itself, or what its compiler
-finds; PyTorch's DistributedDataParallel over gloo; TensorFlow's MultiWorkerMirrored, with one step a call and with 50;
-trainband's ParameterServer with Sync, which has 1 ps beside the workers, and its MultiWorkerMirrored.
+finds; PyTorch's DistributedDataParallel over gloo; TensorFlow's MultiWorkerMirrored; trainband's ParameterServer with
+Sync, which has 1 ps beside the workers, and its MultiWorkerMirrored. What ends in 50 has so many steps in one call.
 
 A step is one gradient of each worker and one update with their mean. Every process gets its share of the cores as
 compute threads, as `trainband run` gives it; a ps has as many as a worker. All take the same 50 batches again and
@@ -53,6 +53,7 @@ BATCH_SIZES = {"mlp": 100, "convnet": 32}
 TRAINBAND_TASK = "bench.tasks.trainband_allreduce"
 MIRRORED = "trainband-mirrored"
 MIRRORED_NUMPY = "trainband-mirrored-numpy"
+MIRRORED_50 = "trainband-mirrored-50"
 RATIOS = {"x JAX": "jax", "x DDP": "torch-ddp", "x TF": "tensorflow"}
 MOST_DIFFERENCE = 1e-4
 """Between the losses of two workers, relative; programs for one model may round differently."""
@@ -78,6 +79,7 @@ class Contender:
 CONTENDERS = {
     "jax": Contender("bench.peers.jax_steps", flags=("--sum", "flat")),
     "jax-numpy": Contender("bench.peers.jax_steps", flags=("--sum", "flat", "--numpy")),
+    "jax-50": Contender("bench.peers.jax_steps", flags=("--sum", "flat", "--steps_a_call", "50")),
     "jax-one-by-one": Contender("bench.peers.jax_steps", flags=("--sum", "leaves")),
     "jax-compiler": Contender("bench.peers.jax_steps", flags=("--sum", "compiler")),
     "torch-ddp": Contender("bench.peers.torch_steps", "torch"),
@@ -85,6 +87,7 @@ CONTENDERS = {
     "tensorflow-50": Contender("bench.peers.tensorflow_steps", "tensorflow", flags=("--steps_a_call", "50")),
     "trainband-sync": Contender(TRAINBAND_TASK, flags=("--strategy", "sync"), ps=1),
     MIRRORED: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored")),
+    MIRRORED_50: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--steps_a_call", "50")),
     MIRRORED_NUMPY: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--numpy")),
 }
 

@@ -2,7 +2,8 @@
 
 - OneDevice: the steps/s of `Trainer.fit` beside those of a bare jitted optax loop, for a network of 784-2048-2048-10 in
   batches of 512 and one of 784-100-10 in batches of 100, both with Adam. Both take the same batches, which are on the
-  device already. They alternate for some rounds in one process; the median of the rounds' ratios counts.
+  device already. They alternate for some rounds in one process; the median of the rounds' ratios counts. Also with
+  steps_per_execution=50, which is measured and not judged.
 - A job of one ps and one worker, by `trainband run`: the ps must leave the cards alone, as nvidia-smi sees it. And how
   much of the worker's step is transfer between the card and its host.
 - Mirrored over all cards beside OneDevice, each card with as large a batch, where there are two cards or more.
@@ -53,6 +54,7 @@ BAD = (MISSED, FAILED)
 TITLES = {
     "bare": "bare loop",
     "fit": "Trainer.fit",
+    "calls": "Trainer.fit, 50 steps in a call",
     "one": "OneDevice",
     "all": "Mirrored",
 }

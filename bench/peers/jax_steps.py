@@ -28,14 +28,20 @@ def main() -> None:
     """Run the worker that the flags name."""
     parser = make_peer_parser(__doc__)
     parser.add_argument("--sum", choices=["flat", "leaves", "compiler"], default="flat")
+    parser.add_argument("--steps_a_call", type=int, default=1, help="computed one after the other in one call")
     parser.add_argument("--numpy", action="store_true", help="put each batch on the device for its step, from NumPy")
     flags = parser.parse_args()
     part = Part(flags, flags.task_index)
     hosts = flags.worker_hosts.split(",")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(hosts[0], len(hosts), part.index)
-    replica = Replica(NETWORKS[flags.model], flags.learning_rate, flags.sum)
-    if flags.numpy:
+    replica = Replica(NETWORKS[flags.model], flags.learning_rate, flags.sum, flags.steps_a_call)
+    if flags.steps_a_call > 1:
+        taken = [part.batches[number % BATCHES] for number in range(flags.steps_a_call)]
+        images, labels = (np.stack(arrays) for arrays in zip(*taken, strict=True))
+        stacked = replica.put((images, labels))
+        part.run(lambda _: replica.step(stacked), replica.settle, steps_a_call=flags.steps_a_call)
+    elif flags.numpy:
         part.run(lambda number: replica.step(replica.put(part.batches[number % BATCHES])), replica.settle)
     else:
         batches = [replica.put(batch) for batch in part.batches]
@@ -52,20 +58,27 @@ class Replica:
       network: what is trained.
       learning_rate: of Adam.
       how: the way to the sum.
+      steps_a_call: computed one after the other in one call, on one batch of each; if more than 1, by way of `flat`.
     """
 
-    def __init__(self, network: Network, learning_rate: float, how: str) -> None:
+    def __init__(self, network: Network, learning_rate: float, how: str, steps_a_call: int) -> None:
         """Make the params and the program."""
         devices = jax.devices()
         mesh = Mesh(np.array(devices), (WORKERS,))
-        whole, split = PartitionSpec(), PartitionSpec(WORKERS)
+        whole = PartitionSpec()
+        split = PartitionSpec(WORKERS) if steps_a_call == 1 else PartitionSpec(None, WORKERS)
         self._network = network
         self._optimizer = optax.adam(learning_rate)
         self._processes = len(devices)
         self._split = NamedSharding(mesh, split)
         same = NamedSharding(mesh, whole)
         program: Any
-        if how == "compiler":
+        if steps_a_call > 1:
+            program = jax.shard_map(
+                self._train_often, mesh=mesh, in_specs=(whole, split), out_specs=whole, check_vma=False
+            )
+            program = jax.jit(program, donate_argnums=0)
+        elif how == "compiler":
             program = partial(self._train, lambda values: values)
             program = jax.jit(program, donate_argnums=0, in_shardings=(same, self._split), out_shardings=same)
         else:
@@ -103,6 +116,10 @@ class Replica:
         loss, gradient = mean(jax.value_and_grad(self._network.loss)(params, batch))
         updates, optimizer_state = self._optimizer.update(gradient, optimizer_state, params)
         return (optax.apply_updates(params, updates), optimizer_state), loss
+
+    def _train_often(self, state: Any, batches: Any) -> Any:
+        state, losses = jax.lax.scan(partial(self._train, self._mean_flat), state, batches)
+        return state, losses[-1]
 
     def _mean_flat(self, values: Any) -> Any:
         flat, unravel = ravel_pytree(values)

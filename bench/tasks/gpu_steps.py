@@ -3,7 +3,8 @@
 The contract: flags ``--check NAME --seconds S --rounds R --cpu_devices N``; the last line printed is a JSON object.
 
 - ``devices``: what JAX computes on: jax, platform, kind, count.
-- ``speed``: for each network, the steps/s of each round of a bare optax loop, and of `Trainer.fit` under OneDevice.
+- ``speed``: for each network, the steps/s of each round of a bare optax loop, and of `Trainer.fit` under OneDevice,
+  with each step in a call of its own and with 50 in one;
 - ``mirrored``: those of OneDevice, and of Mirrored over all devices, each of which gets as large a batch.
 - ``equality``: for each small model of the tests, the largest difference between the params that the accelerator and
   the CPU come to in 8 steps, once with matrix products in whole float32 and once as JAX computes them by default.
@@ -106,7 +107,8 @@ def seconds_of(run: Run, steps: int) -> float:
 def bare_and_ours(network: Network) -> dict[str, Run]:
     """Give the loop that one would write by hand, and ours; both take the same batches, which are on the device."""
     batches = jax.block_until_ready(jax.device_put(network.batches(), jax.local_devices()[0]))
-    return {"bare": bare(network, batches), "fit": fit(network, trainband.OneDevice(say=silent), batches)}
+    one = trainband.OneDevice(say=silent)
+    return {"bare": bare(network, batches), "fit": fit(network, one, batches), "calls": fit(network, one, batches, 50)}
 
 
 def one_and_all(network: Network) -> dict[str, Run]:
@@ -141,13 +143,14 @@ def bare(network: Network, batches: Sequence[Any]) -> Run:
     return run
 
 
-def fit(network: Network, strategy: Any, batches: Sequence[Any]) -> Run:
+def fit(network: Network, strategy: Any, batches: Sequence[Any], steps_a_call: int = 1) -> Run:
     """Train with `Trainer.fit`, from its call to its return: its beginning, its end and its history count."""
     trainer = trainband.Trainer(
         init=network.init,
         loss=network.loss,
         optimizer=optax.adam(LEARNING_RATE),
         strategy=strategy,
+        steps_per_execution=steps_a_call,
         console=False,
         say=silent,
     )

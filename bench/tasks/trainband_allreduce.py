@@ -23,6 +23,7 @@ def main() -> None:
     """Run the task that the environment names; a ps serves until the job ends."""
     parser = make_parser(__doc__)
     parser.add_argument("--strategy", choices=["mirrored", "sync"], required=True)
+    parser.add_argument("--steps_a_call", type=int, default=1, help="the trainer's steps_per_execution")
     parser.add_argument("--numpy", action="store_true", help="give NumPy batches, which each step puts on the device")
     flags = parser.parse_args()
     cluster = trainband.cluster.resolve()
@@ -35,6 +36,7 @@ def main() -> None:
         optimizer=optax.adam(flags.learning_rate),
         strategy=make_strategy(flags.strategy, cluster),
         console=False,
+        steps_per_execution=flags.steps_a_call,
     )
     part = Part(flags, cluster.task.index)
     with trainer:
@@ -43,9 +45,10 @@ def main() -> None:
         probe = Window(WARM_UP_STEPS, WARM_UP_STEPS + PROBE_STEPS)
         trainer.fit(part.batches, steps=probe.last, hooks=[probe])
         steps = part.agree(probe.steps_per_s)
-        window = Window(SETTLING_STEPS, SETTLING_STEPS + steps, part)
+        settling = max(SETTLING_STEPS, flags.steps_a_call)
+        window = Window(settling, settling + steps, part)
         trainer.fit(part.batches, steps=window.last, hooks=[window])
-        part.measured(steps, window.steps_per_s)
+        part.measured(window.steps, window.steps_per_s)
         part.say(trainer.evaluate([part.test]).loss)
 
 
@@ -72,11 +75,17 @@ class Window(trainband.Hook):
         self._part = part
         self._began_at = 0
         self._times: dict[str, float] = {}
+        self._steps: dict[str, int] = {}
+
+    @property
+    def steps(self) -> int:
+        """How many were measured."""
+        return self._steps["end"] - self._steps["begin"]
 
     @property
     def steps_per_s(self) -> float:
         """The speed between the two."""
-        return (self.last - self._first) / (self._times["end"] - self._times["begin"])
+        return self.steps / (self._times["end"] - self._times["begin"])
 
     def begin(self, session: trainband.MonitoredSession) -> None:
         """Note the global step that the training begins at."""
@@ -86,14 +95,15 @@ class Window(trainband.Hook):
         """Look whether one of the moments has come."""
         del session
         step = report.global_step - self._began_at
-        if step == self._first:
-            self._note("begin", report)
-        elif step == self.last:
-            self._note("end", report)
+        if step >= self.last:
+            self._note("end", step, report)
+        elif step >= self._first and not self._times:
+            self._note("begin", step, report)
 
-    def _note(self, moment: str, report: StepReport) -> None:
+    def _note(self, moment: str, step: int, report: StepReport) -> None:
         float(report.loss)  # waits until the step is done
         self._times[moment] = time.perf_counter()
+        self._steps[moment] = step
         if self._part is not None:
             self._part.mark(moment)
 

@@ -35,9 +35,11 @@ class Led(trainband.Hook):
             print("training", flush=True)
             self._said = True
         time.sleep(flag.step_s)
-        if flag.fault == "stops" and report.global_step == flag.at and session.is_chief:
+        if report.global_step < flag.at:
+            return
+        if flag.fault == "stops" and session.is_chief:
             session.request_stop("enough for now")
-        if report.global_step != flag.at or self._rank != flag.of:
+        if self._rank != flag.of:
             return
         match flag.fault:
             case "dies":
@@ -89,6 +91,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--dir")
     parser.add_argument("--save_steps", type=int, default=5)
+    parser.add_argument("--per_call", type=int, default=1)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--save", help="where to save by hand, when all is done")
     parser.add_argument("--validate", action="store_true")
@@ -116,7 +119,10 @@ def main() -> None:
     model = zoo.MODELS[flag.model]()
     if flag.fault == "other model" and rank == flag.of:
         model = zoo.MODELS["convnet"]()
-    trainer = trainband.Trainer(**model, optimizer=zoo.optimizer(), strategy=strategy, console=False)
+    per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
+    trainer = trainband.Trainer(
+        **model, optimizer=zoo.optimizer(), strategy=strategy, console=False, steps_per_execution=per_call
+    )
     alone = cluster is None or flag.strategy == "tensor"
     ranks = 1 if cluster is None or alone else len(cluster.spec.workers)
     size = zoo.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else zoo.SIZE

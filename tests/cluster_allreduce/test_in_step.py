@@ -22,6 +22,8 @@ SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
 TIMEOUT_S = 15.0
 ENDLESS = ("--steps=100000", "--step_s=0.02")
 TOLERANCE = 2e-6
+PER_CALL = pytest.mark.parametrize("per_call", ["--per_call=1", "--per_call=3"])
+"""Every step a call of its own, and three in each."""
 
 
 def run(programs: Programs, *flags: str, workers: int = 2, launcher: tuple[str, ...] = ()) -> Program:
@@ -47,10 +49,13 @@ def apart(one: Any, other: Any) -> float:
     return float(np.abs(np.array(one["params"]) - np.array(other["params"])).max())
 
 
-@pytest.mark.parametrize("model", ["mlp", "convnet", "transformer"])
-def test_they_train_as_one_device(model: str, programs: Programs, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "per_call"), [("mlp", 1), ("mlp", 3), ("convnet", 1), ("convnet", 3), ("transformer", 1)]
+)
+def test_they_train_as_one_device(model: str, per_call: int, programs: Programs, tmp_path: Path) -> None:
     programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
-    run(programs, f"--model={model}", f"--out={tmp_path / 'all'}").succeed()
+    run(programs, f"--model={model}", f"--per_call={per_call}", f"--out={tmp_path / 'all'}").succeed()
+    assert read(tmp_path / "all")["step"] == 8
     assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
 
 
@@ -152,8 +157,9 @@ def test_an_error_of_one_is_told_by_the_others(programs: Programs, ports: tuple[
         assert "worker:1 has failed: OSError: the disk with the pictures is gone" in worker.stderr
 
 
-def test_the_launcher_brings_the_job_back(programs: Programs, tmp_path: Path) -> None:
-    flags = ("--steps=20", "--step_s=0.05")
+@PER_CALL
+def test_the_launcher_brings_the_job_back(per_call: str, programs: Programs, tmp_path: Path) -> None:
+    flags = ("--steps=20", "--step_s=0.05", per_call)
     run(programs, *flags, f"--out={tmp_path / 'whole'}").succeed()
     job = run(
         programs,
@@ -204,27 +210,31 @@ def test_sigterm_to_one_saves_and_ends_all(programs: Programs, ports: tuple[str,
     assert f"goes on from {saved}" in again[0].stderr
 
 
-def test_the_end_of_one_workers_data_ends_all(programs: Programs) -> None:
-    output = run(programs, "--fault=used up", "--steps=20", "--at=7").succeed()
+@PER_CALL
+def test_the_end_of_one_workers_data_ends_all(per_call: str, programs: Programs) -> None:
+    output = run(programs, "--fault=used up", "--steps=20", "--at=7", per_call).succeed()
     assert "worker:1 is done at global step 7: its batches are used up" in output
     assert "worker:0 is done at global step 7: worker:1: its batches are used up" in output
 
 
-def test_the_end_may_come_with_a_checkpoint(programs: Programs, tmp_path: Path) -> None:
-    flags = ("--fault=used up", "--steps=20", "--at=9", "--step_s=0.3", f"--dir={tmp_path}", "--save_steps=5")
+@PER_CALL
+def test_the_end_may_come_with_a_checkpoint(per_call: str, programs: Programs, tmp_path: Path) -> None:
+    flags = ("--fault=used up", "--steps=20", "--at=9", "--step_s=0.3", f"--dir={tmp_path}", "--save_steps=5", per_call)
     output = run(programs, *flags).succeed()
     for worker in range(2):
         assert f"[worker:{worker}] worker:{worker} is done at global step 9" in output
 
 
-def test_the_end_may_come_with_a_refused_gradient(programs: Programs) -> None:
-    output = run(programs, "--fault=not finite", "--steps=8", "--at=7").succeed()
+@PER_CALL
+def test_the_end_may_come_with_a_refused_gradient(per_call: str, programs: Programs) -> None:
+    output = run(programs, "--fault=not finite", "--steps=8", "--at=7", per_call).succeed()
     for worker in range(2):
         assert f"[worker:{worker}] worker:{worker} is done at global step 6" in output
 
 
-def test_another_training_after_an_early_end(programs: Programs, tmp_path: Path) -> None:
-    output = run(programs, "--fault=stops", "--at=6", "--steps=9", f"--dir={tmp_path}").succeed()
+@PER_CALL
+def test_another_training_after_an_early_end(per_call: str, programs: Programs, tmp_path: Path) -> None:
+    output = run(programs, "--fault=stops", "--at=6", "--steps=9", f"--dir={tmp_path}", per_call).succeed()
     for worker in range(2):
         assert f"[worker:{worker}] worker:{worker} had enough at global step 6" in output
         assert f"[worker:{worker}] worker:{worker} is done at global step 15" in output
@@ -236,10 +246,12 @@ def test_one_that_evaluates_for_long_is_waited_for(programs: Programs) -> None:
     assert re.search(r"waiting for worker:0, which evaluates \(\d+ s\)", job.stderr), job.output
 
 
+@PER_CALL
 def test_all_places_in_the_data_are_saved_when_one_is_to_end(
-    programs: Programs, ports: tuple[str, ...], tmp_path: Path
+    per_call: str, programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:
-    workers = by_hand(programs, ports, "--steps=100000", "--step_s=0.1", f"--dir={tmp_path}", "--save_steps=1000000")
+    flags = ("--steps=100000", "--step_s=0.1", f"--dir={tmp_path}", "--save_steps=1000000", per_call)
+    workers = by_hand(programs, ports, *flags)
     for worker in workers:
         worker.wait_for("^training$")
     workers[1].send(signal.SIGTERM)
@@ -255,6 +267,7 @@ def test_all_places_in_the_data_are_saved_when_one_is_to_end(
 WRONG = [
     ("other batch", r"DataError: the workers compute in step and need batches of one shape, but that of worker:0 is"),
     ("other model", r"ModelMismatch: worker:\d and worker:\d have different variables"),
+    ("other steps", r"ModelMismatch: .* have different variables: steps_per_execution is \d here and \d there"),
     ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
     ("twice", r"ClusterError: this process takes part in a job of several workers already"),
     ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),

@@ -78,6 +78,25 @@ def switches() -> dict[str, Any]:
     return found
 
 
+def executions() -> dict[str, Any]:
+    """Several steps in a call: to an exact end, with a gradient that is refused on the way, and to the data's end."""
+    found: dict[str, Any] = {}
+    for per_call in (1, 3):
+        found[str(per_call)] = {}
+        for name, make in strategies("convnet").items():
+            batches = zoo.batches(7)
+            batches[4][0][-1, 0] = np.nan
+            trained = trainer("convnet", make(), steps_per_execution=per_call, say=silent)
+            first = trained.fit(batches, 8)
+            second = trained.fit(batches[:4])
+            found[str(per_call)][name] = {
+                "params": flat(trained),
+                "steps": (first.global_step, first.refused, second.global_step, second.refused, second.examples),
+                "losses": [*first.history[:, 1][:4], *second.history[:, 1]],
+            }
+    return found
+
+
 def checkpoints(directory: Path) -> dict[str, Any]:
     """What is saved under each, restored under one device; and what is saved under that, under each."""
     found: dict[str, Any] = {}
@@ -221,6 +240,7 @@ def main() -> None:
         "devices": len(jax.devices()),
         "same": {model: same_params(model) for model in zoo.MODELS},
         "switches": switches(),
+        "executions": executions(),
         "checkpoints": checkpoints(directory),
         "padded": padded(),
         "refusals": refusals(),

@@ -55,6 +55,15 @@ def test_the_switches_are_the_same_everywhere(switch: str, found: Any) -> None:
         assert apart(one, params) < (COARSE if switch == "bf16" else TOLERANCE), name
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_several_steps_in_a_call_are_the_same_steps(name: str, found: Any) -> None:
+    one, three = found["executions"]["1"][name], found["executions"]["3"][name]
+    assert one["steps"] == three["steps"]
+    assert one["steps"][:3] == [8, 1, 12]
+    assert apart(one["params"], three["params"]) < TOLERANCE
+    assert apart(one["losses"], three["losses"]) < TOLERANCE
+
+
 def test_a_checkpoint_moves_between_all(found: Any) -> None:
     pairs = [(saved, other) for saved, kept in found["checkpoints"].items() for other in kept if other != "itself"]
     assert len(pairs) == 11

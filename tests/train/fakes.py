@@ -57,6 +57,9 @@ class FakeReplica:
     luggage = None
     place = None
     trainings: tuple[int, ...] = ()
+    steps_per_execution = 1
+    unused = 0
+    refused = 0
 
     def __init__(self, reports: list[StepReport] | None = None, more: bool = True) -> None:
         self.reports = reports or []
@@ -75,6 +78,7 @@ class FakeReplica:
         self.calls.append(("step", batch))
         report = self.reports.pop(0)
         self.global_step = report.global_step
+        self.refused += bool(report.refusal)
         return report
 
     def finish(self) -> None:

@@ -19,6 +19,8 @@ from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Model
 from trainband.strategies.sharding import Description
 
+USED_UP = "its batches are used up"
+
 MOST_REFUSALS = 100
 """Gradients that are not finite, in a row, after which a replica gives up: its model is broken for good, and
 repeating it would go on for ever."""
@@ -68,6 +70,9 @@ class StepReport:
       metrics: of the batch, by name: scalar arrays, perhaps still being computed.
       luggage: where a checkpoint waits for `Replica.leave_luggage`: how many of this replica's steps came after it.
       stopped: why no further step can be made, where another task has ended the training of all.
+      steps: how many steps this is the report of, where several were computed in one call; loss and metrics are those
+        of the last one.
+      losses: of each of them, in order; `None` for one step.
     """
 
     loss: Any
@@ -79,6 +84,8 @@ class StepReport:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     luggage: int | None = None
     stopped: str = ""
+    steps: int = 1
+    losses: Any = None
 
 
 class Saving(Protocol):
@@ -145,6 +152,11 @@ class Replica(Protocol):
         ...
 
     @property
+    def steps_per_execution(self) -> int:
+        """How many steps `step` takes at once: what the model asks for, or 1 where each step is an exchange."""
+        ...
+
+    @property
     def trainings(self) -> tuple[int, ...]:
         """The global step at which each training of the script began, in a job that is under way already.
 
@@ -160,6 +172,11 @@ class Replica(Protocol):
     @property
     def unused(self) -> int:
         """How many of this replica's last batches changed nothing, because another had ended the training."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """How many of this replica's gradients were refused in the training that was begun last."""
         ...
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
@@ -200,7 +217,7 @@ class Replica(Protocol):
         ...
 
     def step(self, batch: PyTree) -> StepReport:
-        """Trains on one batch."""
+        """Trains on one batch; on `Several` where `steps_per_execution` is more than 1, until the training's end."""
         ...
 
     def missing(self) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,24 +22,23 @@ from trainband.errors import CheckpointError, ClusterError, DataError
 from trainband.ps.checkpointing import LUGGAGE_S, RestoreFrom, SavedParts
 from trainband.ps.contents import check_settings, without_keys
 from trainband.ps.variables import PyTree
-from trainband.strategies.base import StepReport
+from trainband.strategies.base import USED_UP, StepReport
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.mesh_replica import (
     BEHIND,
-    WORDS,
     MeshReplica,
     Outcome,
     copied,
-    scalars_of,
 )
-from trainband.strategies.model import Dealt, Model, examples_in
+from trainband.strategies.model import Dealt, Model, Several, examples_in
 from trainband.strategies.sharding import Rules, whole
+from trainband.strategies.step_program import WORDS, Flags, scalars_of
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say
 
 KNOWN_AFTER = BEHIND + 1
-"""Steps after which every process has heard what one has said in a step."""
+"""Calls after which every process has heard what one has said in a call."""
 
 BIAS = 8
 """Makes the word about a checkpoint more than 0, also where the step that it is of has just been made."""
@@ -50,11 +50,11 @@ class JointReplica(MeshReplica):
     """See `MeshReplica`. Each process runs the same steps in the same order, on batches of its own.
 
     What one wants of all goes with the gradients, as four numbers from each process, and costs no exchange: so all hear
-    of it in the same step.
+    of it in the same step. Where several steps are computed in one call, it goes with the first of them.
 
-    - The first says that the process can go no further: no step changes anything from this one on. One step is
+    - The first says that the process can go no further: no step changes anything from this one on. One call is
       under way behind it by the time that is known, so a process that ends computes two more, on a batch that does not
-      count.
+      count. Where the data ends within a call, this goes with its first step that has no batch.
     - The second is the chief's: how many steps from now the next checkpoint is of. The others then leave their luggage
       or, where no process has all the values, give the chief their parts.
     - The third and fourth are the chief's too: which number of the optimizer's state is another one from this step on,
@@ -80,6 +80,14 @@ class JointReplica(MeshReplica):
     ) -> None:
         self._together = together
         self._begun = 0
+        self._ends_at = 0
+        self._has_told_end = False
+        self._reporting = -1
+        """The call whose report is being made."""
+        self._surplus = 0
+        """Of its batches, how many came after the end."""
+        self._passed: deque[_Boundary] = deque(maxlen=KNOWN_AFTER + 1)
+        self._saved_step: int | None = None
         self._trainings: tuple[int, ...] = ()
         self._unused = 0
         self._until = 0
@@ -94,6 +102,7 @@ class JointReplica(MeshReplica):
         # One function for all calls, so that it is compiled once for each shape.
         self._replicate = jax.jit(lambda leaf: leaf, out_shardings=self._everywhere)
         self._by_device = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        self._by_step = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names))
         self._saving_at: int | None = None
         self._orders = 0
         with together.busy("starts"), together.watched():
@@ -101,7 +110,8 @@ class JointReplica(MeshReplica):
                 model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder
             )
         names = {str(variable): "there" for variable in self._variables.entries}
-        together.require_same("variables", {**names, "accumulate": model.accumulate, "seed": model.seed})
+        same = {"accumulate": model.accumulate, "steps_per_execution": self._per_call, "seed": model.seed}
+        together.require_same("variables", {**names, **same})
 
     # --- what it knows
 
@@ -128,7 +138,7 @@ class JointReplica(MeshReplica):
     @property
     def in_parts(self) -> bool:
         """See `Replica.in_parts`."""
-        return not self._whole
+        return not self._program.whole
 
     # --- the training
 
@@ -138,6 +148,9 @@ class JointReplica(MeshReplica):
         self._settle_all()
         self._begun += 1
         self._ended, self._unused, self._until, self._alike = "", 0, 0, False
+        self._has_told_end, self._saved_step = False, None
+        self._passed.clear()
+        self._passed.append(_Boundary(0, self._step, self._steps))
         self._batch = self._saving = self._saving_at = self._announced_of = None
         self._spreader.forget()
         key = f"begin/{self._begun}"
@@ -147,7 +160,9 @@ class JointReplica(MeshReplica):
         self._trainings = tuple(begun)
         zero = jax.make_array_from_callback((), self._everywhere, lambda _: np.zeros((), np.float32))
         self._values = self._values._replace(ended=zero)
-        return super().begin(limit)
+        goes_on = super().begin(limit)
+        self._limit()
+        return goes_on
 
     def step(self, batch: PyTree) -> StepReport:
         """See `Replica.step`.
@@ -162,23 +177,58 @@ class JointReplica(MeshReplica):
             self._spreader.expect(examples_in(batch))
         if not self._alike and not self._are_alike(batch):
             self._ended = self._why_ended()
-            self._unused += 1
-            report = StepReport(float("nan"), self._step, applied=False, staleness=0, done=False)
+            report = StepReport(float("nan"), self._step, applied=False, staleness=0, done=False, steps=0)
         else:
+            self._reporting, self._surplus = self._dispatched, 0
             report = super().step(batch)
+            if self._has_ended():
+                self._make_up()
+            self._reporting = -1
+            if self._surplus:
+                report = replace(report, steps=report.steps - self._surplus)
         if not self._has_ended():
             return report
-        self._make_up()
         if self._ended == FINISHED:
             self._last_step = self._step
-        stopped = "" if self._ended == FINISHED else self._ended
-        return replace(report, global_step=self._step, applied=False, done=not stopped, stopped=stopped)
+        stopped = "" if self._ended in (FINISHED, self._own_end) else self._ended
+        # Where this process has ended it, who gives the batches finds that out, too.
+        done = self._ended == FINISHED
+        return replace(report, global_step=self._step, applied=False, done=done, stopped=stopped)
 
-    def _dispatch(self, batch: PyTree, words: Any = None, *, real: bool = True) -> PyTree:
-        self._batch = batch
-        ends = 0.0 if words is None else float(words)
+    def _step_on_several(self, batches: tuple[PyTree, ...], last: bool) -> StepReport:
+        """See `MeshReplica._step_on_several`. All compute whole calls, whatever batches they have.
+
+        Raises:
+          DataError: there are too few batches, and not because the data ends.
+        """
+        missing = self._per_call - len(batches)
+        if missing and not last:
+            raise DataError(
+                f"{self.task}: a batch has another shape than the one before, but workers that compute in step need "
+                "batches of one size. Drop the last, shorter batch of an epoch, or fill it up."
+            )
+        if missing:
+            self._ends_at = len(batches)
+            self._tell_end(USED_UP, self._ends_at)
+        given = (*batches, *batches[-1:] * missing)
+        metrics, refusal = self._computed(given, batches, count=self._per_call)
+        if missing:
+            refusal = self._settle_all() or refusal
+        return self._reported(metrics, refusal, self._losses, len(batches))
+
+    def _limit(self) -> None:
+        """Has the device count how many updates the training may still make: a call may have some steps too many."""
+        if self._per_call > 1:
+            most = np.iinfo(np.int32).max
+            left = most if self._last_step is None else min(most, max(0, self._last_step - self._step))
+            limit = jax.make_array_from_callback((), self._everywhere, lambda _: np.asarray(left, np.int32))
+            self._values = self._values._replace(left=limit)
+
+    def _dispatch(self, given: PyTree, words: Any = None, *, count: int = 1, real: int = 1) -> PyTree:
+        self._batch = given
+        words = self._words_of(0.0 if words is None else float(words), self._announced(), *self._next_setting())
         with self._together.watched(self._begun, self._dispatched):
-            return super()._dispatch(batch, self._words_of(ends, self._announced(), *self._next_setting()), real=real)
+            return super()._dispatch(given, words, count=count, real=real)
 
     def steer(self, settings: Mapping[str, float]) -> None:
         """See `Replica.steer`. One number goes with each step, several with several."""
@@ -199,51 +249,89 @@ class JointReplica(MeshReplica):
         saving = self._saving
         if not self.is_chief or saving is None or saving is self._announced_of:
             return 0.0
-        if saving.at > self._step + KNOWN_AFTER and not self.in_parts:
+        if saving.at > self._step + KNOWN_AFTER * self._per_call and not self.in_parts:
             return 0.0
         self._announced_of = saving
+        self._settle_all()  # the others hear of it when they know all that was before
         return float(max(saving.at, saving.step or 0) - self._step + BIAS)
 
     def _words_of(self, *words: float) -> jax.Array:
-        """The words of this process for the next step, beside the others'; mostly the same as before."""
-        if self._words is None or self._said != words:
-            rows = np.zeros((len(self._mesh.local_devices), WORDS), np.float32)
-            rows[0] = words
-            self._words = jax.make_array_from_process_local_data(self._by_device, rows)
-            self._said = words
+        """The words of this process for the next call, beside the others'; mostly the same as before."""
+        ends_at, self._ends_at = self._ends_at, 0
+        said = (*words, ends_at)
+        if self._words is None or self._said != said:
+            rows = np.zeros((self._per_call, len(self._mesh.local_devices), WORDS), np.float32)
+            rows[0, 0] = words
+            if ends_at:
+                rows[ends_at, 0, 0] = 1.0
+            where, rows = (self._by_step, rows) if self._per_call > 1 else (self._by_device, rows[0])
+            self._words = jax.make_array_from_process_local_data(where, rows)
+            self._said = said
         return self._words
 
-    def _flags_of(self, outcome: Outcome) -> list[float]:
+    def _flags_of(self, outcome: Outcome) -> list[Flags]:
         with self._together.watched(self._begun, self._dispatched):
             flags = super()._flags_of(outcome)
         self._together.settled()
         return flags
 
-    def _settle(self, outcome: Outcome, flags: Sequence[float]) -> str:
-        _, ends, offset, *_ = flags
-        if offset and not self.is_chief:
-            self._saving_at = outcome.begun_at + int(offset) - BIAS
-        if ends and not self._has_ended():
+    def _settle(self, outcome: Outcome, index: int, flags: Flags) -> str:
+        if flags.saves and not self.is_chief:
+            self._saving_at = self._settled_step(outcome, index) + int(flags.saves) - BIAS
+        if flags.ends and flags.goes_on and not self._has_ended():
             self._ended = self._why_ended()
             self._until = outcome.number + 1 + BEHIND
-        if not self._has_ended():
-            return super()._settle(outcome, flags)
-        self._step -= 1
-        self._unused += outcome.real
-        return ""
+        before, refusal = self._step, ""
+        if flags.goes_on and not self._has_ended():
+            refusal = super()._settle(outcome, index, flags)
+        else:
+            self._step -= 1
+            self._leave_out(outcome, index)
+        if self._step != before:
+            for boundary in self._passed:
+                boundary.step -= boundary.calls > outcome.number
+        return refusal
+
+    def _leave_out(self, outcome: Outcome, index: int) -> None:
+        """Notes that a step came after the end."""
+        if index >= outcome.real:
+            return
+        if outcome.number == self._reporting:
+            self._surplus += 1
+            self._steps -= 1
+        else:
+            self._unused += 1
 
     def _make_up(self) -> None:
         """Takes part in as many steps as all others do: one of them may have learned later that this is the end."""
         while self._batch is not None and self._dispatched < self._until:
-            self._dispatch(self._batch, real=False)
+            self._dispatch(self._batch, count=self._per_call, real=0)
         self._settle_all()
 
+    def _tell_end(self, reason: str, index: int = 0) -> None:
+        """Leaves the reason why the next call ends the training for all with this step of it; once."""
+        if not self._has_told_end:
+            self._has_told_end = True
+            key = f"ended/{self._begun}/{self._together.index}"
+            self._together.tell(key, [self._dispatched, index, reason])
+
+    @property
+    def _own_end(self) -> str:
+        """How the others know of the end of this process's batches."""
+        return f"{self.task}: {USED_UP}"
+
     def _why_ended(self) -> str:
-        words = [self._together.look(f"ended/{self._begun}/{i}") for i in range(self._together.count)]
-        for task, word in zip(map(self._together.name, range(self._together.count)), words, strict=True):
+        """Of those that have ended the training, the reason of the one that was the first."""
+        found = []
+        for index in range(self._together.count):
+            word = self._together.look(f"ended/{self._begun}/{index}")
             if word is not None:
-                return FINISHED if word == FINISHED else f"{task}: {word}"
-        return "another worker has ended the training"
+                call, step, reason = word
+                found.append((call, step, index, reason))
+        if not found:
+            return "another worker has ended the training"
+        *_, index, reason = min(found)
+        return FINISHED if reason == FINISHED else f"{self._together.name(index)}: {reason}"
 
     def _are_alike(self, batch: PyTree) -> bool:
         """Whether the training can begin: all compute one program, so their batches must have the same shapes.
@@ -251,7 +339,7 @@ class JointReplica(MeshReplica):
         Not if another process has ended the training already.
         """
         self._alike = True
-        leaves, structure = jax.tree.flatten(batch)
+        leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
         shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
         mine = [str(structure), f"{', '.join(shapes)}"]
         words = self._together.gather(f"batch/{self._begun}", mine, unless=f"ended/{self._begun}")
@@ -271,7 +359,7 @@ class JointReplica(MeshReplica):
 
     def pause(self, reason: str = "") -> None:
         """See `Replica.pause`: the others cannot go on either."""
-        self._end_for_all(reason or "its batches are used up")
+        self._end_for_all(reason or USED_UP)
 
     def _end_for_all(self, reason: str) -> None:
         """Takes part in steps that change nothing, until all know that this process goes no further."""
@@ -279,12 +367,12 @@ class JointReplica(MeshReplica):
         if self._is_settled_over() or self._has_ended():
             self._settle_all()
             return
-        self._together.tell(f"ended/{self._begun}/{self._together.index}", reason)
+        self._tell_end(reason)
         if self._batch is None:  # it never took part in a step; the others look before their first one
             self._ended = reason
             return
         while not (self._has_ended() or self._is_settled_over()):
-            self._dispatch(self._batch, 1.0, real=False)
+            self._dispatch(self._batch, 1.0, count=self._per_call, real=0)
             self._settle_all(BEHIND)
         self._make_up()
 
@@ -366,7 +454,7 @@ class JointReplica(MeshReplica):
     def save(self, directory: Path, at: int | None) -> LocalSaving:
         """See `Replica.save`. Where the values are in parts, it is of a step that all can hear of before."""
         if self.in_parts and not self._is_over and not self._ended:
-            at = max(at or 0, self._step + KNOWN_AFTER + 1)
+            at = max(at or 0, self._step + (KNOWN_AFTER + 1) * self._per_call)
             if self._last_step is not None:
                 at = min(at, self._last_step)
         saving = _JointSaving(directory, at or 0, self._together)
@@ -399,7 +487,7 @@ class JointReplica(MeshReplica):
         carry = self._values.carry if self.is_chief else ()  # all have the same
         luggage = Luggage.pack(self.task, training, self._steps - behind, position, carry).to_bytes()
         if not self.is_chief:
-            at = self._step - max(0, behind - self._unused)  # what was not used is not counted there
+            at, self._saved_step = self._step if self._saved_step is None else self._saved_step, None
             self._together.tell(f"luggage/{at}/{self._together.index}", luggage.hex())
         elif self._saving is not None and self._saving.begun and self._saving.luggage is None:
             self._saving.luggage = luggage
@@ -420,12 +508,16 @@ class JointReplica(MeshReplica):
             return super()._begin_saving()
         if self._is_to_save:
             self._settle_all()
+        self._passed.append(_Boundary(self._dispatched, self._step, self._steps))
         if self._saving_at is None or not self._is_to_save:
             return None
         if self.in_parts:
             self._gathered()
         at, self._saving_at = self._saving_at, None
-        return self._step - at
+        # What was saved is of the first call that ended there: an order may be for a step within it.
+        saved = next(boundary for boundary in self._passed if boundary.step >= at)
+        self._saved_step = saved.step
+        return self._steps - saved.batches
 
     def _gathered(self) -> PyTree:
         """All values, on the chief; the others only give their parts. One after the other: all at once may not fit."""
@@ -462,6 +554,21 @@ class JointReplica(MeshReplica):
         else:
             self._luggage = msgspec.structs.replace(Luggage.from_bytes(own, str(checkpoint.path)), carry=())
             self._steps = self._luggage.steps
+
+
+@dataclass(slots=True)
+class _Boundary:
+    """Where a process was between two calls.
+
+    Attributes:
+      calls: of this training, that were made by then.
+      step: the global step, as far as it is known.
+      batches: that this process had trained on.
+    """
+
+    calls: int
+    step: int
+    batches: int
 
 
 class _JointSaving(LocalSaving):

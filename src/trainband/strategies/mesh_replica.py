@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,64 +29,44 @@ from trainband.ps.contents import (
     with_keys,
     without_keys,
 )
-from trainband.ps.dependence import apply_updates
 from trainband.ps.placement import Slice, rows_of
 from trainband.ps.saver import buffer_of
 from trainband.ps.sources import SharedSources
 from trainband.ps.statistics import CheckpointStatus, Rate
 from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.base import MOST_REFUSALS, Progress, StepReport, WorkerRow
-from trainband.strategies.gradient import GradientFunction, all_finite
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
-from trainband.strategies.model import Given, Model, examples_in, examples_in_step
-from trainband.strategies.separable import why_not_mean_of_examples
+from trainband.strategies.model import Given, Model, Several, examples_in_step
 from trainband.strategies.sharding import DATA, Rules, state_specs, whole
-from trainband.strategies.spreading import Compute, Spreader, by_compiler, each_by_itself, owned, spread_evenly
+from trainband.strategies.spreading import Spreader, owned, spread_evenly
+from trainband.strategies.step_program import Flags, StepProgram, Values, scalars_of
 from trainband.wire.patience import Say
 
 BEHIND = 1
 """Steps that are under way while the outcome of the one before is looked at. On two cores, small steps are 1.4 times as
 many as if each was waited for."""
 
-WORDS = 4
-"""Numbers that each process tells all others in each step, see `JointReplica`."""
-
 copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
 
 
-class Values(NamedTuple):
-    """What a training changes.
-
-    Attributes:
-      params, optimizer, state: the params, the optimizer's state and the model's.
-      carry: see `GradientFunction`.
-      ended: more than 0 once some process has asked for the end: no step changes anything any more. `None` where there
-        is one process.
-    """
-
-    params: PyTree
-    optimizer: PyTree
-    state: PyTree
-    carry: PyTree
-    ended: Any
-
-
 class Outcome(NamedTuple):
-    """What is looked at of a step, once it is computed.
+    """What is looked at of a call, once it is computed: of one step, or of several.
 
     Attributes:
-      begun_at: the global step before it.
-      number: which step of this training it is, from 0, also of those that change nothing.
-      real: whether its batch was one to train on.
-      flags: whether the gradient was finite, and the sum of all processes' words.
-      loss: of the batch.
+      number: which call of this training it is, from 0, also of those that change nothing.
+      steps: how many it is of.
+      real: how many of its steps, from the first, had a batch to train on.
+      flags: of each step, see `Flags`.
+      losses: of each step's batch; `None` for one step.
+      loss: of the last one that was not one too many.
     """
 
-    begun_at: int
     number: int
-    real: bool
+    steps: int
+    real: int
     flags: jax.Array
+    losses: jax.Array | None
     loss: jax.Array
 
 
@@ -100,7 +79,9 @@ class MeshReplica:
     needed in between.
 
     The outcome of a step is looked at when the next one is under way, so that no device waits for Python: a refusal is
-    told one step late, except of the last.
+    told one step late, except of the last. With `steps_per_execution`, a call computes so many steps one after the
+    other, and what is said of a step here holds for the call; what is too little for a call, at the end of the training
+    or of the data, is computed in single steps.
 
     Args:
       model: what is trained.
@@ -134,17 +115,16 @@ class MeshReplica:
         self._task = task
         self._central = jax.local_devices(backend="cpu")[0] if central else None
         self._on_cpu = mesh.devices.flat[0].platform == "cpu"
-        # On the CPU a branch costs nothing, and choosing between old and new values 0.14 ms of a step of 1.1 ms
-        # (784-100-10, Adam, two cores). On an accelerator a branch would wait for the host.
-        self._branches = central or self._on_cpu
         self._variables = model.variables()  # refuses params that no strategy could train
         self._axes = (DATA,) if DATA in mesh.shape else ()
         self._spreader = Spreader(mesh, self._axes, remainder, task)
         self._spreads = mesh.size > 1 or not self._on_cpu
         self._pending: deque[Outcome] = deque()
         self._dispatched = 0
+        self._losses: Any = None
         self._seen_loss: Any = None
         self._refusals = 0
+        self._all_refused = 0
         self._step = 0
         self._last_step: int | None = 0
         self._rate = Rate()
@@ -153,25 +133,23 @@ class MeshReplica:
         self._steps = 0
         self._examples = 0
         self._accumulate = model.accumulate
+        self._per_call = 1 if central else model.steps_per_execution
         self._checkpoint: CheckpointStatus | None = None
         self._restored: Checkpoint | None = None
         self._luggage: Luggage | None = None
         self._ledgers = SharedSources()
         self._ledgers_lock = threading.Lock()
         self._saving: LocalSaving | None = None
-        self._apart: bool | None = None
         self._shardings = self._lay_out(rules)
-        self._whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(self._shardings))
-        self._gradient_of = GradientFunction(model, 0, self._spread)
+        self._program = StepProgram(model, mesh, self._axes, self._spreader.parts, self._shardings, self._central)
         self._values = self._first_values()
         if restore is not None:
             self._restore(restore)
-        self._train = self._train_centrally() if central else self._train_on_mesh()
 
     # --- how it is laid out
 
     def _lay_out(self, rules: Rules) -> Values:
-        """Where each value lies, a sharding for each leaf."""
+        """Where each value lies, a sharding for each leaf; none for what this training has not."""
         variables = self._variables
         specs = rules(variables.trained, self._mesh)
         params = variables.unflatten([self._sharding(spec) for spec in specs])
@@ -179,7 +157,9 @@ class MeshReplica:
         leaves = [self._sharding(spec) for spec in state_specs(kinds, variables, specs)]
         optimizer = jax.tree.unflatten(jax.tree.structure(kinds), leaves)
         everywhere = self._sharding(PartitionSpec())
-        return Values(params, optimizer, everywhere, everywhere, everywhere)
+        ended = everywhere if self.IN_STEP else None
+        left = everywhere if self.IN_STEP and self._per_call > 1 else None
+        return Values(params, optimizer, everywhere, everywhere, ended, left)
 
     def _sharding(self, spec: PartitionSpec) -> jax.sharding.Sharding:
         if self._central is not None:
@@ -196,106 +176,13 @@ class MeshReplica:
             params = jax.jit(model.first_params, out_shardings=where.params)()
             state = jax.jit(model.first_state, out_shardings=where.state)()
         optimizer = jax.jit(model.optimizer.init, out_shardings=where.optimizer)(params)
-        carry = jax.jit(self._gradient_of.first_carry, out_shardings=where.carry)(params)
+        carry = jax.jit(self._program.first_carry, out_shardings=where.carry)(params)
         ended = jax.jit(lambda: jnp.zeros(()), out_shardings=where.ended)() if self.IN_STEP else None
         return Values(params, optimizer, state, carry, ended)
 
     def _agreed(self, values: PyTree) -> PyTree:
         """Values that this process alone has; where there are others, the chief's."""
         return values
-
-    # --- the program
-
-    def _spread(self, compute: Compute) -> Compute:
-        """How the gradient's computation is split over the devices; the batch comes with the processes' words."""
-        split = by_compiler(compute)
-        if self._spreader.parts == 1 or self._mesh.size != self._spreader.parts or not self._whole:
-            return split
-        alone = each_by_itself(compute, self._mesh, self._axes, flat=self._on_cpu)
-
-        def chosen(params: PyTree, state: PyTree, batch: PyTree, key: Any) -> Any:
-            parts = batch[0] if self._accumulate > 1 else batch[:1]
-            apart = all(part.weights is None and self._is_mean(params, part.batch, key) for part in parts)
-            return (alone if apart else split)(params, state, batch, key)
-
-        return chosen
-
-    def _is_mean(self, params: PyTree, batch: PyTree, key: Any) -> bool:
-        """Whether the loss is the mean over the examples, so that each device may compute its part by itself."""
-        if self._apart is None:
-            model = self._model
-
-            def values(others: PyTree, batch: PyTree) -> PyTree:
-                params, key = others
-                loss, metrics, _ = model.value(params, batch, key)
-                return loss, dict(metrics)
-
-            examples = examples_in(batch)
-            sizes = examples // self._spreader.parts, examples
-            reason = why_not_mean_of_examples(values, (params, key), batch, sizes) if model.init_state is None else ""
-            self._apart = model.init_state is None and not reason
-        return self._apart
-
-    def _gradient(self, values: Values, batch: PyTree, words: Any) -> Any:
-        """(gradient, the other values after it, loss, metrics, the sum of all words); traceable."""
-        words = jnp.zeros((self._mesh.size, WORDS), jnp.float32) if words is None else words
-        step = self._gradient_of(values.params, values.state, values.carry, (batch, words))
-        metrics, words = step.metrics
-        return step.gradient, values._replace(state=step.state, carry=step.carry), step.loss, metrics, words
-
-    def _updated(self, values: Values, gradient: PyTree, new: Values, words: Any) -> tuple[Values, jax.Array]:
-        """(the values after a step, its flags); traceable."""
-        if values.ended is not None:
-            values = values._replace(optimizer=_as_told(values.optimizer, words[2], words[3]))
-        applies = finite = all_finite(gradient)
-        ended, carry = None, new.carry
-        if values.ended is not None:
-            ended = values.ended + words[0]
-            applies = finite & (ended == 0)
-            carry = jax.tree.map(partial(jnp.where, ended == 0), carry, values.carry)
-
-        def update() -> tuple[PyTree, PyTree, PyTree]:
-            updates, optimizer = self._model.optimizer.update(gradient, values.optimizer, values.params)
-            return apply_updates(values.params, updates), optimizer, new.state
-
-        old = (values.params, values.optimizer, values.state)
-        if self._branches:
-            kept = jax.lax.cond(applies, update, lambda: old)
-        else:
-            kept = jax.tree.map(partial(jnp.where, applies), update(), old)
-        return Values(kept[0], kept[1], kept[2], carry, ended), jnp.concatenate(
-            [finite[None].astype(jnp.float32), words]
-        )
-
-    def _train_on_mesh(self) -> Callable[..., Any]:
-        where = self._shardings if self.IN_STEP else self._shardings._replace(ended=None)
-
-        def train(values: Values, batch: PyTree, words: Any) -> Any:
-            gradient, new, loss, metrics, words = self._gradient(values, batch, words)
-            after, flags = self._updated(values, gradient, new, words)
-            return after, loss, flags, metrics
-
-        return jax.jit(train, out_shardings=(where, None, None, None), donate_argnums=self._donated)
-
-    def _train_centrally(self) -> Callable[..., Any]:
-        everywhere = NamedSharding(self._mesh, PartitionSpec())
-        gradient_of = jax.jit(self._gradient)
-        updated = jax.jit(self._updated, donate_argnums=self._donated)
-
-        def train(values: Values, batch: PyTree, words: Any) -> Any:
-            used = jax.device_put(values._replace(optimizer=()), everywhere)
-            gradient, new, loss, metrics, words = gradient_of(used, batch, words)
-            gradient, new, words = jax.device_put(
-                (gradient, Values((), (), new.state, new.carry, None), words), self._central
-            )
-            after, flags = updated(values, gradient, new, words)
-            return after, loss, flags, metrics
-
-        return train
-
-    @property
-    def _donated(self) -> tuple[int, ...]:
-        return (0,) if self._model.donate else ()
 
     # --- what it knows
 
@@ -335,6 +222,11 @@ class MeshReplica:
         return self._spreader if self._spreads and not self._on_cpu else None
 
     @property
+    def steps_per_execution(self) -> int:
+        """See `Replica.steps_per_execution`."""
+        return self._per_call
+
+    @property
     def trainings(self) -> tuple[int, ...]:
         """See `Replica.trainings`: this job is as old as this replica."""
         return ()
@@ -351,11 +243,17 @@ class MeshReplica:
         """See `Replica.unused`: there are none."""
         return 0
 
+    @property
+    def refused(self) -> int:
+        """See `Replica.refused`."""
+        return self._all_refused
+
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:  # noqa: ARG002 - nobody asks later
         """See `Replica.begin`."""
         self._settle_all()
         self._dispatched = 0
         self._last_step = last_step
+        self._all_refused = 0
         return not self._is_over
 
     def finish(self) -> None:
@@ -370,18 +268,77 @@ class MeshReplica:
           DataError: the batch cannot be split over the devices.
           NonFiniteGradient: the gradients of 100 steps in a row were not finite.
         """
-        if self._spreads:
-            batch = self._spreader(batch) if self._accumulate == 1 else self._all_spread(batch)
-        else:
-            batch = owned(batch)
-        metrics = self._dispatch(batch)
-        self._steps += 1
-        self._examples += examples_in_step(batch, self._accumulate)
-        refusal = self._settle_all(BEHIND)
+        if self._per_call == 1:
+            batch = self._laid_out(batch)
+            return self._reported(*self._computed(batch, (batch,)))
+        several = self._several(batch)
+        return self._step_on_several(tuple(map(self._laid_out, several.batches)), several.last)
+
+    def _step_on_several(self, batches: tuple[PyTree, ...], last: bool) -> StepReport:  # noqa: ARG002 - no matter here
+        """A step on each batch; `last`: whether there are no more."""
+        if self._room() < self._per_call:
+            self._settle_all()  # there is more if a step was refused
+        if min(len(batches), self._room()) == self._per_call:
+            metrics, refusal = self._computed(batches, batches, count=self._per_call)
+            return self._reported(metrics, refusal, self._losses, self._per_call)
+        losses, refusal, metrics = [], "", None
+        for one in batches:
+            if not self._room():
+                refusal = self._settle_all() or refusal
+            if not self._room():
+                break
+            metrics, found = self._computed(one, (one,))
+            losses.append(self._loss)
+            refusal = found or refusal
+        return self._reported(metrics, refusal, losses, len(losses))
+
+    def _room(self) -> int:
+        """How many more updates this training may make, if no step that is under way is refused; at most a call's."""
+        return self._per_call if self._last_step is None else min(self._per_call, self._last_step - self._step)
+
+    def _several(self, batch: PyTree) -> Several:
+        if isinstance(batch, Several) and 0 < len(batch.batches) <= self._per_call:
+            return batch
+        raise DataError(
+            f"{self._task}: with steps_per_execution={self._per_call} a call takes what so many steps train on, as "
+            "session.feed(batches) gives it; for single batches leave steps_per_execution out."
+        )
+
+    def _computed(self, given: PyTree, batches: Sequence[PyTree], *, count: int = 1) -> tuple[PyTree, str]:
+        """Has a call computed, and looks at those before it: (its metrics, why a step was refused).
+
+        Args:
+          given: what it trains on; of several steps, a tuple.
+          batches: the parts of that which are to count.
+          count: how many steps it makes.
+        """
+        metrics = self._dispatch(given, count=count, real=len(batches))
+        self._steps += len(batches)
+        self._examples += sum(examples_in_step(batch, self._accumulate) for batch in batches)
+        return metrics, self._settle_all(BEHIND)
+
+    def _reported(self, metrics: PyTree, refusal: str, losses: Any = None, steps: int = 1) -> StepReport:
+        """The report of what was computed, as far as it is known; begins a checkpoint that is due."""
         if self._is_over or self._is_to_save:
             refusal = self._settle_all() or refusal
-        luggage = self._begin_saving()
-        return StepReport(self._loss, self._step, not refusal, 0, self._is_over, refusal, metrics, luggage)
+        return StepReport(
+            self._loss,
+            self._step,
+            applied=not refusal,
+            staleness=0,
+            done=self._is_over,
+            refusal=refusal,
+            metrics=metrics,
+            luggage=self._begin_saving(),
+            steps=steps,
+            losses=losses,
+        )
+
+    def _laid_out(self, batch: PyTree) -> PyTree:
+        """What a step trains on, where it computes."""
+        if not self._spreads:
+            return owned(batch)
+        return self._spreader(batch) if self._accumulate == 1 else self._all_spread(batch)
 
     def _all_spread(self, batches: PyTree) -> PyTree:
         spread = tuple(map(self._spreader, batches))
@@ -401,42 +358,54 @@ class MeshReplica:
         """Whether a checkpoint is due, if no step that is under way is refused."""
         return self._saving is not None and self._saving.due(self._step)
 
-    def _dispatch(self, batch: PyTree, words: Any = None, *, real: bool = True) -> PyTree:
-        """Has a step computed, as if it were applied; what it comes to is looked at by `_settle`. Gives its metrics."""
-        self._values, self._loss, flags, metrics = self._train(self._values, batch, words)
-        self._pending.append(Outcome(self._step, self._dispatched, real, flags, self._loss))
-        self._step += 1
+    def _dispatch(self, given: PyTree, words: Any = None, *, count: int = 1, real: int = 1) -> PyTree:
+        """Has a call computed, as if all its steps were applied; what it comes to is looked at by `_settle`.
+
+        Gives the metrics of its last step.
+        """
+        program = self._program.step if count == 1 else self._program.steps
+        self._values, flags, self._losses, self._loss, metrics = program(self._values, given, words)
+        self._pending.append(Outcome(self._dispatched, count, real, flags, self._losses, self._loss))
+        self._step += count
         self._dispatched += 1
         return metrics
 
     def _settle_all(self, behind: int = 0) -> str:
-        """Looks at what became of the steps, but for so many; returns why one was refused."""
+        """Looks at what became of the calls, but for so many; returns why a step was refused, if one was."""
         refusal = ""
         while len(self._pending) > behind:
             outcome = self._pending.popleft()
-            refusal = self._settle(outcome, self._flags_of(outcome)) or refusal
+            for index, flags in enumerate(self._flags_of(outcome)):
+                refusal = self._settle(outcome, index, flags) or refusal
             self._seen_loss = outcome.loss
         return refusal
 
-    def _flags_of(self, outcome: Outcome) -> list[float]:
-        """What came of a step; waits until it is computed."""
-        flags: list[float] = np.asarray(outcome.flags).tolist()
-        return flags
+    def _flags_of(self, outcome: Outcome) -> list[Flags]:
+        """What came of each step; waits until all are computed."""
+        rows: Any = np.asarray(outcome.flags).tolist()
+        return [Flags(*row) for row in (rows if outcome.steps > 1 else [rows])]
 
-    def _settle(self, outcome: Outcome, flags: Sequence[float]) -> str:
-        """Why this step was refused; empty if it was not."""
-        if flags[0]:
+    def _settle(self, outcome: Outcome, index: int, flags: Flags) -> str:
+        """Why a step was refused; empty if it was not."""
+        if flags.finite:
             self._refusals = 0
             return ""
+        before = self._settled_step(outcome, index)
         self._step -= 1
-        return self._refused(float(outcome.loss))
+        losses = outcome.loss if outcome.losses is None else outcome.losses
+        return self._refused(before, float(np.ravel(losses)[index]))
+
+    def _settled_step(self, outcome: Outcome, index: int = 0) -> int:
+        """The global step before a step of the call that is being looked at."""
+        return self._step - (outcome.steps - index) - sum(later.steps for later in self._pending)
 
     def missing(self) -> int:
         """See `Replica.missing`: what is made here is not lost."""
         return 0
 
-    def pause(self, reason: str = "") -> None:
+    def pause(self, reason: str = "") -> None:  # noqa: ARG002 - there are no others
         """See `Replica.pause`: nobody waits here."""
+        self._settle_all()
 
     def at_work(self) -> tuple[str, ...]:
         """See `Replica.at_work`: there are no others."""
@@ -587,9 +556,10 @@ class MeshReplica:
             carry = self._luggage.unpack(jax.tree.map(np.asarray, self._values.carry))
             self._values = self._values._replace(carry=_placed_all(carry, self._shardings.carry))
 
-    def _refused(self, loss: float) -> str:
+    def _refused(self, step: int, loss: float) -> str:
         self._refusals += 1
-        refusal = f"refused a gradient that is not finite (after global step {self._step}, loss {loss:g})"
+        self._all_refused += 1
+        refusal = f"refused a gradient that is not finite (after global step {step}, loss {loss:g})"
         if self._refusals == 1 and self.is_chief:
             self._say(f"{refusal}; the params are as they were, training goes on")
         if self._refusals >= MOST_REFUSALS:
@@ -598,23 +568,6 @@ class MeshReplica:
                 "Look at the data and the loss, or lower the learning rate."
             )
         return refusal
-
-
-def scalars_of(state: PyTree) -> dict[str, Any]:
-    """The numbers of an optimizer's state by their paths, in order."""
-    leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-    return {path_name(path): leaf for path, leaf in leaves if leaf.shape == ()}
-
-
-def _as_told(state: PyTree, which: jax.Array, value: jax.Array) -> PyTree:
-    """An optimizer's state with another value for its scalar `which`, from 1; for none where that is 0; traceable."""
-    numbers = {name: number for number, name in enumerate(scalars_of(state), 1)}
-
-    def told(path: Any, leaf: Any) -> Any:
-        number = numbers.get(path_name(path))
-        return leaf if number is None else jnp.where(which == number, value.astype(leaf.dtype), leaf)
-
-    return jax.tree_util.tree_map_with_path(told, state)
 
 
 def steered(state: PyTree, settings: Mapping[str, float]) -> PyTree:

@@ -59,6 +59,7 @@ class Model:
       worker_transform: an optax transformation that each worker applies to its whole gradient before it is sent,
         such as `optax.clip_by_global_norm(1.0)`, which no ps could do to its part. With `Sync`, each worker's
         gradient is clipped, and then the mean is taken.
+      steps_per_execution: steps that are computed in one call, where that can be done, see `Replica`.
     """
 
     init: Callable[[jax.Array], PyTree]
@@ -72,6 +73,7 @@ class Model:
     worker_transform: Optimizer | None = None
     init_state: Callable[[jax.Array], PyTree] | None = None
     state_merge: str = "mean"
+    steps_per_execution: int = 1
 
     def __post_init__(self) -> None:
         for name in ("init", "loss"):
@@ -87,6 +89,8 @@ class Model:
             raise ModelError(f"state_merge must be 'mean' or 'chief', got {self.state_merge!r}.")
         if self.accumulate < 1:
             raise ModelError(f"accumulate must be at least 1 micro-batch, got {self.accumulate}.")
+        if self.steps_per_execution < 1:
+            raise ModelError(f"steps_per_execution must be at least 1 step, got {self.steps_per_execution}.")
         if self.compute_dtype is not None and not jnp.issubdtype(self.compute_dtype, jnp.floating):
             raise ModelError(f"compute_dtype must be a floating-point dtype, got {self.compute_dtype!r}.")
 
@@ -185,6 +189,19 @@ def _with_state(returned: Any, state: PyTree) -> tuple[Any, PyTree, Metrics]:
             )
         leaves.append(jax.lax.stop_gradient(new.astype(old.dtype)))
     return loss, jax.tree.unflatten(jax.tree.structure(state), leaves), metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What several steps train on that are computed in one call, one after the other.
+
+    Attributes:
+      batches: what each of them trains on, all of one shape.
+      last: whether there is nothing more after them.
+    """
+
+    batches: tuple[PyTree, ...]
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,6 +267,7 @@ class ParameterServerReplica:
         self._say = say
         self._fit = 0
         self._refusals = 0
+        self._all_refused = 0
         self._overlap = overlap
         self._in_flight = False
         self._model_state: PyTree = None
@@ -352,6 +353,11 @@ class ParameterServerReplica:
         return self._luggage
 
     @property
+    def steps_per_execution(self) -> int:
+        """See `Replica.steps_per_execution`: each step is an exchange."""
+        return 1
+
+    @property
     def place(self) -> Callable[[PyTree], PyTree] | None:
         """See `Replica.place`."""
         return self._spreader or placer(self._device)
@@ -371,9 +377,15 @@ class ParameterServerReplica:
         """See `Replica.unused`: there are none."""
         return 0
 
+    @property
+    def refused(self) -> int:
+        """See `Replica.refused`."""
+        return self._all_refused
+
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         """See `Replica.begin`."""
         self._drain()
+        self._all_refused = 0
         self._fit += 1
         state = self._client.await_begin(self._fit, UNLIMITED if last_step is None else last_step, trainings)
         self._now = self._client.pull()
@@ -529,6 +541,7 @@ class ParameterServerReplica:
 
     def _refused(self, refusal: str) -> None:
         self._refusals += 1
+        self._all_refused += 1
         if self._refusals == 1:
             self._say(f"{self.task}: a ps {refusal}; the params are as they were, training goes on")
         if self._refusals >= MOST_REFUSALS:

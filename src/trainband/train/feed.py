@@ -6,9 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from types import TracebackType
+from typing import Any
+
+import jax
+import numpy as np
 
 from trainband.errors import DataError
 from trainband.ps.variables import PyTree
+from trainband.strategies.model import Several
 from trainband.train.passes import Mark, Pass, Position, to_text
 from trainband.train.read_ahead import ReadAhead
 from trainband.train.shapes import Shapes
@@ -34,6 +39,8 @@ class Feed(Iterator[PyTree]):
         may have fewer examples.
       accumulate: if more than 1, tuples of so many batches come. What is left at the end is too little for one, and is
         left out.
+      steps_per_execution: if more than 1, what so many steps train on comes at once, as `Several`; fewer where the data
+        ends or its shape changes.
       start: go on from this position.
       ahead: how many batches to get ready in a thread of its own; 0 never. When left out, 2 once it is seen that
         giving one takes more than 0.2 ms and 5% of the time; but never of an iterator that is the caller's own, who
@@ -52,6 +59,7 @@ class Feed(Iterator[PyTree]):
         repeat: bool,
         fixed_shapes: bool,
         accumulate: int = 1,
+        steps_per_execution: int = 1,
         start: Position | None = None,
         ahead: int | None = None,
         place: Callable[[PyTree], PyTree] | None = None,
@@ -65,6 +73,9 @@ class Feed(Iterator[PyTree]):
         self._repeat = repeat and not self._once
         self._shapes = Shapes(bool(getattr(batches, "short_last", False))) if fixed_shapes else None
         self._accumulate = accumulate
+        self._per_call = steps_per_execution
+        self._held: tuple[PyTree, Mark] | None = None  # taken, and too different to go with those before it
+        self._is_over = False  # nothing more is to be taken
         self._start = start
         self._place = place
         self._task = task
@@ -74,8 +85,8 @@ class Feed(Iterator[PyTree]):
         self._begun = start is not None or self._once  # else it is an error if not even one comes
         self._pass: Pass | None = None
         self._untold: deque[Pass] = deque()  # passes that want to hear what was trained on
-        self._last: Mark | None = None  # of what was given last
-        self._done: Mark | None = None  # of what was trained on last
+        self._last: tuple[Mark, ...] = ()  # of each step's part of what was given last
+        self._done: tuple[Mark, ...] = ()  # and of what was trained on last
         self._ended = False
         self._watched = ahead is None
         self._steps = 0  # in this window
@@ -83,7 +94,7 @@ class Feed(Iterator[PyTree]):
         self._reader = ReadAhead(self._pull, ahead) if ahead else None
 
     def __next__(self) -> PyTree:
-        """Gives what the next step trains on.
+        """Gives what the next step trains on, or the next ones.
 
         Raises:
           DataError: there is no batch at all, or one of another shape than the first; or the data ends before `start`.
@@ -111,12 +122,12 @@ class Feed(Iterator[PyTree]):
             raise
         return item
 
-    def trained(self) -> None:
-        """Says that all which was given so far has been trained on."""
-        mark = self._done = self._last
-        if mark is None or not self._untold:
+    def trained(self, steps: int = 1) -> None:
+        """Says that what was given so far has been trained on; of what was given last, the part of so many steps."""
+        self._done = self._last[:steps] or self._done
+        if not self._done or not self._untold:
             return
-        current, given, _ = mark
+        current, given, _ = self._done[-1]
         while self._untold[0] is not current:
             before = self._untold.popleft()
             before.tell(before.given)
@@ -129,16 +140,20 @@ class Feed(Iterator[PyTree]):
         Raises:
           DataError: the iterator's state is not one that can be saved.
         """
-        return self.position_at(self._done)
+        return self.position_at(self._done[-1] if self._done else None)
 
     @property
-    def mark(self) -> Mark | None:
-        """A note of where the training is, for `position_at`: next to free; a position costs some microseconds."""
-        if self._done is None or not self._done[0].says:
+    def marks(self) -> tuple[Mark | None, ...]:
+        """Notes of where the training was after each step of what was given last, for `position_at`; at first, one of
+        where it begins. They are next to free; a position costs some microseconds.
+        """
+        if not self._done:
+            return (None,)
+        *before, (current, given, _) = self._done
+        if not current.says:
             return self._done
         # It can only say where it is now, and another step may come before this mark is used.
-        current, given, _ = self._done
-        return current, given, (given, to_text(current.iterator.get_state()))  # type: ignore[attr-defined]
+        return *before, (current, given, (given, to_text(current.iterator.get_state())))  # type: ignore[attr-defined]
 
     def position_at(self, mark: Mark | None) -> Position:
         """The position that a mark speaks of.
@@ -187,8 +202,36 @@ class Feed(Iterator[PyTree]):
             self._reader = ReadAhead(self._pull, _AHEAD)
             self._reader.start()
 
-    def _pull(self) -> tuple[PyTree, Mark]:
-        """Takes what the next step trains on out of the iterable."""
+    def _pull(self) -> tuple[PyTree, tuple[Mark, ...]]:
+        """Takes what comes next out of the iterable."""
+        if self._per_call == 1:
+            item, mark = self._of_step()
+            return item, (mark,)
+        items: list[PyTree] = []
+        marks: list[Mark] = []
+        kind: Any = None
+        while len(items) < self._per_call:
+            try:
+                if self._is_over:
+                    raise StopIteration
+                item, mark = self._held or self._of_step()
+            except StopIteration:
+                if not items:
+                    raise
+                self._is_over = True
+                break
+            self._held = None
+            if not items:
+                kind = _kind(item)
+            elif _kind(item) != kind:
+                self._held = item, mark
+                break
+            items.append(item)
+            marks.append(mark)
+        return Several(tuple(items), last=self._is_over), tuple(marks)
+
+    def _of_step(self) -> tuple[PyTree, Mark]:
+        """Takes what one step trains on out of the iterable."""
         if self._accumulate == 1:
             item = self._one()
         else:
@@ -268,3 +311,9 @@ class Feed(Iterator[PyTree]):
             self._reader.put_idle()  # in its place: there may be batches before it that have yet to be trained on
         elif self._idle is not None:
             self._idle()
+
+
+def _kind(item: PyTree) -> Any:
+    """What two must have in common to be computed by one program."""
+    leaves, structure = jax.tree.flatten(item)
+    return structure, [(np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves]

@@ -20,7 +20,8 @@ class FitResult:
     Attributes:
       task: whose view this is.
       global_step: updates made by the whole job, at the end.
-      updates: updates made by the whole job in this training, from this task's first step to its last.
+      updates: updates made by the whole job in this training, from this task's first step to its last; from its first
+        call, where several steps are computed in one.
       steps: steps that this task made.
       examples: that this task trained on.
       seconds: from the first step's end (so without compiling) to the last's.

@@ -19,7 +19,7 @@ from trainband.errors import CheckpointError, ClusterError, PeerError, Refused, 
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.variables import PyTree
-from trainband.strategies.base import Progress, Replica, StepReport
+from trainband.strategies.base import USED_UP, Progress, Replica, StepReport
 from trainband.strategies.luggage import dealt_out, read_luggage
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.duties import Duties
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 PREEMPTED = "SIGTERM asked this task to end"
 DONE = "the job has made the updates that were asked for"
-USED_UP = "its batches are used up"
 
 MORE_SAVES = 3
 """How often a checkpoint that is waited for is tried again, where ps die over it."""
@@ -46,7 +45,7 @@ AT_WORK_S = 0.2
 _KILLS = signal.SIG_DFL
 
 PLACES = 3
-"""How many places in the data are kept: a checkpoint may speak of the step before the last."""
+"""Of how many calls the places in the data are kept: a checkpoint may speak of the call before the last."""
 
 
 class MonitoredSession:
@@ -238,12 +237,13 @@ class MonitoredSession:
             start = Position.from_json(luggage.position)
         track = self._directory is not None
         self._feed = self._trainer.feed(replica, batches, repeat=repeat, start=start, track=track)
+        self._places = deque(self._places, maxlen=PLACES * replica.steps_per_execution)
         self._stack.enter_context(self._feed)
         self._note_place()
         return self._feed
 
     def run(self, batch: PyTree) -> StepReport:
-        """One step on one batch, with the hooks before and after it.
+        """One step on one batch, with the hooks before and after it; several where the feed gives those of several.
 
         Raises:
           NonFiniteGradient: the gradients stay NaN or infinite.
@@ -256,8 +256,8 @@ class MonitoredSession:
         if not report.done:  # else it is looked at in the end
             self._see_to_duties(replica)
         if self._feed is not None:
-            self._feed.trained()
-            self._note_place()
+            self._feed.trained(report.steps)
+            self._note_place(report.steps)
         if report.luggage is not None:
             self._leave_luggage(replica, behind=report.luggage)
         if report.done:
@@ -539,9 +539,9 @@ class MonitoredSession:
         """Whether no checkpoint speaks of a later training of the script."""
         return self._training == len(self._trainer.trainings)
 
-    def _note_place(self) -> None:
-        if self._feed is not None and self._directory is not None:
-            self._places.append(self._feed.mark)
+    def _note_place(self, steps: int = 1) -> None:
+        if self._feed is not None and self._directory is not None and steps:
+            self._places.extend(self._feed.marks[-steps:])
 
     def _leave_luggage(self, replica: Replica, behind: int = 0) -> None:
         training, position = self._training, ""

@@ -21,7 +21,7 @@ from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica, StepReport, Strategy
-from trainband.strategies.model import Model, examples_in, examples_in_step
+from trainband.strategies.model import Model, Several, examples_in, examples_in_step
 from trainband.strategies.one_device import OneDevice
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.feed import Feed
@@ -65,6 +65,11 @@ class Trainer:
       state_merge: what becomes of the states of several workers in one update: their `mean`, or the `chief`'s alone.
       evaluation_loss: the loss as evaluations compute it, such as without dropout and with batch normalisation's
         running averages; called as `loss` is, and a state that it returns is dropped. `loss` itself when left out.
+      steps_per_execution: steps that are computed in one call, for small steps, of which Python's part is large. Hooks,
+        checkpoints, the display and SIGTERM come after every so many steps; a training still ends at its very step.
+        1, whatever is given, where each step sends params or gradients by itself: under `ParameterServer`, and with
+        `central_storage=True`. Where workers compute in step, `timeout_s` is for a call, and whoever is at the end
+        of its data or of the training computes a whole call; else single steps.
       fixed_shapes: refuse batches whose shapes change (each would be compiled anew).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
       say: where lines for people go.
@@ -89,6 +94,7 @@ class Trainer:
         init_state: Callable[[jax.Array], PyTree] | None = None,
         state_merge: str = "mean",
         evaluation_loss: Callable[..., Any] | None = None,
+        steps_per_execution: int = 1,
         fixed_shapes: bool = True,
         console: bool = True,
         say: Say = say_on_stderr,
@@ -105,6 +111,7 @@ class Trainer:
             worker_transform=worker_transform,
             init_state=init_state,
             state_merge=state_merge,
+            steps_per_execution=steps_per_execution,
         )
         self._strategy: Strategy = strategy or OneDevice()
         self._fixed_shapes = fixed_shapes
@@ -461,6 +468,7 @@ class Trainer:
             repeat=repeat,
             fixed_shapes=self._fixed_shapes,
             accumulate=self._model.accumulate,
+            steps_per_execution=replica.steps_per_execution,
             start=start,
             place=replica.place,
             task=replica.task,
@@ -494,42 +502,50 @@ class _Log:
         self._accumulate = accumulate
         self._steps = array("q")
         self._losses = array("d")
-        self._newest: list[Any] = []
+        self._newest: list[tuple[Any, int]] = []
         """The losses that come after those, where the replica has left them. One on a device takes 2 KB."""
-        self._examples = 0
-        self._refused = 0
+        self._examples = array("q")
         self._applied = 0
         self._staleness = 0
         self._first_at = 0.0
+        self._first_step = 0
 
     def add(self, report: StepReport, batch: PyTree) -> None:
         if not self._steps:
-            self._first_at = time.perf_counter()
-        self._steps.append(report.global_step)
-        self._newest.append(report.loss)
+            self._first_at, self._first_step = time.perf_counter(), report.global_step
+        last = self._steps[-1] if self._steps else 0
+        batches = (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]
+        for before, one in zip(range(len(batches) - 1, -1, -1), batches, strict=True):
+            # Some of them may have been refused.
+            self._steps.append(report.global_step - before if not before else max(last, report.global_step - before))
+            self._examples.append(examples_in_step(one, self._accumulate))
+        self._newest.append((report.loss if report.losses is None else report.losses, len(batches)))
         if len(self._newest) == 2 * FETCHED:
             self._fetch(FETCHED)
-        self._examples += examples_in_step(batch, self._accumulate)
         self._applied += report.applied
         self._staleness += report.staleness
-        self._refused += bool(report.refusal)
 
     def _fetch(self, count: int) -> None:
-        self._losses.extend(map(float, jax.device_get(self._newest[:count])))
+        losses = jax.device_get([loss for loss, _ in self._newest[:count]])
+        for loss, (_, steps) in zip(losses, self._newest[:count], strict=True):
+            self._losses.extend(map(float, np.ravel(loss)[:steps]))
         del self._newest[:count]
 
     def result(self, replica: Replica, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
         self._fetch(len(self._newest))
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
+        if replica.unused:
+            for noted in (self._steps, self._losses, self._examples):
+                del noted[-replica.unused :]
         return FitResult(
             task=replica.task,
             global_step=replica.global_step,
-            updates=self._steps[-1] - self._steps[0] if self._steps else 0,
+            updates=self._steps[-1] - self._first_step if self._steps else 0,
             steps=len(self._steps),
-            examples=self._examples,
+            examples=sum(self._examples),
             seconds=seconds,
             stopped=stopped,
-            refused=self._refused,
+            refused=replica.refused,
             mean_staleness=self._staleness / max(1, self._applied),
             history=np.stack([np.array(self._steps, np.float64), np.array(self._losses)], axis=1),
             evaluations=evaluations,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
 from trainband.errors import TrainingError
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook
-from trainband.train.result import as_float
 from trainband.train.session import MonitoredSession
 
 
@@ -30,10 +29,11 @@ class NanHook(Hook):
         Raises:
           TrainingError: the loss is NaN or infinite.
         """
-        loss = as_float(report.loss)
-        if math.isfinite(loss):
+        losses = np.ravel(report.loss if report.losses is None else report.losses)[: report.steps]
+        bad = losses[~np.isfinite(losses)]
+        if not bad.size:
             return
-        what = f"the loss of {session.task} is {loss:g} at global step {report.global_step:,}"
+        what = f"the loss of {session.task} is {bad[0]:g} at global step {report.global_step:,}"
         if self._fail_on_nan:
             raise TrainingError(f"{what}; look at the data and the loss, or lower the learning rate.")
         session.request_stop(what)

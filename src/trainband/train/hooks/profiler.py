@@ -69,11 +69,11 @@ class ProfilerHook(Hook):
         self._warm = True
         if not self._left:
             return
-        if self._left == 1:
+        if self._left <= report.steps:
             jax.block_until_ready(report.loss)  # a trace of steps that are still being computed shows half of them
             self.close()
         else:
-            self._left -= 1
+            self._left -= report.steps
 
     def close(self) -> None:
         """See `Hook.close`."""
