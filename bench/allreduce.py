@@ -8,8 +8,8 @@ Sync, which has 1 ps beside the workers, and its MultiWorkerMirrored. What ends 
 
 A step is one gradient of each worker and one update with their mean. Every process gets its share of the cores as
 compute threads, as `trainband run` gives it; a ps has as many as a worker. All take the same 50 batches again and
-again, which they hold as what they compute with: JAX and trainband as arrays on their device. ``jax-numpy`` and
-``trainband-mirrored-numpy`` are given NumPy arrays instead, as they come from most data, and put each on the device for
+again, which they hold as what they compute with: JAX and trainband as arrays on their device. What has
+``numpy`` in its name is given NumPy arrays instead, as they come from most data, and put each on the device for
 its step. They alternate for some rounds, because a machine's speed drifts, and the medians count.
 
 The contract of a worker's program: flags ``--model M --batch_size B --learning_rate R --seconds S --data X.npz --marks
@@ -54,6 +54,7 @@ TRAINBAND_TASK = "bench.tasks.trainband_allreduce"
 MIRRORED = "trainband-mirrored"
 MIRRORED_NUMPY = "trainband-mirrored-numpy"
 MIRRORED_50 = "trainband-mirrored-50"
+MIRRORED_NUMPY_50 = "trainband-mirrored-numpy-50"
 RATIOS = {"x JAX": "jax", "x DDP": "torch-ddp", "x TF": "tensorflow"}
 MOST_DIFFERENCE = 1e-4
 """Between the losses of two workers, relative; programs for one model may round differently."""
@@ -89,6 +90,7 @@ CONTENDERS = {
     MIRRORED: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored")),
     MIRRORED_50: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--steps_a_call", "50")),
     MIRRORED_NUMPY: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--numpy")),
+    MIRRORED_NUMPY_50: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--numpy", "--steps_a_call", "50")),
 }
 
 

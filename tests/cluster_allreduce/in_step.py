@@ -127,6 +127,8 @@ def main() -> None:
     ranks = 1 if cluster is None or alone else len(cluster.spec.workers)
     size = zoo.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else zoo.SIZE
     batches = zoo.batches(flag.steps, size, 0 if alone else rank, ranks)
+    if flag.fault == "other kind" and rank == flag.of:
+        batches = jax.device_put(batches, jax.local_devices()[0])
     steps: int | None = flag.steps
     if flag.fault in ("used up", "not finite"):
         steps, batches = None, batches[: flag.at] if rank == flag.of else batches

@@ -50,11 +50,21 @@ def apart(one: Any, other: Any) -> float:
 
 
 @pytest.mark.parametrize(
-    ("model", "per_call"), [("mlp", 1), ("mlp", 3), ("convnet", 1), ("convnet", 3), ("transformer", 1)]
+    ("model", "per_call", "fault"),
+    [
+        ("mlp", 1, ""),
+        ("mlp", 3, ""),
+        ("mlp", 3, "other kind"),
+        ("convnet", 1, ""),
+        ("convnet", 3, ""),
+        ("transformer", 1, ""),
+    ],
 )
-def test_they_train_as_one_device(model: str, per_call: int, programs: Programs, tmp_path: Path) -> None:
+def test_they_train_as_one_device(model: str, per_call: int, fault: str, programs: Programs, tmp_path: Path) -> None:
+    """With batches of NumPy's, and where those of one worker are on its device."""
     programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
-    run(programs, f"--model={model}", f"--per_call={per_call}", f"--out={tmp_path / 'all'}").succeed()
+    flags = (f"--model={model}", f"--per_call={per_call}", f"--fault={fault}")
+    run(programs, *flags, f"--out={tmp_path / 'all'}").succeed()
     assert read(tmp_path / "all")["step"] == 8
     assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
 

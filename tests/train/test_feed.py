@@ -13,6 +13,7 @@ import pytest
 from trainband.data import Batches, shared
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import DataError
+from trainband.strategies.model import Several
 from trainband.train.feed import Feed
 from trainband.train.passes import Position
 
@@ -508,3 +509,26 @@ def test_one_batch_that_takes_long_is_no_reason_to_read_ahead(clock: list[float]
         for _ in feed:
             clock[0] += 0.001
         assert not feed.reads_ahead
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"ahead": 2}, {"accumulate": 3}, {"steps_per_execution": 3}],
+    ids=["read ahead", "micro-batches", "steps"],
+)
+def test_what_waits_is_not_written_over(settings: dict[str, Any]) -> None:
+    """A loader may write its next batch into the same memory."""
+
+    class Reuses:
+        def __iter__(self) -> Iterator[Any]:
+            room = np.empty(4, np.float32)
+            for value in range(12):
+                room[:] = value
+                yield room
+
+    given: list[Any] = []
+    with Feed(Reuses(), repeat=False, fixed_shapes=True, **settings) as feed:
+        for item in feed:
+            batches = item.batches if isinstance(item, Several) else item if isinstance(item, tuple) else (item,)
+            given += [float(batch[0]) for batch in batches]
+    assert given == list(range(12))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -27,8 +29,6 @@ def batches(count: int, size: int = SIZE, seed: int = 0) -> list[Any]:
 
 def loss(params: Any, batch: Any, key: Any) -> Any:
     """With a random key, so that every step counts that draws one."""
-    import jax
-
     inputs, targets = batch
     error = inputs @ params["kernel"] + 0.1 * jax.random.normal(key, targets.shape) - targets
     return (error**2).mean(), {"error": error.mean()}
@@ -59,15 +59,17 @@ class Calls(trainband.Hook):
         self.reports.append(report)
 
 
+@pytest.mark.parametrize("place", [list, jax.device_put], ids=["NumPy", "on the device"])
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("per_call", [2, 5, 100])
-def test_they_are_the_same_to_the_bit(per_call: int, accumulate: int) -> None:
+def test_they_are_the_same_to_the_bit(per_call: int, accumulate: int, place: Callable[[Any], Any]) -> None:
     """Up to a step within a call, and from there on to the end of the data, which is within one too."""
     found = []
+    data = place(batches(14))
     for steps_per_execution in (1, per_call):
         trained = trainer(steps_per_execution, accumulate=accumulate)
-        first = trained.fit(batches(14), 33)
-        second = trained.fit(batches(14))
+        first = trained.fit(data, 33)
+        second = trained.fit(data)
         found.append((trained.params["kernel"], first, second))
     (one, *results), (other, *others) = found
     np.testing.assert_array_equal(one, other)
@@ -76,6 +78,27 @@ def test_they_are_the_same_to_the_bit(per_call: int, accumulate: int) -> None:
         assert (mine.global_step, mine.steps, mine.examples) == (theirs.global_step, theirs.steps, theirs.examples)
         assert mine.stopped == theirs.stopped
     assert results[0].global_step == 33
+
+
+@pytest.mark.parametrize(
+    "switches", [{"per_call": 4}, {"per_call": 1, "accumulate": 2}, {"per_call": 3, "accumulate": 2}]
+)
+def test_a_loader_may_use_its_memory_again(switches: dict[str, int]) -> None:
+    """What is taken for one step or call must not change when the next batch is written to where it lies."""
+
+    def reused() -> Iterator[Any]:
+        room = tuple(np.empty_like(leaf) for leaf in batches(1)[0])
+        for batch in batches(12):
+            for array, leaf in zip(room, batch, strict=True):
+                array[:] = leaf
+            yield room
+
+    found = []
+    for data in (iter(batches(12)), reused()):
+        trained = trainer(**switches)
+        trained.fit(data)
+        found.append(trained.params["kernel"])
+    np.testing.assert_array_equal(*found)
 
 
 def test_hooks_come_after_each_call() -> None:

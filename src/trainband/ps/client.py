@@ -48,8 +48,8 @@ SILENT_BEATS = 2
 """Heartbeats without an answer after which
 
 - a ps is not asked for whom it waits, for its heir may answer soon, and the others are asked more often;
-- the streams to a ps that answers again are opened anew, and so is one that stays silent though its ps answers: TCP
-  tries an old connection again only after as long a time as the network was away.
+- a ps was away, or the network: TCP tries an old connection again only after as long a time as the network was away, so
+  a stream that is still silent a heartbeat after the ps answers again is opened anew.
 """
 
 MOST_LEASES = 3
@@ -645,6 +645,7 @@ class JobClient:
                 frame = stream.receive(self._timeouts.heartbeat_s)
             self._blocked_by = ()
             self._hurry(False)
+        link.suspected = link.cut = False
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
             if self._recovers and m.is_for_another(answer.message):
@@ -795,23 +796,31 @@ class JobClient:
         """An answer to a heartbeat; called by each ps's own thread."""
         if self._left:
             return
-        was_away = self._outlook.unanswered(ps) >= SILENT_BEATS
-        was_silent_s = self._outlook.silent_s(ps)
+        if state is not None:
+            self._look_for_lost_streams(ps, was_away=self._outlook.unanswered(ps) >= SILENT_BEATS)
         for petition in self._outlook.note(ps, state, begun=self._fit > 0):
             self._decide(ps, petition)
-        for link in self._links if self._recovers else ():
+        for link in self._links if self._replicas else ():
             stream = link.stream
-            if stream is None:
-                continue
-            answers = state is not None and link.ps == ps
-            # After a sleep of this worker, a stream has a heartbeat's time to move.
-            is_stuck = was_silent_s < SILENT_BEATS * self._timeouts.heartbeat_s < stream.silent_s
-            if self._outlook.is_superseded(link) or (answers and (was_away or is_stuck)):
-                stream.interrupt()  # whoever waits there waits in vain, or for long
+            if stream is not None and self._outlook.is_superseded(link):
+                stream.interrupt()  # whoever waits there waits in vain
         if self._founder is not None and self.is_chief and self._joined and self._recovers:
             for link in self._links:
                 if self._outlook.is_nowhere(link) or self._outlook.is_unbegun(link, self._fit):
                     self._start_reviving(link.index, self._founder)
+
+    def _look_for_lost_streams(self, ps: int, *, was_away: bool) -> None:
+        """Has streams opened anew on which a worker waits for a ps that answers otherwise; each once for an answer."""
+        timeouts = self._timeouts
+        for link in self._links if self._joined and self._recovers else ():
+            stream = link.stream
+            if link.ps != ps or stream is None:
+                continue
+            if was_away:
+                link.suspected = True  # it has until the next heartbeat to move
+            elif stream.silent_s > (timeouts.heartbeat_s if link.suspected else timeouts.stall_s / 2) and not link.cut:
+                link.cut = True
+                stream.interrupt()
 
     def _decide(self, ps: int, petition: Petition) -> None:
         pulse = self._pulses[ps]

@@ -47,6 +47,10 @@ class Link:
         """What was sent last on the stream, to be sent again if that breaks off."""
         self.broken: StreamClosed | None = None
         """Why what was sent last cannot have arrived."""
+        self.suspected = False
+        """Whether the network was away since something came on the stream."""
+        self.cut = False
+        """Whether a stream was ended because nothing came, since something came on one."""
         self.recovering = threading.RLock()
         """Held by the thread that looks for the ps."""
         self._incarnation = incarnation

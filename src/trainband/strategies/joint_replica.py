@@ -84,6 +84,8 @@ class JointReplica(MeshReplica):
         self._has_told_end = False
         self._reporting = -1
         """The call whose report is being made."""
+        self._stacks = False
+        """Whether all processes have NumPy's arrays for the steps of a call."""
         self._surplus = 0
         """Of its batches, how many came after the end."""
         self._passed: deque[_Boundary] = deque(maxlen=KNOWN_AFTER + 1)
@@ -195,14 +197,15 @@ class JointReplica(MeshReplica):
         done = self._ended == FINISHED
         return replace(report, global_step=self._step, applied=False, done=done, stopped=stopped)
 
-    def _step_on_several(self, batches: tuple[PyTree, ...], last: bool) -> StepReport:
+    def _step_on_several(self, several: Several) -> StepReport:
         """See `MeshReplica._step_on_several`. All compute whole calls, whatever batches they have.
 
         Raises:
           DataError: there are too few batches, and not because the data ends.
         """
+        batches = several.batches
         missing = self._per_call - len(batches)
-        if missing and not last:
+        if missing and not several.last:
             raise DataError(
                 f"{self.task}: a batch has another shape than the one before, but workers that compute in step need "
                 "batches of one size. Drop the last, shorter batch of an epoch, or fill it up."
@@ -210,11 +213,25 @@ class JointReplica(MeshReplica):
         if missing:
             self._ends_at = len(batches)
             self._tell_end(USED_UP, self._ends_at)
-        given = (*batches, *batches[-1:] * missing)
+            several = _filled_up(several, missing)
+        given = self._laid_out_together(several)
         metrics, refusal = self._computed(given, batches, count=self._per_call)
         if missing:
             refusal = self._settle_all() or refusal
         return self._reported(metrics, refusal, self._losses, len(batches))
+
+    def _laid_out_together(self, several: Several) -> PyTree:
+        """See `MeshReplica._laid_out_together`; all compute one program, so all lay them out alike.
+
+        Raises:
+          DataError: the batches have become others.
+        """
+        if self._stacks and several.stack is None:
+            raise DataError(
+                f"{self.task}: the batches were NumPy arrays at first, and are not any more: workers that compute in "
+                "step need one kind."
+            )
+        return super()._laid_out_together(several if self._stacks else replace(several, stack=None))
 
     def _limit(self) -> None:
         """Has the device count how many updates the training may still make: a call may have some steps too many."""
@@ -341,15 +358,17 @@ class JointReplica(MeshReplica):
         self._alike = True
         leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
         shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
-        mine = [str(structure), f"{', '.join(shapes)}"]
+        stacks = isinstance(batch, Several) and batch.stack is not None
+        mine = [str(structure), f"{', '.join(shapes)}", stacks]
         words = self._together.gather(f"batch/{self._begun}", mine, unless=f"ended/{self._begun}")
         for index, other in enumerate(words):
-            if other != words[0]:
+            if other[:2] != words[0][:2]:
                 raise DataError(
                     f"the workers compute in step and need batches of one shape, but that of {self._together.name(0)} "
                     f"is {words[0][1]} and that of {self._together.name(index)} {other[1]} (all of the job's examples "
                     "counted, where they are on the devices already)."
                 )
+        self._stacks = bool(words) and all(word[2] for word in words)
         return bool(words)
 
     def finish(self) -> None:
@@ -365,7 +384,7 @@ class JointReplica(MeshReplica):
         """Takes part in steps that change nothing, until all know that this process goes no further."""
         self._together.check()
         if self._is_settled_over() or self._has_ended():
-            self._settle_all()
+            self._make_up()
             return
         self._tell_end(reason)
         if self._batch is None:  # it never took part in a step; the others look before their first one
@@ -599,6 +618,14 @@ class _JointSaving(LocalSaving):
             return None
         self._together.forget_before("luggage", saved.global_step)  # of this step there may be another, at the end
         return replace(saved, luggage=luggage, missing=tuple(missing))
+
+
+def _filled_up(several: Several, missing: int) -> Several:
+    """With so many batches more: the last one again."""
+    stack = None
+    if several.stack is not None:
+        stack = jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[-1:], missing, 0)]), several.stack)
+    return Several((*several.batches, *several.batches[-1:] * missing), several.last, stack)
 
 
 def _own(tree: PyTree) -> PyTree:

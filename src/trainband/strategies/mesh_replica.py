@@ -271,15 +271,15 @@ class MeshReplica:
         if self._per_call == 1:
             batch = self._laid_out(batch)
             return self._reported(*self._computed(batch, (batch,)))
-        several = self._several(batch)
-        return self._step_on_several(tuple(map(self._laid_out, several.batches)), several.last)
+        return self._step_on_several(self._several(batch))
 
-    def _step_on_several(self, batches: tuple[PyTree, ...], last: bool) -> StepReport:  # noqa: ARG002 - no matter here
-        """A step on each batch; `last`: whether there are no more."""
+    def _step_on_several(self, several: Several) -> StepReport:
+        """A step on each batch."""
+        batches = several.batches
         if self._room() < self._per_call:
             self._settle_all()  # there is more if a step was refused
         if min(len(batches), self._room()) == self._per_call:
-            metrics, refusal = self._computed(batches, batches, count=self._per_call)
+            metrics, refusal = self._computed(self._laid_out_together(several), batches, count=self._per_call)
             return self._reported(metrics, refusal, self._losses, self._per_call)
         losses, refusal, metrics = [], "", None
         for one in batches:
@@ -287,7 +287,7 @@ class MeshReplica:
                 refusal = self._settle_all() or refusal
             if not self._room():
                 break
-            metrics, found = self._computed(one, (one,))
+            metrics, found = self._computed(self._laid_out(one), (one,))
             losses.append(self._loss)
             refusal = found or refusal
         return self._reported(metrics, refusal, losses, len(losses))
@@ -339,6 +339,14 @@ class MeshReplica:
         if not self._spreads:
             return owned(batch)
         return self._spreader(batch) if self._accumulate == 1 else self._all_spread(batch)
+
+    def _laid_out_together(self, several: Several) -> PyTree:
+        """What the steps of a call train on, where they compute."""
+        if several.stack is not None and self._accumulate == 1:
+            stack = self._spreader.stacked(several.stack)
+            if stack is not None:
+                return stack
+        return tuple(map(self._laid_out, several.batches))
 
     def _all_spread(self, batches: PyTree) -> PyTree:
         spread = tuple(map(self._spreader, batches))

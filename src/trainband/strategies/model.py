@@ -198,10 +198,12 @@ class Several:
     Attributes:
       batches: what each of them trains on, all of one shape.
       last: whether there is nothing more after them.
+      stack: the same as one, each array with another axis in front, where all are NumPy's; else `None`.
     """
 
     batches: tuple[PyTree, ...]
     last: bool = False
+    stack: PyTree = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,29 @@ class Spread:
         return cls(*children)
 
 
+@jax.tree_util.register_pytree_node_class
+class Stack:
+    """What several steps train on, each of its arrays in one with those of all steps.
+
+    Attributes:
+      batch: as one step's, with another axis in front.
+    """
+
+    __slots__ = ("batch",)
+
+    def __init__(self, batch: PyTree) -> None:
+        self.batch = batch
+
+    def tree_flatten(self) -> tuple[tuple[PyTree], None]:
+        """For JAX."""
+        return (self.batch,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: Sequence[Any]) -> Stack:
+        """For JAX."""
+        return cls(*children)
+
+
 def owned(batch: PyTree) -> PyTree:
     """A batch whose NumPy arrays nobody else writes into.
 
@@ -86,6 +109,7 @@ class Spreader:
         self._parts = math.prod(int(mesh.shape[axis]) for axis in axes)
         self._whole = NamedSharding(mesh, PartitionSpec())
         self._split = NamedSharding(mesh, PartitionSpec(self._axes)) if self._axes else self._whole
+        self._split_stacks = NamedSharding(mesh, PartitionSpec(None, self._axes)) if self._axes else self._whole
         self._remainder = remainder
         self._task = task
         self._alone = mesh.size == 1
@@ -174,6 +198,33 @@ class Spreader:
             leaving = partial(self._forget_batch, key)
             self._known[key] = _Known([weakref.ref(leaf, leaving) for leaf in leaves], structure, spread)
         return spread
+
+    def stacked(self, stack: PyTree) -> Stack | None:
+        """The batches of several steps on the devices, from NumPy arrays that nobody writes into; `None` where they do
+        not divide: those go one by one.
+
+        Raises:
+          DataError: their arrays have different numbers of examples, or others than the other processes'.
+        """
+        leaves, structure = jax.tree.flatten(stack)
+        rows = self._rows_of([leaf[0] for leaf in leaves])
+        if rows % self._local:
+            return None
+        if self._processes > 1:
+            self._check_alike(rows)
+        placed = map(self._place_stack, leaves)
+        return Stack(Spread(jax.tree.unflatten(structure, placed), examples=rows))
+
+    def _place_stack(self, stack: NDArray[Any]) -> jax.Array:
+        steps, *shape = stack.shape
+        sharding = self._split_stacks if shape else self._whole
+        if self._processes == 1:
+            placed: jax.Array = jax.device_put(stack, sharding)
+            return placed
+        if shape:
+            shape[0] = shape[0] * self._parts // self._local
+        made: jax.Array = jax.make_array_from_process_local_data(sharding, stack, (steps, *shape))
+        return made
 
     def _forget_batch(self, key: tuple[int, ...], _: object) -> None:
         self._known.pop(key, None)

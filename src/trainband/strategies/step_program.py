@@ -15,7 +15,7 @@ from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.gradient import Carry, GradientFunction, all_finite
 from trainband.strategies.model import Model, examples_in
 from trainband.strategies.separable import why_not_mean_of_examples
-from trainband.strategies.spreading import Compute, by_compiler, each_by_itself
+from trainband.strategies.spreading import Compute, Stack, by_compiler, each_by_itself
 
 WORDS = 4
 """Numbers that each process tells all others in each step, see `JointReplica`."""
@@ -173,18 +173,25 @@ class StepProgram:
         after, flags = self._updated(values, gradient, new, words)
         return after, flags, None, loss, metrics
 
-    def _train_on_several(self, values: Values, batches: tuple[PyTree, ...], words: Any) -> Any:
+    def _train_on_several(self, values: Values, batches: Stack | tuple[PyTree, ...], words: Any) -> Any:
+        pick = None
+        if isinstance(batches, Stack):
+            given = batches.batch
+        elif self._on_cpu:  # where to choose costs less than a copy of all, which an accelerator makes in no time
+            given = jnp.arange(len(batches))
+            pick = [partial(lambda one: one, one) for one in batches]
+        else:
+            given = jax.tree.map(lambda *parts: jnp.stack(parts), *batches)
+
         def one(values: Values, of_step: Any) -> Any:
             batch, words = of_step
-            if self._on_cpu:  # where to choose costs less than a copy of all, which an accelerator makes in no time
-                batch = jax.lax.switch(batch, [partial(lambda one: one, one) for one in batches])
+            batch = batch if pick is None else jax.lax.switch(batch, pick)
             after, flags, _, loss, metrics = self._train(values, batch, words)
             ended = jnp.bool(False) if after.ended is None else after.ended > 0
             counts = ~ended if values.left is None else ~ended & (values.left > 0)
             return after, (counts, flags, loss, metrics)
 
-        stacked = jnp.arange(len(batches)) if self._on_cpu else jax.tree.map(lambda *parts: jnp.stack(parts), *batches)
-        after, (counts, flags, losses, metrics) = jax.lax.scan(one, values, (stacked, words))
+        after, (counts, flags, losses, metrics) = jax.lax.scan(one, values, (given, words))
         last = jnp.maximum(counts.sum() - 1, 0)
         loss, metrics = jax.tree.map(lambda leaf: leaf[last], (losses, metrics))
         return after, flags, losses, loss, metrics

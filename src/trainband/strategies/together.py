@@ -199,7 +199,10 @@ class Together:
                 words = self._runtime.list(f"words/{key}/")
                 missing = [task for i, task in enumerate(self._tasks) if str(i) not in words]
                 if missing and unless and self._runtime.list(f"words/{unless}/"):
-                    return []
+                    words = self._runtime.list(f"words/{key}/")  # one that came late may have ended since
+                    missing = [task for i, task in enumerate(self._tasks) if str(i) not in words]
+                    if missing:
+                        return []
                 if not missing:
                     return [json.loads(words[str(i)]) for i in range(self.count)]
                 self.check()

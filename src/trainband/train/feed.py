@@ -11,9 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from trainband.checkpoint.part import aligned_empty
 from trainband.errors import DataError
 from trainband.ps.variables import PyTree
 from trainband.strategies.model import Several
+from trainband.strategies.spreading import owned
 from trainband.train.passes import Mark, Pass, Position, to_text
 from trainband.train.read_ahead import ReadAhead
 from trainband.train.shapes import Shapes
@@ -209,7 +211,7 @@ class Feed(Iterator[PyTree]):
             return item, (mark,)
         items: list[PyTree] = []
         marks: list[Mark] = []
-        kind: Any = None
+        kind, stack = None, None
         while len(items) < self._per_call:
             try:
                 if self._is_over:
@@ -222,13 +224,15 @@ class Feed(Iterator[PyTree]):
                 break
             self._held = None
             if not items:
-                kind = _kind(item)
+                kind, stack = _kind(item), _stack_for(item, self._per_call)
             elif _kind(item) != kind:
                 self._held = item, mark
                 break
-            items.append(item)
+            items.append(owned(item) if stack is None else _put(item, stack, len(items)))
             marks.append(mark)
-        return Several(tuple(items), last=self._is_over), tuple(marks)
+        if stack is not None:
+            stack = jax.tree.map(lambda leaf: leaf[: len(items)], stack)
+        return Several(tuple(items), self._is_over, stack), tuple(marks)
 
     def _of_step(self) -> tuple[PyTree, Mark]:
         """Takes what one step trains on out of the iterable."""
@@ -270,7 +274,10 @@ class Feed(Iterator[PyTree]):
             self._number += 1
             if current.get_state is not None:
                 current.look()
-            return batch if self._place is None else self._place(batch)
+            if self._place is not None:
+                return self._place(batch)
+            # What waits for others must not change when the iterable writes its next one into the same memory.
+            return owned(batch) if self._accumulate > 1 or self._reader is not None else batch
 
     def _begin(self) -> Pass:
         """Begins the first pass, at the position asked for."""
@@ -317,3 +324,18 @@ def _kind(item: PyTree) -> Any:
     """What two must have in common to be computed by one program."""
     leaves, structure = jax.tree.flatten(item)
     return structure, [(np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves]
+
+
+def _stack_for(item: PyTree, count: int) -> PyTree:
+    """Room for so many like this one, if all its arrays are NumPy's."""
+    leaves = jax.tree.leaves(item)
+    if any(type(leaf) is not np.ndarray or leaf.dtype.hasobject for leaf in leaves):
+        return None
+    return jax.tree.map(lambda leaf: aligned_empty((count, *leaf.shape), leaf.dtype), item)
+
+
+def _put(item: PyTree, stack: PyTree, index: int) -> PyTree:
+    """The item, copied to its place."""
+    for room, leaf in zip(jax.tree.leaves(stack), jax.tree.leaves(item), strict=True):
+        room[index] = leaf
+    return jax.tree.map(lambda room: room[index], stack)

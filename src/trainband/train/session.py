@@ -452,9 +452,10 @@ class MonitoredSession:
         if self._directory is not None:
             self._leave_luggage(replica)
         if not self._done:
+            hoped_for = replica.global_step
             replica.pause(self._stopped)
-            if self._directory is not None and replica.unused:
-                self._leave_luggage(replica, behind=replica.unused)
+            if self._directory is not None and (replica.unused or replica.global_step < hoped_for):
+                self._leave_luggage(replica)  # by now all is known of its last steps
             if self._preempted:
                 self._leave_early(replica)
             if self._checkpointer is not None:

@@ -508,11 +508,11 @@ class _Log:
         self._applied = 0
         self._staleness = 0
         self._first_at = 0.0
-        self._first_step = 0
+        self._in_first = 0
 
     def add(self, report: StepReport, batch: PyTree) -> None:
         if not self._steps:
-            self._first_at, self._first_step = time.perf_counter(), report.global_step
+            self._first_at, self._in_first = time.perf_counter(), report.steps
         last = self._steps[-1] if self._steps else 0
         batches = (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]
         for before, one in zip(range(len(batches) - 1, -1, -1), batches, strict=True):
@@ -537,16 +537,18 @@ class _Log:
         if replica.unused:
             for noted in (self._steps, self._losses, self._examples):
                 del noted[-replica.unused :]
+        # What was hoped for of a step, before one that was refused was known.
+        steps = np.minimum.accumulate(np.array(self._steps, np.int64)[::-1])[::-1]
         return FitResult(
             task=replica.task,
             global_step=replica.global_step,
-            updates=self._steps[-1] - self._first_step if self._steps else 0,
-            steps=len(self._steps),
+            updates=int(steps[-1] - steps[min(self._in_first, len(steps)) - 1]) if len(steps) else 0,
+            steps=len(steps),
             examples=sum(self._examples),
             seconds=seconds,
             stopped=stopped,
             refused=replica.refused,
             mean_staleness=self._staleness / max(1, self._applied),
-            history=np.stack([np.array(self._steps, np.float64), np.array(self._losses)], axis=1),
+            history=np.stack([steps.astype(np.float64), np.array(self._losses)], axis=1),
             evaluations=evaluations,
         )

@@ -337,7 +337,9 @@ class ExchangeStream:
 
     def _send_alive(self, flags: int = 0) -> None:
         """Sends a sign of life if that needs no waiting."""
-        if self._closed or self._sent - self._acknowledged > _UNREAD_LIMIT:
+        # To an end that does not read for long, as a ps whose rule waits for others, few go: it must not stall here.
+        is_late = time.monotonic() - self._last_sent > self._timeouts.stall_s / 4
+        if self._closed or (self._sent - self._acknowledged > _UNREAD_LIMIT and not is_late):
             return
         if self._send_lock.acquire(blocking=False):
             try:
