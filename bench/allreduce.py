@@ -53,8 +53,6 @@ BATCH_SIZES = {"mlp": 100, "convnet": 32}
 TRAINBAND_TASK = "bench.tasks.trainband_allreduce"
 MIRRORED = "trainband-mirrored"
 MIRRORED_NUMPY = "trainband-mirrored-numpy"
-MIRRORED_50 = "trainband-mirrored-50"
-MIRRORED_NUMPY_50 = "trainband-mirrored-numpy-50"
 RATIOS = {"x JAX": "jax", "x DDP": "torch-ddp", "x TF": "tensorflow"}
 MOST_DIFFERENCE = 1e-4
 """Between the losses of two workers, relative; programs for one model may round differently."""
@@ -88,9 +86,11 @@ CONTENDERS = {
     "tensorflow-50": Contender("bench.peers.tensorflow_steps", "tensorflow", flags=("--steps_a_call", "50")),
     "trainband-sync": Contender(TRAINBAND_TASK, flags=("--strategy", "sync"), ps=1),
     MIRRORED: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored")),
-    MIRRORED_50: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--steps_a_call", "50")),
+    "trainband-mirrored-50": Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--steps_a_call", "50")),
     MIRRORED_NUMPY: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--numpy")),
-    MIRRORED_NUMPY_50: Contender(TRAINBAND_TASK, flags=("--strategy", "mirrored", "--numpy", "--steps_a_call", "50")),
+    "trainband-mirrored-numpy-50": Contender(
+        TRAINBAND_TASK, flags=("--strategy", "mirrored", "--numpy", "--steps_a_call", "50")
+    ),
 }
 
 

@@ -190,11 +190,11 @@ class JointReplica(MeshReplica):
                 report = replace(report, steps=report.steps - self._surplus)
         if not self._has_ended():
             return report
-        if self._ended == FINISHED:
-            self._last_step = self._step
-        stopped = "" if self._ended in (FINISHED, self._own_end) else self._ended
-        # Where this process has ended it, who gives the batches finds that out, too.
         done = self._ended == FINISHED
+        if done:
+            self._last_step = self._step
+        # Where this process has ended it, who gives the batches finds that out, too.
+        stopped = "" if done or self._ended == self._own_end else self._ended
         return replace(report, global_step=self._step, applied=False, done=done, stopped=stopped)
 
     def _step_on_several(self, several: Several) -> StepReport:

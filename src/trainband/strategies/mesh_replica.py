@@ -403,7 +403,7 @@ class MeshReplica:
         losses = outcome.loss if outcome.losses is None else outcome.losses
         return self._refused(before, float(np.ravel(losses)[index]))
 
-    def _settled_step(self, outcome: Outcome, index: int = 0) -> int:
+    def _settled_step(self, outcome: Outcome, index: int) -> int:
         """The global step before a step of the call that is being looked at."""
         return self._step - (outcome.steps - index) - sum(later.steps for later in self._pending)
 

@@ -52,27 +52,14 @@ class Spread:
         return cls(*children)
 
 
-@jax.tree_util.register_pytree_node_class
-class Stack:
+class Stack(NamedTuple):
     """What several steps train on, each of its arrays in one with those of all steps.
 
     Attributes:
       batch: as one step's, with another axis in front.
     """
 
-    __slots__ = ("batch",)
-
-    def __init__(self, batch: PyTree) -> None:
-        self.batch = batch
-
-    def tree_flatten(self) -> tuple[tuple[PyTree], None]:
-        """For JAX."""
-        return (self.batch,), None
-
-    @classmethod
-    def tree_unflatten(cls, _: None, children: Sequence[Any]) -> Stack:
-        """For JAX."""
-        return cls(*children)
+    batch: PyTree
 
 
 def owned(batch: PyTree) -> PyTree:
@@ -221,10 +208,12 @@ class Spreader:
         if self._processes == 1:
             placed: jax.Array = jax.device_put(stack, sharding)
             return placed
-        if shape:
-            shape[0] = shape[0] * self._parts // self._local
-        made: jax.Array = jax.make_array_from_process_local_data(sharding, stack, (steps, *shape))
+        made: jax.Array = jax.make_array_from_process_local_data(sharding, stack, (steps, *self._of_all(shape)))
         return made
+
+    def _of_all(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a batch's array with the parts of all processes."""
+        return (shape[0] * self._parts // self._local, *shape[1:]) if shape else ()
 
     def _forget_batch(self, key: tuple[int, ...], _: object) -> None:
         self._known.pop(key, None)
@@ -257,9 +246,7 @@ class Spreader:
         if self._processes == 1:
             placed: jax.Array = jax.device_put(leaf, sharding)
             return placed
-        shape = np.shape(leaf)
-        if shape:
-            shape = (shape[0] * self._parts // self._local, *shape[1:])
+        shape = self._of_all(np.shape(leaf))
         if not shape or not isinstance(leaf, jax.Array):
             made: jax.Array = jax.make_array_from_process_local_data(sharding, np.asanyarray(leaf), shape)
             return made

@@ -513,11 +513,11 @@ class _Log:
     def add(self, report: StepReport, batch: PyTree) -> None:
         if not self._steps:
             self._first_at, self._in_first = time.perf_counter(), report.steps
-        last = self._steps[-1] if self._steps else 0
+        now = report.global_step
+        least = min(now, self._steps[-1] if self._steps else 0)  # some of them may have been refused
         batches = (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]
         for before, one in zip(range(len(batches) - 1, -1, -1), batches, strict=True):
-            # Some of them may have been refused.
-            self._steps.append(report.global_step - before if not before else max(last, report.global_step - before))
+            self._steps.append(max(least, now - before))
             self._examples.append(examples_in_step(one, self._accumulate))
         self._newest.append((report.loss if report.losses is None else report.losses, len(batches)))
         if len(self._newest) == 2 * FETCHED:
