@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from tests.checkpoint.samples import KERNEL, flip, rows
+from tests.descriptors import open_descriptors
 
 from trainband.checkpoint import DTYPES, Part, PartReader, Piece, write_part
 from trainband.checkpoint.part import aligned_empty
@@ -247,7 +248,7 @@ def test_reading_outside_the_with_statement(tmp_path: Path, kernel: Part) -> Non
 
 
 def test_no_descriptor_is_left(tmp_path: Path, kernel: Part) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     for _ in range(3):
         read_all(tmp_path / "part", kernel)
         with pytest.raises(DamagedCheckpoint):
@@ -256,7 +257,7 @@ def test_no_descriptor_is_left(tmp_path: Path, kernel: Part) -> None:
         with pytest.raises(DamagedCheckpoint):
             read_all(tmp_path / "part", kernel)
         kernel = write_part(tmp_path, "part", ps=0, version=3, pieces=[rows("kernel", KERNEL, 2, 9)])
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_descriptors() == before
 
 
 # Disks that refuse.

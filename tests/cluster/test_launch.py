@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.descriptors import open_descriptors
 
 from trainband.cluster import Cluster, ClusterSpec, LocalCluster, LocalGuests, Task, gate
 from trainband.cluster.launch import task_environment
@@ -76,7 +77,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TRAINBAND_TEST", marker)
     threads = threading.active_count()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    descriptors = open_descriptors()
     yield
     left = _marked(marker)
     for pid in left:
@@ -85,7 +86,8 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not left, f"the test left the processes {left}"
     assert threading.active_count() == threads
     assert {number: signal.getsignal(number) for number in handlers} == handlers
-    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors  # fewer: what an earlier test left to be collected
+    opened = open_descriptors() - descriptors
+    assert not opened, f"the test left open: {opened}"
 
 
 class Recorder:
@@ -505,7 +507,7 @@ def test_many_restarts_hold_no_more_than_the_first() -> None:
 
     def look(text: str) -> None:
         recorder.notes.append(text)
-        held.append(len(list(Path("/proc/self/fd").iterdir())))
+        held.append(len(open_descriptors()))
 
     restarts = Restarts(most=6, first_s=0.01, longest_s=0.01)
     script = "sys.exit(1) if task == 'worker:0' else wait_forever()"

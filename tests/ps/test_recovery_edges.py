@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,7 @@ from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
 from trainband.cluster import ClusterSpec
 from trainband.errors import StreamClosed, Unreachable
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.client import Exchange, JobClient
+from trainband.ps.client import SILENT_BEATS, Exchange, JobClient
 from trainband.ps.keeper import Keeper
 from trainband.wire import messages as m
 from trainband.wire import replication as r
@@ -528,16 +528,14 @@ class Relayed:
         return self._network.connect(self.relays[address].address, timeouts)
 
 
-@pytest.mark.parametrize(("away_s", "stall_s"), [(0.0, 6.0), (2.0, 80.0)])
-def test_a_stream_that_the_network_has_lost_is_opened_anew(away_s: float, stall_s: float) -> None:
-    """After half of what a stall may last; after a heartbeat, where the network was away and the ps answers again: TCP
-    would try the old connection only after as long a time as it was away.
-    """
+@contextmanager
+def one_worker_over_a_relay(**timeouts: float) -> Iterator[tuple[JobClient, Callable[[], Exchange], Relay]]:
+    """A job of one worker and one ps: the worker, its next push, and what lies between the two."""
     plan = plan_of(PARAMS, optax.sgd(1.0))
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     network = Relayed()
-    job = Job(timeouts=replace(QUICK, heartbeat_s=0.2, stall_s=stall_s), transport=network)  # type: ignore[arg-type]
+    job = Job(timeouts=replace(QUICK, **timeouts), transport=network)  # type: ignore[arg-type]
     job.spec = ClusterSpec({"ps": [f"127.0.0.1:{port}"], "worker": ["127.0.0.1:1"]})
     job.start()
     client = job.client(plan, 0)
@@ -546,11 +544,41 @@ def test_a_stream_that_the_network_has_lost_is_opened_anew(away_s: float, stall_
         client.await_begin(1, 10)
         now = push(client, plan, now)
         (relay,) = network.relays.values()
-        relay.lose(away_s)
-        pushed = in_thread(lambda: push(client, plan, now), "push")
-        assert pushed.result(20).versions == (2,)
+        yield client, lambda: push(client, plan, now), relay
         client.leave()
     finally:
         job.close()
         for relay in network.relays.values():
             relay.close()
+
+
+@pytest.mark.parametrize(("away_s", "stall_s"), [(0.0, 6.0), (2.0, 80.0)])
+def test_a_stream_that_the_network_has_lost_is_opened_anew(away_s: float, stall_s: float) -> None:
+    """After half of what a stall may last; after half a heartbeat, where the network was away and the ps answers again:
+    TCP would try the old connection only after as long a time as it was away.
+    """
+    with one_worker_over_a_relay(heartbeat_s=0.2, stall_s=stall_s) as (_, push_next, relay):
+        relay.lose(away_s)
+        assert in_thread(push_next, "push").result(20).versions == (2,)
+
+
+def test_while_a_stream_may_be_lost_its_ps_is_asked_often() -> None:
+    """Else the next heartbeat would come late that has the stream opened anew."""
+    with one_worker_over_a_relay(heartbeat_s=1.0, stall_s=80.0) as (client, push_next, relay):
+        pulse = client._pulses[0]  # noqa: SLF001
+        looks: list[tuple[float, bool]] = []
+        look = pulse.look
+
+        def noted() -> m.JobState:
+            looks.append((time.monotonic(), False))
+            state = look()
+            looks[-1] = looks[-1][0], True
+            return state
+
+        pulse.look = noted  # type: ignore[method-assign]
+        relay.lose(4.0)
+        assert in_thread(push_next, "push").result(20).versions == (2,)
+    heard = [heard for _, heard in looks]
+    back = heard.index(True, heard.index(False))
+    assert back - heard.index(False) >= SILENT_BEATS
+    assert looks[back + 1][0] - looks[back][0] < 0.5

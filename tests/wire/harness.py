@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -25,20 +23,6 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 10.
         if time.monotonic() > deadline:
             pytest.fail(f"{what} did not happen in {deadline_s} s")
         threading.Event().wait(0.01)
-
-
-def open_descriptors() -> set[str]:
-    """What each open descriptor of this process is, gRPC's own polling machinery aside."""
-    gc.collect()
-    found = set()
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
-        except OSError:
-            continue
-        if "eventpoll" not in target and "eventfd" not in target:
-            found.add(f"{name} {target}")
-    return found
 
 
 @dataclass

@@ -16,7 +16,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.wire.harness import FAST, Wire, open_descriptors, wait_until
+from tests.descriptors import open_descriptors
+from tests.wire.harness import FAST, Wire, wait_until
 from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
