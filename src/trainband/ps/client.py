@@ -49,7 +49,7 @@ SILENT_BEATS = 2
 
 - a ps is not asked for whom it waits, for its heir may answer soon, and the others are asked more often;
 - a ps was away, or the network: TCP tries an old connection again only after as long a time as the network was away, so
-  a stream that is still silent a heartbeat after the ps answers again is opened anew.
+  a stream that is still silent half a heartbeat after the ps answers again is opened anew.
 """
 
 MOST_LEASES = 3
@@ -645,7 +645,7 @@ class JobClient:
                 frame = stream.receive(self._timeouts.heartbeat_s)
             self._blocked_by = ()
             self._hurry(False)
-        link.suspected = link.cut = False
+        link.suspected_at, link.cut = None, False
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
             if self._recovers and m.is_for_another(answer.message):
@@ -787,7 +787,7 @@ class JobClient:
     def _is_in_trouble(self) -> bool:
         """Whether this worker waits for a ps, or is about to: a stream hears nothing of one that is silent."""
         heirs = self._joined and self._replicas > 0
-        return self._hurried or (heirs and any(self._is_silent(link) for link in self._links))
+        return self._hurried or any((heirs and self._is_silent(link)) or _may_be_lost(link) for link in self._links)
 
     def _is_silent(self, link: Link) -> bool:
         return self._outlook.silent_s(link.ps) > SILENT_BEATS * self._timeouts.heartbeat_s
@@ -817,8 +817,13 @@ class JobClient:
             if link.ps != ps or stream is None:
                 continue
             if was_away:
-                link.suspected = True  # it has until the next heartbeat to move
-            elif stream.silent_s > (timeouts.heartbeat_s if link.suspected else timeouts.stall_s / 2) and not link.cut:
+                link.suspected_at = self._clock()
+                continue
+            since, most_s = link.suspected_at, timeouts.stall_s / 2
+            # A ps that goes on gives a sign of life within half a heartbeat.
+            if since is not None and self._clock() - since > timeouts.heartbeat_s / 2:
+                most_s = timeouts.heartbeat_s
+            if stream.silent_s > most_s and not link.cut:
                 link.cut = True
                 stream.interrupt()
 
@@ -839,6 +844,11 @@ class JobClient:
                     target=self._revive, args=(shard, founder), name="trainband-revive", daemon=True
                 )
                 thread.start()
+
+
+def _may_be_lost(link: Link) -> bool:
+    """Whether somebody waits on a stream that the network may have lost."""
+    return link.suspected_at is not None and not link.cut and link.stream is not None and link.stream.silent_s > 0
 
 
 def _lost(link: Link, exc: StreamClosed) -> StreamClosed:

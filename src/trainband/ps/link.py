@@ -47,8 +47,8 @@ class Link:
         """What was sent last on the stream, to be sent again if that breaks off."""
         self.broken: StreamClosed | None = None
         """Why what was sent last cannot have arrived."""
-        self.suspected = False
-        """Whether the network was away since something came on the stream."""
+        self.suspected_at: float | None = None
+        """When the ps answered again after the network, or it, was away, if nothing has come on the stream since."""
         self.cut = False
         """Whether a stream was ended because nothing came, since something came on one."""
         self.recovering = threading.RLock()
