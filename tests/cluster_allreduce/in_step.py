@@ -155,7 +155,8 @@ def main() -> None:
     params, state = trainer.params, trainer.model_state  # where they are in parts, all must ask
     if flag.out is not None and trainer.is_chief:
         values = [float(x) for leaf in jax.tree.leaves((params, state)) for x in np.ravel(leaf)]
-        found = {"step": result.global_step, "params": values, "evaluations": len(result.evaluations)}
+        evaluations = [evaluation.global_step for evaluation in result.evaluations]
+        found = {"step": result.global_step, "params": values, "evaluations": evaluations}
         flag.out.write_text(json.dumps(found), encoding="utf-8")
     trainer.close()
 

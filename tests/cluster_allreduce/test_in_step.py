@@ -78,7 +78,7 @@ def test_variables_in_parts_over_workers(strategy: str, programs: Programs, tmp_
     ).succeed()
     one, all_ = read(tmp_path / "one"), read(tmp_path / "all")
     assert apart(one, all_) < TOLERANCE
-    assert one["evaluations"] == all_["evaluations"] == 2
+    assert one["evaluations"] == all_["evaluations"] == [4, 8]
     # What they saved together, one device goes on from; and from what that saves, they.
     more = ("--model=transformer", "--steps=12", f"--dir={tmp_path / 'saved'}")
     run(programs, f"--strategy={strategy}", *more, f"--out={tmp_path / 'more'}").succeed()
@@ -233,6 +233,21 @@ def test_the_end_may_come_with_a_checkpoint(per_call: str, programs: Programs, t
     output = run(programs, *flags).succeed()
     for worker in range(2):
         assert f"[worker:{worker}] worker:{worker} is done at global step 9" in output
+
+
+@PER_CALL
+@pytest.mark.parametrize(("at", "evaluations"), [(3, [3]), (4, [4]), (5, [4, 5]), (7, [4, 7])])
+def test_the_end_may_come_with_a_validation_by_all(
+    at: int, evaluations: list[int], per_call: str, programs: Programs, tmp_path: Path
+) -> None:
+    """Variables in parts: the others must not begin to evaluate after a step that the end has made one too many."""
+    if per_call == "--per_call=3":  # validations are between two calls, the first at step 6 at the earliest
+        evaluations = [6, 7] if at == 7 else [at]
+    flags = ("--strategy=fsdp", "--validate", "--fault=used up", "--steps=20", f"--at={at}", per_call)
+    output = run(programs, *flags, f"--out={tmp_path / 'all'}").succeed()
+    for worker in range(2):
+        assert f"[worker:{worker}] worker:{worker} is done at global step {at}" in output
+    assert read(tmp_path / "all")["evaluations"] == evaluations
 
 
 @PER_CALL

@@ -95,6 +95,20 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
     np.testing.assert_array_equal(replica.params()["w"], -3 * ONES)
 
 
+def test_a_refusal_that_is_seen_between_two_steps_is_in_the_next_report() -> None:
+    replica = OneDevice(say=silent).start(fragile())
+    replica.begin(5)
+    replica.step(ONES)
+    replica.step(NAN)
+    assert replica.global_step == 2  # as is hoped
+    replica.settle()
+    assert replica.global_step == 1
+    report = replica.step(ONES)
+    assert (report.applied, report.global_step) == (False, 2)
+    assert "not finite (after global step 1" in report.refusal
+    assert replica.step(ONES).refusal == ""
+
+
 def test_many_in_a_row_are_too_many() -> None:
     said: list[str] = []
     replica = OneDevice("cpu", say=said.append).start(fragile())

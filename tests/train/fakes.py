@@ -90,6 +90,9 @@ class FakeReplica:
     def pause(self, reason: str = "") -> None:  # noqa: ARG002
         self.calls.append("pause")
 
+    def settle(self) -> None:
+        self.calls.append("settle")
+
     def at_work(self) -> tuple[str, ...]:
         return ()
 

@@ -231,6 +231,12 @@ class Replica(Protocol):
         """
         ...
 
+    def settle(self) -> None:
+        """Waits for the outcome of all steps under way, so that `global_step` is what was made and not what is hoped
+        for: where all compute in step, all know the same then.
+        """
+        ...
+
     def at_work(self) -> tuple[str, ...]:
         """The other replicas that still train."""
         ...

@@ -177,14 +177,16 @@ class JointReplica(MeshReplica):
         if isinstance(batch, Dealt):
             batch = batch.batch
             self._spreader.expect(examples_in(batch))
-        if not self._alike and not self._are_alike(batch):
+        if not self._has_ended() and not self._alike and not self._are_alike(batch):
             self._ended = self._why_ended()
+        if self._has_ended():  # it may have learned of that between two steps
+            self.settle()
             report = StepReport(float("nan"), self._step, applied=False, staleness=0, done=False, steps=0)
         else:
             self._reporting, self._surplus = self._dispatched, 0
             report = super().step(batch)
             if self._has_ended():
-                self._make_up()
+                self.settle()
             self._reporting = -1
             if self._surplus:
                 report = replace(report, steps=report.steps - self._surplus)
@@ -215,10 +217,10 @@ class JointReplica(MeshReplica):
             self._tell_end(USED_UP, self._ends_at)
             several = _filled_up(several, missing)
         given = self._laid_out_together(several)
-        metrics, refusal = self._computed(given, batches, count=self._per_call)
+        metrics = self._computed(given, batches, count=self._per_call)
         if missing:
-            refusal = self._settle_all() or refusal
-        return self._reported(metrics, refusal, self._losses, len(batches))
+            self._settle_all()
+        return self._reported(metrics, self._losses, len(batches))
 
     def _laid_out_together(self, several: Several) -> PyTree:
         """See `MeshReplica._laid_out_together`; all compute one program, so all lay them out alike.
@@ -319,8 +321,11 @@ class JointReplica(MeshReplica):
         else:
             self._unused += 1
 
-    def _make_up(self) -> None:
-        """Takes part in as many steps as all others do: one of them may have learned later that this is the end."""
+    def settle(self) -> None:
+        """See `Replica.settle`. Takes part in as many steps as all others do, where that is found to be the end: one
+        of them may have learned it later.
+        """
+        self._settle_all()
         while self._batch is not None and self._dispatched < self._until:
             self._dispatch(self._batch, count=self._per_call, real=0)
         self._settle_all()
@@ -384,7 +389,7 @@ class JointReplica(MeshReplica):
         """Takes part in steps that change nothing, until all know that this process goes no further."""
         self._together.check()
         if self._is_settled_over() or self._has_ended():
-            self._make_up()
+            self.settle()
             return
         self._tell_end(reason)
         if self._batch is None:  # it never took part in a step; the others look before their first one
@@ -393,7 +398,7 @@ class JointReplica(MeshReplica):
         while not (self._has_ended() or self._is_settled_over()):
             self._dispatch(self._batch, 1.0, count=self._per_call, real=0)
             self._settle_all(BEHIND)
-        self._make_up()
+        self.settle()
 
     def _is_settled_over(self) -> bool:
         """Whether all updates are made, by what is known and not only hoped."""

@@ -125,6 +125,8 @@ class MeshReplica:
         self._seen_loss: Any = None
         self._refusals = 0
         self._all_refused = 0
+        self._unreported = ""
+        """Why a step was refused that no report has spoken of yet."""
         self._step = 0
         self._last_step: int | None = 0
         self._rate = Rate()
@@ -253,7 +255,7 @@ class MeshReplica:
         self._settle_all()
         self._dispatched = 0
         self._last_step = last_step
-        self._all_refused = 0
+        self._all_refused, self._unreported = 0, ""
         return not self._is_over
 
     def finish(self) -> None:
@@ -270,7 +272,7 @@ class MeshReplica:
         """
         if self._per_call == 1:
             batch = self._laid_out(batch)
-            return self._reported(*self._computed(batch, (batch,)))
+            return self._reported(self._computed(batch, (batch,)))
         return self._step_on_several(self._several(batch))
 
     def _step_on_several(self, several: Several) -> StepReport:
@@ -279,18 +281,17 @@ class MeshReplica:
         if self._room() < self._per_call:
             self._settle_all()  # there is more if a step was refused
         if min(len(batches), self._room()) == self._per_call:
-            metrics, refusal = self._computed(self._laid_out_together(several), batches, count=self._per_call)
-            return self._reported(metrics, refusal, self._losses, self._per_call)
-        losses, refusal, metrics = [], "", None
+            metrics = self._computed(self._laid_out_together(several), batches, count=self._per_call)
+            return self._reported(metrics, self._losses, self._per_call)
+        losses, metrics = [], None
         for one in batches:
             if not self._room():
-                refusal = self._settle_all() or refusal
+                self._settle_all()
             if not self._room():
                 break
-            metrics, found = self._computed(self._laid_out(one), (one,))
+            metrics = self._computed(self._laid_out(one), (one,))
             losses.append(self._loss)
-            refusal = found or refusal
-        return self._reported(metrics, refusal, losses, len(losses))
+        return self._reported(metrics, losses, len(losses))
 
     def _room(self) -> int:
         """How many more updates this training may make, if no step that is under way is refused; at most a call's."""
@@ -304,8 +305,8 @@ class MeshReplica:
             "session.feed(batches) gives it; for single batches leave steps_per_execution out."
         )
 
-    def _computed(self, given: PyTree, batches: Sequence[PyTree], *, count: int = 1) -> tuple[PyTree, str]:
-        """Has a call computed, and looks at those before it: (its metrics, why a step was refused).
+    def _computed(self, given: PyTree, batches: Sequence[PyTree], *, count: int = 1) -> PyTree:
+        """Has a call computed, and looks at those before it; its metrics.
 
         Args:
           given: what it trains on; of several steps, a tuple.
@@ -315,12 +316,15 @@ class MeshReplica:
         metrics = self._dispatch(given, count=count, real=len(batches))
         self._steps += len(batches)
         self._examples += sum(examples_in_step(batch, self._accumulate) for batch in batches)
-        return metrics, self._settle_all(BEHIND)
+        self._settle_all(BEHIND)
+        return metrics
 
-    def _reported(self, metrics: PyTree, refusal: str, losses: Any = None, steps: int = 1) -> StepReport:
+    def _reported(self, metrics: PyTree, losses: Any = None, steps: int = 1) -> StepReport:
         """The report of what was computed, as far as it is known; begins a checkpoint that is due."""
         if self._is_over or self._is_to_save:
-            refusal = self._settle_all() or refusal
+            self._settle_all()
+        luggage = self._begin_saving()
+        refusal, self._unreported = self._unreported, ""
         return StepReport(
             self._loss,
             self._step,
@@ -329,7 +333,7 @@ class MeshReplica:
             done=self._is_over,
             refusal=refusal,
             metrics=metrics,
-            luggage=self._begin_saving(),
+            luggage=luggage,
             steps=steps,
             losses=losses,
         )
@@ -378,15 +382,13 @@ class MeshReplica:
         self._dispatched += 1
         return metrics
 
-    def _settle_all(self, behind: int = 0) -> str:
-        """Looks at what became of the calls, but for so many; returns why a step was refused, if one was."""
-        refusal = ""
+    def _settle_all(self, behind: int = 0) -> None:
+        """Looks at what became of the calls, but for so many."""
         while len(self._pending) > behind:
             outcome = self._pending.popleft()
             for index, flags in enumerate(self._flags_of(outcome)):
-                refusal = self._settle(outcome, index, flags) or refusal
+                self._unreported = self._settle(outcome, index, flags) or self._unreported
             self._seen_loss = outcome.loss
-        return refusal
 
     def _flags_of(self, outcome: Outcome) -> list[Flags]:
         """What came of each step; waits until all are computed."""
@@ -413,6 +415,10 @@ class MeshReplica:
 
     def pause(self, reason: str = "") -> None:  # noqa: ARG002 - there are no others
         """See `Replica.pause`: nobody waits here."""
+        self._settle_all()
+
+    def settle(self) -> None:
+        """See `Replica.settle`."""
         self._settle_all()
 
     def at_work(self) -> tuple[str, ...]:

@@ -480,6 +480,9 @@ class ParameterServerReplica:
         self._drain()
         self._client.pause()
 
+    def settle(self) -> None:
+        """See `Replica.settle`: a step that is hoped for does not count here, only what a ps has told of."""
+
     def at_work(self) -> tuple[str, ...]:
         """See `Replica.at_work`."""
         return self._client.at_work()

@@ -287,6 +287,16 @@ class MonitoredSession:
                 self._say(f"{self.task} leaves the training, and cannot end it for all: {exc}")
         self._stopped = self._stopped or reason or "it was asked to stop"
 
+    def settle(self) -> int:
+        """The global step, when the outcome of all steps under way is known.
+
+        A hook that has all tasks do something at the same time (`in_parts`) decides by this: the step that it was told
+        of may be one too many, because the data of a task has ended, or the chief has ended the training.
+        """
+        replica = self._joined()
+        replica.settle()
+        return replica.global_step
+
     def save(
         self, *, at: int | None = None, wait: bool = False, metrics: Mapping[str, float] | None = None, best: str = ""
     ) -> None:

@@ -98,12 +98,15 @@ class ValidationHook(Hook):
         """See `Hook.after_run`."""
         if not session.is_chief:
             self._recalled = False
-        if not self._timer.due(report.global_step, time.monotonic()):
+        step = report.global_step
+        if session.in_parts and self._timer.due(step, time.monotonic()):
+            step = session.settle()
+        if not self._timer.due(step, time.monotonic()):
             return
         if session.is_chief or session.in_parts:
             self._validate(session)
         else:
-            self._timer.note(report.global_step, time.monotonic())
+            self._timer.note(step, time.monotonic())
 
     def end(self, session: MonitoredSession) -> None:
         """See `Hook.end`."""
