@@ -53,6 +53,20 @@ class Led(trainband.Hook):
                 raise OSError("the disk with the pictures is gone")
 
 
+class Looks(trainband.Hook):
+    """Looks at the params every few steps, which all workers do at the same time where they are in parts."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._looked_at = 0
+
+    def after_run(self, session: trainband.MonitoredSession, report: StepReport) -> None:  # noqa: ARG002
+        step = session.settle()
+        if step // self._every > self._looked_at // self._every:
+            session.params()
+            self._looked_at = step
+
+
 class Slow:
     """Batches that take long."""
 
@@ -95,6 +109,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--save", help="where to save by hand, when all is done")
     parser.add_argument("--validate", action="store_true")
+    parser.add_argument("--looks", type=int, default=0)
     parser.add_argument("--step_s", type=float, default=0.0)
     parser.add_argument("--timeout_s", type=float, default=30.0)
     parser.add_argument("--start_s", type=float, default=60.0)
@@ -142,7 +157,7 @@ def main() -> None:
         steps,
         checkpoint_dir=flag.dir,
         save_steps=flag.save_steps,
-        hooks=[Led(flag, rank)],
+        hooks=[Led(flag, rank), *([Looks(flag.looks)] if flag.looks else [])],
         validation=validation,
         every=4,
     )

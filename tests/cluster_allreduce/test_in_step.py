@@ -204,8 +204,11 @@ def test_it_goes_on_with_fewer(programs: Programs, tmp_path: Path) -> None:
     assert "[worker:1] worker:1 is done at global step 20" in job.stdout
 
 
-def test_sigterm_to_one_saves_and_ends_all(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:
-    workers = by_hand(programs, ports, *ENDLESS, f"--dir={tmp_path}", "--save_steps=1000000", workers=2)
+@pytest.mark.parametrize("strategy", ["--strategy=mirrored", "--strategy=fsdp"])
+def test_sigterm_to_one_saves_and_ends_all(
+    strategy: str, programs: Programs, ports: tuple[str, ...], tmp_path: Path
+) -> None:
+    workers = by_hand(programs, ports, *ENDLESS, strategy, f"--dir={tmp_path}", "--save_steps=1000000", workers=2)
     for worker in workers:
         worker.wait_for("^training$")
     workers[1].send(signal.SIGTERM)
@@ -214,7 +217,8 @@ def test_sigterm_to_one_saves_and_ends_all(programs: Programs, ports: tuple[str,
         worker.expect_no_noise()
     assert "ends the training: worker:1: SIGTERM asked this task to end" in workers[0].stderr
     (saved,) = [path for path in tmp_path.iterdir() if path.name.startswith("step-")]
-    again = by_hand(programs, ports[2:], f"--dir={tmp_path}", f"--steps={int(saved.name[5:]) + 3}", workers=2)
+    flags = (strategy, f"--dir={tmp_path}", f"--steps={int(saved.name[5:]) + 3}")
+    again = by_hand(programs, ports[2:], *flags, workers=2)
     for worker in again:
         worker.succeed()
     assert f"goes on from {saved}" in again[0].stderr
@@ -236,18 +240,27 @@ def test_the_end_may_come_with_a_checkpoint(per_call: str, programs: Programs, t
 
 
 @PER_CALL
-@pytest.mark.parametrize(("at", "evaluations"), [(3, [3]), (4, [4]), (5, [4, 5]), (7, [4, 7])])
-def test_the_end_may_come_with_a_validation_by_all(
-    at: int, evaluations: list[int], per_call: str, programs: Programs, tmp_path: Path
+@pytest.mark.parametrize("strategy", ["mirrored", "fsdp"])
+@pytest.mark.parametrize(("at", "evaluations"), [(3, [3]), (5, [4, 5]), (7, [4, 7])])
+def test_the_end_may_come_with_a_validation(
+    at: int, evaluations: list[int], strategy: str, per_call: str, programs: Programs, tmp_path: Path
 ) -> None:
-    """Variables in parts: the others must not begin to evaluate after a step that the end has made one too many."""
+    """The others must not evaluate after a step that the end has made one too many: in parts, all do it together."""
     if per_call == "--per_call=3":  # validations are between two calls, the first at step 6 at the earliest
         evaluations = [6, 7] if at == 7 else [at]
-    flags = ("--strategy=fsdp", "--validate", "--fault=used up", "--steps=20", f"--at={at}", per_call)
+    flags = (f"--strategy={strategy}", "--validate", "--fault=used up", "--steps=20", f"--at={at}", per_call)
     output = run(programs, *flags, f"--out={tmp_path / 'all'}").succeed()
     for worker in range(2):
         assert f"[worker:{worker}] worker:{worker} is done at global step {at}" in output
     assert read(tmp_path / "all")["evaluations"] == evaluations
+
+
+def test_the_chief_may_end_it_before_a_hook_in_which_all_take_part(programs: Programs, tmp_path: Path) -> None:
+    flags = ("--strategy=fsdp", "--fault=stops", "--at=6", "--steps=9", "--looks=3", "--validate")
+    output = run(programs, *flags, f"--dir={tmp_path}").succeed()
+    for worker in range(2):
+        assert f"[worker:{worker}] worker:{worker} had enough at global step 6" in output
+        assert f"[worker:{worker}] worker:{worker} is done at global step 15" in output
 
 
 @PER_CALL

@@ -576,9 +576,39 @@ def test_while_a_stream_may_be_lost_its_ps_is_asked_often() -> None:
             return state
 
         pulse.look = noted  # type: ignore[method-assign]
-        relay.lose(4.0)
+        relay.lose(4.5)  # two heartbeats go without an answer, whenever the first is due
         assert in_thread(push_next, "push").result(20).versions == (2,)
     heard = [heard for _, heard in looks]
     back = heard.index(True, heard.index(False))
     assert back - heard.index(False) >= SILENT_BEATS
     assert looks[back + 1][0] - looks[back][0] < 0.5
+
+
+class Silent:
+    """A stream on which somebody waits in vain."""
+
+    silent_s = 1.0
+
+    def __init__(self) -> None:
+        self.interrupted = 0
+
+    def interrupt(self) -> None:
+        self.interrupted += 1
+
+
+def test_a_silent_stream_is_opened_anew_once_in_an_outage(make: Callable[..., Job]) -> None:
+    job = make(ps=1, workers=1, timeouts=replace(QUICK, heartbeat_s=0.2))
+    plan = plan_of(PARAMS, optax.sgd(1.0))
+    client = job.client(plan, 0)
+    client.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
+    client._clock = lambda: now  # noqa: SLF001
+    (link,) = client._links  # noqa: SLF001
+    kept, silent = link.stream, Silent()
+    link.stream = silent  # type: ignore[assignment]
+    heartbeats = []
+    for now in (10.0, 10.05, 10.2, 10.4, 20.0, 20.2, 20.4):
+        client._look_for_lost_streams(0, was_away=now in (10.0, 20.0))  # noqa: SLF001
+        heartbeats.append((silent.interrupted, client._may_be_lost(link)))  # noqa: SLF001
+    assert heartbeats == [(0, True), (0, True), (1, False), (1, False), (1, True), (2, False), (2, False)]
+    link.suspected_at, link.stream = None, kept
+    client.leave()

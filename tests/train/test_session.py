@@ -113,6 +113,24 @@ def test_a_stop_is_the_chiefs_to_order_for_all(is_chief: bool, calls: list[str])
     assert ("pause" in replica.calls) == (not is_chief)
 
 
+def test_the_last_checkpoint_comes_after_what_the_other_hooks_do_in_the_end(tmp_path: Path) -> None:
+    """Where the variables are in parts, all workers take part in both, and only the chief has a checkpoint to save."""
+    ends: list[str] = []
+
+    class Saver(CheckpointSaverHook):
+        def end(self, session: MonitoredSession) -> None:
+            ends.append("saver")
+            super().end(session)
+
+    class Other(Hook):
+        def end(self, session: MonitoredSession) -> None:
+            ends.append(f"other at {session.global_step}")
+
+    with MonitoredSession(mean_model(), checkpoint_dir=tmp_path, hooks=[Saver(save_steps=100), Other()]) as session:
+        session.run(ONES)
+    assert ends == ["other at 1", "saver"]
+
+
 def test_a_stop_without_a_reason() -> None:
     result = mean_model().fit([ONES] * 9, hooks=[At(3, lambda session: session.request_stop())])
     assert (result.steps, result.stopped) == (3, "it was asked to stop")

@@ -168,7 +168,8 @@ class Training:
         except BaseException:
             self._failed = True
             raise
-        self._job.running.add(report.metrics[CONTRIBUTION], examples_in(batch))
+        if report.steps:  # else the training of all had ended before
+            self._job.running.add(report.metrics[CONTRIBUTION], examples_in(batch))
 
     def _rate_now(self) -> Any:
         variable = self._model.optimizer._learning_rate  # noqa: SLF001 - its property may be computed from a schedule

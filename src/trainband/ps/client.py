@@ -787,10 +787,18 @@ class JobClient:
     def _is_in_trouble(self) -> bool:
         """Whether this worker waits for a ps, or is about to: a stream hears nothing of one that is silent."""
         heirs = self._joined and self._replicas > 0
-        return self._hurried or any((heirs and self._is_silent(link)) or _may_be_lost(link) for link in self._links)
+        silent = heirs and any(map(self._is_silent, self._links))
+        return self._hurried or silent or any(map(self._may_be_lost, self._links))
 
     def _is_silent(self, link: Link) -> bool:
         return self._outlook.silent_s(link.ps) > SILENT_BEATS * self._timeouts.heartbeat_s
+
+    def _may_be_lost(self, link: Link) -> bool:
+        """Whether somebody waits on a stream that was there when the network was away, and hears nothing."""
+        stream = link.stream
+        if stream is None or link.suspected_at is None or link.cut:
+            return False
+        return stream.silent_s > self._timeouts.heartbeat_s / 2
 
     def _heard(self, ps: int, state: m.JobState | None) -> None:
         """An answer to a heartbeat; called by each ps's own thread."""
@@ -810,17 +818,18 @@ class JobClient:
                     self._start_reviving(link.index, self._founder)
 
     def _look_for_lost_streams(self, ps: int, *, was_away: bool) -> None:
-        """Has streams opened anew on which a worker waits for a ps that answers otherwise; each once for an answer."""
+        """Has streams opened anew on which a worker waits for a ps that answers otherwise; each once in an outage."""
         timeouts = self._timeouts
         for link in self._links if self._joined and self._recovers else ():
             stream = link.stream
             if link.ps != ps or stream is None:
                 continue
             if was_away:
-                link.suspected_at = self._clock()
+                link.suspected_at, link.cut = self._clock(), False
                 continue
             since, most_s = link.suspected_at, timeouts.stall_s / 2
-            # A ps that goes on gives a sign of life within half a heartbeat.
+            # A ps that goes on mostly gives a sign of life every half heartbeat. Where one comes later, the stream is
+            # opened anew in vain, once.
             if since is not None and self._clock() - since > timeouts.heartbeat_s / 2:
                 most_s = timeouts.heartbeat_s
             if stream.silent_s > most_s and not link.cut:
@@ -844,11 +853,6 @@ class JobClient:
                     target=self._revive, args=(shard, founder), name="trainband-revive", daemon=True
                 )
                 thread.start()
-
-
-def _may_be_lost(link: Link) -> bool:
-    """Whether somebody waits on a stream that the network may have lost."""
-    return link.suspected_at is not None and not link.cut and link.stream is not None and link.stream.silent_s > 0
 
 
 def _lost(link: Link, exc: StreamClosed) -> StreamClosed:

@@ -48,7 +48,7 @@ class Link:
         self.broken: StreamClosed | None = None
         """Why what was sent last cannot have arrived."""
         self.suspected_at: float | None = None
-        """When the ps answered again after the network, or it, was away, if nothing has come on the stream since."""
+        """When the ps answered heartbeats again after the network, or it, was away, if no frame has come since."""
         self.cut = False
         """Whether a stream was ended because nothing came, since something came on one."""
         self.recovering = threading.RLock()

@@ -71,7 +71,7 @@ class StepReport:
       luggage: where a checkpoint waits for `Replica.leave_luggage`: how many of this replica's steps came after it.
       stopped: why no further step can be made, where another task has ended the training of all.
       steps: how many steps this is the report of, where several were computed in one call; loss and metrics are those
-        of the last one.
+        of the last one. 0 where the training of all had ended before: the loss is NaN then, and there are no metrics.
       losses: of each of them, in order; `None` for one step.
     """
 
@@ -232,8 +232,8 @@ class Replica(Protocol):
         ...
 
     def settle(self) -> None:
-        """Waits for the outcome of all steps under way, so that `global_step` is what was made and not what is hoped
-        for: where all compute in step, all know the same then.
+        """Sees to it that `global_step` is what was made and not what is hoped for. Where all compute in step, that is
+        the outcome of all steps under way, and all know the same then.
         """
         ...
 

@@ -181,7 +181,8 @@ class JointReplica(MeshReplica):
             self._ended = self._why_ended()
         if self._has_ended():  # it may have learned of that between two steps
             self.settle()
-            report = StepReport(float("nan"), self._step, applied=False, staleness=0, done=False, steps=0)
+            refusal = self._take_unreported()
+            report = StepReport(float("nan"), self._step, False, staleness=0, done=False, refusal=refusal, steps=0)
         else:
             self._reporting, self._surplus = self._dispatched, 0
             report = super().step(batch)

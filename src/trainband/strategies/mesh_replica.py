@@ -324,7 +324,7 @@ class MeshReplica:
         if self._is_over or self._is_to_save:
             self._settle_all()
         luggage = self._begin_saving()
-        refusal, self._unreported = self._unreported, ""
+        refusal = self._take_unreported()
         return StepReport(
             self._loss,
             self._step,
@@ -337,6 +337,10 @@ class MeshReplica:
             steps=steps,
             losses=losses,
         )
+
+    def _take_unreported(self) -> str:
+        refusal, self._unreported = self._unreported, ""
+        return refusal
 
     def _laid_out(self, batch: PyTree) -> PyTree:
         """What a step trains on, where it computes."""

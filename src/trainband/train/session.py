@@ -113,6 +113,8 @@ class MonitoredSession:
         self._preempted = False
         self._done = False
         self._stopped = ""
+        self._in_hooks = False
+        self._is_to_finish = False
         self._ordered: tuple[int, bool] | None = None
         self._last_step: int | None = None
         self._events: dict[Path, EventFile] = {}
@@ -267,8 +269,12 @@ class MonitoredSession:
             self._say(f"{replica.task} ends the training: {report.stopped}")
             self._stopped = self._stopped or report.stopped
             self._preempted = self._preempted or report.stopped.endswith(PREEMPTED)
+        self._in_hooks = True
         for hook in self._hooks:
             hook.after_run(self, report)
+        self._in_hooks = False
+        if self._is_to_finish:
+            self._finish()
         if self._preempted:
             self._stopped = self._stopped or PREEMPTED
         return report
@@ -279,16 +285,24 @@ class MonitoredSession:
 
     def request_stop(self, reason: str = "") -> None:
         """Ends this session after the step under way; the chief's ends the training of the whole job."""
-        if self.is_chief:
-            try:
-                self._joined().finish()
-                self._done = True
-            except Refused as exc:  # another has the chief's duties, of which this one has not heard yet
-                self._say(f"{self.task} leaves the training, and cannot end it for all: {exc}")
         self._stopped = self._stopped or reason or "it was asked to stop"
+        if not self.is_chief:
+            return
+        if self._in_hooks and self.in_parts:
+            self._is_to_finish = True  # after the hooks, in which all may have something to do together
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._is_to_finish = False
+        try:
+            self._joined().finish()
+            self._done = True
+        except Refused as exc:  # another has the chief's duties, of which this one has not heard yet
+            self._say(f"{self.task} leaves the training, and cannot end it for all: {exc}")
 
     def settle(self) -> int:
-        """The global step, when the outcome of all steps under way is known.
+        """The global step: what was made, and not what is hoped for of steps under way.
 
         A hook that has all tasks do something at the same time (`in_parts`) decides by this: the step that it was told
         of may be one too many, because the data of a task has ended, or the chief has ended the training.
@@ -454,6 +468,8 @@ class MonitoredSession:
         return RestoreFrom(candidates=directory.candidates, luggage=luggage)
 
     def _end(self) -> None:
+        from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
+
         replica = self._joined()
         if self.is_chief or (replica.is_chief and not self._is_saved(replica)):
             self._see_to_duties(replica)
@@ -470,7 +486,8 @@ class MonitoredSession:
                 self._leave_early(replica)
             if self._checkpointer is not None:
                 self._await_others(replica)  # what they still do is to be in the last checkpoint
-        for hook in self._hooks:
+        # All may have something to do together, but what it takes to save only the chief begins.
+        for hook in sorted(self._hooks, key=lambda hook: isinstance(hook, CheckpointSaverHook)):
             hook.end(self)
         replica.end()
         if self._checkpointer is not None:
@@ -517,6 +534,7 @@ class MonitoredSession:
         self._say(f"{replica.task}: {PREEMPTED}; it leaves the job at global step {replica.global_step:,}")
         if self._checkpointer is not None:
             self.save(wait=True)
+        replica.end()
         self._trainer.close()
         raise SystemExit(128 + signal.SIGTERM)
 

@@ -46,7 +46,7 @@ class LoggingHook(Hook):
     def after_run(self, session: MonitoredSession, report: StepReport) -> None:
         """See `Hook.after_run`."""
         now = self._clock()
-        if not self._timer.due(report.global_step, now):
+        if not report.steps or not self._timer.due(report.global_step, now):
             return
         self._timer.note(report.global_step, now)
         values = {"global_step": report.global_step, "loss": as_float(report.loss)}

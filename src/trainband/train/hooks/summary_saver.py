@@ -60,7 +60,7 @@ class SummarySaverHook(Hook):
     def after_run(self, session: MonitoredSession, report: StepReport) -> None:
         """See `Hook.after_run`."""
         now = self._clock()
-        if not session.is_chief or not self._timer.due(report.global_step, now):
+        if not report.steps or not session.is_chief or not self._timer.due(report.global_step, now):
             return
         if self._output_dir is None and session.checkpoint_dir is None:
             return  # it has become the chief; the one whose word counted at the beginning had a directory

@@ -99,7 +99,7 @@ class ValidationHook(Hook):
         if not session.is_chief:
             self._recalled = False
         step = report.global_step
-        if session.in_parts and self._timer.due(step, time.monotonic()):
+        if self._timer.due(step, time.monotonic()):
             step = session.settle()
         if not self._timer.due(step, time.monotonic()):
             return
