@@ -566,22 +566,23 @@ def test_while_a_stream_may_be_lost_its_ps_is_asked_often() -> None:
     """Else the next heartbeat would come late that has the stream opened anew."""
     with one_worker_over_a_relay(heartbeat_s=1.0, stall_s=80.0) as (client, push_next, relay):
         pulse = client._pulses[0]  # noqa: SLF001
-        looks: list[tuple[float, bool]] = []
+        asked: list[float] = []
+        answered: dict[int, float] = {}
         look = pulse.look
 
         def noted() -> m.JobState:
-            looks.append((time.monotonic(), False))
+            asked.append(time.monotonic())
             state = look()
-            looks[-1] = looks[-1][0], True
+            answered[len(asked) - 1] = time.monotonic()
             return state
 
         pulse.look = noted  # type: ignore[method-assign]
         relay.lose(4.5)  # two heartbeats go without an answer, whenever the first is due
         assert in_thread(push_next, "push").result(20).versions == (2,)
-    heard = [heard for _, heard in looks]
-    back = heard.index(True, heard.index(False))
-    assert back - heard.index(False) >= SILENT_BEATS
-    assert looks[back + 1][0] - looks[back][0] < 0.5
+    first = next(i for i in range(len(asked)) if i not in answered)
+    back = min(i for i in answered if i > first)
+    assert back - first >= SILENT_BEATS
+    assert asked[back + 1] - answered[back] < 0.5
 
 
 class Silent:

@@ -87,8 +87,9 @@ class FakeReplica:
     def missing(self) -> int:
         return self.lost
 
-    def pause(self, reason: str = "") -> None:  # noqa: ARG002
+    def pause(self, reason: str = "") -> str:
         self.calls.append("pause")
+        return reason
 
     def settle(self) -> None:
         self.calls.append("settle")

@@ -113,22 +113,55 @@ def test_a_stop_is_the_chiefs_to_order_for_all(is_chief: bool, calls: list[str])
     assert ("pause" in replica.calls) == (not is_chief)
 
 
-def test_the_last_checkpoint_comes_after_what_the_other_hooks_do_in_the_end(tmp_path: Path) -> None:
-    """Where the variables are in parts, all workers take part in both, and only the chief has a checkpoint to save."""
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_the_end_of_a_session_in_parts(in_parts: bool) -> None:
+    """All workers take part in what hooks do in the end, and only the chief knows of the checkpoint that it saves."""
     ends: list[str] = []
 
     class Saver(CheckpointSaverHook):
-        def end(self, session: MonitoredSession) -> None:
+        def begin(self, session: MonitoredSession) -> None:
+            pass
+
+        def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+            pass
+
+        def end(self, session: MonitoredSession) -> None:  # noqa: ARG002
             ends.append("saver")
-            super().end(session)
 
     class Other(Hook):
-        def end(self, session: MonitoredSession) -> None:
-            ends.append(f"other at {session.global_step}")
+        def end(self, session: MonitoredSession) -> None:  # noqa: ARG002
+            ends.append("other")
 
-    with MonitoredSession(mean_model(), checkpoint_dir=tmp_path, hooks=[Saver(save_steps=100), Other()]) as session:
+    replica = FakeReplica(reports(1.0))
+    replica.in_parts = in_parts
+    hooks = [Saver(save_steps=100), Other()]
+    with MonitoredSession(trainer(strategy=FakeStrategy(replica)), hooks=hooks) as session:
         session.run(ONES)
-    assert ends == ["other at 1", "saver"]
+    assert ends == (["other", "saver"] if in_parts else ["saver", "other"])
+
+
+def test_a_stop_in_parts_waits_for_the_hooks() -> None:
+    """All may have something to do together in those behind, and it takes part in steps with the others."""
+    replica = FakeReplica(reports(1.0, 1.0, 1.0))
+    replica.in_parts = True
+    finished: list[bool] = []
+
+    def stop(session: MonitoredSession) -> None:
+        session.request_stop("enough")
+        finished.append("finish" in replica.calls)
+
+    def save(session: MonitoredSession) -> None:
+        with pytest.raises(ClusterError, match="cannot be waited for during the training"):
+            session.save(wait=True)
+        finished.append("finish" in replica.calls)
+        raise OSError("a hook of the user's")
+
+    with MonitoredSession(trainer(strategy=FakeStrategy(replica)), hooks=[At(1, stop), At(1, save)]) as session:
+        with pytest.raises(OSError, match="a hook of the user's"):
+            session.run(ONES)
+        assert session.should_stop()
+    assert finished == [False, False]
+    assert [call for call in replica.calls if call in ("finish", "pause")] == ["finish"]
 
 
 def test_a_stop_without_a_reason() -> None:

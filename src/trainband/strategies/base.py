@@ -71,7 +71,8 @@ class StepReport:
       luggage: where a checkpoint waits for `Replica.leave_luggage`: how many of this replica's steps came after it.
       stopped: why no further step can be made, where another task has ended the training of all.
       steps: how many steps this is the report of, where several were computed in one call; loss and metrics are those
-        of the last one. 0 where the training of all had ended before: the loss is NaN then, and there are no metrics.
+        of the last one. 0 where the training of all had ended before: the loss may be NaN then, and there may be no
+        metrics.
       losses: of each of them, in order; `None` for one step.
     """
 
@@ -224,10 +225,11 @@ class Replica(Protocol):
         """Updates that were asked for and are to be made anew, because a ps has lost them since; 0 without a limit."""
         ...
 
-    def pause(self, reason: str = "") -> None:
+    def pause(self, reason: str = "") -> str:
         """Ends this replica's part in the training under way: its batches are used up, nobody shall wait for it.
 
-        `reason`: in words, for the others where they cannot go on without it.
+        `reason`: in words, for the others where they cannot go on without it. Then it returns why the training has
+        ended for all, which may be the reason of another; else nothing.
         """
         ...
 

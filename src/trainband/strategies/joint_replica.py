@@ -382,9 +382,10 @@ class JointReplica(MeshReplica):
         self._end_for_all(FINISHED)
         super().finish()
 
-    def pause(self, reason: str = "") -> None:
+    def pause(self, reason: str = "") -> str:
         """See `Replica.pause`: the others cannot go on either."""
         self._end_for_all(reason or USED_UP)
+        return self._ended
 
     def _end_for_all(self, reason: str) -> None:
         """Takes part in steps that change nothing, until all know that this process goes no further."""

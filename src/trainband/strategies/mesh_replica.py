@@ -417,9 +417,10 @@ class MeshReplica:
         """See `Replica.missing`: what is made here is not lost."""
         return 0
 
-    def pause(self, reason: str = "") -> None:  # noqa: ARG002 - there are no others
+    def pause(self, reason: str = "") -> str:  # noqa: ARG002 - there are no others
         """See `Replica.pause`: nobody waits here."""
         self._settle_all()
+        return ""
 
     def settle(self) -> None:
         """See `Replica.settle`."""

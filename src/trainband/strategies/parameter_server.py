@@ -475,10 +475,11 @@ class ParameterServerReplica:
         limited = [state for state in self._client.states() if state.last_version < UNLIMITED]
         return max((state.last_version - state.version for state in limited), default=0)
 
-    def pause(self, reason: str = "") -> None:  # noqa: ARG002 - the others go on
+    def pause(self, reason: str = "") -> str:  # noqa: ARG002 - the others go on
         """See `Replica.pause`."""
         self._drain()
         self._client.pause()
+        return ""
 
     def settle(self) -> None:
         """See `Replica.settle`: a step that is hoped for does not count here, only what a ps has told of."""

@@ -67,7 +67,7 @@ class Feed(Iterator[PyTree]):
         place: Callable[[PyTree], PyTree] | None = None,
         task: str = "",
         track: bool = True,
-        idle: Callable[[], None] | None = None,
+        idle: Callable[[], object] | None = None,
     ) -> None:
         """Takes no batch yet."""
         self._batches = batches

@@ -26,7 +26,7 @@ class ReadAhead(Generic[Item]):
         if self._thread.ident is None:
             self._thread.start()
 
-    def get(self, idle: Callable[[], None] | None) -> Item:
+    def get(self, idle: Callable[[], object] | None) -> Item:
         """Waits for the next item; raises what was raised in the thread."""
         self.start()
         while True:

@@ -270,9 +270,11 @@ class MonitoredSession:
             self._stopped = self._stopped or report.stopped
             self._preempted = self._preempted or report.stopped.endswith(PREEMPTED)
         self._in_hooks = True
-        for hook in self._hooks:
-            hook.after_run(self, report)
-        self._in_hooks = False
+        try:
+            for hook in self._hooks:
+                hook.after_run(self, report)
+        finally:
+            self._in_hooks = False
         if self._is_to_finish:
             self._finish()
         if self._preempted:
@@ -327,7 +329,7 @@ class MonitoredSession:
           ClusterError: this task is not the chief, or the session has no directory.
         """
         replica = self._joined()
-        if wait and replica.in_parts and not self._stopped:
+        if wait and replica.in_parts and (self._is_to_finish or not self._stopped):
             raise ClusterError(
                 "no worker has all the variables: a checkpoint takes the next steps of all of them, and cannot be "
                 "waited for during the training. Leave wait=True out."
@@ -471,6 +473,8 @@ class MonitoredSession:
         from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
 
         replica = self._joined()
+        if self._is_to_finish:
+            self._finish()
         if self.is_chief or (replica.is_chief and not self._is_saved(replica)):
             self._see_to_duties(replica)
         if self.is_chief and self._done:
@@ -479,16 +483,22 @@ class MonitoredSession:
             self._leave_luggage(replica)
         if not self._done:
             hoped_for = replica.global_step
-            replica.pause(self._stopped)
+            reason = replica.pause(self._stopped)
             if self._directory is not None and (replica.unused or replica.global_step < hoped_for):
                 self._leave_luggage(replica)  # by now all is known of its last steps
-            if self._preempted:
+            # In parts, they save together: all leave now, or none.
+            if reason.endswith(PREEMPTED) if replica.in_parts else self._preempted:
                 self._leave_early(replica)
             if self._checkpointer is not None:
                 self._await_others(replica)  # what they still do is to be in the last checkpoint
-        # All may have something to do together, but what it takes to save only the chief begins.
-        for hook in sorted(self._hooks, key=lambda hook: isinstance(hook, CheckpointSaverHook)):
-            hook.end(self)
+        # In parts, all do together what there is to do, but only the chief begins what it takes to save.
+        last = CheckpointSaverHook if replica.in_parts else ()
+        try:
+            for hook in sorted(self._hooks, key=lambda hook: isinstance(hook, last)):
+                hook.end(self)
+        except CheckpointError:
+            replica.end()  # the others wait for what else they shall give
+            raise
         replica.end()
         if self._checkpointer is not None:
             with replica.busy("writes a checkpoint"):
@@ -532,9 +542,11 @@ class MonitoredSession:
           SystemExit: always, with the code that a shell gives to a program that SIGTERM has ended.
         """
         self._say(f"{replica.task}: {PREEMPTED}; it leaves the job at global step {replica.global_step:,}")
-        if self._checkpointer is not None:
-            self.save(wait=True)
-        replica.end()
+        try:
+            if self._checkpointer is not None:
+                self.save(wait=True)
+        finally:
+            replica.end()
         self._trainer.close()
         raise SystemExit(128 + signal.SIGTERM)
 
