@@ -50,7 +50,7 @@ class Link:
         self.suspected_at: float | None = None
         """When the ps answered heartbeats again after the network, or it, was away, if no frame has come since."""
         self.cut = False
-        """Whether a stream was ended because nothing came, since something came on one."""
+        """Whether a stream was ended because nothing came, since a frame came on one or the ps was away."""
         self.recovering = threading.RLock()
         """Held by the thread that looks for the ps."""
         self._incarnation = incarnation

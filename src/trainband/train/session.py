@@ -103,6 +103,7 @@ class MonitoredSession:
         if self._directory is not None and not any(isinstance(hook, CheckpointSaverHook) for hook in hooks):
             saver = CheckpointSaverHook(save_steps=save_steps, save_secs=None if save_steps else save_secs)
             self._hooks.append(saver)
+        self._savers = [hook for hook in self._hooks if isinstance(hook, CheckpointSaverHook)]
         show = trainer.console if console is None else console
         self._stack = ExitStack()
         self._duties = Duties(trainer, self._directory, retention or Retention(), console=show)
@@ -470,8 +471,6 @@ class MonitoredSession:
         return RestoreFrom(candidates=directory.candidates, luggage=luggage)
 
     def _end(self) -> None:
-        from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
-
         replica = self._joined()
         if self._is_to_finish:
             self._finish()
@@ -492,9 +491,8 @@ class MonitoredSession:
             if self._checkpointer is not None:
                 self._await_others(replica)  # what they still do is to be in the last checkpoint
         # In parts, all do together what there is to do, but only the chief begins what it takes to save.
-        last = CheckpointSaverHook if replica.in_parts else ()
         try:
-            for hook in sorted(self._hooks, key=lambda hook: isinstance(hook, last)):
+            for hook in sorted(self._hooks, key=lambda hook: replica.in_parts and hook in self._savers):
                 hook.end(self)
         except CheckpointError:
             replica.end()  # the others wait for what else they shall give
@@ -551,13 +549,10 @@ class MonitoredSession:
         raise SystemExit(128 + signal.SIGTERM)
 
     def _await_others(self, replica: Replica) -> None:
-        from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
-
         patience = Patience(None, self._say)
-        savers = [hook for hook in self._hooks if isinstance(hook, CheckpointSaverHook)]
         while self._checkpointer is not None and (others := replica.at_work()):
             patience.check(f"{', '.join(others)} to end the training", "")
-            for hook in savers:
+            for hook in self._savers:
                 hook.while_waiting(self)
             time.sleep(AT_WORK_S)
             self._see_to_duties(replica)

@@ -98,11 +98,11 @@ class ValidationHook(Hook):
         """See `Hook.after_run`."""
         if not session.is_chief:
             self._recalled = False
-        step = report.global_step
-        if self._timer.due(step, time.monotonic()):
-            step = session.settle()
-        if not self._timer.due(step, time.monotonic()):
+        if not self._timer.due(report.global_step, time.monotonic()):
             return
+        step = session.settle()
+        if not self._timer.due(step, time.monotonic()):
+            return  # it was one too many
         if session.is_chief or session.in_parts:
             self._validate(session)
         else:
