@@ -71,13 +71,16 @@ Fault = Crash | Pause | Cut | Break
 class Trouble(NamedTuple):
     """All that goes wrong in a job: until `over_s`; from then on all is well, but for who does not come back.
 
-    `single`: the time of each fault counts from when the one before is over and every shard has its standby.
+    Attributes:
+      single: the time of each fault counts from when the one before is over and every shard has its standby.
+      at_hand_over: what goes wrong as a shard goes home for the first time; its time counts from then.
     """
 
     over_s: float
     weather: Weather
     faults: tuple[Fault, ...]
     single: bool = False
+    at_hand_over: tuple[Fault, ...] = ()
 
 
 def plan(dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_s: float) -> Trouble:
@@ -130,13 +133,30 @@ def plan_of_standbys(
             broken_stream=dice.choice((0.0, 0.0, 0.005, 0.02)),
             slow=dice.choice((0.0, 0.02, 0.1)),
         )
-        return Trouble(over_s, weather, tuple(sorted(faults, key=lambda fault: fault.at)))
+        by_time = tuple(sorted(faults, key=lambda fault: fault.at))
+        number = dice.choice((0, 1, 2, 3))
+        return Trouble(over_s, weather, by_time, at_hand_over=_at_hand_over(dice, workers, ps, lease_s, number))
     number = dice.choice((1, 2, 3, 4))
     faults = [_draw_of_standbys(dice, workers, ps, lease_s, dice.uniform(0.0, 3.0)) for _ in range(number)]
     if dice.random() < 0.3:
         faults = [*faults[: dice.randrange(2)], Crash(dice.uniform(0.0, 3.0), dice.choice(ps), None)]
     weather = Weather(doubled_call=dice.choice((0.0, 0.05)), slow=dice.choice((0.0, 0.02)))
-    return Trouble(60.0, weather, tuple(faults), single=True)
+    at_hand_over = _at_hand_over(dice, workers, ps, lease_s, dice.choice((0, 1)))
+    return Trouble(60.0, weather, tuple(faults), single=True, at_hand_over=at_hand_over)
+
+
+def _at_hand_over(
+    dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_s: float, number: int
+) -> tuple[Fault, ...]:
+    faults: list[Fault] = []
+    for _ in range(number):
+        if dice.random() < 0.5:
+            one, other = dice.sample(ps, 2)
+            faults.append(Cut(0.0, one, other, dice.uniform(0.1, 3.0 * lease_s), both_ways=dice.random() < 0.6))
+        else:
+            at = dice.choice((0.0, dice.uniform(0.0, 0.1), dice.uniform(0.0, 1.0)))
+            faults.append(_draw_of_standbys(dice, workers, ps, lease_s, at))
+    return tuple(faults)
 
 
 def _draw_of_standbys(

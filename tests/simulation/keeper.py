@@ -34,6 +34,7 @@ class Keeper:
         self._sending = Turn(seat.process)
         self._stream: Pipe | None = None
         self._heard_at = self._sent_at = seat.process.now
+        self._secure_since: float | None = None
         self._streams = count(1)
         self._followed: Pipe | None = None
         self._leader = ("", 0)
@@ -99,8 +100,37 @@ class Keeper:
         book.name_arbiter(self._arbiter(book.reign.arbiter))
         if self._stream is None or self._book.pupil is None:
             await self._recruit()
-        elif self._book.behind or self._is_due:
+            return
+        if self._book.behind or self._is_due:
             await self._exchanged()
+        if self._is_to_go_home():
+            await self._hand_over()
+
+    def _is_to_go_home(self) -> bool:
+        now = self._process.now
+        if self._seat.shard == self._book.me or not (self._book.holds and self._book.secure):
+            self._secure_since = None
+            return False
+        self._secure_since = now if self._secure_since is None else self._secure_since
+        return now - self._secure_since >= self._timing.lease_s
+
+    async def _hand_over(self) -> None:
+        if not self._seat.may_move:
+            return
+        self._secure_since = self._process.now
+        letter = Letter(self._process.name, self._process.incarnation, -1)
+        there: m.JobState = await self._call(f"ps:{self._book.other}", "state", letter, self._timing.heartbeat_s)
+        if not await self._sending.take(self._timing.tick_s):
+            return
+        try:
+            await self._exchange(asks=True)
+            is_right = self._book.holds and self._book.secure
+            if is_right and self._seat.may_move and self._seat.sees_the_same(there):
+                self._seat.hand_over()
+                self._changed.ring()
+                await self._exchange(asks=True)
+        finally:
+            self._sending.give()
 
     @property
     def _is_due(self) -> bool:
@@ -148,7 +178,7 @@ class Keeper:
                 raise DeadlineExceeded(f"ps:{self._book.other} does not take the records")
         self._heard_at = self._process.now
         self._followed = stream
-        if book.pupil is not pupil:
+        if pupil is None or book.pupil is not pupil:
             return  # it was another reign
         if taken.fenced:
             try:
@@ -158,6 +188,13 @@ class Keeper:
                 return
             raise StreamClosed(taken.fenced)
         book.taken(taken.position, self._arbiter(book.reign.arbiter))
+        if book.role is not Role.PRIMARY:
+            self._stepped_down(pupil.incarnation)
+        self._changed.ring()
+
+    def _stepped_down(self, successor: str) -> None:
+        self._heard_at = self._process.now
+        self._leader = (successor, 0)
         self._changed.ring()
 
     def _deposed(self) -> None:
@@ -172,6 +209,7 @@ class Keeper:
 
     async def _recruit(self) -> None:
         seat, book = self._seat, self._book
+        self._secure_since = None
         if book.bereft and self._process.now - self._heard_at >= self._timing.lease_s:
             self._ask()
         self._hang_up()
@@ -190,7 +228,7 @@ class Keeper:
             return
         if book.role is not Role.PRIMARY:
             return
-        before = book.reign
+        before, was_in_doubt = book.reign, book.in_doubt
         try:
             at = book.meet(Role(other.role), other.lineage, other.reign.epoch, other.position, other.incarnation)
         except Fenced:
@@ -198,7 +236,12 @@ class Keeper:
             return
         finally:
             self._changed.ring()
-        if book.pupil is None and book.reign != before:
+        if not (book.holds or book.in_doubt):
+            self._stepped_down(other.incarnation)
+            return
+        if was_in_doubt and book.holds:
+            self._took_over()
+        elif book.pupil is None and book.reign != before:
             seat.note_reign()  # alone, because the other is another process
         try:
             stream = Pipe(await self._network.open_stream(self._process, address, seat.shard, self._timing.call_s))
@@ -291,15 +334,17 @@ class Keeper:
                 self._deposed()
             seat.learn(frame)
             return Took(book.position)
-        header, before = frame.header, book.role
+        header, before, leader, was_in_doubt = frame.header, book.role, self._leader[0], book.in_doubt
         try:
-            old = book.take(header.lineage, header.epoch, header.first, header.records)
+            old = book.take(header.lineage, header.epoch, header.first, header.records, leader)
         except Fenced:
             return self._refusal()
         except ValueError as exc:
             self._fail(f"{exc}")
             self._deposed()
             return None
+        if was_in_doubt:
+            self._stepped_down(leader)
         try:
             seat.follow(header, old, frame.gradients)
         except Exception as exc:
@@ -308,15 +353,20 @@ class Keeper:
             return None
         if before is Role.LEARNER and book.role is Role.STANDBY:
             seat.note_secured(f"ps:{book.reign.primary}/{self._leader[0]}")
-        return Took(book.position)
+        taken = Took(book.position)
+        if book.holds:
+            self._took_over()
+            seat.note_heir(f"ps:{book.reign.standby}/{leader}", taken.position)
+        return taken
 
     def _refusal(self) -> Took:
         book = self._book
-        epoch = book.reign.epoch if book.role is Role.PRIMARY else 0
-        return Took(0, f"ps:{book.me} is {book.role.value} in epoch {book.reign.epoch}", epoch)
+        epoch = book.reign.epoch if book.holds else 0
+        return Took(0, f"ps:{book.me} is {book.known_as.value} in epoch {book.reign.epoch}", epoch)
 
     async def _watch(self) -> None:
         seat, book = self._seat, self._book
+        self._hang_up()
         silent_s = self._process.now - self._heard_at
         if self._leading is not None and silent_s < self._timing.lease_s:
             return
@@ -357,7 +407,7 @@ class Keeper:
             return
         if not yes:
             book.granted(epoch, yes)
-        elif book.role is Role.PRIMARY:
+        elif book.holds:
             book.granted(epoch, yes)
             self._seat.note_reign()
             self._changed.ring()

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
+from msgspec import structs
+
 from tests.simulation.checks import liveness, pieces, rules, succession, updates, waiting
 from tests.simulation.parts import Parts
 from tests.simulation.scenario import STANDBYS, STANDBYS_ANY
@@ -114,11 +116,11 @@ class Hasty(Succession):
 class Unfenced(Succession):
     """A seat that takes records of any epoch, whatever it is."""
 
-    def take(self, lineage: str, epoch: int, first: int, records: Sequence[Any]) -> int:
+    def take(self, lineage: str, epoch: int, first: int, records: Sequence[Any], sender: str = "") -> int:
         """As if it were the sender's standby."""
         if self.role is Role.PRIMARY:
             self.role = Role.STANDBY
-        return super().take(lineage, max(epoch, self.reign.epoch), first, records)
+        return super().take(lineage, max(epoch, self.reign.epoch), first, records, sender)
 
 
 class Bereaved(Succession):
@@ -138,6 +140,15 @@ class NextEpoch(Succession):
             self.petition = self.reign.epoch + 1
 
 
+class TakesInDoubt(Succession):
+    """A primary that goes on taking what changes the shard after it has handed that over."""
+
+    @property
+    def holds(self) -> bool:
+        """As if nothing had been handed over."""
+        return self.role is Role.PRIMARY
+
+
 class Everybodys(Arbiter):
     """An arbiter that grants everything."""
 
@@ -153,6 +164,14 @@ class Forgetful(Arbiter):
         """As if nothing had been granted before."""
         self._granted.clear()
         return super().grants(petition)
+
+
+class Unconditional(Arbiter):
+    """An arbiter that does not look at the condition of a petition."""
+
+    def grants(self, petition: Petition) -> bool:
+        """As if there were none."""
+        return super().grants(structs.replace(petition, unless_after=0))
 
 
 class Planted(NamedTuple):
@@ -188,7 +207,8 @@ PLANTED: Mapping[str, Planted] = {
     "hasty": Planted(Parts(succession=Hasty), STANDBYS, updates.LOST),
     "unfenced": Planted(Parts(succession=Unfenced), STANDBYS_ANY, succession.TWO),
     "bereaved": Planted(Parts(succession=Bereaved), STANDBYS, succession.TWO),
-    "next-epoch": Planted(Parts(succession=NextEpoch), STANDBYS_ANY, succession.FAILED),
+    "next-epoch": Planted(Parts(succession=NextEpoch), STANDBYS_ANY, succession.FAILED, first=4300),
+    "takes-in-doubt": Planted(Parts(succession=TakesInDoubt), STANDBYS_ANY, succession.FAILED),
     "grants-all": Planted(Parts(arbiter=Everybodys), STANDBYS, succession.TWO),
     "forgets-grants": Planted(Parts(arbiter=Forgetful), STANDBYS, succession.TWO),
     # Of two that share memory: what was sent and not read yet is the standby's too.

@@ -95,6 +95,8 @@ class Job(NamedTuple):
     checkpoint_every: int
     """Updates; 0 for no checkpoint but that of the first values."""
     history: list[Record]
+    handed_over: Callable[[], None]
+    """Is told when a seat has handed its shard over."""
 
 
 class Pending:
@@ -151,7 +153,7 @@ class Seat:
     @property
     def reigns(self) -> bool:
         """Whether this ps holds the shard, and values are there."""
-        return self.book.role is Role.PRIMARY
+        return self.book.holds
 
     @property
     def version(self) -> int:
@@ -186,7 +188,7 @@ class Seat:
         return r.SeatState(
             self.shard,
             book.me,
-            book.role.value,
+            book.known_as.value,
             book.lineage,
             book.reign,
             book.position,
@@ -239,17 +241,33 @@ class Seat:
         self.sources.take_over({})
         self.fit, self.last_version = 0, 0
 
+    @property
+    def may_move(self) -> bool:
+        """Whether there is a training."""
+        return self.fit > 0 and not self.complete
+
+    def sees_the_same(self, other: m.JobState) -> bool:
+        """Whether another ps has the same workers in the job, and at work."""
+        return self._members.are(other.live, other.at_work)
+
+    def hand_over(self) -> None:
+        """Has the standby hold the shard."""
+        for key in list(self._waiting):
+            self._answer(key)
+        self.book.hand_over()
+        self.job.handed_over()
+
     # --- what changes it. Each is a record of the log.
 
     def member_joined(self, number: int) -> None:
         """A worker is in the job."""
-        if self.rule is not None and self.book.role in (Role.PRIMARY, Role.EMPTY):
+        if self.rule is not None and (self.reigns or self.book.role is Role.EMPTY):
             self._advance(Join(number))
             self.book.append(r.Joined(number))
 
     def member_left(self, number: int, why: str) -> None:
         """Nobody waits for a worker any more; if it is gone, what it had leased goes to others."""
-        if self.book.role not in (Role.PRIMARY, Role.EMPTY):
+        if not (self.reigns or self.book.role is Role.EMPTY):
             return
         if why != "paused":
             self.sources.release(number)
@@ -422,6 +440,10 @@ class Seat:
     def note_secured(self, by: str) -> None:
         """For the history: this seat may succeed."""
         self._note(Secured(self.process.now, self.shard, self.name, by, self.book.position))
+
+    def note_heir(self, other: str, position: int) -> None:
+        """For the history: the seat that has handed the shard over to this one may succeed."""
+        self._note(Secured(self.process.now, self.shard, other, self.name, position))
 
     def note_reign(self) -> None:
         """For the history: this seat has the shard alone."""

@@ -217,7 +217,7 @@ class Ps:
             initialised=seat.reigns,
             live=tuple(member.task for member in live),
             waiting_for=tuple(self.members.name(number) for number in sorted(seat.waits)),
-            at_work=tuple(member.task for member in live if not member.paused),
+            at_work=tuple(member.task for member in self.members.at_work()),
             seats=tuple(one.state() for one in self.seats.values()),
         )
 

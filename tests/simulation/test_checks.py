@@ -97,6 +97,14 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         terms(),
         [],
     ),
+    "one that hears too late that it was handed the shard holds nothing": (
+        [
+            *(*BEGIN, applied(1, A1), Promoted(2.0, 0, 4, 1, "b"), applied(2, B1, seat="b")),
+            *(Promoted(3.0, 0, 3, 1, "c"), applied(2, A2, seat="c"), final((A1,), (B1,))),
+        ],
+        terms(),
+        [],
+    ),
     "but not if it acknowledges that": (
         [
             *BEGIN,

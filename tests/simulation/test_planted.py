@@ -6,10 +6,11 @@ import pytest
 
 from tests.simulation.__main__ import main
 from tests.simulation.checks.liveness import STUCK
-from tests.simulation.faults import Crash, Trouble
+from tests.simulation.checks.updates import LOST
+from tests.simulation.faults import Crash, Cut, Trouble
 from tests.simulation.network import CALM
 from tests.simulation.parts import Parts
-from tests.simulation.planted import PLANTED
+from tests.simulation.planted import PLANTED, Unconditional
 from tests.simulation.run import failing, run_scenario
 from tests.simulation.scenario import Scenario
 from trainband.data.leases import SourceSettings
@@ -44,6 +45,31 @@ def test_pieces_that_are_reserved_for_a_worker_that_does_not_come_back() -> None
     assert not run_scenario(scenario).violations
     found = run_scenario(scenario, Parts(frees_pieces=False)).violations
     assert [violation.promise for violation in found] == [STUCK]
+
+
+def test_a_petition_of_one_that_has_handed_over_has_a_condition() -> None:
+    """The other ps may have been let go on without what it was handed."""
+    scenarios = [
+        Scenario(
+            seed=seed,
+            rule=Async(),
+            workers=3,
+            shards=2,
+            updates=100,
+            source=None,
+            batch=1,
+            step_s=(0.3, 0.3, 0.6),
+            checkpoint_every=0,
+            replicas=1,
+            trouble=Trouble(
+                40.0, CALM, (Crash(6.0, "ps:0", 1.0),), at_hand_over=(Cut(0.0, "ps:1", "ps:0", 20.0, both_ways=True),)
+            ),
+        )
+        for seed in range(30)
+    ]
+    assert not [violation for scenario in scenarios for violation in run_scenario(scenario).violations]
+    found = [run_scenario(scenario, Parts(arbiter=Unconditional)).violations for scenario in scenarios]
+    assert LOST in {violation.promise for violations in found for violation in violations}
 
 
 def test_the_command_shows_a_planted_bug(capsys: pytest.CaptureFixture[str]) -> None:

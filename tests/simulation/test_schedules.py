@@ -50,7 +50,10 @@ def test_standbys_are_tried_as_badly_as_they_should_be() -> None:
     outcomes = [run_seed(seed, kind) for kind in (STANDBYS, STANDBYS_ANY) for seed in range(60)]
     records = [record for outcome in outcomes for record in outcome.history]
     told = [record.text for record in records if isinstance(record, Told)]
-    for fault in ("Crash(", "Pause(", "Cut(", "Break(", "task='ps:0'", "'arbiter'", "target=''", "back_after_s=None"):
+    for fault in (
+        *("Crash(", "Pause(", "Cut(", "Break(", "task='ps:0'", "'arbiter'", "target=''", "back_after_s=None"),
+        "handed over",
+    ):
         assert sum(fault in text for text in told) > 5, fault
     assert sum(isinstance(record, Promoted) for record in records) > 100
     assert sum(isinstance(record, Secured) for record in records) > 200

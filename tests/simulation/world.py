@@ -51,7 +51,11 @@ class World:
             self._storage,
             scenario.checkpoint_every,
             self.history,
+            self._handed_over,
         )
+        self._at_hand_over = list(scenario.trouble.at_hand_over)
+        self._quiet_from = 0.0
+        """When the fault that came last, or is to come, is over."""
         self._ps: dict[str, Ps] = {}
         self._workers: dict[str, list[Worker]] = {name: [] for name in self._names}
         self._unfinished = set(self._names)
@@ -149,14 +153,30 @@ class World:
         if not faults:
             self._heal()
             return
-        if not (self._is_secure() and self._have_begun()):
+        if self.scheduler.now < self._quiet_from or not (self._is_secure() and self._have_begun()):
             self.scheduler.after(LOOK_S, partial(self._strike_next, faults))
             return
         fault, *later = faults
-        self.scheduler.after(fault.at, partial(self._strike, fault))
+        self._schedule(fault)
+        self.scheduler.at(self._quiet_from, partial(self._strike_next, later))
+
+    def _schedule(self, fault: Fault) -> None:
+        if isinstance(fault, Cut) and not fault.at:
+            self._strike(fault)  # before anything more is sent
+        else:
+            self.scheduler.after(fault.at, partial(self._strike, fault))
         # What was cut off may yet be given up for that: it looks well until its lease has ended.
         until_s = self.scenario.timing.lease_s if fault.lasts_s else LOOK_S
-        self.scheduler.after(fault.at + fault.lasts_s + until_s, partial(self._strike_next, later))
+        self._quiet_from = max(self._quiet_from, self.scheduler.now + fault.at + fault.lasts_s + until_s)
+
+    def _handed_over(self) -> None:
+        """A shard is going home."""
+        trouble, now = self.scenario.trouble, self.scheduler.now
+        self._tell("a shard is handed over")
+        is_well = now >= self._quiet_from and all(ps.process.alive for ps in self._ps.values())
+        if now < trouble.over_s and (is_well or not trouble.single):
+            while self._at_hand_over:
+                self._schedule(self._at_hand_over.pop())
 
     def _is_secure(self) -> bool:
         """Whether every shard has a primary, a standby that knows that it is one, and an arbiter that lives."""

@@ -38,8 +38,8 @@ class Account:
         """One of its pushes has become an update."""
         self.staleness += LATELY * (staleness - self.staleness)
 
-    def status(self, member: Member, now: float, *, stalled: bool = False) -> WorkerStatus:
-        """The account of `member` as a record; `stalled`: it lives, but is stuck."""
+    def status(self, member: Member, now: float, stalled_s: float = 0.0) -> WorkerStatus:
+        """The account of `member` as a record; `stalled_s`: for how long it has lived and been stuck."""
         return WorkerStatus(
             task=member.task,
             presence=member.presence.value,
@@ -55,7 +55,7 @@ class Account:
             examples=self.examples,
             heard_s=now - member.heard_at,
             failure=member.failure,
-            stalled_s=now - max(self.pushed_at, member.joined_at) if stalled else 0.0,
+            stalled_s=stalled_s,
         )
 
 

@@ -120,6 +120,12 @@ class Engine:
         """Takes over one of another engine's `held`. The gradient is kept."""
         self._held[push.worker, push.sequence] = _Held(gradient, push.examples, push.version)
 
+    def let_go(self) -> None:
+        """As `free_all`; what the rule has accepted stays, in memory of its own."""
+        for key in self._held:
+            self._own(key)
+        self.free_all()
+
     def free_all(self) -> None:
         """Lets everybody go who waits for an answer: it will not come from here."""
         for pending in self._waiting.values():

@@ -89,6 +89,7 @@ class Keeper:
         self._stuck: Patience | None = None
         self._refusal = ""
         self._announced = False
+        self._secure_since: float | None = None
         self._streams = count(1)
         self._followed: Stream | None = None
         self._leader = ("", 0)
@@ -148,8 +149,8 @@ class Keeper:
                 with self._lock:
                     self._changed.wait(WAIT_S)
 
-    def _other_seat(self, ps: int) -> r.SeatState | None:
-        """What the other seat says of itself now.
+    def _other_state(self, ps: int) -> m.JobState:
+        """What the other ps says of itself now.
 
         Raises:
           PeerError: it does not answer.
@@ -159,8 +160,7 @@ class Keeper:
             body = connection.call(f"state/{self._seat.number}", timeout_s=self._timeouts.heartbeat_s)
         finally:
             connection.close()
-        seats = decode(body, m.JobState, f"ps:{ps}").seats
-        return next((one for one in seats if one.shard == self._seat.number), None)
+        return decode(body, m.JobState, f"ps:{ps}")
 
     # --- the primary's side
 
@@ -198,8 +198,41 @@ class Keeper:
             unsent = book.behind
         if self._stream is None or self._book.pupil is None:
             self._recruit()
-        elif unsent or self._is_due:
+            return
+        if unsent or self._is_due:
             self._exchanged()
+        if self._is_to_go_home():
+            self._hand_over()
+
+    def _is_to_go_home(self) -> bool:
+        """Whether the shard is the other ps's own, which has been its standby for a lease by now."""
+        if self._seat.number == self._book.me or not (self._book.holds and self._book.secure):
+            self._secure_since = None
+            return False
+        if self._secure_since is None:
+            self._secure_since = self._clock()
+        return self._clock() - self._secure_since >= self._timeouts.lease_s
+
+    def _hand_over(self) -> None:
+        """Gives the shard to the other ps, if that sees the same workers in the job, and nothing is under way."""
+        seat, book = self._seat, self._book
+        if not seat.may_move:
+            return
+        self._secure_since = self._clock()  # if it comes to nothing, it is tried again after a lease
+        there = self._other_state(book.other)
+        if not self._sending.acquire(timeout=WAIT_S):
+            return
+        try:
+            self._exchange(asks=True)  # then it is there, and little is left to be sent
+            with self._lock:
+                if not (book.holds and book.secure and seat.may_move and seat.sees_the_same(there)):
+                    return
+                seat.hand_over()
+                self._changed.notify_all()
+            self._say(f"ps:{book.me} hands {seat.name} over to ps:{book.other}, whose it is")
+            self._exchange(asks=True)
+        finally:
+            self._sending.release()
 
     @property
     def _is_due(self) -> bool:
@@ -276,7 +309,7 @@ class Keeper:
         self._followed = stream
         taken = decode_any(frame.header, r.Taken, stream.peer)
         with self._lock:
-            if self._book.pupil is not pupil:
+            if pupil is None or self._book.pupil is not pupil:
                 return  # meanwhile another reign has begun
             if taken.fenced:
                 try:
@@ -285,12 +318,21 @@ class Keeper:
                     self._deposed(taken.fenced)
                     return
                 raise StreamClosed(taken.fenced)  # it is taught anew
-            secure = self._book.secure
             self._book.taken(taken.position, self._arbiter(self._book.reign.arbiter, self._other_host))
-            if self._book.secure and not secure and not self._announced:
+            if self._book.role is not Role.PRIMARY:
+                self._stepped_down(pupil.incarnation)
+                return
+            if self._book.secure and not self._announced:
                 self._announced = True
                 self._say(f"ps:{self._book.other} is the standby of {self._seat.name}")
             self._changed.notify_all()
+
+    def _stepped_down(self, successor: str) -> None:
+        """The other seat has taken what this one has handed over, and will come. Called under the lock."""
+        self._heard_at = self._clock()
+        self._announced = False
+        self._leader = (successor, 0)
+        self._changed.notify_all()
 
     def _deposed(self, why: str) -> None:
         self._say(f"ps:{self._book.me} does not hold {self._seat.name} any more: {why}")
@@ -316,6 +358,7 @@ class Keeper:
     def _recruit(self) -> None:
         """Tries to get the other seat to take the records, from where it is or from the beginning."""
         seat, book = self._seat, self._book
+        self._secure_since = None
         if book.bereft:
             self._waiting = self._waiting or Patience(None, self._say, self._clock)
             decides = f", or {self._arbiter_name()} to let ps:{book.me} go on alone"
@@ -329,7 +372,7 @@ class Keeper:
             invite = m.Invite(seat.state(), seat.define, VERSION)
         try:
             self._hang_up()
-            self._other_seat(book.other)  # one that cannot be reached is not waited for as one that compiles
+            self._other_state(book.other)  # one that cannot be reached is not waited for as one that compiles
             self._connection = connection = self._connect(book.other, self._timeouts)
             answer = connection.call(f"invite/{seat.number}", encode(invite), timeout_s=self._timeouts.lease_s)
             other = decode(answer, r.SeatState, f"ps:{book.other}")
@@ -347,6 +390,7 @@ class Keeper:
         with self._lock:
             if book.role is not Role.PRIMARY:
                 return
+            was_in_doubt = book.in_doubt
             try:
                 at = book.meet(Role(other.role), other.lineage, other.reign.epoch, other.position, other.incarnation)
             except Fenced:
@@ -354,6 +398,11 @@ class Keeper:
                 return
             finally:
                 self._changed.notify_all()
+            if not (book.holds or book.in_doubt):
+                self._stepped_down(other.incarnation)
+                return
+            if was_in_doubt and book.holds:
+                self._took_over("the process that it was handed to has died")
         try:
             stream = connection.open_stream(timeout_s=self._timeouts.connect_s)
             stream.send(encode(r.Lead(seat.number, book.me, invite.seat.incarnation, next(self._streams))))
@@ -493,13 +542,16 @@ class Keeper:
                 return taken
             if not isinstance(record, r.Records):
                 raise ProtocolError(f"{stream.peer} opened its stream twice.")
+            was_in_doubt, leader = book.in_doubt, self._leader[0]
             try:
-                old = book.take(record.lineage, record.epoch, record.first, record.records)
+                old = book.take(record.lineage, record.epoch, record.first, record.records, leader)
             except Fenced:
                 return self._fenced()
             except ValueError as exc:
                 self._cannot_follow(exc)
                 raise
+            if was_in_doubt:
+                self._stepped_down(leader)
             taken = r.Taken(book.position)
             # Before it is done: what is here will be done, whatever becomes of the primary, also if it does not hear.
             unheard = None
@@ -513,6 +565,8 @@ class Keeper:
             except Exception as exc:
                 self._cannot_follow(exc)
                 raise
+            if book.holds:
+                self._took_over(f"ps:{book.other} has handed it over")
             if unheard is not None:
                 raise unheard
         return taken
@@ -524,12 +578,13 @@ class Keeper:
 
     def _fenced(self) -> r.Taken:
         book = self._book
-        epoch = book.reign.epoch if book.role is Role.PRIMARY else 0
-        return r.Taken(0, f"ps:{book.me} is {book.role.value} in epoch {book.reign.epoch}", epoch)
+        epoch = book.reign.epoch if book.holds else 0
+        return r.Taken(0, f"ps:{book.me} is {book.known_as.value} in epoch {book.reign.epoch}", epoch)
 
     def _watch(self) -> None:
         """Looks whether the primary lives."""
         seat, book = self._seat, self._book
+        self._hang_up()  # of a seat that has handed over
         silent_s = self._clock() - self._heard_at
         if (self._leading is not None and silent_s < self._timeouts.lease_s) or seat.deserted:
             self._waiting = None
@@ -546,12 +601,13 @@ class Keeper:
         decides = f"{self._arbiter_name()} to let ps:{book.me} take over"
         self._waiting.check(f"ps:{primary}, which holds {seat.name}, to come back, or {decides}", "")
         try:
-            found = self._other_seat(primary)
+            seats = self._other_state(primary).seats
         except Unreachable:
             self._ask()
             return
         except PeerError:
             return
+        found = next((one for one in seats if one.shard == seat.number), None)
         if found is None or found.incarnation != self._leader[0]:
             self.succeed("the process that held it has died")
         elif found.role != Role.PRIMARY.value:
@@ -574,7 +630,7 @@ class Keeper:
             return
         if not yes:
             book.granted(epoch, yes)  # the other ps goes on, and says so itself
-        elif book.role is Role.PRIMARY:
+        elif book.holds:
             book.granted(epoch, yes)
             self._say(f"ps:{book.me} goes on with {self._seat.name} alone: so {by} has decided")
             self._changed.notify_all()
@@ -588,6 +644,7 @@ class Keeper:
     def _took_over(self, why: str) -> None:
         seat, book = self._seat, self._book
         self._waiting = None
+        seat.held_since = self._clock()
         seat.take_over()
         self._say(f"ps:{book.me} takes {seat.name} over at version {seat.version:,} (epoch {book.reign.epoch}): {why}")
         self._changed.notify_all()

@@ -185,3 +185,12 @@ class Members:
     def live(self) -> list[Member]:
         """The members that the rule counts."""
         return [m for m in self._by_task.values() if m.live]
+
+    def at_work(self) -> list[Member]:
+        """Those of them that have not paused."""
+        return [m for m in self.live() if not m.paused]
+
+    def are(self, live: Sequence[str], at_work: Sequence[str]) -> bool:
+        """Whether another book, of these tasks, says the same."""
+        mine = {one.task for one in self.live()}, {one.task for one in self.at_work()}
+        return mine == (set(live), set(at_work))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,9 @@ from trainband.ps.program import Blocks
 from trainband.ps.shard import Shard, Snapshot
 from trainband.wire import messages as m
 
+ASKED_FOR_S = 3.0
+"""Once its part is written, the chief asks for it, and soon: when all ps have written theirs."""
+
 
 @dataclass(slots=True)
 class _Saving:
@@ -33,6 +37,7 @@ class _Saving:
       needs: for each worker that was in the job at this version, how many of its pushes had been seen.
       luggage: of each worker, (pushes, data): what was known at this version, or has come for it since. Later luggage
         is for later checkpoints.
+      ended_at: when it was written or failed.
     """
 
     order: m.Save
@@ -43,6 +48,7 @@ class _Saving:
     needs: Mapping[int, int] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     luggage: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    ended_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -142,6 +148,19 @@ class ShardSaver:
         (kept, _), needed = saving.luggage.get(worker, (0, b"")), saving.needs.get(worker, 0)
         return needed if kept < needed else 0
 
+    def is_busy(self, live: Collection[int]) -> bool:
+        """Whether a checkpoint is under way: ordered, being written or read, waiting for the luggage of one of these
+        workers, or, as far as can be known here, for the chief to ask for it.
+        """
+        saving = self._saving
+        if saving is None:
+            return self._reading is not None
+        return (
+            saving.phase in (m.ARMED, m.WRITING)
+            or time.monotonic() - saving.ended_at < ASKED_FOR_S
+            or any(map(self.wanted, live))
+        )
+
     def keep(self, luggage: m.Luggage) -> None:
         """Keeps what a worker must find again."""
         kept = (luggage.sequence, luggage.data)
@@ -182,7 +201,7 @@ class ShardSaver:
         with self._lock:
             self._shard.release_snapshot(snapshot)
             saving.part, saving.failure = part, failure
-            saving.phase = m.FAILED if failure else m.WRITTEN
+            saving.phase, saving.ended_at = m.FAILED if failure else m.WRITTEN, time.monotonic()
 
     # --- restoring
 

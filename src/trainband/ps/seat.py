@@ -69,6 +69,8 @@ class Seat:
         self.last_version = 0
         self.invited_at = float("-inf")
         """When the shard's primary last asked this seat to follow it, by the service's clock."""
+        self.held_since = float("-inf")
+        """When this ps took the shard over from another one, by the service's clock."""
         self._cluster = cluster
         self._task = str(cluster.task)
         self._members = members
@@ -95,7 +97,7 @@ class Seat:
     @property
     def reigns(self) -> bool:
         """Whether this ps holds the shard, and values are there."""
-        return self.book.role is Role.PRIMARY
+        return self.book.holds
 
     @property
     def version(self) -> int:
@@ -126,6 +128,16 @@ class Seat:
         return found
 
     @property
+    def may_move(self) -> bool:
+        """Whether another seat may be given the shard: in a training, with no checkpoint under way."""
+        live = {member.number for member in self._members.live()}
+        return self.fit > 0 and not self.complete and not (self._saver is not None and self._saver.is_busy(live))
+
+    def sees_the_same(self, other: m.JobState) -> bool:
+        """Whether another ps has the same workers in the job as this one, and those at work that are here."""
+        return self._members.are(other.live, other.at_work)
+
+    @property
     def deserted(self) -> bool:
         """Whether the job is done, and everybody has left."""
         return self.complete and not self._members.live()
@@ -141,7 +153,7 @@ class Seat:
         return r.SeatState(
             self.number,
             book.me,
-            book.role.value,
+            book.known_as.value,
             book.lineage,
             book.reign,
             book.position,
@@ -304,13 +316,13 @@ class Seat:
 
     def member_joined(self, number: int) -> None:
         """A worker is in the job."""
-        if self.engine is not None and self.book.role in (Role.PRIMARY, Role.EMPTY):
+        if self.engine is not None and (self.reigns or self.book.role is Role.EMPTY):
             self.engine.advance(JoinEvent(number))
             self._log(r.Joined(number))
 
     def member_left(self, number: int, *, gone: bool) -> None:
         """Nobody waits for a worker any more; if it is `gone`, what it had leased goes to others."""
-        if self.book.role not in (Role.PRIMARY, Role.EMPTY):
+        if not (self.reigns or self.book.role is Role.EMPTY):
             return
         self.book.keep(lambda record, gradient: _owned(record, gradient, number))
         if gone:
@@ -482,6 +494,11 @@ class Seat:
         if gradient is None:
             raise ProtocolError(f"the primary of {self.name} sent a gradient of another size than it defined.")
         return gradient
+
+    def hand_over(self) -> None:
+        """Has the standby hold the shard: nobody waits for an answer from here any more."""
+        self.require_primary().let_go()
+        self.book.hand_over()
 
     def take_over(self) -> None:
         """Begins to hold the shard: the rule hears who is in the job as this ps sees it."""

@@ -349,6 +349,7 @@ class ParameterService:
         return self._state(seat)
 
     def _pause(self, seat: Seat, member: Member, _: m.Pause) -> m.JobState:
+        seat.require_held()
         self._set_aside(member)
         return self._state(seat)
 
@@ -430,7 +431,7 @@ class ParameterService:
             initialised=seat.reigns,
             live=tuple(member.task for member in live),
             waiting_for=seat.waiting_for(),
-            at_work=tuple(member.task for member in live if not member.paused),
+            at_work=tuple(member.task for member in self._members.at_work()),
             chief=self._chief(),
             trainings=seat.trainings,
             seats=tuple(one.state() for one in self._seats.values()),
@@ -695,9 +696,9 @@ class ParameterService:
             engine, shard, layout = seat.engine, seat.shard, seat.layout
             now = self._clock()
             version = seat.version
-            stalled = {member.task for member in self._vigil.stalled()}
+            stalled = self._vigil.stalled()
             workers = tuple(
-                self._accounts[member.number].status(member, now, stalled=member.task in stalled)
+                self._accounts[member.number].status(member, now, stalled.get(member.number, 0.0))
                 for member in self._members
             )
             losses = [w.loss for w in workers if w.loss is not None and w.presence == Presence.LIVE.value]

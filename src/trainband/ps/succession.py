@@ -10,6 +10,11 @@ only (`Arbiter`). So a primary goes on alone, or a standby takes over, but never
 word that its epoch is over (the fence). No arbiter is needed where the other seat comes back as a new process: then the
 old one is dead.
 
+A shard that was taken over goes home again: its primary hands it over to its standby, by a record of the log that
+names the next reign. From then on it takes nothing, and is in doubt until it knows that the other has the record. If
+that one is lost meanwhile, it asks for an epoch on the condition that nobody was granted one after the last in which
+both were sure.
+
 Source: primary-backup replication with a view service, Budhiraja et al. 1993, The Primary-Backup Approach; here the
 view service is a worker, named anew by the two seats together whenever it goes.
 """
@@ -49,7 +54,7 @@ class Arbiter:
     def grants(self, petition: Petition) -> bool:
         """Whether the seat may hold its shard alone from now on. Asked again, it answers the same."""
         epoch, seat = self._granted.get(petition.lineage, (0, NOBODY))
-        if petition.epoch > epoch:
+        if petition.epoch > epoch and not 0 < petition.unless_after < epoch:
             self._granted[petition.lineage] = (petition.epoch, petition.seat)
             return True
         return petition.epoch == epoch and petition.seat == seat
@@ -100,11 +105,27 @@ class Succession:
 
     # --- of every seat
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it has handed the shard over, and does not know that the other seat has taken it."""
+        return self.role is Role.PRIMARY and self.reign.primary != self.me
+
+    @property
+    def holds(self) -> bool:
+        """Whether this seat takes what is to change the shard."""
+        return self.role is Role.PRIMARY and not self.in_doubt
+
+    @property
+    def known_as(self) -> Role:
+        """What the others should take this seat for."""
+        return Role.STANDBY if self.in_doubt else self.role
+
     def asks(self) -> Petition | None:
         """What the arbiter should read."""
         if not self.petition:
             return None
-        return Petition(self.shard, self.lineage, self.petition, self.me, self.reign.arbiter)
+        unless_after = self._unconfirmed[1].epoch if self.in_doubt and self._unconfirmed is not None else 0
+        return Petition(self.shard, self.lineage, self.petition, self.me, self.reign.arbiter, unless_after)
 
     def crown(self, lineage: str) -> None:
         """The first values are here: this seat is the first primary of a new lineage."""
@@ -115,7 +136,7 @@ class Succession:
         self._log.clear()
 
     def granted(self, epoch: int, yes: bool) -> bool:
-        """The arbiter's word on this seat's petition; returns whether the seat's role has changed by it."""
+        """The arbiter's word on this seat's petition; returns whether the seat has come to hold the shard by it."""
         if not self.petition or epoch != self.petition:
             return False
         if yes:
@@ -126,14 +147,14 @@ class Succession:
     def reign_alone(self) -> bool:
         """Holds the shard from now on without another, because that one is dead or given up.
 
-        Returns whether this seat was not the primary before.
+        Returns whether this seat did not hold it before.
         """
-        was, self.role = self.role, Role.PRIMARY
+        held, self.role = self.holds, Role.PRIMARY
         self.reign = Reign(max(self.reign.epoch + 1, self.petition), self.me, NOBODY, self.reign.arbiter)
         self._end_petition()
         self.pupil = None
         self._log.clear()
-        return was is not Role.PRIMARY
+        return not held
 
     def abdicate(self) -> None:
         """Another seat holds the shard: what this one has does not count any more."""
@@ -203,6 +224,9 @@ class Succession:
         if same and role is Role.PRIMARY and epoch > self.reign.epoch:
             self.abdicate()
             raise Fenced
+        if same and role is Role.PRIMARY and self.in_doubt and epoch == self.reign.epoch:
+            self._step_down()
+            return position
         pupil = self.pupil
         if pupil is not None and pupil.incarnation == incarnation and same and role in (Role.STANDBY, Role.LEARNER):
             first = self._log[0][0] if self._log else self.position + 1
@@ -233,9 +257,28 @@ class Succession:
         pupil.sent = self.position
         return first, records
 
-    def taken(self, position: int, arbiter: str) -> None:
-        """The other seat has confirmed everything up to a record. A learner comes into the reign by it.
+    def hand_over(self) -> None:
+        """Has the standby hold the shard after the next record, and this seat be its standby.
 
+        Raises:
+          RuntimeError: there is none that knows that it is the standby.
+        """
+        if not (self.holds and self.secure):
+            raise RuntimeError("a shard can be handed over to a standby that knows that it is one")
+        self._proclaim(Reign(self.reign.epoch + 1, self.other, self.me, self.reign.arbiter))
+
+    def _step_down(self) -> None:
+        """The other seat holds the shard, which this one has handed over.
+
+        What it asked for in doubt stands, as a standby's: it may have been granted.
+        """
+        self.role, self.pupil, self._unconfirmed = Role.STANDBY, None, None
+        self._log.clear()
+
+    def taken(self, position: int, arbiter: str) -> None:
+        """The other seat has confirmed everything up to a record.
+
+        A learner comes into the reign by it, and one that the shard was handed over to holds it.
         `arbiter` is who shall decide from then on.
         """
         pupil = self.pupil
@@ -245,6 +288,9 @@ class Succession:
         while self._log and self._log[0][0] <= position:
             self._log.popleft()
         if self._unconfirmed is not None and self._unconfirmed[0] <= position:
+            if self.in_doubt:
+                self._step_down()
+                return
             self._unconfirmed = None
         if not pupil.in_reign:
             self._proclaim(Reign(self.reign.epoch + 1, self.me, self.other, arbiter))
@@ -269,7 +315,7 @@ class Succession:
     def _arbiter_changes(self) -> bool:
         """Whether the standby may not know yet that another arbiter was named: it may ask the old one."""
         unconfirmed = self._unconfirmed
-        return unconfirmed is not None and unconfirmed[1].standby != NOBODY
+        return self.holds and unconfirmed is not None and unconfirmed[1].standby != NOBODY
 
     def refused(self, epoch: int) -> None:
         """The other seat takes nothing. `epoch`: in which it holds the shard; 0 where it does not.
@@ -304,13 +350,17 @@ class Succession:
         self.role, self.lineage, self.reign, self.position = Role.LEARNER, lineage, reign, position
         self._end_petition()
 
-    def take(self, lineage: str, epoch: int, first: int, records: Sequence[Any]) -> int:
+    def take(self, lineage: str, epoch: int, first: int, records: Sequence[Any], sender: str = "") -> int:
         """Takes the records, numbered from `first`; returns how many of them at the beginning had been taken before.
+
+        The last of them may make this seat the primary. `sender`: the incarnation of the one before.
 
         Raises:
           Fenced: the sender's epoch is over, or it serves another shard.
           ValueError: records before them are missing.
         """
+        if self.in_doubt and lineage == self.lineage and epoch >= self.reign.epoch:
+            self._step_down()  # the other has taken what this seat has handed over
         if self.role not in (Role.LEARNER, Role.STANDBY) or lineage != self.lineage or epoch < self.reign.epoch:
             raise Fenced
         if first > self.position + 1:
@@ -321,4 +371,8 @@ class Succession:
             if isinstance(record, Reign):
                 self.reign, self.petition = record, 0
                 self.role = Role.STANDBY if record.standby == self.me else Role.LEARNER
+                if record.primary == self.me:
+                    self.role = Role.PRIMARY
+                    # It has everything, and is waited for until it says so itself.
+                    self.pupil = Pupil(sender, in_reign=True, sent=self.position, taken=self.position, connected=False)
         return old

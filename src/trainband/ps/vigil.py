@@ -45,23 +45,24 @@ class Vigil:
         self._say = say
         self._clock = clock
 
-    def stalled(self, after_s: float | None = None) -> list[Member]:
-        """The workers that others wait for, and that live but have pushed nothing for so long."""
-        awaited = {task for seat in self._seats.values() for task in seat.waiting_for()}
-        return [
-            member
+    def stalled(self, after_s: float | None = None) -> dict[int, float]:
+        """The workers that others wait for, and that live but have pushed nothing for so long: by number, seconds."""
+        awaited_since: dict[str, float] = {}
+        for seat in self._seats.values():
+            for task in seat.waiting_for():
+                awaited_since[task] = min(seat.held_since, awaited_since.get(task, seat.held_since))
+        silent_s = {
+            member.number: self._clock()
+            - max(self._accounts[member.number].pushed_at, member.joined_at, awaited_since[member.task])
             for member in self._members.live()
-            if member.task in awaited and self._silent_s(member) >= (SILENT_S if after_s is None else after_s)
-        ]
-
-    def _silent_s(self, member: Member) -> float:
-        """Seconds since its last push."""
-        return self._clock() - max(self._accounts[member.number].pushed_at, member.joined_at)
+            if member.task in awaited_since
+        }
+        return {number: s for number, s in silent_s.items() if s >= (SILENT_S if after_s is None else after_s)}
 
     def see_to_stalled(self, limit_s: float) -> None:
         """Names the workers that are stuck, and counts them no more after `limit_s` seconds, if that is not 0."""
-        for member in self.stalled(min(SILENT_S, limit_s or SILENT_S)):
-            account, silent_s = self._accounts[member.number], self._silent_s(member)
+        for number, silent_s in self.stalled(min(SILENT_S, limit_s or SILENT_S)).items():
+            member, account = self._members.get(number), self._accounts[number]
             if limit_s and silent_s >= limit_s:
                 self._say(
                     f"{member.task} lives, but has pushed nothing for {silent_s:.0f} s: it counts no more until it does"

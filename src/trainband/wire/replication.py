@@ -86,13 +86,17 @@ LogRecord = Reign | Joined | Left | Pushed | Began | Leased | Released | Kept | 
 
 
 class Petition(Struct, frozen=True, array_like=True):
-    """A seat's request to hold the shard alone, in this epoch."""
+    """A seat's request to hold the shard alone, in this epoch.
+
+    `unless_after`: 0, or it is withdrawn where a later epoch than this has been granted to anybody.
+    """
 
     shard: int
     lineage: str
     epoch: int
     seat: int
     arbiter: str
+    unless_after: int = 0
 
 
 class Grant(Struct, frozen=True):

@@ -10,12 +10,34 @@ from tests.simulation.checks.rules import broken_rules
 from tests.simulation.checks.succession import broken_successions
 from tests.simulation.checks.updates import lost_or_doubled
 from tests.simulation.checks.waiting import vain_waits
-from tests.simulation.history import Record, Terms, Violation
+from tests.simulation.history import Died, Promoted, Record, Terms, Violation
 
 
 def violations(history: Sequence[Record], terms: Terms) -> list[Violation]:
     """Every promise that this history breaks, in the order of time."""
     found: list[Violation] = []
+    history = without_belated(history)
     for check in (lost_or_doubled, broken_rules, vain_waits, broken_leases, broken_successions, unfinished_jobs):
         found += check(history, terms)
     return sorted(found, key=lambda violation: violation.at)
+
+
+def without_belated(history: Sequence[Record]) -> list[Record]:
+    """Without the reigns that were over before they began: somebody has heard too late that it was handed a shard.
+
+    What such a seat acknowledges is the word of one that holds nothing. It is another matter where the one that has
+    gone on in a later epoch is dead, and this one does not know of that epoch.
+    """
+    newest: dict[tuple[int, str], Promoted] = {}
+    dead: set[str] = set()
+    found = []
+    for record in history:
+        if isinstance(record, Died):
+            dead.add(record.seat)
+        elif isinstance(record, Promoted):
+            last = newest.get((record.shard, record.lineage))
+            if last is not None and record.epoch < last.epoch and last.seat not in dead:
+                continue
+            newest[record.shard, record.lineage] = record
+        found.append(record)
+    return found
