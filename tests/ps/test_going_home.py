@@ -204,7 +204,7 @@ def test_not_to_one_that_does_not_know_who_has_paused(make: Callable[..., Job]) 
     while time.monotonic() < until:
         now = push(chief, plan, now)
     assert not has_gone_home(job)
-    (chief, now), (paused, then) = together(plan, [(chief, now), (paused, then)])
+    then = push(paused, plan, then)  # too old, and so answered at once; from now on it is waited for
     while not has_gone_home(job):
         (chief, now), (paused, then) = together(plan, [(chief, now), (paused, then)])
     chief.leave()
