@@ -274,6 +274,7 @@ def test_a_shard_goes_home(make: Callable[..., Job], keeps: bool) -> None:
         made += 1
     assert now.versions == (made, made)
     assert [link.ps for link in client._links] == [0, 1]  # noqa: SLF001
+    assert job.heard[-1] == "ps:0 at ps0:1 has shard 0 now"  # and not that ps:1 was lost
     wait_until(lambda: standbys(job.said) == 5, "the standby that has handed it over")
     expected = reference(made)
     for name, leaf in tree_of(plan, now.params).items():

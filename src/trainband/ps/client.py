@@ -270,6 +270,7 @@ class JobClient:
         """
         patience = Patience(self._timeouts.start_s, self._say, self._clock)
         without: set[int] = set()
+        pause_s = POLL_S / 8  # where a shard has moved, the other ps may be about to hear of it
         with link.recovering:
             while True:
                 try:
@@ -302,7 +303,8 @@ class JobClient:
                     patience.check(f"{link} to see that the process which had the place of {self._task} is gone", "")
                 if len(link.places) > 1:
                     link.move()
-                time.sleep(POLL_S)
+                time.sleep(pause_s)
+                pause_s = min(POLL_S, 2 * pause_s)
 
     def _join_once(self, link: Link) -> m.Joined:
         # A ps that may be dead is not waited for long where another may have the shard.
@@ -624,9 +626,11 @@ class JobClient:
             except StreamClosed as exc:
                 if not self._recovers:
                     raise _lost(link, exc) from exc
-                self._say(f"lost {link} ({exc}) {self._task} goes on when it is back")
+                moved = m.MOVED in str(exc)
+                if not moved:
+                    self._say(f"lost {link} ({exc}) {self._task} goes on when it is back")
             self._hurry(True)
-            died = self._is_back(link) or died
+            died = self._is_back(link, moved=moved) or died
             self._hurry(False)
 
     def _answer(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
@@ -653,15 +657,20 @@ class JobClient:
             raise Refused(f"{link} refused: {answer.message}")
         return answer, link.blocks(self._plan, frame.body)
 
-    def _is_back(self, link: Link) -> bool:
+    def _is_back(self, link: Link, *, moved: bool) -> bool:
         """Waits for a ps that is gone, and sends the last request again; returns whether it had died meanwhile.
 
         A ps that still lives knows a push that it has dealt with by its number. One that has died has the values of
         the last checkpoint and could not place the push: it is asked for its params, and the push is lost there.
+
+        `moved`: the ps has said that another one holds the shard.
         """
         self._blocked_by = ()
+        before = link.ps
         with link.recovering:
             self._turn(link)
+            if moved and link.ps == before:
+                link.move()
             joined = self._find(link, self._is_ready(link), f"{link} to come back with its values")
         died = joined.life != link.life
         if died:
@@ -672,7 +681,8 @@ class JobClient:
         except (StreamClosed, Unreachable, DeadlineExceeded) as exc:
             link.broken = StreamClosed(str(exc))
         else:
-            self._say(f"{link} is back" + (", with the values of the last checkpoint" if died else ""))
+            news = "is back" if link.ps == before else f"has shard {link.index} now"
+            self._say(f"{link} {news}" + (", with the values of the last checkpoint" if died else ""))
         return died
 
     def _is_ready(self, link: Link) -> Callable[[m.Joined, bool], bool]:

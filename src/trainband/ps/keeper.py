@@ -409,6 +409,7 @@ class Keeper:
             if at is None:
                 self._teach(stream, other.incarnation)
             self._stream = stream
+            self._wake.set()  # somebody may wait for what it is to be sent
         except PeerError as exc:
             self._lose(str(exc))
 
@@ -425,7 +426,6 @@ class Keeper:
                     shard.release_snapshot(snapshot)
             self._announced = False
             self._confirm(stream)
-        self._wake.set()  # it does not know yet that it is the standby
 
     def _ask(self) -> None:
         """Asks the arbiter, if there is somebody to replace.
