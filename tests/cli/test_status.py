@@ -91,6 +91,16 @@ def test_it_is_readable_on_a_terminal_of_80_columns(answer: PsStatus) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_who_is_stuck(answer: PsStatus) -> None:
+    stuck = [msgspec.structs.replace(one, presence="live", stalled_s=41.0, failure="") for one in answer.workers]
+    console = Console(file=io.StringIO(), width=120)
+    show(msgspec.structs.replace(answer, workers=tuple(stuck)), console)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert "worker:0 lives, but has pushed nothing for 41 s; nobody waits for it" in lines
+    assert "worker:1 lives, but has pushed nothing for 41 s; others wait for it" in lines
+
+
 @pytest.mark.parametrize(
     ("nbytes", "words"),
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (25_600_000, "25.6 MB"), (3 * 10**15, "3000.0 TB")],

@@ -70,6 +70,39 @@ def test_a_stuck_worker_is_named_and_waited_for(make: Callable[..., Job], monkey
     assert [worker.stalled_s > 0 for worker in job.services[0].status().workers] == [False, False]
 
 
+def test_one_that_nobody_waits_for_is_named_too(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vigil, "SILENT_S", 0.3)
+    plan = plan_of(PARAMS, optax.sgd(1.0))
+    plan = replace(plan, description=structs.replace(plan.description, stall_s=0.5))
+    job = make(workers=2)
+    (chief, now), (stuck, then) = two(job, plan, 1_000_000)
+    then = push(stuck, plan, then)
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        now = push(chief, plan, now)
+    named = [line for line in job.said if line.endswith("; nobody waits for it")]
+    assert 1 <= len(named) <= 5
+    assert all(line.startswith("worker:1 lives, but has pushed nothing for") for line in named)
+    assert [worker.stalled_s > 0 for worker in job.services[0].status().workers] == [False, True]
+    assert job.services[0].status().waiting_for == ()
+    assert "counts no more" not in str(job.said)  # there is nothing to leave it out of
+    push(stuck, plan, then)
+    assert not any(worker.stalled_s for worker in job.services[0].status().workers)
+
+
+def test_slow_steps_are_not_stuck(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(PARAMS, optax.sgd(1.0))
+    job = make(workers=2)
+    (chief, now), (slow, then) = two(job, plan, 1_000_000)
+    for _ in range(2):
+        time.sleep(0.5)
+        now, then = push(chief, plan, now), push(slow, plan, then)
+    monkeypatch.setattr(vigil, "SILENT_S", 0.3)
+    time.sleep(1.0)
+    assert "has pushed nothing" not in str(job.said)
+    assert not any(worker.stalled_s for worker in job.services[0].status().workers)
+
+
 def test_a_stuck_worker_is_left_out_if_that_was_asked_for(make: Callable[..., Job]) -> None:
     plan = sync_plan(stall_s=0.4)
     job = make(workers=2)

@@ -11,7 +11,7 @@ from tests.simulation.history import Answered, Applied, Out, Promoted, Refusal, 
 from tests.simulation.run import failing, how_to_replay, run_seed, story
 from tests.simulation.scenario import KINDS, RULES, STANDBYS, STANDBYS_ANY
 
-SCHEDULES = int(os.environ.get("TRAINBAND_SCHEDULES", "1200"))
+SCHEDULES = int(os.environ.get("TRAINBAND_SCHEDULES", "2000"))
 FIRST_SEED = int(os.environ.get("TRAINBAND_FIRST_SEED", "0"))
 
 SHARES = {STANDBYS: 3, STANDBYS_ANY: 3}

@@ -179,6 +179,12 @@ def test_overlap_cannot_go_with_sync() -> None:
         RuleJob(Sync(), 1, 1, overlap=True)
 
 
+@pytest.mark.parametrize("stall_s", [0.0, -1.0])
+def test_to_wait_for_nobody_at_all_is_refused(stall_s: float) -> None:
+    with pytest.raises(ClusterError, match=f"stall_s must be > 0 seconds, got {stall_s}"):
+        RuleJob(Sync(), 1, 1, stall_s=stall_s)
+
+
 def test_a_quorum_that_can_never_be_is_refused() -> None:
     with pytest.raises(
         ClusterError, match=r"Sync\(backups=2\) leaves no gradient to wait for in a cluster of 2 workers"

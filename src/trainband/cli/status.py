@@ -120,7 +120,8 @@ def show(answer: PsStatus, console: Console) -> None:
     console.print(workers)
     for worker in answer.workers:
         if worker.stalled_s:
-            text = f"{worker.task} lives, but has pushed nothing for {worker.stalled_s:,.0f} s; others wait for it"
+            waits = "others wait for it" if worker.task in answer.waiting_for else "nobody waits for it"
+            text = f"{worker.task} lives, but has pushed nothing for {worker.stalled_s:,.0f} s; {waits}"
             console.print(text, style="yellow", highlight=False)
         if worker.failure:
             console.print(f"{worker.task} failed: {worker.failure}", style="red", highlight=False)

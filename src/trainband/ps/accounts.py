@@ -10,7 +10,7 @@ from trainband.ps.placement import Placement
 from trainband.ps.statistics import Rate, SliceStatus, VariableStatus, WorkerStatus
 
 LATELY = 0.05
-"""The weight of the newest update in a worker's mean staleness."""
+"""The weight of the newest in a mean of a worker's."""
 
 
 @dataclass(slots=True)
@@ -26,6 +26,8 @@ class Account:
     transport: str = ""
     pushed_at: float = float("-inf")
     """When its last push came, or the training began, by the service's clock."""
+    usual_s: float = 0.0
+    """Between two of its pushes, the mean of late."""
     blocked_by: tuple[str, ...] = ()
     """The workers that it waits for, at any ps."""
     circled_at: float | None = None
@@ -33,6 +35,15 @@ class Account:
     said_at: float = float("-inf")
     """When people were told that it is stuck."""
     rate: Rate = field(default_factory=Rate)
+
+    def note_push(self, now: float, examples: int) -> None:
+        """A push of so many examples has come."""
+        if self.pushed_at > float("-inf"):
+            took_s = now - self.pushed_at
+            self.usual_s = self.usual_s + LATELY * (took_s - self.usual_s) if self.usual_s else took_s
+        self.pushes += 1
+        self.pushed_at = now
+        self.examples += examples
 
     def note_update(self, staleness: int) -> None:
         """One of its pushes has become an update."""

@@ -594,9 +594,7 @@ class ParameterService:
             if member.paused:
                 member.paused = False
                 self._came(member)
-            account.pushes += 1
-            account.pushed_at = self._clock()
-            account.examples += push.examples
+            account.note_push(self._clock(), push.examples)
             arrived = sum(raw.nbytes for raw in body)
             self._bytes_in += arrived
             self._bytes_saved += layout.nbytes - arrived
@@ -698,7 +696,9 @@ class ParameterService:
             version = seat.version
             stalled = self._vigil.stalled()
             workers = tuple(
-                self._accounts[member.number].status(member, now, stalled.get(member.number, 0.0))
+                self._accounts[member.number].status(
+                    member, now, stalled[member.number].silent_s if member.number in stalled else 0.0
+                )
                 for member in self._members
             )
             losses = [w.loss for w in workers if w.loss is not None and w.presence == Presence.LIVE.value]

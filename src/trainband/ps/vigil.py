@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from trainband.ps.accounts import Account
 from trainband.ps.members import Member, Members
@@ -14,7 +15,22 @@ CIRCLE_S = 1.0
 """How long a circle of workers that wait for one another must have been seen: what they say of it may be old."""
 
 SILENT_S = 30.0
-"""Without a push after which a worker that others wait for is named."""
+"""Without a push after which a worker is named."""
+
+MUCH = 5.0
+"""Times as long as usual, after which a worker is named that nobody waits for."""
+
+
+class Stuck(NamedTuple):
+    """A worker that lives and pushes nothing.
+
+    Attributes:
+      silent_s: for how long.
+      awaited: whether others wait for it.
+    """
+
+    silent_s: float
+    awaited: bool
 
 
 class Vigil:
@@ -45,32 +61,43 @@ class Vigil:
         self._say = say
         self._clock = clock
 
-    def stalled(self, after_s: float | None = None) -> dict[int, float]:
-        """The workers that others wait for, and that live but have pushed nothing for so long: by number, seconds."""
+    def stalled(self, after_s: float | None = None) -> dict[int, Stuck]:
+        """The workers that live and have pushed nothing for so long, by number.
+
+        That is one that others wait for; or one that takes five times as long as it mostly does, in a training, and
+        waits for nobody.
+        """
+        after_s = SILENT_S if after_s is None else after_s
+        seats = [seat for seat in self._seats.values() if seat.reigns]
+        training_since = min((seat.held_since for seat in seats if seat.fit and not seat.complete), default=None)
         awaited_since: dict[str, float] = {}
-        for seat in self._seats.values():
+        for seat in seats:
             for task in seat.waiting_for():
                 awaited_since[task] = min(seat.held_since, awaited_since.get(task, seat.held_since))
-        silent_s = {
-            member.number: self._clock()
-            - max(self._accounts[member.number].pushed_at, member.joined_at, awaited_since[member.task])
-            for member in self._members.live()
-            if member.task in awaited_since
-        }
-        return {number: s for number, s in silent_s.items() if s >= (SILENT_S if after_s is None else after_s)}
+        waiting = {number for seat in seats if seat.engine is not None for number in seat.engine.waiting()}
+        found = {}
+        for member in self._members.at_work():
+            account, since = self._accounts[member.number], awaited_since.get(member.task, training_since)
+            awaited = member.task in awaited_since
+            waits = member.number in waiting or bool(account.blocked_by)
+            if since is None or (waits and not awaited):
+                continue
+            silent_s = self._clock() - max(account.pushed_at, member.joined_at, since)
+            if silent_s >= (after_s if awaited else max(after_s, MUCH * account.usual_s)):
+                found[member.number] = Stuck(silent_s, awaited)
+        return found
 
     def see_to_stalled(self, limit_s: float) -> None:
-        """Names the workers that are stuck, and counts them no more after `limit_s` seconds, if that is not 0."""
-        for number, silent_s in self.stalled(min(SILENT_S, limit_s or SILENT_S)).items():
+        """Names the workers that are stuck, and waits no more for one after `limit_s` seconds, if that is not 0."""
+        for number, stuck in self.stalled(min(SILENT_S, limit_s or SILENT_S)).items():
             member, account = self._members.get(number), self._accounts[number]
-            if limit_s and silent_s >= limit_s:
-                self._say(
-                    f"{member.task} lives, but has pushed nothing for {silent_s:.0f} s: it counts no more until it does"
-                )
+            text = f"{member.task} lives, but has pushed nothing for {stuck.silent_s:.0f} s"
+            if stuck.awaited and limit_s and stuck.silent_s >= limit_s:
+                self._say(f"{text}: it counts no more until it does")
                 self._set_aside(member)
-            elif silent_s >= SILENT_S and self._clock() - account.said_at >= SILENT_S:
+            elif stuck.silent_s >= SILENT_S and self._clock() - account.said_at >= SILENT_S:
                 account.said_at = self._clock()
-                self._say(f"{member.task} lives, but has pushed nothing for {silent_s:.0f} s; others wait for it")
+                self._say(f"{text}; {'others wait for it' if stuck.awaited else 'nobody waits for it'}")
 
     def see_to_circles(self) -> None:
         """Lets workers go on that wait for one another, each at another ps.
