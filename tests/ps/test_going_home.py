@@ -173,15 +173,14 @@ def has_gone_home(job: Job) -> bool:
     return any("ps:0 takes shard 0 over" in line and "has handed it over" in line for line in job.said)
 
 
-def away(job: Job, plan: Plan) -> list[tuple[JobClient, Exchange]]:
-    """Two workers in a training, and ps:0, whose shard is on ps:1, has just come back."""
-    clients = [job.client(plan, 0), job.client(plan, 1)]
-    chief = clients[0].join(first_values(plan, PARAMS))
-    other = clients[1].join(pytest.fail)
-    clients[0].begin(1, 1_000_000)
+def away(job: Job, plan: Plan, workers: int) -> list[tuple[JobClient, Exchange]]:
+    """So many workers after the first step of a training, and ps:0, whose shard is on ps:1, has just come back."""
+    chief, *others = [job.client(plan, index) for index in range(workers)]
+    at = [(chief, chief.join(first_values(plan, PARAMS))), *((other, other.join(pytest.fail)) for other in others)]
+    chief.begin(1, 1_000_000)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     kill_ps(job, 0)
-    at = together(plan, [(clients[0], chief), (clients[1], other)])
+    at = together(plan, at)
     job.start_ps(0)
     return at
 
@@ -196,7 +195,7 @@ def test_not_to_one_that_does_not_know_who_has_paused(make: Callable[..., Job]) 
     """It would wait for a worker that has nothing to push."""
     plan = replicated(Sync())
     job = make(ps=2, workers=2, timeouts=replace(QUICK, lease_s=1.0))
-    (chief, now), (paused, then) = away(job, plan)
+    (chief, now), (paused, then) = away(job, plan, 2)
     paused.pause()
     wait_until(lambda: standbys(job.said) == 4, "the standbys again")
     wait_until(lambda: len(job.services[0].status().workers) == 2, "both workers at the ps that has come back")
@@ -224,7 +223,7 @@ def test_who_leaves_while_it_is_in_doubt_is_not_waited_for(
         Thread(target=lambda: kill_ps(job, 0)).start()
 
     monkeypatch.setattr(Seat, "hand_over", dies)
-    at = away(job, plan)
+    at = away(job, plan, 2)
     old = job.services[1]
     while not any("hands shard 0 over" in line for line in job.said):
         at = together(plan, at)
@@ -241,7 +240,7 @@ def test_nobody_is_stuck_because_of_what_the_other_ps_has_not_seen(make: Callabl
     plan = replicated(Sync())
     plan = replace(plan, description=structs.replace(plan.description, stall_s=1.5))
     job = make(ps=2, workers=2, timeouts=replace(QUICK, lease_s=2.0))
-    at = away(job, plan)
+    at = away(job, plan, 2)
     while not has_gone_home(job):
         at = together(plan, at)
     (chief, now), (other, then) = at
@@ -258,13 +257,7 @@ def test_nobody_is_stuck_because_of_what_the_other_ps_has_not_seen(make: Callabl
 def test_a_shard_goes_home(make: Callable[..., Job], keeps: bool) -> None:
     plan = replicated()
     job = make(ps=2, workers=1, transport=MemoryTransport(keeps=keeps))
-    client = job.client(plan, 0)
-    now = client.join(first_values(plan, PARAMS))
-    client.await_begin(1, 1_000_000)
-    wait_until(lambda: standbys(job.said) == 2, "the standbys")
-    kill_ps(job, 0)
-    now = push(client, plan, now)
-    job.start_ps(0)
+    ((client, now),) = away(job, plan, 1)
     made = 1
     while not has_gone_home(job):
         now = push(client, plan, now)

@@ -668,9 +668,10 @@ class JobClient:
         self._blocked_by = ()
         before = link.ps
         with link.recovering:
-            self._turn(link)
-            if moved and link.ps == before:
+            if moved and self._outlook.holder(link) == link.at:
                 link.move()
+            else:
+                self._turn(link)
             joined = self._find(link, self._is_ready(link), f"{link} to come back with its values")
         died = joined.life != link.life
         if died:
