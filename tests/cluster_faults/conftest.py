@@ -28,7 +28,7 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         and item.get_closest_marker("skip") is None
     ]
     cases = [case for case in chosen if isinstance(case, Case)]
-    twice = len(cases) > 1 and os.environ.get(EVERY_CASE) != "all"
+    twice = len(cases) > 1 and not os.environ.get(EVERY_CASE)
     with Matrix(cases, tmp_path_factory.mktemp("faults"), run, twice=twice) as running:
         request.config.stash[MATRIX] = running
         yield running

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
@@ -13,11 +13,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.cluster_faults.matrix import TARGETS, Case
+from tests.cluster_faults.matrix import GUEST, TARGETS, TWO, Case
 from tests.machines import Machines
 from tests.programs import DEADLINE_S, ROOT, Program, Programs
 
 from trainband.checkpoint import CheckpointDirectory
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.cluster.resolvers import tf_config
 
 Rows = NDArray[np.float32]
 
@@ -44,9 +46,8 @@ SILENT_S = 10.0
 END_S = 150.0
 """For a job to end by itself once nothing keeps it: a ps waits 30 s for a chief that does not come back."""
 
+LEAVES = re.compile(r"SIGTERM asked this task to end; it leaves the job at global step ([\d,]+)$", re.MULTILINE)
 BEFORE_A_WORKER = ("dies before a worker", "dies unknown to a worker")
-TWO = ("dies before the other", "dies after the chief", *BEFORE_A_WORKER)
-"""What happens to two tasks, one after the other."""
 KILLED = ("dies", "stays dead", *TWO)
 UNHEARD = ("sleeps", "unplugged", "mute")
 """What makes a task silent for longer than the lease, without an end of its process."""
@@ -77,8 +78,8 @@ class Job:
         self._ended: list[Program] = []
         """Of tasks that were killed."""
         self._struck_at = 0.0
-        self._saves = not case.replicas or case.phase == "saving"
-        """Whether there is a checkpoint_dir. Where shards have standbys, none is needed."""
+        self._saves = case.phase == "saving" or not (case.replicas or case.fault == "leaves")
+        """Whether there is a checkpoint_dir. Where shards have standbys, none is needed, nor where all ps live."""
 
     def run(self) -> None:
         """Starts the job, lets happen what the case says, and looks at all that must hold then."""
@@ -102,7 +103,8 @@ class Job:
         for word in ("finish", "end"):
             self._say(word)
         self._expect_all_end()
-        self._expect_nobody_silent()
+        self._expect_no_worker_silent()
+        self._expect_no_ps_silent()
         self._expect_exact_updates(self._saved() if self._saves else self._read())
 
     def expect_no_socket_left(self) -> None:
@@ -118,8 +120,8 @@ class Job:
     def _start(self, name: str) -> None:
         life = sum(program.name == name for program in self._ended)
         addresses = self._machines.addresses
-        self._tasks[name] = self._programs.task(
-            name,
+        ps, workers = addresses[: len(PS)], addresses[len(PS) :]
+        flags = [
             f"--rule={self._case.rule}",
             f"--steps={STEPS}",
             f"--step_s={self._step_s():g}",
@@ -129,15 +131,22 @@ class Job:
             f"--life={life}",
             f"--disk_s={0.3 if self._case.phase == 'saving' else 0}",
             f"--replicas={self._case.replicas}",
-            ps=addresses[: len(PS)],
-            workers=addresses[len(PS) :],
-            script=SCRIPT,
-            machine=self._machines.names[self._index(name)],
-        )
+        ]
+        machine = self._machines.names[self._index(name)]
+        if self._case.target != GUEST:
+            self._tasks[name] = self._programs.task(
+                name, *flags, ps=ps, workers=workers, script=SCRIPT, machine=machine
+            )
+            return
+        workers = workers[: WORKERS.index(GUEST)]
+        spec = ClusterSpec({"ps": ps, "worker": workers})
+        who = Cluster(spec=spec, task=Task.parse(name), guest=name == GUEST)
+        environ = {tf_config.VARIABLE: tf_config.write(who)}
+        self._tasks[name] = self._programs.python(name, str(SCRIPT), *flags, environ=environ, machine=machine)
 
     def _step_s(self) -> float:
         """So much that what happens in the middle does, and no more."""
-        each = 0.15 if self._case.fault in TWO else 0.02 if self._case.phase == "end" else 0.05
+        each = 0.15 if self._case.fault in (*TWO, "leaves") else 0.02 if self._case.phase == "end" else 0.05
         # An update of the synchronous rules takes a push of each worker, one of the others takes one.
         return each if self._case.rule in ("sync", "backups") else 2 * each
 
@@ -204,8 +213,10 @@ class Job:
         target = self._case.target
         program, index = self._tasks[target], self._index(target)
         match self._case.fault:
-            case "dies" | "stays dead" | "dies before the other" | "dies before a worker":
+            case "dies" | "stays dead" | "dies twice" | "dies before the other" | "dies before a worker":
                 self._kill(target)
+            case "leaves":
+                self._ask_to_leave(target)
             case "dies unknown to a worker":
                 self._tasks["worker:1"].send(signal.SIGSTOP)
                 self._kill(target)
@@ -238,6 +249,20 @@ class Job:
         assert program.wait() == -signal.SIGKILL
         self._ended.append(program)
 
+    def _ask_to_leave(self, name: str) -> None:
+        program = self._tasks.pop(name)
+        program.send(signal.SIGTERM)
+        code = program.wait()
+        left = LEAVES.search(program.stderr)
+        if code != 128 + signal.SIGTERM or not left:
+            self._fail(f"{name} should have ended after its step, but ended with {code}\n{program.output}")
+        assert left is not None
+        program.expect_no_noise()
+        self._ended.append(program)
+        if self._saves and name == CHIEF:
+            at, newest = int(left[1]), max(self._home.steps())
+            assert at <= newest, f"the chief left at global step {at}, and the newest checkpoint is of {newest}"
+
     def _other(self) -> str:
         """The ps that nothing happens to."""
         return PS[1 - PS.index(self._case.target)]
@@ -249,7 +274,13 @@ class Job:
         target = self._case.target
         index = self._index(target)
         match self._case.fault:
-            case "dies":
+            case "dies" | "leaves":
+                self._start(target)
+            case "dies twice":
+                self._start(target)
+                self._await_standbys()
+                self._struck_at = time.monotonic()
+                self._kill(target)
                 self._start(target)
             case "dies before the other":
                 self._start(target)
@@ -316,10 +347,11 @@ class Job:
             return
         if fault in KILLED and target in PS and self._case.replicas:
             heir = target if fault == "dies before the other" else self._other()
-            self._await_line(heir, f"^trainband: {heir} takes .* over at version ", self._struck_at, NOTICED_S)
+            if fault != "dies twice":  # the other had both shards when it died once more, or it had its own again
+                self._await_line(heir, f"^trainband: {heir} takes .* over at version ", self._struck_at, NOTICED_S)
         elif fault in KILLED and target in PS:
             self._await_line(CHIEF, f"^trainband: {target} goes on from ", self._struck_at)
-        elif fault == "dies":
+        elif fault in ("dies", "leaves"):
             self._tasks[target].wait_for("^ready$")
         elif fault not in KILLED:
             healed_at = time.monotonic()
@@ -376,17 +408,29 @@ class Job:
         case = self._case
         return case.phase == "end" and name == case.target != CHIEF and case.fault in (*UNHEARD, "deaf")
 
-    def _expect_nobody_silent(self) -> None:
+    def _expect_no_worker_silent(self) -> None:
         for program in (*self._ended, *self._tasks.values()):
             if not program.name.startswith("worker"):
-                continue  # a ps that serves has nothing to say
+                continue
             # Before its first line it reads its programs and then compiles, and after its last it lets go of them.
             moments = [at for at, line in program.lines if not line.startswith("begins its life")]
             if not moments:
                 continue  # killed before it had anything to say
-            silence, since = max(((after - before, before) for before, after in pairwise(moments)), default=(0.0, 0.0))
-            if silence > SILENT_S:
-                self._fail(f"{program.name} said nothing for {silence:.1f} s, from {since - moments[0]:.1f} s on")
+            self._expect_words(program, moments)
+
+    def _expect_no_ps_silent(self) -> None:
+        """Unlike one that serves, a ps that has no worker left to serve waits for something, and says for what."""
+        last = max(program.ended_at or 0.0 for name, program in self._tasks.items() if name in WORKERS)
+        for program in (self._tasks[ps] for ps in PS if ps in self._tasks):
+            assert program.ended_at is not None
+            said = [at for at, _ in program.lines if at > last]
+            self._expect_words(program, [last, *said, max(last, program.ended_at)])
+
+    def _expect_words(self, program: Program, moments: Sequence[float]) -> None:
+        """Fails where more than `SILENT_S` lie between two moments at which a task has said something."""
+        silence, since = max(((after - before, before) for before, after in pairwise(moments)), default=(0.0, 0.0))
+        if silence > SILENT_S:
+            self._fail(f"{program.name} said nothing for {silence:.1f} s, {since - self._struck_at:.1f} s after it")
 
     def _saved(self) -> dict[str, Rows]:
         """What each ps had at the end, by the last checkpoint."""
@@ -422,11 +466,11 @@ class Job:
             if ps != killed or case.replicas:
                 assert told <= applied[ps], f"told to be applied, but not so on {ps}: {sorted(told - applied[ps])}"
         both = applied[PS[0]] & applied[PS[1]]
-        if case.fault in ("pauses", "slow"):
+        if case.fault in ("pauses", "slow", "leaves"):
             assert told == both, f"applied, and nobody was told: {sorted(both - told)}"
         if killed in WORKERS or case.fault in ("dies after the chief", *BEFORE_A_WORKER):
             assert len(both - told) <= 1, f"applied, and nobody was told: {sorted(both - told)}"
-        if case.fault in ("pauses", "slow"):
+        if case.fault in ("pauses", "slow", "leaves"):
             assert not self._said(" over at version "), "a shard was taken over though nobody was away"
 
     def _applied_on(self, ps: str, shares: Rows) -> set[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from types import TracebackType
 
@@ -19,8 +19,8 @@ AT_ONCE = 2
 """A case waits most of the time: for leases to end, and for cables to be plugged in again."""
 
 EVERY_CASE = "TRAINBAND_FAULTS"
-"""An environment variable: `all` runs the cases that are left out otherwise, for they take ten minutes more. None of
-them is run a second time."""
+"""An environment variable: `all` runs the cases that are left out otherwise, for they take ten minutes more;
+`product`, every combination there is, which takes hours. None of them is run a second time."""
 
 FAULTS = {
     "dies": "kill -9, and it is started again at once",
@@ -32,17 +32,26 @@ FAULTS = {
     "deaf": "what is sent to it is lost for longer than the lease",
     "slow": "its line is slow from now on",
 }
+OF_WORKERS = {"leaves": "SIGTERM, by which it ends after its step, and it is started again"}
+"""What happens to workers only, and only in the middle: before its first step SIGTERM ends it as kill -9 does, and
+after its last it is about to end."""
 WITH_A_STANDBY = {
     "parted": "what the two ps send each other is lost for longer than the lease, and nothing else is",
     "half parted": "what it sends the other ps is lost for longer than the lease, and nothing else is",
+}
+"""What happens to a ps, and makes a difference only where shards have standbys."""
+TWO = {
+    "dies twice": "kill -9, and it is started again; when it is the standby, the same once more",
     "dies before the other": "kill -9, and it is started again; when it is the standby, the other ps dies for good",
     "dies before a worker": "kill -9, and it is started again; when it is the standby, worker:1 dies for good",
     "dies unknown to a worker": "the same, and worker:1 is stopped before, so that the new process never meets it",
     "dies after the chief": "the chief, which decides who succeeds, dies for good, and after the lease this ps does",
 }
-"""What happens to a ps, and makes a difference only where shards have standbys."""
-TARGETS = {"worker:1": "worker", "worker:0": "chief", "ps:0": "ps", "ps:1": "ps"}
-"""Each task that something happens to, and what kind of task that is."""
+"""What happens to a ps whose shards have standbys in two steps, for which there is time only in the middle."""
+GUEST = "worker:2"
+TARGETS = {"worker:1": "worker", "worker:0": "chief", GUEST: "guest", "ps:0": "ps", "ps:1": "ps"}
+"""Each task that something happens to, and what kind of task that is. Where nothing happens to the guest, a worker that
+the cluster plans has its place."""
 PHASES = {
     "start": "every worker has joined, and none has made a step",
     "training": "every worker makes steps, and there is a checkpoint",
@@ -63,8 +72,15 @@ class Case:
     replicas: int = 0
 
     def __post_init__(self) -> None:
-        faults = {**FAULTS, **WITH_A_STANDBY} if self.replicas else FAULTS
-        for value, known in zip(astuple(self), (faults, TARGETS, PHASES, RULES, (0, 1)), strict=True):
+        faults = [*FAULTS]
+        if TARGETS.get(self.target) != "ps":
+            faults += OF_WORKERS
+        elif self.replicas:
+            faults += [*WITH_A_STANDBY, *TWO]
+        phases = {**dict.fromkeys(OF_WORKERS, ("training", "saving")), **dict.fromkeys(TWO, ("training",))}.get(
+            self.fault, (*PHASES,)
+        )
+        for value, known in zip(astuple(self), (faults, TARGETS, phases, RULES, (0, 1)), strict=True):
             if value not in known:
                 raise ValueError(f"{value!r} is none of {', '.join(map(str, known))}.")
 
@@ -77,6 +93,15 @@ class Case:
         """All pairs of a fault, a kind of task, a phase and a rule in it."""
         values = (self.fault, TARGETS[self.target], self.phase, self.rule)
         return {frozenset(pair) for pair in combinations(values, 2)}
+
+
+def every_case() -> list[Case]:
+    """All that can be made."""
+    cases = []
+    for row in product((*FAULTS, *OF_WORKERS, *WITH_A_STANDBY, *TWO), TARGETS, PHASES, RULES, (0, 1)):
+        with suppress(ValueError):
+            cases.append(Case(*row))
+    return cases
 
 
 class Matrix:

@@ -6,11 +6,22 @@ Not every combination, but every pair of them: the jobs are real, and each takes
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from itertools import combinations, product
 from pathlib import Path
 
 import pytest
-from tests.cluster_faults.matrix import EVERY_CASE, FAULTS, PHASES, RULES, TARGETS, Case, Matrix
+from tests.cluster_faults.matrix import (
+    EVERY_CASE,
+    FAULTS,
+    OF_WORKERS,
+    PHASES,
+    RULES,
+    TARGETS,
+    Case,
+    Matrix,
+    every_case,
+)
 
 CASES = [
     Case(*row)
@@ -70,6 +81,34 @@ CASES = [
     ]
 ]
 
+# A worker that no spec knows, which joins a job that runs.
+CASES += [
+    Case(*row)
+    for row in [
+        ("dies", "worker:2", "training", "sync"),
+        ("stays dead", "worker:2", "start", "bounded"),
+        ("pauses", "worker:2", "end", "async"),
+        ("sleeps", "worker:2", "training", "bounded"),
+        ("unplugged", "worker:2", "saving", "sync"),
+        ("mute", "worker:2", "start", "backups"),
+        ("deaf", "worker:2", "training", "async"),
+        ("slow", "worker:2", "end", "sync"),
+    ]
+]
+
+# SIGTERM takes nothing with it: neither an update nor, as the chief saves first, a checkpoint.
+CASES += [
+    Case(*row)
+    for row in [
+        ("leaves", "worker:1", "training", "async"),
+        ("leaves", "worker:0", "training", "sync"),
+        ("leaves", "worker:2", "training", "backups"),
+        ("leaves", "worker:1", "saving", "bounded"),
+        ("leaves", "worker:0", "saving", "async"),
+        ("leaves", "worker:2", "saving", "sync"),
+    ]
+]
+
 # Where each shard has a standby, a ps that dies takes nothing with it.
 CASES += [
     Case(*row, replicas=1)
@@ -94,6 +133,36 @@ CASES += [
         ("dies before the other", "ps:1", "training", "backups"),
         ("dies before a worker", "ps:0", "training", "async"),
         ("dies unknown to a worker", "ps:0", "training", "sync"),
+        ("dies twice", "ps:0", "training", "sync"),
+        ("dies twice", "ps:1", "training", "async"),
+        ("pauses", "ps:0", "start", "sync"),
+        ("pauses", "ps:1", "saving", "async"),
+        ("pauses", "ps:0", "end", "backups"),
+        ("sleeps", "ps:1", "start", "bounded"),
+        ("sleeps", "ps:0", "saving", "sync"),
+        ("sleeps", "ps:1", "end", "async"),
+        ("unplugged", "ps:0", "start", "backups"),
+        ("unplugged", "ps:1", "saving", "sync"),
+        ("unplugged", "ps:0", "end", "bounded"),
+        ("mute", "ps:0", "training", "sync"),
+        ("mute", "ps:1", "start", "async"),
+        ("mute", "ps:0", "saving", "backups"),
+        ("mute", "ps:1", "end", "bounded"),
+        ("deaf", "ps:1", "start", "sync"),
+        ("deaf", "ps:0", "saving", "async"),
+        ("deaf", "ps:1", "end", "backups"),
+        ("slow", "ps:1", "training", "backups"),
+        ("slow", "ps:0", "start", "bounded"),
+        ("slow", "ps:1", "saving", "async"),
+        ("slow", "ps:0", "end", "sync"),
+        # The chief decides who holds a shard; whatever happens to it, and to the others, happens to no shard.
+        ("dies", "worker:0", "training", "sync"),
+        ("stays dead", "worker:0", "training", "bounded"),
+        ("sleeps", "worker:0", "training", "async"),
+        ("unplugged", "worker:0", "training", "backups"),
+        ("leaves", "worker:0", "training", "bounded"),
+        ("leaves", "worker:1", "training", "sync"),
+        ("dies", "worker:2", "training", "async"),
     ]
 ]
 
@@ -101,23 +170,41 @@ CASES += [
 LATER = pytest.mark.skip(reason="one of the faults that `make test-faults` runs, beside those of every run")
 
 
+ASKED_FOR = os.environ.get(EVERY_CASE)
+RUN = every_case() if ASKED_FOR == "product" else CASES
+
+
 def _is_of_every_run(case: Case) -> bool:
     dies_at_the_end = case.fault == "dies" and case.phase == "end" and case.target != "worker:1"
-    return os.environ.get(EVERY_CASE) == "all" or case.phase == "training" or dies_at_the_end
+    return bool(ASKED_FOR) or case.phase == "training" or dies_at_the_end
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, id=str(case), marks=() if _is_of_every_run(case) else LATER) for case in CASES]
+    "case", [pytest.param(case, id=str(case), marks=() if _is_of_every_run(case) else LATER) for case in RUN]
 )
 def test_the_job_survives(case: Case, matrix: Matrix) -> None:
     matrix.expect_good_end(case)
 
 
-def test_every_pair_occurs() -> None:
-    values = (tuple(FAULTS), tuple(sorted(set(TARGETS.values()))), tuple(PHASES), RULES)
+@pytest.mark.parametrize(
+    ("faults", "kinds", "phases", "replicas"),
+    [
+        (FAULTS, set(TARGETS.values()), PHASES, 0),
+        (OF_WORKERS, {"worker", "chief", "guest"}, ("training", "saving"), 0),
+        (FAULTS, {"ps"}, PHASES, 1),
+    ],
+)
+def test_every_pair_occurs(faults: Iterable[str], kinds: set[str], phases: Iterable[str], replicas: int) -> None:
+    values = (tuple(faults), tuple(sorted(kinds)), tuple(phases), RULES)
     wanted = {frozenset(pair) for one, other in combinations(values, 2) for pair in product(one, other)}
-    missing = wanted - {pair for case in CASES for pair in case.pairs}
+    missing = wanted - {pair for case in CASES if case.replicas == replicas for pair in case.pairs}
     assert not missing
+
+
+def test_the_product_has_every_case_once() -> None:
+    cases = every_case()
+    assert set(CASES) < set(cases)
+    assert len(set(map(str, cases))) == len(cases)
 
 
 CASE = CASES[0]

@@ -60,6 +60,10 @@ AT_ONCE_BYTES = 4 << 20
 is slow to take its part must not keep the others from theirs. Below it, a send does not wait for anybody."""
 
 
+HASTE_S = 5.0
+"""How long a worker that is asked to leave waits for a ps that is away."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """What came back from all ps.
@@ -130,6 +134,7 @@ class JobClient:
         ]
         self._blocked_by: tuple[str, ...] = ()
         self._hurried = False
+        self._hastened = False
         self._pulses = [
             Pulse(
                 i,
@@ -211,6 +216,10 @@ class JobClient:
             pulse.knocks = True
         return self.pull()
 
+    def hasten(self) -> None:
+        """From now on this worker waits no longer than `HASTE_S` for a ps that is away. For a signal handler, too."""
+        self._hastened = True
+
     def leave(self, failure: str = "") -> None:
         """Says goodbye to every ps and closes. `failure` says why, if something went wrong. Idempotent."""
         if self._left:
@@ -283,17 +292,17 @@ class JobClient:
                         self.trainings = joined.trainings
                     if until(joined, len(without) == len(link.places)):
                         return joined
-                    patience.check(whom, "check that it runs, or raise Timeouts.start_s")
+                    self._bear(patience, whom, "check that it runs, or raise Timeouts.start_s")
                 except (Unreachable, StreamClosed) as exc:
                     without.discard(link.ps)
                     advice = "check that it runs and that its address is right, or raise Timeouts.start_s"
                     try:
-                        patience.check(whom, advice)
+                        self._bear(patience, whom, advice)
                     except DeadlineExceeded as late:
                         raise Unreachable(str(late)) from exc
                 except DeadlineExceeded:
                     without.discard(link.ps)
-                    patience.check(whom, "check that it runs and is not overloaded, or raise Timeouts.start_s")
+                    self._bear(patience, whom, "check that it runs and is not overloaded, or raise Timeouts.start_s")
                 except Refused as exc:
                     if m.MISMATCH in str(exc):
                         raise ModelMismatch(str(exc)) from exc
@@ -305,6 +314,12 @@ class JobClient:
                     link.move()
                 time.sleep(pause_s)
                 pause_s = min(POLL_S, 2 * pause_s)
+
+    def _bear(self, patience: Patience, whom: str, advice: str) -> None:
+        """As `Patience.check`, of a ps that is away."""
+        if self._hastened and patience.waited_s > HASTE_S:
+            raise DeadlineExceeded(f"waited {patience.waited_s:.1f} s for {whom}.")
+        patience.check(whom, advice)
 
     def _join_once(self, link: Link) -> m.Joined:
         # A ps that may be dead is not waited for long where another may have the shard.
@@ -522,6 +537,8 @@ class JobClient:
                 if not self._recovers or not self._joined or begun_at + self._timeouts.stall_s < self._clock():
                     raise
                 if isinstance(exc, DeadlineExceeded):
+                    if self._hastened:
+                        raise
                     self._say(f"{link} has not answered ({exc}) {self._task} asks again")
             except Refused as exc:
                 if not self._recovers or not self._joined or not m.is_for_another(str(exc)):
@@ -645,7 +662,11 @@ class JobClient:
             while frame is None:
                 if self._outlook.is_superseded(link):
                     raise StreamClosed(f"another ps holds shard {link.index} now.")
-                patience.check(self._whom(link, what, patience), advice)
+                whom = self._whom(link, what, patience)
+                if self._blocked_by:
+                    patience.check(whom, advice)
+                else:
+                    self._bear(patience, whom, advice)
                 frame = stream.receive(self._timeouts.heartbeat_s)
             self._blocked_by = ()
             self._hurry(False)

@@ -233,6 +233,12 @@ class Replica(Protocol):
         """
         ...
 
+    def hasten(self) -> None:
+        """From now on, this replica does not wait long for a task that is away: it is to leave. May be called by a
+        signal handler.
+        """
+        ...
+
     def settle(self) -> None:
         """Sees to it that `global_step` is what was made and not what is hoped for. Where all compute in step, that is
         the outcome of all steps under way, and all know the same then.

@@ -422,6 +422,9 @@ class MeshReplica:
         self._settle_all()
         return ""
 
+    def hasten(self) -> None:
+        """See `Replica.hasten`: where others are needed, they are needed for every step, and have `Timeouts`."""
+
     def settle(self) -> None:
         """See `Replica.settle`."""
         self._settle_all()

@@ -481,6 +481,10 @@ class ParameterServerReplica:
         self._client.pause()
         return ""
 
+    def hasten(self) -> None:
+        """See `Replica.hasten`."""
+        self._client.hasten()
+
     def settle(self) -> None:
         """See `Replica.settle`: a step that is hoped for does not count here, only what a ps has told of."""
 

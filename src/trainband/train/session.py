@@ -378,6 +378,7 @@ class MonitoredSession:
             self.used_up()
         elif exc is not None:
             self._release(kind, exc, trace)
+            self._leave_anyway(exc)
             return False
         try:
             self._end()
@@ -385,8 +386,9 @@ class MonitoredSession:
             # Trained, only not saved: the job stays, so that its params can still be read and saved elsewhere.
             self._stack.__exit__(*sys.exc_info())
             raise
-        except BaseException:
+        except BaseException as failure:
             self._release(*sys.exc_info())
+            self._leave_anyway(failure)
             raise
         self._release(None, None, None)
         return True
@@ -409,16 +411,22 @@ class MonitoredSession:
         self._duties.begin()
         for hook in self._hooks:
             hook.begin(self)
-        if self._directory is not None:
-            self._listen_for_sigterm()
+        self._listen_for_sigterm()
 
     def _listen_for_sigterm(self) -> None:
-        """From now on a first SIGTERM ends this session after its step, with a last checkpoint; a second kills."""
+        """From now on a first SIGTERM ends this session after its step, with a last checkpoint; a second kills.
+
+        Where that is of use: there is something to save, or others go on without this task.
+        """
+        cluster = self._trainer.cluster
+        if self._directory is None and not (cluster is not None and cluster.spec.ps):
+            return
         if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != _KILLS:
             return  # the program has its own ways
 
         def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler
             self._preempted = True
+            self._joined().hasten()
             signal.signal(signal.SIGTERM, _KILLS)
 
         signal.signal(signal.SIGTERM, note)
@@ -547,6 +555,16 @@ class MonitoredSession:
             replica.end()
         self._trainer.close()
         raise SystemExit(128 + signal.SIGTERM)
+
+    def _leave_anyway(self, exc: BaseException) -> None:
+        """Of a task that was asked to leave, a failure of others is no failure: they may be leaving, too.
+
+        Raises:
+          SystemExit: as `_leave_early`, if this is such a task and such a failure.
+        """
+        if self._preempted and isinstance(exc, PeerError):
+            self._say(f"{self.task}: {PREEMPTED}; it leaves in the middle of a step: {exc}")
+            raise SystemExit(128 + signal.SIGTERM) from exc
 
     def _await_others(self, replica: Replica) -> None:
         patience = Patience(None, self._say)
