@@ -12,7 +12,7 @@ demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 test: $(VENV)/.ready-dev   ## run the whole test suite
 	@$(BIN)/python -m pytest
 
-test-faults: $(VENV)/.ready-dev   ## every fault on every kind of task, in every phase, under every update rule (ten minutes)
+test-faults: $(VENV)/.ready-dev   ## every fault on every kind of task, in every phase, under every update rule (twenty minutes)
 	@TRAINBAND_FAULTS=$${TRAINBAND_FAULTS:-all} $(BIN)/python -m pytest tests/cluster_faults
 
 test-gpu: $(VENV)/.ready-dev   ## the checks that need an accelerator; without one they only show that they run

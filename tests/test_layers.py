@@ -17,6 +17,7 @@ LAYERS = [
     "version",
     "errors",
     "figures",
+    "preemption",
     "data",
     "cluster",
     "checkpoint",

@@ -8,10 +8,13 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from tests.programs import LINE, ROOT, Program, Programs, until
 
+from trainband.checkpoint import CheckpointDirectory
+
 WORKERS = ("worker:0", "worker:1")
-LEAVES = r"SIGTERM asked this task to end; it leaves the job at global step \d+$"
+LEAVES = r"SIGTERM asked this task to end; it leaves the job at global step (\d+)$"
 
 
 def test_ctrl_c_of_the_launcher_lets_every_worker_finish_its_step(programs: Programs) -> None:
@@ -55,6 +58,23 @@ def test_without_its_ps_a_worker_leaves_in_the_middle_of_its_step(
         )
         assert re.search(said, tasks[name].stderr, re.MULTILINE), tasks[name].output
         tasks[name].expect_no_noise()
+
+
+def test_where_all_are_asked_at_once_the_chief_still_saves(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path
+) -> None:
+    tasks = started(programs, ports, tmp_path, step_s=0.5)
+    for task in tasks.values():
+        task.send(signal.SIGTERM)
+    for name, task in tasks.items():
+        assert task.wait(40.0) == 128 + signal.SIGTERM, tasks[name].output
+        task.expect_no_noise()
+    left = re.search(rf"^trainband: worker:0: {LEAVES}", tasks["worker:0"].stderr, re.MULTILINE)
+    assert left, tasks["worker:0"].output
+    newest = CheckpointDirectory(tmp_path, pytest.fail).newest()
+    assert newest is not None
+    assert newest.global_step >= int(left[1]) > 0
+    assert "it serves worker:0, worker:1 until they leave\n" in tasks["ps:0"].stderr
 
 
 def test_a_second_sigterm_kills(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
+from tests.programs import until
 from tests.ps.jobs import FAST, PARAMS, FakeClock, Script, gradient_of, in_thread, sgd_plan, spec_of
 from tests.ps.plans import blocks_of, plan_of
 
@@ -25,7 +26,7 @@ from trainband.ps.placement import Placement, RoundRobin
 from trainband.ps.program import UpdateProgram
 from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.base import ENOUGH, REPLAYED
-from trainband.ps.service import ParameterService
+from trainband.ps.service import DISMISSED_S, ParameterService
 from trainband.ps.statistics import PsStatus
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
@@ -644,6 +645,39 @@ def test_run_ends_when_the_last_worker_says_goodbye(ps: Ps) -> None:
     assert not running.done()
     ps.leave(1)
     assert running.result(10.0) == "the job is complete"
+
+
+def test_a_ps_that_is_dismissed_serves_until_the_workers_have_left(ps: Ps) -> None:
+    ps.ready(steps=10)
+    running = in_thread(ps.service.run, "run")
+    ps.service.dismiss()
+    said = "; for 15 s at most it serves worker:0, worker:1 until they leave"
+    until(lambda: any(said in line for line in ps.said), "its word")
+    ps.play(0, ps.push(1))
+    assert ps.status.version == 1
+    ps.leave(0)
+    assert not running.done()
+    ps.leave(1)
+    assert running.result(10.0) == "every worker has left"
+    assert ps.service.cut_short
+
+
+def test_a_ps_that_is_dismissed_does_not_serve_for_ever(ps: Ps) -> None:
+    ps.ready(steps=10)
+    ps.service.dismiss()
+    ps.service._expire = lambda: None  # type: ignore[method-assign]  # noqa: SLF001 - their hearts beat
+    assert run_with_ticks(ps, 1.0) == "SIGTERM asked this task to end"
+    assert DISMISSED_S <= ps.clock.now - FakeClock().now < 2 * DISMISSED_S
+    assert ps.service.cut_short
+
+
+def test_a_ps_that_is_dismissed_at_the_end_of_its_job_has_ended_with_it(ps: Ps) -> None:
+    ps.ready(steps=0)
+    ps.service.dismiss()
+    ps.leave(0)
+    ps.leave(1)
+    assert ps.service.run() == "the job is complete"
+    assert not ps.service.cut_short
 
 
 # --- the public face

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from trainband import preemption
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.service import ParameterService
@@ -90,15 +91,22 @@ class Server:
 
         On a ps this serves. On any other task it waits until no ps answers any more.
 
+        A ps that gets SIGTERM in the main thread serves until the workers have left the job, but 15 s at most: they may
+        have been asked to end at the same time, and the chief saves first.
+
         Raises:
+          SystemExit: SIGTERM has ended a ps before its job was complete; the code is 143.
           DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
         """
         if self._service is not None:
             try:
-                reason = self._service.run()
+                with preemption.noted(self._service.dismiss):
+                    reason = self._service.run()
             finally:
                 self.shutdown()
             self._say(f"{self._cluster.task} ends: {reason}")
+            if self._service.cut_short:
+                raise SystemExit(preemption.EXIT_CODE)
             return reason
         return self._await_end()
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer
 from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
+from trainband.preemption import PREEMPTED
 from trainband.ps.accounts import Account, variable_statuses
 from trainband.ps.description import first_difference
 from trainband.ps.ending import Verdict, verdict
@@ -46,6 +47,8 @@ WAIT_S = 0.2
 
 TICK_S = 0.2
 """Between two looks at the leases."""
+DISMISSED_S = 15.0
+"""How long a ps that was asked to end serves workers that have not left. Whoever asks may kill after 20 s or 30."""
 
 
 class ParameterService:
@@ -85,6 +88,10 @@ class ParameterService:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
+        self._dismissed = False
+        self._dismissed_at: float | None = None
+        self.cut_short = False
+        """Whether it ended because it was dismissed, and not with its job."""
         planned = [str(task) for task in cluster.spec.workers]
         self._members = Members(timeouts.lease_s, planned, timeouts.heartbeat_s)
         self._accounts: dict[int, Account] = {}
@@ -780,6 +787,10 @@ class ParameterService:
                 if seat.saver is not None:
                     seat.saver.close(self._timeouts.grace_s)
 
+    def dismiss(self) -> None:
+        """Has `run` end when no worker is left, and in `DISMISSED_S` at the latest. For a signal handler, too."""
+        self._dismissed = True  # `run` looks at it now and then
+
     def stop(self) -> None:
         """Lets every stream end. Idempotent."""
         with self._lock:
@@ -823,7 +834,7 @@ class ParameterService:
             self._completed_at = None
         elif self._completed_at is None:
             self._completed_at = now
-        return verdict(
+        found = verdict(
             list(self._members),
             [str(task) for task in self._cluster.spec.workers],
             str(self._cluster.spec.chief),
@@ -832,6 +843,23 @@ class ParameterService:
             start_s=self._timeouts.start_s,
             now=now,
         )
+        if not self._dismissed:
+            return found
+        if not found.ended:
+            if self._serves_yet(now):
+                return found
+            found = Verdict(ended=PREEMPTED)
+        self.cut_short = not self._complete()
+        return found
+
+    def _serves_yet(self, now: float) -> bool:
+        """Whether, though this ps was dismissed, workers are there that may have something to finish."""
+        live = ", ".join(sorted(member.task for member in self._members.live()))
+        if self._dismissed_at is None:
+            self._dismissed_at = now
+            if live:
+                self._say(f"{self._task}: {PREEMPTED}; for {DISMISSED_S:g} s at most it serves {live} until they leave")
+        return bool(live) and now - self._dismissed_at < DISMISSED_S
 
 
 def _luggage_of(seat: Seat, member: Member) -> m.LuggageAnswer:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from trainband import preemption
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.errors import CheckpointError, ClusterError, PeerError, Refused, YourError
+from trainband.preemption import PREEMPTED
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.variables import PyTree
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from trainband.train.hooks.base import Hook
     from trainband.train.trainer import Trainer
 
-PREEMPTED = "SIGTERM asked this task to end"
 DONE = "the job has made the updates that were asked for"
 
 MORE_SAVES = 3
@@ -41,8 +40,6 @@ MORE_SAVES = 3
 
 AT_WORK_S = 0.2
 """Between two questions whether others still train."""
-
-_KILLS = signal.SIG_DFL
 
 PLACES = 3
 """Of how many calls the places in the data are kept: a checkpoint may speak of the call before the last."""
@@ -421,16 +418,12 @@ class MonitoredSession:
         cluster = self._trainer.cluster
         if self._directory is None and not (cluster is not None and cluster.spec.ps):
             return
-        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != _KILLS:
-            return  # the program has its own ways
 
-        def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler
+        def note() -> None:
             self._preempted = True
             self._joined().hasten()
-            signal.signal(signal.SIGTERM, _KILLS)
 
-        signal.signal(signal.SIGTERM, note)
-        self._stack.callback(signal.signal, signal.SIGTERM, _KILLS)
+        self._stack.enter_context(preemption.noted(note))
 
     def _see_to_duties(self, replica: Replica) -> None:
         if not self._duties.look(replica):
@@ -554,7 +547,7 @@ class MonitoredSession:
         finally:
             replica.end()
         self._trainer.close()
-        raise SystemExit(128 + signal.SIGTERM)
+        raise SystemExit(preemption.EXIT_CODE)
 
     def _leave_anyway(self, exc: BaseException) -> None:
         """Of a task that was asked to leave, a failure of others is no failure: they may be leaving, too.
@@ -564,7 +557,7 @@ class MonitoredSession:
         """
         if self._preempted and isinstance(exc, PeerError):
             self._say(f"{self.task}: {PREEMPTED}; it leaves in the middle of a step: {exc}")
-            raise SystemExit(128 + signal.SIGTERM) from exc
+            raise SystemExit(preemption.EXIT_CODE) from exc
 
     def _await_others(self, replica: Replica) -> None:
         patience = Patience(None, self._say)
