@@ -306,6 +306,20 @@ def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypa
     client.leave()
 
 
+def test_a_standby_with_another_compiler_says_that_it_may_differ(
+    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "COMPILER", "jaxlib 9.9.9 for a machine of tomorrow")
+    plan = replicated()
+    job = make(ps=2, workers=1)
+    client = job.client(plan, 0)
+    client.join(first_values(plan, PARAMS))
+    warnings = [line for line in job.said if "WARNING" in line]
+    assert len(warnings) == len(set(warnings)) == 2, "each standby says it once"
+    assert all("has jaxlib 9.9.9 for a machine of tomorrow: its copy may differ" in line for line in warnings)
+    client.leave()
+
+
 def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Exchange]:
     """Two workers of a training of 20 updates that has begun: an arbiter, the other one, and where that is."""
     clients = [job.client(plan, number) for number in range(2)]

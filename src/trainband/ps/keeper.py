@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import count
 
 from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, Refused, StreamClosed, Unreachable
+from trainband.ps.program import COMPILER
 from trainband.ps.seat import Seat
 from trainband.ps.succession import Fenced, Role
 from trainband.version import VERSION
@@ -369,7 +370,7 @@ class Keeper:
             self._waiting = None
         with self._lock:
             assert seat.define is not None
-            invite = m.Invite(seat.state(), seat.define, VERSION)
+            invite = m.Invite(seat.state(), seat.define, VERSION, COMPILER)
         try:
             self._hang_up()
             self._other_state(book.other)  # one that cannot be reached is not waited for as one that compiles

@@ -7,12 +7,14 @@ serialises both with `jax.export`. A ps deserialises, compiles and runs them, wh
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 from jax import export
 
@@ -24,6 +26,9 @@ from trainband.ps.variables import PyTree, Variables
 
 PLATFORM = "cpu"
 """What a ps computes on. The chief may trace on any other."""
+
+COMPILER = f"jaxlib {jaxlib.version.__version__} for {platform.machine()}"
+"""What makes machine code of an update program here. Another one may round the last bits differently."""
 
 
 class Optimizer(Protocol):

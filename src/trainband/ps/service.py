@@ -28,6 +28,7 @@ from trainband.ps.face import rows_of_variable, tensors_of
 from trainband.ps.keeper import Keeper
 from trainband.ps.layout import ShardLayout
 from trainband.ps.members import Member, Members, Presence
+from trainband.ps.program import COMPILER
 from trainband.ps.rules.base import ENOUGH, RuleError
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.seat import Seat
@@ -322,6 +323,11 @@ class ParameterService:
             serves = seat.book.role is not Role.EMPTY
             seat.invited_at = self._clock()
         if not serves:
+            if invite.compiler != COMPILER:
+                self._say(
+                    f"WARNING: {self._task} follows {seat.name} with {COMPILER}, and ps:{invite.seat.seat} has "
+                    f"{invite.compiler}: its copy may differ in the last bits; install the same on both if they matter"
+                )
             program = seat.compile(invite.define, f"ps:{invite.seat.seat}")
             program.warm_up()  # not when the primary waits
             with self._lock:

@@ -142,6 +142,8 @@ class Invite(Struct, frozen=True):
     define: Define
     trainband: str
     """The version of trainband that the primary runs."""
+    compiler: str
+    """What compiles update programs there."""
 
 
 class Begin(Struct, frozen=True):
