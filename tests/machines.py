@@ -20,7 +20,7 @@ PORT = 2222
 _NOBODY = "02:00:00:00:00:99"
 """No card has it: what is sent there is lost, and nobody is told."""
 
-_OVER = {"TIME-WAIT", "FIN-WAIT-1", "FIN-WAIT-2", "LAST-ACK", "CLOSING"}
+_OVER = {"SYN-RECV", "TIME-WAIT", "FIN-WAIT-1", "FIN-WAIT-2", "LAST-ACK", "CLOSING"}
 """What the system keeps for a while of a connection that no process has any more."""
 
 _numbers = itertools.count()
