@@ -33,7 +33,7 @@ class Keeper:
         self._wake = Bell(seat.process)
         self._sending = Turn(seat.process)
         self._stream: Pipe | None = None
-        self._heard_at = self._sent_at = seat.process.now
+        self._heard_at = self._sent_at = seat.process.clock
         self._secure_since: float | None = None
         self._streams = count(1)
         self._followed: Pipe | None = None
@@ -107,7 +107,7 @@ class Keeper:
             await self._hand_over()
 
     def _is_to_go_home(self) -> bool:
-        now = self._process.now
+        now = self._process.clock
         if self._seat.shard == self._book.me or not (self._book.holds and self._book.secure):
             self._secure_since = None
             return False
@@ -117,7 +117,7 @@ class Keeper:
     async def _hand_over(self) -> None:
         if not self._seat.may_move:
             return
-        self._secure_since = self._process.now
+        self._secure_since = self._process.clock
         letter = Letter(self._process.name, self._process.incarnation, -1)
         there: m.JobState = await self._call(f"ps:{self._book.other}", "state", letter, self._timing.heartbeat_s)
         if not await self._sending.take(self._timing.tick_s):
@@ -134,7 +134,7 @@ class Keeper:
 
     @property
     def _is_due(self) -> bool:
-        return self._process.now - self._sent_at >= self._timing.heartbeat_s / 2
+        return self._process.clock - self._sent_at >= self._timing.heartbeat_s / 2
 
     async def _exchanged(self, number: int | None = None, *, asks: bool = False) -> bool:
         """Makes an exchange, unless another thread is busy with one; returns whether it has."""
@@ -156,12 +156,12 @@ class Keeper:
         records = tuple(record for record, _ in entries)
         if number is None and not (records or asks or self._is_due):
             return
-        is_fresh = self._process.now - self._heard_at < self._timing.heartbeat_s
+        is_fresh = self._process.clock - self._heard_at < self._timing.heartbeat_s
         asks |= not (records and stream.end.keeps and stream is self._followed and book.secure and is_fresh)
         header = r.Records(book.lineage, book.reign.epoch, first, self._seat.version, records, asks)
         try:
             stream.send(Batch(header, tuple(gradient or None for _, gradient in entries)))
-            self._sent_at = self._process.now
+            self._sent_at = self._process.clock
             if asks:
                 await self._confirm(stream)
                 return
@@ -172,11 +172,11 @@ class Keeper:
         self._changed.ring()
 
     async def _confirm(self, stream: Pipe) -> None:
-        begin, book, pupil = self._process.now, self._book, self._book.pupil
+        begin, book, pupil = self._process.clock, self._book, self._book.pupil
         while (taken := await stream.receive(self._timing.heartbeat_s)) is None:
-            if self._process.now - begin >= self._timing.lease_s:
+            if self._process.clock - begin >= self._timing.lease_s:
                 raise DeadlineExceeded(f"ps:{self._book.other} does not take the records")
-        self._heard_at = self._process.now
+        self._heard_at = self._process.clock
         self._followed = stream
         if pupil is None or book.pupil is not pupil:
             return  # it was another reign
@@ -193,7 +193,7 @@ class Keeper:
         self._changed.ring()
 
     def _stepped_down(self, successor: str) -> None:
-        self._heard_at = self._process.now
+        self._heard_at = self._process.clock
         self._leader = (successor, 0)
         self._changed.ring()
 
@@ -210,7 +210,7 @@ class Keeper:
     async def _recruit(self) -> None:
         seat, book = self._seat, self._book
         self._secure_since = None
-        if book.bereft and self._process.now - self._heard_at >= self._timing.lease_s:
+        if book.bereft and self._process.clock - self._heard_at >= self._timing.lease_s:
             self._ask()
         self._hang_up()
         letter = Letter(self._process.name, self._process.incarnation, -1, seat.state())
@@ -279,13 +279,13 @@ class Keeper:
             return  # it was given up for another, which has come first
         self._leading, self._leader = end, (lead.incarnation, lead.number)
         self._at_its_end = None
-        self._heard_at = self._process.now
+        self._heard_at = self._process.clock
 
     def took(self, end: End, frame: Lesson | Batch) -> bool:
         """A frame of a primary's stream; returns whether there may be more."""
         if self._leading is not end:
             return False  # it has come again, on another stream
-        self._heard_at = self._process.now
+        self._heard_at = self._process.clock
         taken = self._taken(frame)
         if taken is None:
             return False
@@ -317,9 +317,9 @@ class Keeper:
         Raises:
           Refused: there still is something after a lease.
         """
-        begin = self._process.now
+        begin = self._process.clock
         while self._leading is not None and self._leading.keeps:
-            if self._process.now - begin >= self._timing.lease_s:
+            if self._process.clock - begin >= self._timing.lease_s:
                 raise Refused(f"ps:{self._book.me} has not done yet all that it was sent.")
             await self._changed.wait(self._timing.tick_s)
 
@@ -367,7 +367,7 @@ class Keeper:
     async def _watch(self) -> None:
         seat, book = self._seat, self._book
         self._hang_up()
-        silent_s = self._process.now - self._heard_at
+        silent_s = self._process.clock - self._heard_at
         if self._leading is not None and silent_s < self._timing.lease_s:
             return
         if book.role is Role.LEARNER:

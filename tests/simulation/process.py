@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tests.simulation.scheduler import Action, Scheduler
 
@@ -47,10 +47,21 @@ class Future(Generic[Value]):
         return value
 
 
+class Clock(NamedTuple):
+    """Of a machine: when it began to count, and how fast it does."""
+
+    began_at: float = 0.0
+    rate: float = 1.0
+
+
+TRUE = Clock()
+
+
 class Process:
     """One life of a task. While it is paused nothing runs in it, and what comes is kept; once dead it is dead."""
 
-    def __init__(self, name: str, incarnation: str, scheduler: Scheduler) -> None:
+    def __init__(self, name: str, incarnation: str, scheduler: Scheduler, clock: Clock = TRUE) -> None:
+        self._clock = clock
         self.name = name
         self.incarnation = incarnation
         self.scheduler = scheduler
@@ -66,8 +77,13 @@ class Process:
 
     @property
     def now(self) -> float:
-        """Simulated seconds."""
+        """Simulated seconds, in truth: for the history."""
         return self.scheduler.now
+
+    @property
+    def clock(self) -> float:
+        """What it takes for the time."""
+        return (self.scheduler.now - self._clock.began_at) * self._clock.rate
 
     def receive(self, action: Action) -> None:
         """Runs an action in this process: now, when it goes on, or never."""
@@ -79,8 +95,8 @@ class Process:
             action()
 
     def after(self, delay_s: float, action: Action) -> None:
-        """Runs an action in this process after a while."""
-        self.scheduler.after(delay_s, lambda: self.receive(action))
+        """Runs an action in this process after a while by its clock."""
+        self.in_a_while(delay_s, lambda: self.receive(action))
 
     def every(self, period_s: float, action: Action) -> None:
         """Runs an action again and again."""
@@ -92,10 +108,14 @@ class Process:
         self.after(period_s, again)
 
     def sleep(self, delay_s: float) -> Future[None]:
-        """Is known after a while."""
+        """Is known after a while by its clock."""
         future: Future[None] = Future()
-        self.scheduler.after(delay_s, lambda: future.resolve(None))
+        self.in_a_while(delay_s, lambda: future.resolve(None))
         return future
+
+    def in_a_while(self, delay_s: float, action: Action) -> None:
+        """Has the machine do something after a while by its clock, whatever became of this process."""
+        self.scheduler.after(delay_s / self._clock.rate, action)
 
     def spawn(self, coroutine: Coroutine[Future[Any], None, None]) -> None:
         """Runs a thread of this process, as far as it gets at once; it goes on whenever what it awaits is known."""

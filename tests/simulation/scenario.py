@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.simulation.faults import Trouble, plan, plan_of_standbys
 from tests.simulation.history import Terms
 from tests.simulation.letters import TIMING, Timing
+from tests.simulation.process import TRUE, Clock
 from trainband.data.leases import SourceSettings
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.wire.messages import UNLIMITED
@@ -21,6 +22,9 @@ RULES: Mapping[str, Callable[[random.Random, int], UpdateRule]] = {
     "sync-aggregate": lambda dice, workers: Sync(aggregate=dice.randint(1, 2 * workers + 1)),
 }
 """How a rule is drawn for so many workers."""
+
+DRIFT = 0.03
+"""Far more than any clock has; a lease outlasts four heartbeats."""
 
 STANDBYS = "standbys"
 STANDBYS_ANY = "standbys-any"
@@ -41,6 +45,8 @@ class Scenario:
       step_s: of each worker: a step takes at most so many seconds.
       checkpoint_every: updates; 0 for never.
       one_machine: whether all ps are on one, and share memory.
+      guests: how many of the workers, the last ones, no cluster has planned; they join when the job runs.
+      drift: a clock is faster or slower than the truth by at most this part of it, and began to count at any time.
     """
 
     seed: int
@@ -56,6 +62,8 @@ class Scenario:
     timing: Timing = TIMING
     replicas: int = 0
     one_machine: bool = False
+    drift: float = 0.0
+    guests: int = 0
 
     @classmethod
     def of(cls, seed: int, kind: str) -> Scenario:
@@ -84,7 +92,21 @@ class Scenario:
             else plan(dice, names, ps, TIMING.lease_s),
             replicas=replicas,
             one_machine=bool(replicas) and dice.random() < 0.5,
+            drift=DRIFT if seed % 3 == 2 else 0.0,
+            guests=1 + (workers > 3) if seed % 4 == 1 and workers > 2 else 0,
         )
+
+    def clocks(self) -> Mapping[str, Clock]:
+        """That of each task."""
+        workers = [f"worker:{number}" for number in range(self.workers)]
+        ps = [f"ps:{number}" for number in range(self.shards)]
+        dice = random.Random(f"clocks:{self.seed}")
+
+        def clock() -> Clock:
+            return Clock(-dice.choice((0.0, 1e6)) * dice.random(), 1 + dice.uniform(-self.drift, self.drift))
+
+        clocks = {name: clock() for name in (*workers, *ps)} if self.drift else dict.fromkeys((*workers, *ps), TRUE)
+        return {**clocks, **dict.fromkeys(ps, clocks[ps[0]])} if self.one_machine else clocks
 
     @property
     def last_version(self) -> int:
@@ -100,7 +122,7 @@ class Scenario:
             staleness=int(settings.get("staleness") or 0),
             several=settings.get("aggregate") is not None,
             updates=self.updates,
-            lease_s=self.timing.lease_s,
-            planned=frozenset(range(self.workers)),
+            lease_s=self.timing.lease_s / (1 - self.drift),
+            planned=frozenset(range(self.workers - self.guests)),
             single=self.trouble.single,
         )

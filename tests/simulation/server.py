@@ -153,7 +153,7 @@ class Ps:
 
     def _join(self, seat: Seat, letter: Letter) -> Greeting:
         self._expire()
-        member, news = self.members.join(letter.task, letter.incarnation, "host", 1, self.process.now)
+        member, news = self.members.join(letter.task, letter.incarnation, "host", 1, self.process.clock)
         self._accounts.setdefault(member.number, _Account())
         self._note_heard(member)
         if news:
@@ -173,7 +173,7 @@ class Ps:
         if seat.book.role is not Role.PRIMARY and seat.book.lineage != inviter.lineage:
             seat.book.abdicate()
             seat.forget()
-        seat.invited_at = self.process.now
+        seat.invited_at = self.process.clock
         if seat.book.role is Role.EMPTY:
             self._keep(seat)
         return seat.state()
@@ -190,10 +190,10 @@ class Ps:
                 seat.member_left(member.number, "paused")
 
     def _adopt(self, seat: Seat, member: Member, values: Values) -> Greeting:
-        if not seat.reigns and self.process.now - seat.invited_at < self._job.timing.lease_s:
+        if not seat.reigns and self.process.clock - seat.invited_at < self._job.timing.lease_s:
             raise Refused(f"{m.MOVED}another ps has the values of shard {seat.shard}.")
         seat.adopt(alone=not values.whole_job)
-        self._adopted[seat.shard] = self.process.now
+        self._adopted[seat.shard] = self.process.clock
         self._keep(seat)
         return self._greeting(seat, member)
 
@@ -232,7 +232,7 @@ class Ps:
                 self._note(Looked(self.process.now, seat.shard, seat.waits, seat.name))
 
     def _expire(self) -> None:
-        for member in self.members.expired(self.process.now):
+        for member in self.members.expired(self.process.clock):
             self.members.lose(member)
             self._gone(member, "lost")
 
@@ -244,7 +244,7 @@ class Ps:
         }
         circle = {number for seat in self.seats.values() for number in seat.circle(blocked_by)}
         for member in self.members.live():
-            account, now = self._accounts[member.number], self.process.now
+            account, now = self._accounts[member.number], self.process.clock
             if member.number not in circle or not self._job.parts.resolves_circles:
                 account.circled_at = None
             elif account.circled_at is None:
@@ -255,7 +255,7 @@ class Ps:
 
     def _free_pieces(self) -> None:
         for shard, since in list(self._adopted.items()):
-            if self.process.now - since >= self._job.timing.lease_s and self._job.parts.frees_pieces:
+            if self.process.clock - since >= self._job.timing.lease_s and self._job.parts.frees_pieces:
                 del self._adopted[shard]
                 if self.seats[shard].reigns:
                     self.seats[shard].free_pieces({member.number for member in self.members.live()})
@@ -274,7 +274,7 @@ class Ps:
         if self.members.get(member.number) is not member:
             raise Refused(f"{m.REPLACED} {member.task} in the job.")
         self._note_heard(member)
-        if self.members.heard(member, self.process.now):
+        if self.members.heard(member, self.process.clock):
             self._came(member)
 
     def _note_heard(self, member: Member) -> None:

@@ -7,9 +7,10 @@ import os
 import pytest
 
 from tests.simulation.checks.succession import forgetful
-from tests.simulation.history import Answered, Applied, Out, Promoted, Refusal, Restored, Secured, Told
+from tests.simulation.history import Answered, Applied, In, Out, Promoted, Refusal, Restored, Secured, Told
 from tests.simulation.run import failing, how_to_replay, run_seed, story
 from tests.simulation.scenario import KINDS, RULES, STANDBYS, STANDBYS_ANY
+from trainband.ps.members import GUESTS
 
 SCHEDULES = int(os.environ.get("TRAINBAND_SCHEDULES", "2000"))
 FIRST_SEED = int(os.environ.get("TRAINBAND_FIRST_SEED", "0"))
@@ -44,6 +45,9 @@ def test_the_schedules_are_as_bad_as_they_should_be() -> None:
     assert {record.why for record in records if isinstance(record, Out)} == {"lost", "left", "paused"}
     assert sum(isinstance(record, Restored) and record.version > 0 for record in records) > 3
     assert sum(isinstance(record, Applied) for record in records) > 1000
+    assert sum(isinstance(record, In) and record.worker >= GUESTS for record in records) > 20
+    drifting = [outcome.scenario.clocks() for outcome in outcomes if outcome.scenario.drift]
+    assert sum(len(set(clocks.values())) == len(clocks) for clocks in drifting) > 50
 
 
 def test_standbys_are_tried_as_badly_as_they_should_be() -> None:

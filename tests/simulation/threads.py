@@ -27,7 +27,7 @@ class Bell:
         """Until it is rung, or so many seconds."""
         future: Future[None] = Future()
         self._waiting.append(future)
-        self._process.scheduler.after(timeout_s, lambda: future.resolve(None))
+        self._process.in_a_while(timeout_s, lambda: future.resolve(None))
         await future
 
 
@@ -80,7 +80,7 @@ class Pipe:
         if not self._frames and not self.end.closed:
             future: Future[None] = Future()
             self._next = future
-            self.end.owner.scheduler.after(timeout_s, lambda: future.resolve(None))
+            self.end.owner.in_a_while(timeout_s, lambda: future.resolve(None))
             await future
         if self._frames:
             return self._frames.popleft()

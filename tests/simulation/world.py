@@ -23,6 +23,9 @@ PATIENCE_S = 120.0
 LOOK_S = 0.3
 """Between two looks whether the next fault may come."""
 
+GUEST_S = 3.0
+"""After the others, a worker comes that nobody has planned."""
+
 RESTART_S = 0.5
 """A worker that fails is started again after so long."""
 
@@ -43,7 +46,7 @@ class World:
         self._names = [f"worker:{number}" for number in range(scenario.workers)]
         self._job = Job(
             scenario.rule,
-            self._names,
+            self._names[: scenario.workers - scenario.guests],
             scenario.shards,
             scenario.replicas,
             timing,
@@ -53,6 +56,7 @@ class World:
             self.history,
             self._handed_over,
         )
+        self._clocks = scenario.clocks()
         self._at_hand_over = list(scenario.trouble.at_hand_over)
         self._quiet_from = 0.0
         """When the fault that came last, or is to come, is over."""
@@ -74,8 +78,9 @@ class World:
         self.network.weather = trouble.weather
         for number in range(self.scenario.shards):
             self._start_ps(f"ps:{number}")
-        for name in self._names:
-            self.scheduler.after(self._dice.uniform(0.0, 1.0), partial(self._start_worker, name))
+        for number, name in enumerate(self._names):
+            late_s = GUEST_S if number >= self.scenario.workers - self.scenario.guests else 0.0
+            self.scheduler.after(late_s + self._dice.uniform(0.0, 1.0), partial(self._start_worker, name))
         if trouble.single:
             self._strike_next(list(trouble.faults))
         else:
@@ -93,7 +98,7 @@ class World:
     def _process(self, name: str) -> Process:
         self._lives += 1
         self._tell(f"{name} begins its life {self._lives}")
-        process = Process(name, f"{self._lives}", self.scheduler)
+        process = Process(name, f"{self._lives}", self.scheduler, self._clocks[name])
         self._processes.append(process)
         return process
 
