@@ -219,6 +219,15 @@ def test_a_port_that_is_silent() -> None:
         assert isinstance(_find(f"127.0.0.1:{server.getsockname()[1]}"), DeadlineExceeded)
 
 
+def test_who_waits_for_a_port_that_is_silent_says_so() -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(DeadlineExceeded):
+            find_places(address, 1, transport=Network(), timeouts=Timeouts(connect_s=4.0), say=said.append)
+    assert said == [f"waiting for {address} to answer (2 s)"]
+
+
 class Quiet(http.server.BaseHTTPRequestHandler):
     """Refuses everything."""
 

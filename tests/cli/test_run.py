@@ -90,6 +90,24 @@ def test_a_failure_shows_who_how_and_the_last_lines_at_the_end(tmp_path: Path) -
     assert "trainband: worker:1 failed (exit code 1); stopping the others: ps:0, worker:0\n" in result.stderr
 
 
+def test_restarts_that_are_used_up_end_the_job_with_the_last_lines(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        ECHO + "if who == 'worker:1':\n  print('life', os.getpid())\n  sys.exit(3)\nimport signal; signal.pause()"
+    )
+    result = _trainband("run", "--restarts", "2", "train.py", cwd=tmp_path)
+    assert result.returncode == 3
+    starts = [line for line in result.stderr.splitlines() if "starting it again in" in line]
+    assert starts == [
+        "trainband: worker:1 failed (exit code 3); starting it again in 1 s (1 of 2)",
+        "trainband: worker:1 failed (exit code 3); starting it again in 2 s (2 of 2)",
+    ]
+    assert "trainband: worker:1 failed (exit code 3); stopping the others: ps:0, worker:0\n" in result.stderr
+    lives = [line.split()[-1] for line in result.stdout.splitlines() if line.startswith("[worker:1] life ")]
+    assert len(set(lives)) == 3
+    frame = result.stderr[result.stderr.index("── worker:1 failed: exit code 3 ──") :]
+    assert f"│ life {lives[-1]}\n" in frame
+
+
 def test_a_task_that_dies_of_a_signal_gives_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     result = _trainband("run", "--ps", "0", "--workers", "1", "train.py", cwd=tmp_path)

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from trainband.cluster import Cluster, ClusterSpec, Task
@@ -24,9 +24,13 @@ from trainband.ps.statistics import PsStatus
 from trainband.wire.codec import decode
 from trainband.wire.messages import Vacancy
 from trainband.wire.network import Network
+from trainband.wire.patience import Patience, Say, say_on_stderr
 from trainband.wire.transport import Clock, Connection, Timeouts, Transport
 
 Record = TypeVar("Record")
+
+LOOK_S = 0.5
+"""Between two looks whether an answer has come."""
 
 ADVICE = "Give --join the address of any ps of a job that runs"
 
@@ -37,6 +41,7 @@ def find_places(
     *,
     transport: Transport | None = None,
     timeouts: Timeouts | None = None,
+    say: Say = say_on_stderr,
     clock: Clock = time.monotonic,
 ) -> list[Cluster]:
     """Asks the job that the ps at `address` serves for places, each with the name of a worker that it has never had.
@@ -48,6 +53,7 @@ def find_places(
       address: of any ps of the job, `host:port`.
       workers: how many places.
       transport: how to reach the ps; the default is what tasks use.
+      say: is told, every few seconds, for whom this waits.
 
     Returns:
       The cluster as each of these workers sees it, as a guest.
@@ -60,7 +66,7 @@ def find_places(
       Refused: the job has ended.
     """
     asked = Address.parse(address, "--join")
-    search = _Search(transport or Network(), timeouts or Timeouts(), clock)
+    search = _Search(transport or Network(), timeouts or Timeouts(), say, clock)
     who = search.ask(address, "status", PsStatus)
     if who.ended:
         raise Refused(f"the job at {address} has ended; nobody can join it any more.")
@@ -124,11 +130,12 @@ def _check_loopback(spec: ClusterSpec, asked: Address) -> None:
 class _Search:
     """Questions to ps, all of them together with one deadline."""
 
-    def __init__(self, transport: Transport, timeouts: Timeouts, clock: Clock) -> None:
+    def __init__(self, transport: Transport, timeouts: Timeouts, say: Say, clock: Clock) -> None:
         self._transport = transport
         self._timeouts = timeouts
         self._clock = clock
         self._deadline = clock() + timeouts.connect_s
+        self._patience = Patience(None, say, clock)
 
     def ask(self, address: str, action: str, kind: type[Record], context: str = "", *, share: float = 1.0) -> Record:
         """One question; errors say what they mean for joining, behind `context`.
@@ -138,7 +145,7 @@ class _Search:
         """
         connection = self._transport.connect(address, self._timeouts)
         try:
-            return decode(_interruptible(connection, action, share * self._left_s()), kind, address)
+            return decode(self._answer(connection, action, share * self._left_s()), kind, address)
         except (Unreachable, StreamClosed) as exc:
             if self._takes_connections(address):
                 raise _no_ps(address, context) from exc
@@ -155,6 +162,21 @@ class _Search:
             raise _no_ps(address, context, f" ({exc})") from exc
         finally:
             connection.close()
+
+    def _answer(self, connection: Connection, action: str, timeout_s: float) -> bytes:
+        """The answer to a call, which Ctrl-C breaks off at once: a thread that is blocked in Flight sees no signals."""
+        answer: Future[bytes] = Future()
+
+        def call() -> None:
+            try:
+                answer.set_result(connection.call(action, timeout_s=timeout_s))
+            except BaseException as exc:
+                answer.set_exception(exc)
+
+        threading.Thread(target=call, name="trainband-join", daemon=True).start()
+        while not wait([answer], timeout=LOOK_S).done:
+            self._patience.check(f"{connection.address} to answer", "")
+        return answer.result()
 
     def _left_s(self) -> float:
         return max(0.01, self._deadline - self._clock())
@@ -173,20 +195,6 @@ class _Search:
         thread.start()
         thread.join(self._left_s())
         return answered.is_set()
-
-
-def _interruptible(connection: Connection, action: str, timeout_s: float) -> bytes:
-    """The answer to a call, which Ctrl-C breaks off at once: a thread that is blocked in Flight sees no signals."""
-    answer: Future[bytes] = Future()
-
-    def call() -> None:
-        try:
-            answer.set_result(connection.call(action, timeout_s=timeout_s))
-        except BaseException as exc:
-            answer.set_exception(exc)
-
-    threading.Thread(target=call, name="trainband-join", daemon=True).start()
-    return answer.result()
 
 
 def _no_ps(address: str, context: str, detail: str = "") -> ProtocolError:
