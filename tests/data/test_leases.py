@@ -96,6 +96,19 @@ def test_who_was_thought_lost_and_comes_back_keeps_what_nobody_else_has() -> Non
     assert ledger.repeated == 4
 
 
+def test_what_is_reserved_for_one_that_asks_no_more_goes_to_others() -> None:
+    ledger = PieceLedger(SourceSettings(examples=8, piece=4, epochs=1, seed=0, shuffle=False))
+    ask(ledger, 0, 1)
+    ask(ledger, 1, 1)
+    again = PieceLedger.from_record(ledger.record())
+    assert ask(again, 1, 2).kind == "piece"
+    assert ask(again, 1, 3, finished=((0, 1),)).kind == "wait"
+    assert again.release_reserved(0)
+    assert where(ask(again, 1, 4)) == (0, 0, 0, 4)
+    assert not again.release_reserved(1), "it is in its hands"
+    assert again.held_by(1) == ((0, 0),)
+
+
 def test_a_record_holds_everything() -> None:
     ledger = PieceLedger(SETTINGS)
     ask(ledger, 0, 1)

@@ -23,6 +23,7 @@ from trainband.errors import StreamClosed, Unreachable
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.client import SILENT_BEATS, Exchange, JobClient
 from trainband.ps.keeper import Keeper
+from trainband.ps.rules import Sync
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.memory import MemoryTransport
@@ -69,6 +70,25 @@ def test_after_the_chief_has_died_for_good_another_brings_a_ps_back(make: Callab
     assert other.is_chief
     other.finish()
     other.leave()
+
+
+def test_a_ps_that_comes_back_does_not_wait_for_one_whose_data_is_used_up(make: Callable[..., Job]) -> None:
+    """Such as a chief that waits for the others to end: neither for its gradient nor for its piece of shared data."""
+    plan = plan_of(PARAMS, optax.sgd(0.1), ps=1, rule=Sync())
+    job = make(ps=1, workers=2, timeouts=QUICK)
+    chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
+    chief.pause()
+    now = push(other, plan, now)
+    kill_ps(job, 0)
+    job.start_ps(0)
+    now = push(other, plan, now)  # lost with the ps
+    assert now.versions == (0,)
+    now = in_thread(lambda: push(other, plan, now), "push").result(20.0)
+    assert (now.versions, now.applied) == ((1,), True)
+    assert chief.at_work() == ("worker:1",)
+    assert other.at_work() == ()
+    for client in (other, chief):
+        client.leave()
 
 
 def test_a_standby_that_takes_over_knows_that_the_chief_is_gone(make: Callable[..., Job]) -> None:

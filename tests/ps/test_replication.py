@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import optax
 import pytest
+from msgspec import structs
 from numpy.typing import NDArray
 from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_thread, kill
 from tests.ps.plans import plan_of, tree_of
 
-from trainband.errors import CheckpointError
+from trainband.errors import CheckpointError, Unreachable
 from trainband.ps import keeper as keeping
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
@@ -24,6 +25,7 @@ from trainband.ps.keeper import Keeper
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.ps.seat import Seat
 from trainband.ps.service import ParameterService
+from trainband.ps.succession import Role
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 from trainband.wire.memory import MemoryTransport
@@ -404,6 +406,32 @@ def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job
     while not now.done:
         now = push(client, plan, now)
     assert now.versions == (20, 20)
+    client.leave()
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_an_old_answer_does_not_outweigh_a_newer_sign_of_life(make: Callable[..., Job], reached: bool) -> None:
+    """A standby that asks whether its primary lives, and hears it meanwhile, has nobody to replace."""
+    plan = replicated()
+    job = make(ps=2, workers=1)
+    client = job.client(plan, 0)
+    client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 20)
+    keeper, seat = job.services[1]._keepers[0], job.services[1]._seats[0]  # noqa: SLF001
+    for stopped in job.services[1]._keepers.values():  # noqa: SLF001
+        stopped.stop(5.0)  # what follows is done by hand
+    keeper._leading, keeper._heard_at = None, time.monotonic()  # noqa: SLF001 - its stream is lost
+    state = keeper._other_state(0)  # noqa: SLF001
+
+    def is_back_meanwhile(ps: int) -> m.JobState:  # noqa: ARG001
+        keeper._heard_at = time.monotonic()  # noqa: SLF001
+        if not reached:
+            raise Unreachable("nobody listens there.")
+        return structs.replace(state, seats=())  # it had nothing, when it answered
+
+    keeper._other_state = is_back_meanwhile  # type: ignore[method-assign]  # noqa: SLF001
+    keeper._watch()  # noqa: SLF001
+    assert (seat.book.role, seat.book.petition) == (Role.STANDBY, 0)
     client.leave()
 
 

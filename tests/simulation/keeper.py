@@ -374,20 +374,25 @@ class Keeper:
             book.abdicate()
             seat.forget()
             return
-        letter = Letter(self._process.name, self._process.incarnation, -1)
-        try:
-            state: m.JobState = await self._call(f"ps:{book.reign.primary}", "state", letter, self._timing.heartbeat_s)
-        except Unreachable:
+        if silent_s >= self._timing.lease_s:
             self._ask()
-            return
+        letter = Letter(self._process.name, self._process.incarnation, -1)
+        asked_at, state = self._process.clock, None
+        try:
+            state = await self._call(f"ps:{book.reign.primary}", "state", letter, self._timing.heartbeat_s)
+        except Unreachable:
+            pass
         except PeerError:
-            if silent_s >= self._timing.lease_s:
-                self._ask()
+            return
+        if self._heard_at >= asked_at:
+            return
+        if state is None:
+            self._ask()
             return
         found = next((one for one in state.seats if one.shard == seat.shard), None)
         if found is None or found.incarnation != self._leader[0]:
             self._succeed()
-        elif found.role != Role.PRIMARY.value or silent_s >= self._timing.lease_s:
+        elif found.role != Role.PRIMARY.value:
             self._ask()
 
     async def _call(self, address: str, action: str, letter: Letter, timeout_s: float) -> Any:

@@ -212,6 +212,6 @@ PLANTED: Mapping[str, Planted] = {
     "grants-all": Planted(Parts(arbiter=Everybodys), STANDBYS, succession.TWO),
     "forgets-grants": Planted(Parts(arbiter=Forgetful), STANDBYS, succession.TWO),
     # Of two that share memory: what was sent and not read yet is the standby's too.
-    "leaves-unread": Planted(Parts(takes_all=False), STANDBYS, updates.LOST),
+    "leaves-unread": Planted(Parts(takes_all=False), STANDBYS, updates.LOST, first=400),
 }
 """Every planted bug by its name."""

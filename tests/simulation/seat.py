@@ -272,6 +272,8 @@ class Seat:
         if why != "paused":
             self.sources.release(number)
             self.book.append(r.Released(number))
+        else:
+            self.free_reserved(number)
         if self.rule is not None:
             self._advance(Leave(number), why)
             self.book.append(r.Left(number))
@@ -304,6 +306,11 @@ class Seat:
             piece = answer.epoch, answer.piece
             self._note(Leased(now, *who, piece, answer.start, answer.stop, position, self.name))
         return answer
+
+    def free_reserved(self, number: int) -> None:
+        """Gives to others what is reserved for a worker that has paused."""
+        if self.sources.release_reserved(number):
+            self.book.append(r.Released(number, reserved=True))
 
     def free_pieces(self, live: Collection[int]) -> None:
         """Gives to others what is reserved for workers that have not come."""
@@ -421,8 +428,10 @@ class Seat:
                     self._begin(fit, last_version)
                 case r.Leased(worker, request):
                     self._asked[worker, request.life, request.number] = self.sources.lease(worker, request)
-                case r.Released(worker):
+                case r.Released(worker, False):
                     self.sources.release(worker)
+                case r.Released(worker, True):
+                    self.sources.release_reserved(worker)
         if self.version != records.version:
             raise ValueError(f"{self.name} followed to version {self.version}, its primary is at {records.version}")
 

@@ -157,6 +157,7 @@ class Ps:
         self._accounts.setdefault(member.number, _Account())
         self._note_heard(member)
         if news:
+            member.paused = letter.body
             self._came(member)
         return self._greeting(seat, member)
 
@@ -257,12 +258,19 @@ class Ps:
         for shard, since in list(self._adopted.items()):
             if self.process.clock - since >= self._job.timing.lease_s and self._job.parts.frees_pieces:
                 del self._adopted[shard]
-                if self.seats[shard].reigns:
-                    self.seats[shard].free_pieces({member.number for member in self.members.live()})
+                seat = self.seats[shard]
+                if seat.reigns:
+                    seat.free_pieces({member.number for member in self.members.live()})
+                    for member in self.members.live():
+                        if member.paused:
+                            seat.free_reserved(member.number)
 
     def _came(self, member: Member) -> None:
         for seat in self.seats.values():
-            seat.member_joined(member.number)
+            if member.paused:
+                seat.member_left(member.number, "paused")
+            else:
+                seat.member_joined(member.number)
 
     def _gone(self, member: Member, why: str) -> None:
         for seat in self.seats.values():

@@ -91,6 +91,7 @@ class Worker:
         self._seen: dict[int, m.JobState | None] = {}
         self._blocked_by: tuple[str, ...] = ()
         self._hurried = False
+        self._paused = False
         self._reviving: set[int] = set()
         self._leaving = False
         self._begun = False
@@ -133,7 +134,7 @@ class Worker:
                     await self._end_of_data()
                     break
             await self.process.sleep(self._dice.uniform(0.2, 1.0) * self._work.step_s)
-            self._sequence += 1
+            self._sequence, self._paused = self._sequence + 1, False
             examples = 1 if batch is None else batch[2] - batch[1]
             pushes = [m.Push(self._sequence, version, examples, 0.0, True, self._fit) for version in versions]
             versions, done = await self._exchange(pushes)
@@ -217,7 +218,7 @@ class Worker:
 
     async def _join_once(self, link: Link) -> Greeting:
         timeout_s = self._timing.call_s if len(link.places) == 1 else self._timing.heartbeat_s
-        greeting: Greeting = await link.call("join", None, timeout_s)
+        greeting: Greeting = await link.call("join", self._paused, timeout_s)
         link.worker, link.epoch = greeting.worker, greeting.epoch
         self._pulses[link.ps].worker = greeting.worker
         self._sequence = max(self._sequence, greeting.last_sequence)
@@ -350,6 +351,7 @@ class Worker:
         self._hands.trained(piece, stop)
 
     async def _pause(self) -> None:
+        self._paused = True
         for link in self._links:
             await self._ask(link, "pause")
 
@@ -388,7 +390,7 @@ class Worker:
 
     async def _join_at(self, ps: int) -> None:
         with suppress(PeerError):
-            greeting: Greeting = await self._tell(ps, "join", None)
+            greeting: Greeting = await self._tell(ps, "join", self._paused)
             self._pulses[ps].worker = greeting.worker
 
     async def _tell(self, ps: int, action: str, body: Any) -> Any:

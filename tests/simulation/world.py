@@ -17,7 +17,7 @@ from tests.simulation.server import Ps
 from tests.simulation.worker import Work, Worker
 from trainband.ps.succession import Role
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 """A job must be at its end so many simulated seconds after its troubles are over."""
 
 LOOK_S = 0.3

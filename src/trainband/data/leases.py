@@ -234,6 +234,15 @@ class PieceLedger:
         self._give_back(worker)
         self._last.pop(worker, None)
 
+    def release_reserved(self, worker: int) -> bool:
+        """Takes back what is reserved for a worker, and leaves it what it has; returns whether there was any."""
+        mine = self._book.held.get(worker, {})
+        reserved = {piece: share for piece, share in mine.items() if not share.given}
+        for piece, share in reserved.items():
+            del mine[piece]
+            self._return(piece, share)
+        return bool(reserved)
+
     def release_all_but(self, workers: Collection[int]) -> None:
         """Takes back what is held by any other than these, as after a restore with fewer workers."""
         for worker in self._book.held.keys() - set(workers):
@@ -352,8 +361,11 @@ class PieceLedger:
     def _give_back(self, worker: int) -> None:
         """Moves what a worker holds to what anybody may have."""
         for piece, share in self._book.held.pop(worker, {}).items():
-            doubt = Doubt.LASTING if share.doubt is Doubt.UNTIL_CLAIMED else share.doubt
-            self._book.returned[piece] = replace(share, given=False, doubt=doubt)
+            self._return(piece, share)
+
+    def _return(self, piece: Piece, share: _Share) -> None:
+        doubt = Doubt.LASTING if share.doubt is Doubt.UNTIL_CLAIMED else share.doubt
+        self._book.returned[piece] = replace(share, given=False, doubt=doubt)
 
     def _next(self, worker: int) -> LeaseAnswer:
         """Hands out what was reserved for the worker, else what was given back, else the next piece there is."""

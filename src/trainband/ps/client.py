@@ -135,6 +135,7 @@ class JobClient:
         self._blocked_by: tuple[str, ...] = ()
         self._hurried = False
         self._hastened = False
+        self._paused = False
         self._pulses = [
             Pulse(
                 i,
@@ -338,9 +339,8 @@ class JobClient:
         return decode(answer, m.Joined, connection.address).worker
 
     def _application(self) -> m.Join:
-        return m.Join(
-            self._task, self._incarnation, socket.gethostname(), os.getpid(), self._plan.description, self.job
-        )
+        host, plan = socket.gethostname(), self._plan.description
+        return m.Join(self._task, self._incarnation, host, os.getpid(), plan, self.job, self._paused)
 
     def _try_to_set_up(self, founder: Founder, patience: Patience) -> None:
         """As `_set_up`; where another chief was faster, or a ps knows of another, what is left must be seen again."""
@@ -505,6 +505,7 @@ class JobClient:
 
     def pause(self) -> None:
         """Tells every ps that nobody shall wait for this worker's next push: it has no data any more."""
+        self._paused = True
         for link in self._links:
             self._ask(link, "pause", m.Pause(ANY), m.JobState)
 
@@ -589,7 +590,7 @@ class JobClient:
           examples: in the batch.
           finite: whether every element of the whole gradient is finite.
         """
-        self._sequence += 1
+        self._sequence, self._paused = self._sequence + 1, False
         shares = list(zip(self._links, gradients, versions, strict=True))
         headers = [encode(m.Push(self._sequence, v, examples, loss, finite, self._fit)) for v in versions]
         if len(shares) == 1 or sum(block.nbytes for blocks in gradients for block in blocks) < AT_ONCE_BYTES:

@@ -601,12 +601,17 @@ class Keeper:
         primary = book.reign.primary
         decides = f"{self._arbiter_name()} to let ps:{book.me} take over"
         self._waiting.check(f"ps:{primary}, which holds {seat.name}, to come back, or {decides}", "")
+        asked_at, seats = self._clock(), None
         try:
             seats = self._other_state(primary).seats
         except Unreachable:
-            self._ask()
-            return
+            pass  # if it is not heard either, the arbiter decides
         except PeerError:
+            return
+        if self._heard_at >= asked_at:
+            return  # it has come back meanwhile: the answer is of before
+        if seats is None:
+            self._ask()
             return
         found = next((one for one in seats if one.shard == seat.number), None)
         if found is None or found.incarnation != self._leader[0]:

@@ -321,13 +321,18 @@ class Seat:
             self._log(r.Joined(number))
 
     def member_left(self, number: int, *, gone: bool) -> None:
-        """Nobody waits for a worker any more; if it is `gone`, what it had leased goes to others."""
+        """Nobody waits for a worker any more; if it is `gone`, what it had leased goes to others.
+
+        Else it has paused, and asks for no more: what a checkpoint has reserved for it goes to others.
+        """
         if not (self.reigns or self.book.role is Role.EMPTY):
             return
         self.book.keep(lambda record, gradient: _owned(record, gradient, number))
         if gone:
             self.sources.release(number)
             self._log(r.Released(number))
+        else:
+            self.free_reserved(number)
         if self.engine is not None:
             self.engine.advance(LeaveEvent(number))
             self._log(r.Left(number))
@@ -354,6 +359,11 @@ class Seat:
         answer = self.sources.lease(number, request)
         self._log(r.Leased(number, request))
         return answer
+
+    def free_reserved(self, number: int) -> None:
+        """Gives to others what is reserved for a worker that has paused."""
+        if self.sources.release_reserved(number):
+            self._log(r.Released(number, reserved=True))
 
     def free_pieces(self, live: Collection[int]) -> None:
         """Gives to others what is reserved for workers that have not come."""
@@ -481,8 +491,10 @@ class Seat:
                 engine.shard.set_number(leaf, value)
             case r.Leased(worker, request):
                 self.sources.lease(worker, request)
-            case r.Released(worker):
+            case r.Released(worker, False):
                 self.sources.release(worker)
+            case r.Released(worker, True):
+                self.sources.release_reserved(worker)
             case r.Kept(worker, sequence, data):
                 self.require_new_saver().keep(m.Luggage(worker, sequence, data))
             case r.Reign():

@@ -253,6 +253,7 @@ class ParameterService:
             member, news = self._members.join(join.task, join.incarnation, join.host, join.pid, self._clock(), join.job)
             self._accounts.setdefault(member.number, Account())
             if news:
+                member.paused = join.paused
                 self._came(member)
             try:
                 self._compare(seat, join.description, join.task)
@@ -481,8 +482,12 @@ class ParameterService:
             self._came(member)
 
     def _came(self, member: Member) -> None:
+        """The rules count a worker from now on, or know that it has come if it has paused."""
         for seat in self._seats.values():
-            seat.member_joined(member.number)
+            if member.paused:
+                seat.member_left(member.number, gone=False)
+            else:
+                seat.member_joined(member.number)
 
     def _gone(self, member: Member) -> None:
         """Nobody waits for this worker any more, and what it had leased goes to others."""
@@ -823,8 +828,12 @@ class ParameterService:
         for number, since in list(self._adopted.items()):
             if self._clock() - since >= self._timeouts.lease_s:
                 del self._adopted[number]
-                if self._seats[number].reigns:
-                    self._seats[number].free_pieces({member.number for member in self._members.live()})
+                seat = self._seats[number]
+                if seat.reigns:
+                    seat.free_pieces({member.number for member in self._members.live()})
+                    for member in self._members.live():
+                        if member.paused:
+                            seat.free_reserved(member.number)
 
     def _complete(self) -> bool:
         held = [seat for seat in self._seats.values() if seat.book.role in (Role.PRIMARY, Role.STANDBY)]

@@ -28,6 +28,11 @@ class SharedSources:
         for ledger in self._ledgers.values():
             ledger.release(worker)
 
+    def release_reserved(self, worker: int) -> bool:
+        """Gives what is only reserved for a worker to others; whether there was any."""
+        released = [ledger.release_reserved(worker) for ledger in self._ledgers.values()]
+        return any(released)
+
     def holders(self) -> set[int]:
         """The workers that hold pieces, or for whom some are reserved."""
         return {worker for ledger in self._ledgers.values() for worker in ledger.holders()}

@@ -66,6 +66,8 @@ class Join(Struct, frozen=True):
     description: Description
     job: str = ""
     """Of which job this task has been, so that one of an older job does not stray into this one."""
+    paused: bool = False
+    """See `Pause`: a ps that is new learns it at once."""
 
 
 MOVED = "held elsewhere: "

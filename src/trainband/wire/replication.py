@@ -62,9 +62,10 @@ class Leased(Struct, frozen=True, tag=5, array_like=True):
 
 
 class Released(Struct, frozen=True, tag=6, array_like=True):
-    """The pieces of a worker that has gone are free."""
+    """The pieces of a worker that has gone are free; or those `reserved` for one that asks for no more."""
 
     worker: int
+    reserved: bool = False
 
 
 class Kept(Struct, frozen=True, tag=7, array_like=True):
