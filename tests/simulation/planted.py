@@ -207,7 +207,7 @@ PLANTED: Mapping[str, Planted] = {
     "hasty": Planted(Parts(succession=Hasty), STANDBYS, updates.LOST),
     "unfenced": Planted(Parts(succession=Unfenced), STANDBYS_ANY, succession.TWO),
     "bereaved": Planted(Parts(succession=Bereaved), STANDBYS, succession.TWO),
-    "next-epoch": Planted(Parts(succession=NextEpoch), STANDBYS_ANY, succession.FAILED, first=6300),
+    "next-epoch": Planted(Parts(succession=NextEpoch), STANDBYS_ANY, succession.FAILED, first=7100),
     "takes-in-doubt": Planted(Parts(succession=TakesInDoubt), STANDBYS_ANY, succession.FAILED),
     "grants-all": Planted(Parts(arbiter=Everybodys), STANDBYS, succession.TWO),
     "forgets-grants": Planted(Parts(arbiter=Forgetful), STANDBYS, succession.TWO),

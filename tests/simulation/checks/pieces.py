@@ -31,6 +31,9 @@ OFFICE = 0
 """The shard whose ps keeps the ledger, and whose word on who lives counts."""
 
 
+Noted = Leased | Reported | Out
+
+
 class _Pieces:
     """Who holds what."""
 
@@ -42,7 +45,7 @@ class _Pieces:
         self.touched: set[PieceKey] = set()
         self.reports: Counter[PieceKey] = Counter()
         self.visits: Counter[tuple[int, int]] = Counter()
-        self.apart: dict[str, list[Leased | Reported]] = {}
+        self.apart: dict[str, list[Noted]] = {}
         """What seats have noted that held the shard in their own eyes alone; it counts once they do hold it again."""
         self.leased_at: dict[PieceKey, int] = {}
         self.reported_at: dict[PieceKey, int] = {}
@@ -65,6 +68,16 @@ class _Pieces:
                 self.reports[piece] -= 1
                 if piece in self.leased_at:
                     self.holder[piece] = self.given[piece]
+
+    def note(self, record: Noted) -> Iterator[Violation]:
+        """What whoever holds the office has noted."""
+        match record:
+            case Leased():
+                yield from self.lease(record)
+            case Reported():
+                yield from self.report(record)
+            case Out(worker=worker):
+                self.lost(worker)
 
     def lease(self, record: Leased) -> Iterator[Violation]:
         piece, worker, incarnation = record.piece, record.worker, record.incarnation
@@ -97,38 +110,51 @@ def broken_leases(history: Sequence[Record], terms: Terms) -> Iterator[Violation
     pieces = _Pieces()
     ended = not any(isinstance(record, Ended) and record.unfinished for record in history)
     office, lost = "", forgetful(history)
+    noted: list[Noted] = []
+    """By whoever holds the office, or by those before, as far as it knows."""
     for record in history:
-        if isinstance(record, Leased | Reported) and record.seat != office:
-            pieces.apart.setdefault(record.seat, []).append(record)  # it does not know yet that it is succeeded
+        if isinstance(record, Leased | Reported | Out):
+            if isinstance(record, Out) and (record.shard != OFFICE or record.why == "paused"):
+                continue
+            if record.seat != office:
+                pieces.apart.setdefault(record.seat, []).append(record)  # it does not know yet that it is succeeded
+                continue
+            noted.append(record)
+            yield from pieces.note(record)
             continue
         match record:
-            case Leased():
-                yield from pieces.lease(record)
-            case Out(shard=shard, seat=seat, worker=worker, why=why):
-                if (shard, seat) == (OFFICE, office) and why != "paused":
-                    pieces.lost(worker)
             case Promoted(at=at, shard=shard, seat=seat, position=position) if shard == OFFICE:
-                office = seat
+                before, office = office, seat
                 own = pieces.apart.pop(seat, [])
                 pieces.apart.clear()
+                known = min([position, *(one.position - 1 for one in own if not isinstance(one, Out))])
+                kept = _until(noted, known)
+                if before != seat:
+                    pieces.apart[before] = noted[len(kept) :]
+                noted = kept + own
                 if (at, shard) in lost:
                     pieces.forget()
                 else:
-                    pieces.undo(min([position, *(one.position - 1 for one in own)]))
+                    pieces.undo(known)
                 for one in own:
-                    yield from pieces.lease(one) if isinstance(one, Leased) else pieces.report(one)
+                    yield from pieces.note(one)
             case Taught(shard=shard, seat=seat) if shard == OFFICE:
                 pieces.apart.pop(seat, None)  # it has given that up
             case Restored(shard=shard, seat=seat) if shard == OFFICE:
                 office = seat
+                noted.clear()
                 pieces.forget()
             case Trained(piece=piece, start=start, stop=stop):
                 for example in range(start, stop):
                     pieces.visits[piece[0], example] += 1
-            case Reported():
-                yield from pieces.report(record)
             case Data() if ended:
                 yield from _visits(record, pieces)
+
+
+def _until(noted: Sequence[Noted], position: int) -> list[Noted]:
+    """Those until this record."""
+    later = (i for i, one in enumerate(noted) if not isinstance(one, Out) and one.position > position)
+    return list(noted[: next(later, len(noted))])
 
 
 def _visits(data: Data, pieces: _Pieces) -> Iterator[Violation]:
