@@ -60,6 +60,10 @@ def main() -> None:
         console=False,
     )
     seed = cluster.training_index if cluster else 0
+    if fault == "no question":
+        with trainband.MonitoredSession(trainer) as session:
+            for one in session.feed(batches(seed, fault, flag.pause_s)):
+                session.run(one)
     result = trainer.fit(batches(seed, fault, flag.pause_s), steps=flag.train_steps)
     print(f"{task} is done at global step {result.global_step}, refused {result.refused}", flush=True)
     if fault == "evaluates for ever":

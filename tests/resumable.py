@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import sys
 import time
 from typing import Any
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--save_steps", type=int, default=20)
     parser.add_argument("--step_s", type=float, default=0.0)
     parser.add_argument("--shared", action="store_true")
+    parser.add_argument("--batches", type=int, default=0, help="that this task has; 0 for no end")
     parser.add_argument("--hidden", type=int, default=0, help="of another model")
     parser.add_argument("--raises_at", type=int, default=-1, help="the batch at which worker:1's data raises")
     flag = parser.parse_args()
@@ -85,6 +87,8 @@ def main() -> None:
     batches: Any = trainband.data.Batches(x, y, batch_size=50, shard=(number, workers))
     if flag.shared:
         batches = trainband.data.shared((x, y), batch_size=50, epochs=2)
+    if flag.batches:
+        batches = itertools.islice(batches, flag.batches)
     if flag.raises_at >= 0 and cluster and str(cluster.task) == "worker:1":
         batches = broken(batches, flag.raises_at)
     result = trainer.fit(

@@ -50,10 +50,17 @@ class Ps:
     def call(self, action: str, record: Struct | None, answer: type[Any]) -> Any:
         return decode(self.service.call(action, b"" if record is None else encode(record)), answer, "the ps")
 
-    def join(self, worker: int = 0, *, incarnation: str = "", description: m.Description | None = None) -> int:
+    def join(
+        self, worker: int = 0, *, incarnation: str = "", description: m.Description | None = None, paused: bool = False
+    ) -> int:
         task = f"worker:{worker}"
         request = m.Join(
-            task, incarnation or f"life of {task}", "here", 100 + worker, description or self.plan.description
+            task,
+            incarnation or f"life of {task}",
+            "here",
+            100 + worker,
+            description or self.plan.description,
+            paused=paused,
         )
         joined: m.Joined = self.call("join", request, m.Joined)
         return joined.worker
@@ -876,3 +883,65 @@ def test_pieces_of_workers_that_do_not_come_back_go_to_others(ps: Ps) -> None:
     ps.clock.now += LEASE_S
     ps.service._free_pieces()  # noqa: SLF001
     assert seat.sources.holders() == {0}
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_pieces_of_a_worker_whose_data_is_used_up_go_to_others(late: bool) -> None:
+    """It asks for no more, so they would be reserved for ever; what another has yet to ask for stays its own."""
+    ps = Ps(sgd_plan())
+    for worker in range(2):
+        ps.join(worker, paused=late and worker == 1)
+    ps.define()
+    ps.play(0, ps.values())
+    ps.begin(10)
+    seat = ps.service._seats[0]  # noqa: SLF001
+    for worker, life in enumerate(("one", "two")):
+        seat.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), life=life))
+    seat.sources.restore(seat.sources.record(), 2)
+    ps.service._adopted[0] = ps.clock.now  # noqa: SLF001
+    if late:
+        ps.clock.now += LEASE_S
+        ps.service._free_pieces()  # noqa: SLF001
+    else:
+        ps.call("pause", m.Pause(1), m.JobState)
+    assert seat.sources.holders() == {0}
+
+
+# --- who has paused
+
+
+def sync_ps() -> Ps:
+    return Ps(Plan.of(sgd_plan().variables, optax.sgd(1.0), RoundRobin(), Sync(), 1))
+
+
+def test_a_ps_that_is_new_does_not_wait_for_one_that_has_paused() -> None:
+    ps = sync_ps()
+    ps.join(0)
+    ps.join(1, paused=True)
+    ps.define()
+    in_thread(lambda: ps.play(0, ps.values(), lambda: ps.begin(10), ps.push(1)), "alone").result(20.0)
+    assert ps.status.version == 1
+
+
+def test_one_that_has_paused_is_awaited_no_more_after_a_silence() -> None:
+    ps = sync_ps()
+    ps.ready()
+    ps.call("pause", m.Pause(1), m.JobState)
+    ps.clock.now += LEASE_S
+    ps.service._expire()  # noqa: SLF001
+    ps.heartbeat(1)  # it is back, and has no more data than before
+    ps.heartbeat(0)
+    in_thread(lambda: ps.play(0, ps.push(1)), "alone").result(20.0)
+    assert ps.status.version == 1
+
+
+def test_a_ps_that_holds_nothing_learns_from_heartbeats_who_has_paused(ps: Ps) -> None:
+    ps.join(0)
+    ps.join(1)
+    at_work = [ps.call("heartbeat", m.Heartbeat(1, paused=paused), m.JobState).at_work for paused in (True, False)]
+    assert at_work == [("worker:0",), ("worker:0", "worker:1")]
+
+
+def test_a_ps_that_sees_the_pushes_knows_better_than_a_belated_heartbeat(ps: Ps) -> None:
+    ps.ready()
+    assert ps.call("heartbeat", m.Heartbeat(1, paused=True), m.JobState).at_work == ("worker:0", "worker:1")

@@ -272,8 +272,6 @@ class Seat:
         if why != "paused":
             self.sources.release(number)
             self.book.append(r.Released(number))
-        else:
-            self.free_reserved(number)
         if self.rule is not None:
             self._advance(Leave(number), why)
             self.book.append(r.Left(number))

@@ -107,9 +107,12 @@ class Ps:
     def _do(self, seat: Seat, action: str, member: Member, letter: Letter) -> Any:
         match action:
             case "heartbeat":
-                self._accounts[member.number].blocked_by = letter.body
+                self._accounts[member.number].blocked_by, paused = letter.body
+                if not any(one.reigns for one in self.seats.values()):
+                    member.paused = paused
             case "pause":
                 self._set_aside(member)
+                seat.free_reserved(member.number)
             case "adopt":
                 return self._adopt(seat, member, letter.body)
             case "begin":

@@ -379,7 +379,7 @@ class Worker:
                     await self._join_at(ps)
                 continue
             try:
-                state = await self._tell(ps, "heartbeat", self._blocked_by)
+                state = await self._tell(ps, "heartbeat", (self._blocked_by, self._paused))
             except Refused:
                 await self._join_at(ps)
                 continue

@@ -28,6 +28,7 @@ from trainband.errors import (
     StreamClosed,
     Unreachable,
 )
+from trainband.preemption import PREEMPTED
 from trainband.ps.checkpointing import ANY, JobSaving, Overtaken, Record, RestoreFrom
 from trainband.ps.description import Plan
 from trainband.ps.founding import FirstValues, Founder
@@ -144,6 +145,7 @@ class JobClient:
                 transport,
                 timeouts,
                 blocked_by=lambda: self._blocked_by,
+                paused=lambda: self._paused,
                 hurries=self._is_in_trouble,
                 join=self._join_at,
                 heard=self._heard,
@@ -232,9 +234,11 @@ class JobClient:
             pulse.wait()
         for thread in list(self._reviving.values()):
             thread.join(self._timeouts.grace_s)
+        # One that was asked to leave may come back: the job is not over by that, though nobody else be at work.
+        why = failure or (PREEMPTED if self._hastened else "")
         for pulse in self._pulses:
             try:
-                pulse.leave(failure)
+                pulse.leave(why)
             except PeerError as exc:
                 # One that fails has said enough; a ps that is new does not miss it.
                 if not failure and m.STRANGER not in str(exc):
@@ -248,7 +252,8 @@ class JobClient:
 
     def _hand_over(self) -> None:
         """Stays until another worker decides in its place who holds a shard: a ps may die as it leaves."""
-        patience = Patience(MOST_LEASES * self._timeouts.lease_s, self._say, self._clock)
+        most_s = HASTE_S if self._hastened else MOST_LEASES * self._timeouts.lease_s
+        patience = Patience(most_s, self._say, self._clock)
         try:
             while True:
                 for pulse in self._pulses:
@@ -664,10 +669,10 @@ class JobClient:
                 if self._outlook.is_superseded(link):
                     raise StreamClosed(f"another ps holds shard {link.index} now.")
                 whom = self._whom(link, what, patience)
-                if self._blocked_by:
-                    patience.check(whom, advice)
-                else:
+                if self._outlook.silent_s(link.ps) > HASTE_S:
                     self._bear(patience, whom, advice)
+                else:
+                    patience.check(whom, advice)
                 frame = stream.receive(self._timeouts.heartbeat_s)
             self._blocked_by = ()
             self._hurry(False)

@@ -615,19 +615,20 @@ class Keeper:
             return
         found = next((one for one in seats if one.shard == seat.number), None)
         if found is None or found.incarnation != self._leader[0]:
-            self.succeed("the process that held it has died")
+            self.succeed("the process that held it has died", asked_at)
         elif found.role != Role.PRIMARY.value:
             self._ask()
 
-    def succeed(self, why: str) -> None:
-        """Takes the shard over, because nobody else can hold it."""
+    def succeed(self, why: str, asked_at: float) -> None:
+        """Takes the shard over, because nobody else can hold it; unless another was heard since this moment."""
 
         def take_over() -> None:
             if self._book.role is Role.STANDBY and self._book.reign_alone():
                 self._took_over(why)
 
         with self._lock:
-            self._when_all_is_taken(take_over)
+            if self._heard_at < asked_at:
+                self._when_all_is_taken(take_over)
 
     def granted(self, epoch: int, yes: bool, by: str) -> None:
         """The arbiter's word. Called under the lock."""

@@ -24,6 +24,7 @@ class Pulse:
       transport: how bytes travel.
       timeouts: how long to wait for what.
       blocked_by: the workers that this one waits for, at any ps.
+      paused: whether this one's data is used up.
       hurries: whether something has gone wrong, be it at another ps.
       join: joins the ps over this connection; returns this worker's number there.
       heard: called with each answer; with `None` where there was none.
@@ -38,6 +39,7 @@ class Pulse:
         timeouts: Timeouts,
         *,
         blocked_by: Callable[[], tuple[str, ...]],
+        paused: Callable[[], bool],
         hurries: Callable[[], bool],
         join: Callable[[Connection], int],
         heard: Callable[[int, m.JobState | None], None],
@@ -48,6 +50,7 @@ class Pulse:
         """This worker's number there; under 0, it has not joined."""
         self._incarnation = incarnation
         self._blocked_by = blocked_by
+        self._paused = paused
         self._hurries = hurries
         self._transport = transport
         self._timeouts = timeouts
@@ -89,7 +92,7 @@ class Pulse:
 
     def look(self) -> m.JobState:
         """How the job is now; a sign of life, too. Raises `PeerError` where the ps does not say."""
-        beat = encode(m.Heartbeat(self.worker, self._incarnation, self._blocked_by()))
+        beat = encode(m.Heartbeat(self.worker, self._incarnation, self._blocked_by(), self._paused()))
         answer = self._connection.call("heartbeat", beat, timeout_s=self._timeouts.heartbeat_s)
         return decode(answer, m.JobState, str(self))
 

@@ -321,18 +321,13 @@ class Seat:
             self._log(r.Joined(number))
 
     def member_left(self, number: int, *, gone: bool) -> None:
-        """Nobody waits for a worker any more; if it is `gone`, what it had leased goes to others.
-
-        Else it has paused, and asks for no more: what a checkpoint has reserved for it goes to others.
-        """
+        """Nobody waits for a worker any more; if it is `gone`, what it had leased goes to others."""
         if not (self.reigns or self.book.role is Role.EMPTY):
             return
         self.book.keep(lambda record, gradient: _owned(record, gradient, number))
         if gone:
             self.sources.release(number)
             self._log(r.Released(number))
-        else:
-            self.free_reserved(number)
         if self.engine is not None:
             self.engine.advance(LeaveEvent(number))
             self._log(r.Left(number))
@@ -361,7 +356,7 @@ class Seat:
         return answer
 
     def free_reserved(self, number: int) -> None:
-        """Gives to others what is reserved for a worker that has paused."""
+        """Gives to others what a checkpoint has reserved for a worker that has paused, and asks for no more."""
         if self.sources.release_reserved(number):
             self._log(r.Released(number, reserved=True))
 

@@ -360,11 +360,14 @@ class ParameterService:
 
     def _heartbeat(self, seat: Seat, member: Member, beat: m.Heartbeat) -> m.JobState:
         self._accounts[member.number].blocked_by = beat.blocked_by
+        if not any(one.reigns for one in self._seats.values()):
+            member.paused = beat.paused
         return self._state(seat)
 
     def _pause(self, seat: Seat, member: Member, _: m.Pause) -> m.JobState:
         seat.require_held()
         self._set_aside(member)
+        seat.free_reserved(member.number)
         return self._state(seat)
 
     def _set_aside(self, member: Member) -> None:

@@ -246,10 +246,13 @@ class MonitoredSession:
         """One step on one batch, with the hooks before and after it; several where the feed gives those of several.
 
         Raises:
+          SystemExit: SIGTERM has ended this session after the step before, and the loop goes on all the same.
           NonFiniteGradient: the gradients stay NaN or infinite.
           PeerError: a ps cannot be reached or has died.
         """
         replica = self._joined()
+        if self._preempted and self._stopped:
+            self.__exit__(None, None, None)
         for hook in self._hooks:
             hook.before_run(self)
         report = replica.step(batch)
@@ -337,7 +340,7 @@ class MonitoredSession:
         about = About(
             strategy=self._trainer.strategy_name,
             trainings=self._trainer.trainings,
-            complete=self._is_last_training and (self._done or self._stopped == USED_UP),
+            complete=self._is_last_training and (self._done or (self._stopped == USED_UP and not self._preempted)),
             last_step=self._last_step,
             metrics=metrics or {},
             best=(best, (metrics or {})[best]) if best else None,
@@ -388,6 +391,8 @@ class MonitoredSession:
             self._leave_anyway(failure)
             raise
         self._release(None, None, None)
+        if self._preempted:  # too late for this training, which is over and saved
+            self._leave()
         return True
 
     def _enter(self) -> None:
@@ -546,6 +551,9 @@ class MonitoredSession:
                 self.save(wait=True)
         finally:
             replica.end()
+        self._leave()
+
+    def _leave(self) -> NoReturn:
         self._trainer.close()
         raise SystemExit(preemption.EXIT_CODE)
 
@@ -566,6 +574,8 @@ class MonitoredSession:
             for hook in self._savers:
                 hook.while_waiting(self)
             time.sleep(AT_WORK_S)
+            if self._preempted:
+                self._leave_early(replica)
             self._see_to_duties(replica)
 
     def _release(self, kind: Any, exc: BaseException | None, trace: TracebackType | None) -> None:

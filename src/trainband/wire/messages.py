@@ -67,7 +67,7 @@ class Join(Struct, frozen=True):
     job: str = ""
     """Of which job this task has been, so that one of an older job does not stray into this one."""
     paused: bool = False
-    """See `Pause`: a ps that is new learns it at once."""
+    """See `Pause`: a ps that is new knows it at once."""
 
 
 MOVED = "held elsewhere: "
@@ -301,6 +301,8 @@ class Heartbeat(Struct, frozen=True):
     """The sender's incarnation, here and below: a process that was replaced must not speak for its heir."""
     blocked_by: tuple[str, ...] = ()
     """The workers whose push some ps waits for before it answers this one."""
+    paused: bool = False
+    """See `Pause`: a ps that holds no shard is asked for no pause, and sees no push."""
 
 
 class Pause(Struct, frozen=True):
