@@ -20,6 +20,7 @@ from tests.ps.plans import blocks_of, plan_of
 from trainband.cluster import Cluster, Task
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
 from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refused, TrainbandError
+from trainband.preemption import PREEMPTED
 from trainband.ps.description import Plan
 from trainband.ps.ending import LINGER_S
 from trainband.ps.placement import Placement, RoundRobin
@@ -583,6 +584,19 @@ def test_a_lost_worker_is_waited_for(ps: Ps) -> None:
     assert verdict(ps) == ("", "a worker to come back, now that nobody is left (worker:1)", FAST.start_s)
 
 
+def test_one_that_was_asked_to_end_is_waited_for_unless_others_have_ended_the_job_since(ps: Ps) -> None:
+    ps.ready()
+    ps.leave(1)
+    ps.clock.now += 1.0
+    ps.leave(0, PREEMPTED)
+    assert verdict(ps) == ("", "a worker to come back, now that nobody is left (worker:0)", FAST.start_s)
+    assert [one.presence for one in ps.status.workers] == ["preempted", "left"]
+    ps.clock.now += 1.0
+    ps.join(1, incarnation="second life")
+    ps.leave(1)
+    assert verdict(ps) == ("every worker has left", "", None)
+
+
 def test_a_failed_worker_is_waited_for(ps: Ps) -> None:
     ps.ready()
     ps.leave(0, "KeyError: 'x'")
@@ -942,6 +956,24 @@ def test_a_ps_that_holds_nothing_learns_from_heartbeats_who_has_paused(ps: Ps) -
     assert at_work == [("worker:0",), ("worker:0", "worker:1")]
 
 
-def test_a_ps_that_sees_the_pushes_knows_better_than_a_belated_heartbeat(ps: Ps) -> None:
+def test_a_ps_that_sees_the_pushes_does_not_believe_one_heartbeat_which_may_be_belated(ps: Ps) -> None:
     ps.ready()
-    assert ps.call("heartbeat", m.Heartbeat(1, paused=True), m.JobState).at_work == ("worker:0", "worker:1")
+
+    def at_work() -> tuple[str, ...]:
+        state: m.JobState = ps.call("heartbeat", m.Heartbeat(1, paused=True), m.JobState)
+        return state.at_work
+
+    assert at_work() == ("worker:0", "worker:1")
+    ps.play(1, ps.push(1))
+    assert at_work() == ("worker:0", "worker:1")
+    assert at_work() == ("worker:0",)
+
+
+def test_a_rule_that_has_begun_hears_of_a_pause_by_heartbeat() -> None:
+    ps = sync_ps()
+    ps.join(0)
+    ps.join(1)
+    ps.define()
+    ps.call("heartbeat", m.Heartbeat(1, paused=True), m.JobState)
+    in_thread(lambda: ps.play(0, ps.values(), lambda: ps.begin(10), ps.push(1)), "alone").result(20.0)
+    assert ps.status.version == 1

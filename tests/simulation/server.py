@@ -108,8 +108,13 @@ class Ps:
         match action:
             case "heartbeat":
                 self._accounts[member.number].blocked_by, paused = letter.body
-                if not any(one.reigns for one in self.seats.values()):
-                    member.paused = paused
+                sees = any(one.reigns for one in self.seats.values())
+                if paused and (member.says_paused or not sees):
+                    self._set_aside(member)
+                elif member.paused and not paused and not sees:
+                    member.paused = False
+                    self._came(member)
+                member.says_paused = paused
             case "pause":
                 self._set_aside(member)
                 seat.free_reserved(member.number)
@@ -356,6 +361,7 @@ class Ps:
         self._hear(member)
         seat.require_primary()
         self.members.pushed(member)
+        member.says_paused = False
         if member.paused:
             member.paused = False
             self._came(member)

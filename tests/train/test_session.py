@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,42 @@ def test_updates_that_are_lost_at_the_end_are_made_anew() -> None:
     assert len([call for call in replica.calls if call == ("step", ONES)]) == 3
     assert result.stopped
     assert said == ["a ps has lost its last 2 updates; worker:9 makes them anew"]
+
+
+def test_they_are_made_anew_though_the_task_is_asked_to_end() -> None:
+    replica = Losing(2)
+    asked = At(1, lambda session: setattr(session, "_preempted", True))
+    assert trainer(strategy=FakeStrategy(replica), say=quiet).fit([ONES] * 9, 1, hooks=[asked]).stopped
+    assert replica.lost == 0
+
+
+def sigterm(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_loop_that_does_not_ask_whether_to_stop_ends_after_a_step(tmp_path: Path) -> None:
+    made = []
+
+    def train() -> None:
+        with MonitoredSession(mean_model(say=quiet), checkpoint_dir=tmp_path, hooks=[At(3, sigterm)]) as session:
+            made.extend(session.run(ONES) for _ in range(9))
+
+    with pytest.raises(SystemExit, match="143"):
+        train()
+    assert len(made) == 3
+    assert CheckpointDirectory(tmp_path, quiet).steps() == [3]
+
+
+def test_who_is_asked_to_end_at_a_trainings_end_does_not_make_another(tmp_path: Path) -> None:
+    class Asked(Hook):
+        def end(self, session: MonitoredSession) -> None:
+            sigterm(session)
+
+    made = mean_model(say=quiet)
+    assert made.fit([ONES] * 3, 3, checkpoint_dir=tmp_path, hooks=[Asked()]).steps == 3
+    with pytest.raises(SystemExit, match="143"):
+        made.fit([ONES] * 9, 9, checkpoint_dir=tmp_path)
+    assert CheckpointDirectory(tmp_path, quiet).steps()[-1] == 4
 
 
 def test_lost_updates_that_cannot_be_made_anew_are_an_error() -> None:

@@ -66,7 +66,10 @@ def verdict(
             return Verdict(waiting_for=f"{', '.join(late)} to look in at the end of the job", timeout_s=LINGER_S)
         return Verdict(ended="the job is complete")
     gone = [one.task for one in members if one.presence is not Presence.LEFT and one.number < GUESTS]
-    if not gone and not missing:
+    last = max(members, key=lambda one: one.heard_at)
+    asked = {one.task for one in members if one.presence is Presence.PREEMPTED}
+    # Who was asked to end may come back, unless others have brought the job to its end meanwhile.
+    if not missing and (not gone or (asked.issuperset(gone) and last.presence is Presence.LEFT)):
         return Verdict(ended="every worker has left")
     if unlimited and any(one.task == chief and one.presence is Presence.LEFT for one in members):
         return Verdict(ended=f"{chief} has ended the training, and nobody else is at work")

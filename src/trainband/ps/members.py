@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainband.errors import Refused
+from trainband.preemption import PREEMPTED
 from trainband.wire.messages import REPLACED, STRANGER, TAKEN
 
 BEATS = 3
@@ -26,6 +27,8 @@ class Presence(Enum):
     """It said goodbye."""
     FAILED = "failed"
     """It said goodbye because of an error of its own."""
+    PREEMPTED = "preempted"
+    """It said goodbye because it was asked to end; it may come back."""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,8 @@ class Member:
     """The processes that have had its place before, as long as it has not pushed."""
     paused: bool = False
     """It is in the job, but no rule counts it: its data is used up, until its next push."""
+    says_paused: bool = False
+    """Whether its last heartbeat said so, and no push has come since."""
 
     @property
     def live(self) -> bool:
@@ -163,8 +168,9 @@ class Members:
         """Notes a goodbye; returns whether that is news."""
         news = member.live
         if member.presence is not Presence.FAILED:
-            member.presence = Presence.FAILED if failure else Presence.LEFT
-            member.failure = failure
+            asked = failure == PREEMPTED
+            member.presence = Presence.PREEMPTED if asked else Presence.FAILED if failure else Presence.LEFT
+            member.failure = "" if asked else failure
         return news
 
     def lose(self, member: Member) -> bool:

@@ -360,8 +360,14 @@ class ParameterService:
 
     def _heartbeat(self, seat: Seat, member: Member, beat: m.Heartbeat) -> m.JobState:
         self._accounts[member.number].blocked_by = beat.blocked_by
-        if not any(one.reigns for one in self._seats.values()):
-            member.paused = beat.paused
+        # A ps that holds a shard sees the pushes: these count more than one word, which may be belated.
+        sees = any(one.reigns for one in self._seats.values())
+        if beat.paused and (member.says_paused or not sees):
+            self._set_aside(member)
+        elif member.paused and not beat.paused and not sees:
+            member.paused = False
+            self._came(member)
+        member.says_paused = beat.paused
         return self._state(seat)
 
     def _pause(self, seat: Seat, member: Member, _: m.Pause) -> m.JobState:
@@ -388,6 +394,7 @@ class ParameterService:
             if leave.life not in ("", member.incarnation):
                 return self._state(seat)  # its heir stays
             if self._members.leave(member, leave.failure):
+                member.heard_at = self._clock()
                 self._gone(member)
                 if leave.failure:
                     self._say(f"{member.task} left the job: {leave.failure}")
@@ -612,6 +619,7 @@ class ParameterService:
             self._hear(member)
             seat.require_primary()
             self._members.pushed(member)
+            member.says_paused = False
             if member.paused:
                 member.paused = False
                 self._came(member)

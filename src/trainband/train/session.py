@@ -112,6 +112,7 @@ class MonitoredSession:
         self._done = False
         self._stopped = ""
         self._in_hooks = False
+        self._is_ending = self._is_over = False
         self._is_to_finish = False
         self._ordered: tuple[int, bool] | None = None
         self._last_step: int | None = None
@@ -251,8 +252,10 @@ class MonitoredSession:
           PeerError: a ps cannot be reached or has died.
         """
         replica = self._joined()
-        if self._preempted and self._stopped:
+        if self._preempted and self._stopped and not self._is_ending:
             self.__exit__(None, None, None)
+            self._trainer.close()
+            raise SystemExit(preemption.EXIT_CODE)
         for hook in self._hooks:
             hook.before_run(self)
         report = replica.step(batch)
@@ -374,6 +377,8 @@ class MonitoredSession:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if self._is_over:
+            return False
         if isinstance(exc, StopIteration):  # from next(batches): the end of the data is no error
             self.used_up()
         elif exc is not None:
@@ -391,8 +396,8 @@ class MonitoredSession:
             self._leave_anyway(failure)
             raise
         self._release(None, None, None)
-        if self._preempted:  # too late for this training, which is over and saved
-            self._leave()
+        # It came too late for this training, which is over; the next one shall not begin as if nothing had been asked.
+        self._trainer.preempted = self._trainer.preempted or self._preempted
         return True
 
     def _enter(self) -> None:
@@ -423,6 +428,8 @@ class MonitoredSession:
         cluster = self._trainer.cluster
         if self._directory is None and not (cluster is not None and cluster.spec.ps):
             return
+
+        self._preempted = self._trainer.preempted
 
         def note() -> None:
             self._preempted = True
@@ -477,6 +484,7 @@ class MonitoredSession:
         return RestoreFrom(candidates=directory.candidates, luggage=luggage)
 
     def _end(self) -> None:
+        self._is_ending = True
         replica = self._joined()
         if self._is_to_finish:
             self._finish()
@@ -551,9 +559,6 @@ class MonitoredSession:
                 self.save(wait=True)
         finally:
             replica.end()
-        self._leave()
-
-    def _leave(self) -> NoReturn:
         self._trainer.close()
         raise SystemExit(preemption.EXIT_CODE)
 
@@ -575,11 +580,13 @@ class MonitoredSession:
                 hook.while_waiting(self)
             time.sleep(AT_WORK_S)
             if self._preempted:
+                self._ordered = None  # the others have gone on since
                 self._leave_early(replica)
             self._see_to_duties(replica)
 
     def _release(self, kind: Any, exc: BaseException | None, trace: TracebackType | None) -> None:
         """Lets go of everything; after an error, of the job too. The first error is the one that is raised."""
+        self._is_over = True
         try:
             self._stack.__exit__(kind, exc, trace)
         except Exception as failure:
