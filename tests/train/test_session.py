@@ -213,7 +213,7 @@ def sigterm(_: object) -> None:
 
 
 def test_a_loop_that_does_not_ask_whether_to_stop_ends_after_a_step(tmp_path: Path) -> None:
-    made = []
+    made: list[StepReport] = []
 
     def train() -> None:
         with MonitoredSession(mean_model(say=quiet), checkpoint_dir=tmp_path, hooks=[At(3, sigterm)]) as session:
