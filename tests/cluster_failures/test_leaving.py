@@ -18,12 +18,21 @@ WORKERS = ("worker:0", "worker:1")
 LEAVES = r"SIGTERM asked this task to end; it leaves the job at global step ([\d,]+)$"
 
 
-def test_ctrl_c_of_the_launcher_lets_every_worker_finish_its_step(programs: Programs) -> None:
-    job = programs.trainband("run", "--ps=2", "--workers=2", str(LINE), "--train_steps=100000000")
+@pytest.mark.parametrize(
+    ("ps", "flags", "deadline_s"),
+    [
+        pytest.param(2, [], 40.0, id="fit"),
+        pytest.param(1, ["--fault=no question"], 15.0, id="a loop that does not ask whether to stop"),
+    ],
+)
+def test_ctrl_c_of_the_launcher_lets_every_worker_finish_its_step(
+    ps: int, flags: list[str], deadline_s: float, programs: Programs
+) -> None:
+    job = programs.trainband("run", f"--ps={ps}", "--workers=2", str(LINE), "--train_steps=100000000", *flags)
     for name in WORKERS:
         job.wait_for(rf"^\[{name}\] training$")
     job.interrupt()
-    assert job.wait(40.0) == 130, job.output
+    assert job.wait(deadline_s) == 130, job.output
     for name in WORKERS:
         assert re.search(rf"^\[{name}\] trainband: {name}: {LEAVES}", job.stderr, re.MULTILINE), job.output
     job.expect_no_noise()
@@ -91,18 +100,6 @@ def test_a_chief_that_waits_for_the_others_has_not_ended_the_training(
     assert tasks["worker:1"].wait(40.0) == 128 + signal.SIGTERM
     tasks["ps:0"].send(signal.SIGTERM)
     assert tasks["ps:0"].wait(40.0) == 128 + signal.SIGTERM
-
-
-def test_a_loop_that_does_not_ask_whether_to_stop_is_ended(programs: Programs) -> None:
-    job = programs.trainband(
-        "run", "--ps=1", "--workers=2", str(LINE), "--train_steps=100000000", "--fault=no question"
-    )
-    for name in WORKERS:
-        job.wait_for(rf"^\[{name}\] training$")
-    job.interrupt()
-    assert job.wait(15.0) == 130, job.output
-    for name in WORKERS:
-        assert re.search(rf"^\[{name}\] trainband: {name}: {LEAVES}", job.stderr, re.MULTILINE), job.output
 
 
 def test_without_its_ps_a_worker_leaves_in_the_middle_of_its_step(

@@ -837,14 +837,14 @@ class ParameterService:
     def _free_pieces(self) -> None:
         """What a checkpoint has reserved for workers goes to others, if they have not come back within a lease."""
         for number, since in list(self._adopted.items()):
-            if self._clock() - since >= self._timeouts.lease_s:
-                del self._adopted[number]
-                seat = self._seats[number]
-                if seat.reigns:
-                    seat.free_pieces({member.number for member in self._members.live()})
-                    for member in self._members.live():
-                        if member.paused:
-                            seat.free_reserved(member.number)
+            if self._clock() - since < self._timeouts.lease_s:
+                continue
+            del self._adopted[number]
+            seat, live = self._seats[number], self._members.live()
+            if seat.reigns:
+                seat.free_pieces({member.number for member in live})
+                for paused in (member.number for member in live if member.paused):
+                    seat.free_reserved(paused)
 
     def _complete(self) -> bool:
         held = [seat for seat in self._seats.values() if seat.book.role in (Role.PRIMARY, Role.STANDBY)]

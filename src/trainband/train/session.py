@@ -254,8 +254,7 @@ class MonitoredSession:
         replica = self._joined()
         if self._preempted and self._stopped and not self._is_ending:
             self.__exit__(None, None, None)
-            self._trainer.close()
-            raise SystemExit(preemption.EXIT_CODE)
+            self._leave()
         for hook in self._hooks:
             hook.before_run(self)
         report = replica.step(batch)
@@ -559,6 +558,9 @@ class MonitoredSession:
                 self.save(wait=True)
         finally:
             replica.end()
+        self._leave()
+
+    def _leave(self) -> NoReturn:
         self._trainer.close()
         raise SystemExit(preemption.EXIT_CODE)
 
