@@ -297,6 +297,69 @@ def spread_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
     return jax.tree.map(place, batch)
 
 
+@jax.tree_util.register_pytree_node_class
+class Summed:
+    """A tree that was summed over devices, in the arrays in which it was exchanged.
+
+    To cut them up costs a copy of all of it, unless it happens in the very computation that uses them: on a CPU, inside
+    the branch that makes the update.
+
+    Attributes:
+      arrays: sums of what was exchanged together; other sums may follow after those of this tree.
+      plan: how they are cut up.
+    """
+
+    __slots__ = ("arrays", "plan")
+
+    def __init__(self, arrays: Sequence[Any], plan: _Plan) -> None:
+        self.arrays = tuple(arrays)
+        self.plan = plan
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], _Plan]:
+        """For JAX."""
+        return self.arrays, self.plan
+
+    @classmethod
+    def tree_unflatten(cls, plan: _Plan, arrays: Sequence[Any]) -> Summed:
+        """For JAX."""
+        return cls(arrays, plan)
+
+    def sum(self) -> PyTree:
+        """The tree, of sums."""
+        leaves = [
+            self.arrays[array].ravel()[at : at + math.prod(shape)].reshape(shape)
+            for array, at, shape in self.plan.places
+        ]
+        return jax.tree.unflatten(self.plan.structure, leaves)
+
+    def mean(self) -> PyTree:
+        """The tree, of means."""
+        return jax.tree.map(lambda leaf: leaf / self.plan.devices, self.sum())
+
+    def elements(self, *, alone: bool) -> list[Any]:
+        """All elements of the sums, in as few arrays as can be: `alone`, or with those that were exchanged with them."""
+        ends: dict[int, int] = {}
+        for array, at, shape in self.plan.places:
+            ends[array] = max(ends.get(array, 0), at + math.prod(shape))
+        return [self.arrays[array].ravel()[: end if alone else None] for array, end in ends.items()]
+
+
+class _Place(NamedTuple):
+    """Where the elements of a leaf begin in one of several arrays."""
+
+    array: int
+    at: int
+    shape: tuple[int, ...]
+
+
+class _Plan(NamedTuple):
+    """How `Summed` becomes a tree."""
+
+    structure: Any
+    places: tuple[_Place, ...]
+    devices: int
+
+
 Compute = Callable[[PyTree, PyTree, PyTree, Any], tuple[jax.Array, PyTree, PyTree, PyTree]]
 """(params, state, batch, key) -> (loss, gradient, state, metrics)."""
 
@@ -318,7 +381,8 @@ def by_compiler(compute: Compute) -> Compute:
 def each_by_itself(compute: Compute, mesh: Mesh, axes: Sequence[str], *, flat: bool) -> Compute:
     """Each device computes its part of the batch by itself, and the means are taken of all.
 
-    That is right for a loss which is the mean over the examples (see `separable`), and needs one exchange only.
+    That is right for a loss which is the mean over the examples (see `separable`), and needs one exchange only. The
+    gradient comes as `Summed`.
 
     Args:
       axes: of the mesh, over which the batch is split.
@@ -332,10 +396,9 @@ def each_by_itself(compute: Compute, mesh: Mesh, axes: Sequence[str], *, flat: b
         if key is not None:
             key = jax.random.fold_in(key, jax.lax.axis_index(axes))
         loss, gradient, state, metrics = compute(params, state, batch, key)
-        summed = (loss, gradient, metrics), words.sum(axis=0)
-        (loss, gradient, metrics), words = _summed(summed, axes) if flat else jax.lax.psum(summed, axes)
-        loss, gradient, metrics = jax.tree.map(lambda leaf: leaf / parts, (loss, gradient, metrics))
-        return loss, gradient, state, (metrics, words)
+        gradient, means, words = _summed((gradient, (loss, metrics), words.sum(axis=0)), axes, parts, flat=flat)
+        loss, metrics = means.mean()
+        return loss, gradient, state, (metrics, words.sum())
 
     def whole(params: PyTree, state: PyTree, batch: PyTree, key: Any) -> Any:
         batch, words = batch
@@ -353,21 +416,27 @@ def each_by_itself(compute: Compute, mesh: Mesh, axes: Sequence[str], *, flat: b
     return whole
 
 
-def _summed(tree: PyTree, axes: Sequence[str]) -> PyTree:
-    """The sum over the devices; what is small as one flat array of each dtype."""
-    leaves, structure = jax.tree.flatten(tree)
-    kinds: dict[Any, list[int]] = {}
-    for i, leaf in enumerate(leaves):
-        if leaf.size >= ALONE:
-            leaves[i] = jax.lax.psum(leaf, axes)
-        else:
-            kinds.setdefault(leaf.dtype, []).append(i)
-    for members in kinds.values():
-        flat = jax.lax.psum(jnp.concatenate([leaves[i].ravel() for i in members]), axes)
-        at = 0
-        for i in members:
-            leaves[i], at = flat[at : at + leaves[i].size].reshape(leaves[i].shape), at + leaves[i].size
-    return jax.tree.unflatten(structure, leaves)
+def _summed(trees: Sequence[PyTree], axes: Sequence[str], devices: int, *, flat: bool) -> list[Summed]:
+    """Trees summed over the devices; with `flat`, what is small of all of them as one array of each dtype."""
+    groups: dict[Any, list[Any]] = {}
+    plans = []
+    for tree in trees:
+        leaves, structure = jax.tree.flatten(tree)
+        places = []
+        for leaf in leaves:
+            together = flat and leaf.size < ALONE
+            name = leaf.dtype if together else len(groups)
+            members = groups.setdefault(name, [])
+            at = sum(member.size for member in members)
+            members.append(leaf)
+            places.append(_Place(list(groups).index(name), at, leaf.shape))
+        plans.append(_Plan(structure, tuple(places), devices))
+    arrays = [
+        members[0] if len(members) == 1 else jnp.concatenate([leaf.ravel() for leaf in members])
+        for members in groups.values()
+    ]
+    sums = jax.lax.psum(arrays, axes)
+    return [Summed(sums, plan) for plan in plans]
 
 
 def _filled(leaf: Any, missing: int) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainband.ps.dependence import apply_updates
 from trainband.ps.variables import PyTree, path_name
-from trainband.strategies.gradient import Carry, GradientFunction, all_finite
+from trainband.strategies.gradient import Carry, GradientFunction, all_finite, mean_of
 from trainband.strategies.model import Model, examples_in
 from trainband.strategies.separable import why_not_mean_of_examples
 from trainband.strategies.spreading import Compute, Stack, by_compiler, each_by_itself
@@ -157,7 +157,7 @@ class StepProgram:
             left = values.left - applies
 
         def update() -> tuple[PyTree, PyTree, PyTree]:
-            updates, optimizer = self._model.optimizer.update(gradient, values.optimizer, values.params)
+            updates, optimizer = self._model.optimizer.update(mean_of(gradient), values.optimizer, values.params)
             return apply_updates(values.params, updates), optimizer, new.state
 
         old = (values.params, values.optimizer, values.state)
