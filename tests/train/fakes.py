@@ -69,6 +69,9 @@ class FakeReplica:
         self.examples_rate = 0.0
         self.lost = 0
 
+    def known_losses(self) -> Sequence[float]:
+        return ()
+
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
         assert trainings
         self.calls.append(("begin", last_step))

@@ -184,11 +184,13 @@ def all_finite(tree: PyTree | Summed) -> jax.Array:
         return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in elements(alone=True)]))
 
     def summed_up() -> jax.Array:
-        # A finite sum has finite terms, and costs a CPU a fifth of looking at each. The others are as good as never seen.
+        # A finite sum has finite terms, and costs a CPU a fifth of looking at each. Others are as good as never seen.
         sums = jnp.stack([jnp.sum(leaf, dtype=jnp.float32) for leaf in elements(alone=False)])
-        return jax.lax.cond(jnp.isfinite(sums).all(), lambda: jnp.bool(True), looked_at)
+        finite: jax.Array = jax.lax.cond(jnp.isfinite(sums).all(), lambda: jnp.bool(True), looked_at)
+        return finite
 
-    return jax.lax.platform_dependent(cpu=summed_up, default=looked_at)
+    finite: jax.Array = jax.lax.platform_dependent(cpu=summed_up, default=looked_at)
+    return finite
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:

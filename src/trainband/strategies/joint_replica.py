@@ -79,6 +79,7 @@ class JointReplica(MeshReplica):
         remainder: str = "refuse",
     ) -> None:
         self._together = together
+        self._is_chief = together.is_chief
         self._begun = 0
         self._ends_at = 0
         self._has_told_end = False
@@ -94,6 +95,7 @@ class JointReplica(MeshReplica):
         self._unused = 0
         self._until = 0
         self._ended = ""
+        """Why the training has, once this process knows that it has."""
         self._batch: PyTree = None
         self._alike = False
         self._said: tuple[float, ...] = ()
@@ -120,7 +122,7 @@ class JointReplica(MeshReplica):
     @property
     def is_chief(self) -> bool:
         """See `Replica.is_chief`."""
-        return self._together.is_chief
+        return self._is_chief
 
     @property
     def job(self) -> str:
@@ -177,12 +179,21 @@ class JointReplica(MeshReplica):
         if isinstance(batch, Dealt):
             batch = batch.batch
             self._spreader.expect(examples_in(batch))
-        if not self._has_ended() and not self._alike and not self._are_alike(batch):
+        if not self._ended and not self._alike and not self._are_alike(batch):
             self._ended = self._why_ended()
-        if self._has_ended():  # it may have learned of that between two steps
+        if self._ended:  # it may have learned of that between two steps
             self.settle()
             refusal = self._take_unreported()
-            report = StepReport(float("nan"), self._step, False, staleness=0, done=False, refusal=refusal, steps=0)
+            report = StepReport(
+                float("nan"),
+                self._step,
+                applied=False,
+                staleness=0,
+                done=False,
+                refusal=refusal,
+                steps=0,
+                known=self.known_losses(),
+            )
         else:
             self._reporting, self._surplus = self._dispatched, 0
             report = super().step(batch)
@@ -298,21 +309,21 @@ class JointReplica(MeshReplica):
     def _settle(self, outcome: Outcome, index: int, flags: Flags) -> str:
         if flags.saves and not self.is_chief:
             self._saving_at = self._settled_step(outcome, index) + int(flags.saves) - BIAS
-        if flags.ends and flags.goes_on and not self._has_ended():
+        if flags.ends and flags.goes_on and not self._ended:
             self._ended = self._why_ended()
             self._until = outcome.number + 1 + BEHIND
         before, refusal = self._step, ""
-        if flags.goes_on and not self._has_ended():
+        if flags.goes_on and not self._ended:
             refusal = super()._settle(outcome, index, flags)
         else:
             self._step -= 1
-            self._leave_out(outcome, index)
+            self._leave_out(outcome, index, flags)
         if self._step != before:
             for boundary in self._passed:
                 boundary.step -= boundary.calls > outcome.number
         return refusal
 
-    def _leave_out(self, outcome: Outcome, index: int) -> None:
+    def _leave_out(self, outcome: Outcome, index: int, flags: Flags) -> None:
         """Notes that a step came after the end."""
         if index >= outcome.real:
             return
@@ -321,6 +332,7 @@ class JointReplica(MeshReplica):
             self._steps -= 1
         else:
             self._unused += 1
+            self._known.append(flags.loss)
 
     def settle(self) -> None:
         """See `Replica.settle`. Takes part in as many steps as all others do, where that is found to be the end: one
@@ -390,7 +402,7 @@ class JointReplica(MeshReplica):
     def _end_for_all(self, reason: str) -> None:
         """Takes part in steps that change nothing, until all know that this process goes no further."""
         self._together.check()
-        if self._is_settled_over() or self._has_ended():
+        if self._is_settled_over() or self._ended:
             self.settle()
             return
         self._tell_end(reason)

@@ -58,16 +58,12 @@ class Outcome(NamedTuple):
       steps: how many it is of.
       real: how many of its steps, from the first, had a batch to train on.
       flags: of each step, see `Flags`.
-      losses: of each step's batch; `None` for one step.
-      loss: of the last one that was not one too many.
     """
 
     number: int
     steps: int
     real: int
     flags: jax.Array
-    losses: jax.Array | None
-    loss: jax.Array
 
 
 class MeshReplica:
@@ -122,7 +118,9 @@ class MeshReplica:
         self._pending: deque[Outcome] = deque()
         self._dispatched = 0
         self._losses: Any = None
-        self._seen_loss: Any = None
+        self._seen_loss: float | None = None
+        self._known: list[float] = []
+        """The losses of steps that were looked at since the last report."""
         self._refusals = 0
         self._all_refused = 0
         self._unreported = ""
@@ -256,6 +254,7 @@ class MeshReplica:
         self._dispatched = 0
         self._last_step = last_step
         self._all_refused, self._unreported = 0, ""
+        self._known = []
         return not self._is_over
 
     def finish(self) -> None:
@@ -315,13 +314,14 @@ class MeshReplica:
         """
         metrics = self._dispatch(given, count=count, real=len(batches))
         self._steps += len(batches)
-        self._examples += sum(examples_in_step(batch, self._accumulate) for batch in batches)
+        for batch in batches:
+            self._examples += examples_in_step(batch, self._accumulate)
         self._settle_all(BEHIND)
         return metrics
 
     def _reported(self, metrics: PyTree, losses: Any = None, steps: int = 1) -> StepReport:
         """The report of what was computed, as far as it is known; begins a checkpoint that is due."""
-        if self._is_over or self._is_to_save:
+        if self._is_over:
             self._settle_all()
         luggage = self._begin_saving()
         refusal = self._take_unreported()
@@ -336,7 +336,13 @@ class MeshReplica:
             luggage=luggage,
             steps=steps,
             losses=losses,
+            known=self.known_losses(),
         )
+
+    def known_losses(self) -> Sequence[float]:
+        """See `Replica.known_losses`."""
+        known, self._known = self._known, []
+        return known
 
     def _take_unreported(self) -> str:
         refusal, self._unreported = self._unreported, ""
@@ -381,7 +387,7 @@ class MeshReplica:
         """
         program = self._program.step if count == 1 else self._program.steps
         self._values, flags, self._losses, self._loss, metrics = program(self._values, given, words)
-        self._pending.append(Outcome(self._dispatched, count, real, flags, self._losses, self._loss))
+        self._pending.append(Outcome(self._dispatched, count, real, flags))
         self._step += count
         self._dispatched += 1
         return metrics
@@ -392,7 +398,6 @@ class MeshReplica:
             outcome = self._pending.popleft()
             for index, flags in enumerate(self._flags_of(outcome)):
                 self._unreported = self._settle(outcome, index, flags) or self._unreported
-            self._seen_loss = outcome.loss
 
     def _flags_of(self, outcome: Outcome) -> list[Flags]:
         """What came of each step; waits until all are computed."""
@@ -401,13 +406,15 @@ class MeshReplica:
 
     def _settle(self, outcome: Outcome, index: int, flags: Flags) -> str:
         """Why a step was refused; empty if it was not."""
+        if index < outcome.real:
+            self._seen_loss = flags.loss
+            self._known.append(flags.loss)
         if flags.finite:
             self._refusals = 0
             return ""
         before = self._settled_step(outcome, index)
         self._step -= 1
-        losses = outcome.loss if outcome.losses is None else outcome.losses
-        return self._refused(before, float(np.ravel(losses)[index]))
+        return self._refused(before, flags.loss)
 
     def _settled_step(self, outcome: Outcome, index: int) -> int:
         """The global step before a step of the call that is being looked at."""
@@ -483,9 +490,8 @@ class MeshReplica:
         """See `Replica.progress`."""
         now = time.monotonic()
         rate, examples_rate = self._rate.at(now, self._step), self._examples_rate.at(now, self._examples)
-        loss = None if self._seen_loss is None else float(self._seen_loss)  # of a step that nobody waits for
-        row = WorkerRow(self._task, "live", rate, 0.0, loss)
-        return Progress(self._step, self._last_step, rate, loss, (row,), examples_rate, self._checkpoint)
+        row = WorkerRow(self._task, "live", rate, 0.0, self._seen_loss)
+        return Progress(self._step, self._last_step, rate, self._seen_loss, (row,), examples_rate, self._checkpoint)
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
         """See `Replica.lease`."""

@@ -377,6 +377,10 @@ class ParameterServerReplica:
         """See `Replica.unused`: there are none."""
         return 0
 
+    def known_losses(self) -> Sequence[float]:
+        """See `Replica.known_losses`: each report has its own."""
+        return ()
+
     @property
     def refused(self) -> int:
         """See `Replica.refused`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +26,13 @@ ALONE = 2**18
 """Elements from which a gradient is reduced by itself: to copy it into one flat array would cost more than it saves."""
 
 
-@jax.tree_util.register_pytree_node_class
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("batch", "weights"),
+    meta_fields=(),
+    drop_fields=("examples",),  # no part of what a program is compiled for
+)
+@dataclass(slots=True)
 class Spread:
     """A batch on its devices.
 
@@ -35,21 +42,9 @@ class Spread:
       examples: how many this process has brought; `None` inside a traced function.
     """
 
-    __slots__ = ("batch", "examples", "weights")
-
-    def __init__(self, batch: PyTree, weights: Any = None, examples: int | None = None) -> None:
-        self.batch = batch
-        self.weights = weights
-        self.examples = examples
-
-    def tree_flatten(self) -> tuple[tuple[PyTree, Any], None]:
-        """For JAX. `examples` is no part of what a program is compiled for."""
-        return (self.batch, self.weights), None
-
-    @classmethod
-    def tree_unflatten(cls, _: None, children: Sequence[Any]) -> Spread:
-        """For JAX."""
-        return cls(*children)
+    batch: PyTree
+    weights: Any = None
+    examples: int | None = None
 
 
 class Stack(NamedTuple):
@@ -106,7 +101,8 @@ class Spreader:
         self._rows: int | None = None
         self._places: dict[tuple[int, ...], list[tuple[jax.Device, int, int]]] = {}
         """Of each shape of a global array, the rows of this process's part that each of its devices gets."""
-        self._known: dict[tuple[int, ...], _Known] = {}
+        self._known: dict[int, _Known] = {}
+        """By the id of a batch's first array."""
         here = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
         self._only = here[0] if len(here) == 1 else None
         """The device of this process in the mesh, if it has but one."""
@@ -154,12 +150,18 @@ class Spreader:
             return batch
         if isinstance(batch, tuple) and batch and isinstance(batch[0], Spread):
             return batch  # micro-batches
-        leaves, structure = jax.tree.flatten(batch)
-        known = self._known.get(key := tuple(map(id, leaves)))
-        if known is not None and known.is_of(leaves, structure):
-            if self._processes > 1 and known.spread.examples is not None:
-                self._check_alike(known.spread.examples)
-            return known.spread
+        # A tuple of arrays is its own list of leaves; to flatten it takes some microseconds of every step.
+        known = self._known.get(id(batch[0])) if type(batch) is tuple and batch else None
+        if known is None or not known.is_tuple or not known.is_of(batch):
+            leaves, structure = jax.tree.flatten(batch)
+            known = self._known.get(id(leaves[0])) if leaves else None
+            if known is None or structure != known.structure or not known.is_of(leaves):
+                return self._spread(leaves, structure)
+        if self._processes > 1:
+            self._check_alike(known.examples)
+        return known.spread
+
+    def _spread(self, leaves: list[Any], structure: Any) -> Spread:
         rows = self._rows_of(leaves)
         missing = -rows % self._local
         weights = None
@@ -182,8 +184,11 @@ class Spreader:
         if is_new and self._only is not None and all(_lies_on(leaf, self._only) for leaf in leaves):
             # Data that is kept on the device comes again and again, and never changes. No memory is held by this that
             # would go otherwise: what lies there already was not copied, and what is known of it goes with it.
+            key = id(leaves[0])
             leaving = partial(self._forget_batch, key)
-            self._known[key] = _Known([weakref.ref(leaf, leaving) for leaf in leaves], structure, spread)
+            is_tuple = structure == jax.tree.structure(tuple(leaves))
+            refs = [weakref.ref(leaf, leaving) for leaf in leaves]
+            self._known[key] = _Known(refs, structure, is_tuple=is_tuple, spread=spread, examples=rows)
         return spread
 
     def stacked(self, stack: PyTree) -> Stack | None:
@@ -215,7 +220,7 @@ class Spreader:
         """The shape of a batch's array with the parts of all processes."""
         return (shape[0] * self._parts // self._local, *shape[1:]) if shape else ()
 
-    def _forget_batch(self, key: tuple[int, ...], _: object) -> None:
+    def _forget_batch(self, key: int, _: object) -> None:
         self._known.pop(key, None)
 
     def _rows_of(self, leaves: Sequence[Any]) -> int:
@@ -270,17 +275,25 @@ def _lies_on(leaf: Any, device: jax.Device) -> bool:
     return isinstance(leaf, jax.Array) and leaf.devices() == {device}
 
 
-class _Known(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Known:
     """A batch of arrays on the device, and how it lies on the mesh."""
 
     leaves: list[weakref.ref[jax.Array]]
     structure: Any
+    is_tuple: bool
     spread: Spread
+    examples: int
 
-    def is_of(self, leaves: Sequence[Any], structure: Any) -> bool:
+    def is_of(self, leaves: Sequence[Any]) -> bool:
         """Whether these are the very arrays, which still are there."""
-        same = all(known() is leaf for known, leaf in zip(self.leaves, leaves, strict=True))
-        return same and structure == self.structure and not any(leaf.is_deleted() for leaf in leaves)
+        if len(leaves) != len(self.leaves):
+            return False
+        for known, leaf in zip(self.leaves, leaves, strict=True):
+            array = known()
+            if array is None or array is not leaf or array.is_deleted():
+                return False
+        return True
 
 
 def spread_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
@@ -337,7 +350,7 @@ class Summed:
         return jax.tree.map(lambda leaf: leaf / self.plan.devices, self.sum())
 
     def elements(self, *, alone: bool) -> list[Any]:
-        """All elements of the sums, in as few arrays as can be: `alone`, or with those that were exchanged with them."""
+        """All elements, in as few arrays as can be: `alone`, or with what else was exchanged in these."""
         ends: dict[int, int] = {}
         for array, at, shape in self.plan.places:
             ends[array] = max(ends.get(array, 0), at + math.prod(shape))
@@ -396,9 +409,10 @@ def each_by_itself(compute: Compute, mesh: Mesh, axes: Sequence[str], *, flat: b
         if key is not None:
             key = jax.random.fold_in(key, jax.lax.axis_index(axes))
         loss, gradient, state, metrics = compute(params, state, batch, key)
-        gradient, means, words = _summed((gradient, (loss, metrics), words.sum(axis=0)), axes, parts, flat=flat)
+        trees = gradient, (loss, metrics), words.sum(axis=0)
+        gradients, means, told = _summed(trees, axes, parts, flat=flat)
         loss, metrics = means.mean()
-        return loss, gradient, state, (metrics, words.sum())
+        return loss, gradients, state, (metrics, told.sum())
 
     def whole(params: PyTree, state: PyTree, batch: PyTree, key: Any) -> Any:
         batch, words = batch

@@ -46,11 +46,13 @@ class Flags(NamedTuple):
 
     Attributes:
       finite: whether the gradient was.
+      loss: of the batch.
       ends, saves, setting, value: the sum of all processes' words, see `JointReplica`.
       goes_on: whether the training was not over yet, by `Values.left`.
     """
 
     finite: float
+    loss: float
     ends: float
     saves: float
     setting: float
@@ -135,12 +137,14 @@ class StepProgram:
         metrics, words = step.metrics
         return step.gradient, values._replace(state=step.state, carry=step.carry), step.loss, metrics, words
 
-    def _updated(self, values: Values, gradient: PyTree, new: Values, words: Any) -> tuple[Values, jax.Array]:
+    def _updated(
+        self, values: Values, gradient: PyTree, new: Values, loss: jax.Array, words: Any
+    ) -> tuple[Values, jax.Array]:
         """(the values after a step, its flags); traceable."""
         if values.ended is not None:
             values = values._replace(optimizer=_as_told(values.optimizer, words[2], words[3]))
         applies = finite = all_finite(gradient)
-        flags = [finite[None].astype(jnp.float32), words]
+        flags = [finite[None].astype(jnp.float32), loss[None], words]
         ended, left, carry = None, None, new.carry
         conditions = []
         if values.ended is not None:
@@ -170,7 +174,7 @@ class StepProgram:
 
     def _train(self, values: Values, batch: PyTree, words: Any) -> Any:
         gradient, new, loss, metrics, words = self._gradient(values, batch, words)
-        after, flags = self._updated(values, gradient, new, words)
+        after, flags = self._updated(values, gradient, new, loss, words)
         return after, flags, None, loss, metrics
 
     def _train_on_several(self, values: Values, batches: Stack | tuple[PyTree, ...], words: Any) -> Any:
@@ -209,10 +213,8 @@ class StepProgram:
         def train(values: Values, batch: PyTree, words: Any) -> Any:
             used = jax.device_put(values._replace(optimizer=()), everywhere)
             gradient, new, loss, metrics, words = gradient_of(used, batch, words)
-            gradient, new, words = jax.device_put(
-                (gradient, Values((), (), new.state, new.carry, None), words), central
-            )
-            after, flags = updated(values, gradient, new, words)
+            parts = (gradient, Values((), (), new.state, new.carry, None), loss, words)
+            after, flags = updated(values, *jax.device_put(parts, central))
             return after, flags, None, loss, metrics
 
         return train

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import jax
@@ -63,6 +64,35 @@ class _Peer:
     doing: str = ""
 
 
+def _is_of_an_exchange(exc: Exception) -> bool:
+    """Whether XLA says that an exchange has failed: with a code first, such as UNKNOWN; sometimes as a ValueError."""
+    text = str(exc)
+    is_xlas = isinstance(exc, jax.errors.JaxRuntimeError | ValueError) and text.partition(":")[0].isupper()
+    return is_xlas and any(word in text.lower() for word in HURT)
+
+
+class _Watched:
+    """See `Together.watched`. A class, because a step enters it twice, and a generator takes a microsecond more."""
+
+    __slots__ = ("_together",)
+
+    def __init__(self, together: Together) -> None:
+        self._together = together
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        together = self._together
+        try:
+            if isinstance(exc, Exception) and _is_of_an_exchange(exc):
+                raise together.explained(exc) from exc
+        finally:
+            together.left()
+
+
 class Together:
     """The workers of a cluster as processes of one JAX program.
 
@@ -99,6 +129,7 @@ class Together:
         self._said_at = 0.0
         self._doing = ""
         self._settled = False
+        self._watched = _Watched(self)
         self._closed = threading.Event()
         self._last_word_at = time.monotonic()
         own_host = cluster.address.rpartition(":")[0].strip("[]")
@@ -258,8 +289,7 @@ class Together:
         finally:
             self._doing = before
 
-    @contextlib.contextmanager
-    def watched(self, training: int = 0, step: int = 0) -> Iterator[None]:
+    def watched(self, training: int = 0, step: int = 0) -> _Watched:
         """A context for an exchange with all others, in a step of a training.
 
         Raises:
@@ -267,15 +297,11 @@ class Together:
         """
         self._step = (training, step) if training else self._step
         self._waits_since = self._said_at = time.monotonic()
-        try:
-            yield
-        except (jax.errors.JaxRuntimeError, ValueError) as exc:
-            # XLA's errors begin with a code, such as UNKNOWN; some come as a ValueError.
-            if not str(exc).partition(":")[0].isupper() or not any(word in str(exc).lower() for word in HURT):
-                raise
-            raise self._who(exc) from exc
-        finally:
-            self._waits_since = None
+        return self._watched
+
+    def left(self) -> None:
+        """Says that this process waits for nobody any more."""
+        self._waits_since = None
 
     def settled(self) -> None:
         """A step is computed: what is compiled is compiled, and the next ones are as fast as this one."""
@@ -313,8 +339,8 @@ class Together:
         """Raises an error that all processes find by themselves."""
         raise (kind or ClusterError)(why + ".")
 
-    def _who(self, exc: Exception) -> PeerError:
-        """Waits until it is known who is gone."""
+    def explained(self, exc: Exception) -> PeerError:
+        """The reason why an exchange has failed; waits until it is known who is gone."""
         self._alarmed_at = time.monotonic()
         until = self._alarmed_at + self._timeout_s
         while self._failure is None and time.monotonic() < until:

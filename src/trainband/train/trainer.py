@@ -34,9 +34,6 @@ from trainband.wire.patience import Say, say_on_stderr
 if TYPE_CHECKING:
     from trainband.train.nnx import NNXTrainer
 
-FETCHED = 64
-"""Losses that are fetched from the device at once, so many steps after they were asked for: nothing waits for them."""
-
 
 class Trainer:
     """Trains one model under one strategy.
@@ -498,14 +495,12 @@ def _either(first: RestoreFrom | None, second: RestoreFrom | None) -> RestoreFro
 
 
 class _Log:
-    """What a training did, noted cheaply: losses stay on the device until they have long been computed."""
+    """What a training did, noted cheaply, after every step."""
 
     def __init__(self, accumulate: int) -> None:
         self._accumulate = accumulate
         self._steps = array("q")
         self._losses = array("d")
-        self._newest: list[tuple[Any, int]] = []
-        """The losses that come after those, where the replica has left them. One on a device takes 2 KB."""
         self._examples = array("q")
         self._applied = 0
         self._staleness = 0
@@ -518,23 +513,15 @@ class _Log:
         now = report.global_step
         least = min(now, self._steps[-1] if self._steps else 0)  # some of them may have been refused
         batches = (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]
-        for before, one in zip(range(len(batches) - 1, -1, -1), batches, strict=True):
-            self._steps.append(max(least, now - before))
+        for before, one in enumerate(batches, 1 - len(batches)):
+            self._steps.append(max(least, now + before))
             self._examples.append(examples_in_step(one, self._accumulate))
-        self._newest.append((report.loss if report.losses is None else report.losses, len(batches)))
-        if len(self._newest) == 2 * FETCHED:
-            self._fetch(FETCHED)
+        self._losses.extend((report.loss,) if report.known is None else report.known)
         self._applied += report.applied
         self._staleness += report.staleness
 
-    def _fetch(self, count: int) -> None:
-        losses = jax.device_get([loss for loss, _ in self._newest[:count]])
-        for loss, (_, steps) in zip(losses, self._newest[:count], strict=True):
-            self._losses.extend(map(float, np.ravel(loss)[:steps]))
-        del self._newest[:count]
-
     def result(self, replica: Replica, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
-        self._fetch(len(self._newest))
+        self._losses.extend(replica.known_losses())
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
         if replica.unused:
             for noted in (self._steps, self._losses, self._examples):
