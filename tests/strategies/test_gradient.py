@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import Mesh
 from tests.strategies.regression import batches, init, loss, model
 
 from trainband.errors import ModelError
-from trainband.strategies.gradient import GradientFunction
+from trainband.strategies.gradient import GradientFunction, all_finite, mean_of
 from trainband.strategies.model import examples_in_step
+from trainband.strategies.spreading import each_by_itself
 
 PARAMS: Any = init(jax.random.key(1))
 
@@ -150,3 +152,44 @@ def test_a_gradient_that_is_not_finite_leaves_no_trace_in_a_transform() -> None:
     carry = function(PARAMS, None, carry, (x * np.nan, y)).carry
     _, gradient, *_ = function(PARAMS, None, carry, (x, y))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_all_finite() -> None:
+    good = ((jnp.ones(3), jnp.ones((2, 2), jnp.bfloat16)), ())
+    assert all_finite(good)
+    for bad in (jnp.nan, jnp.inf, -jnp.inf):
+        assert not all_finite((*good, (jnp.full(1, bad),)))
+        assert not jax.jit(all_finite)((*good, (jnp.full(1, bad, jnp.bfloat16),)))
+    assert not all_finite((jnp.array([jnp.inf, -jnp.inf]),))
+    assert all_finite((jnp.full(2, 3e38), jnp.full(3, 6e4, jnp.float16))), "large, and their sum is not finite"
+
+
+SUMMED: list[tuple[dict[str, list[float]], float, bool]] = [
+    # gradient, loss and metric -> whether the gradient is finite
+    ({"a": [1.0, 2.0], "b": [3.0]}, 0.5, True),
+    ({"a": [1.0, 2.0], "b": [3.0]}, float("nan"), True),
+    ({"a": [3e38, 3e38], "b": [3.0]}, 0.5, True),
+    ({"a": [1.0, 2.0], "b": [float("nan")]}, 0.5, False),
+    ({"a": [float("inf"), 2.0], "b": [float("-inf")]}, float("inf"), False),
+]
+
+
+@pytest.mark.parametrize(("gradient", "value", "finite"), SUMMED)
+@pytest.mark.parametrize("flat", [True, False])
+def test_what_is_exchanged_with_a_gradient_does_not_make_it_infinite(
+    gradient: dict[str, list[float]], value: float, finite: bool, flat: bool
+) -> None:
+    """Loss, metrics and the words of the processes lie in the same array, and go back to where they belong."""
+    given = jax.tree.map(jnp.asarray, {name: np.array(values, np.float32) for name, values in gradient.items()})
+
+    def compute(params: Any, state: Any, batch: Any, key: Any) -> Any:
+        del batch, key
+        return jnp.float32(value), params, state, {"metric": jnp.float32(value)}
+
+    mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
+    spread = each_by_itself(compute, mesh, ("data",), flat=flat)
+    words = jnp.array([[1.0, 0.0, 2.0, 0.001]])
+    loss, summed, _, (metrics, told) = jax.jit(lambda batch: spread(given, None, (batch, words), None))(jnp.ones(2))
+    assert_close((loss, metrics["metric"], mean_of(summed)), (value, value, given))
+    np.testing.assert_array_equal(told, words[0])
+    assert bool(jax.jit(all_finite)(summed)) is finite

@@ -18,7 +18,6 @@ from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, ModelError, NonFiniteGradient
 from trainband.ps.placement import RoundRobin
 from trainband.strategies import Model, ParameterServer, Replica
-from trainband.strategies.gradient import all_finite
 from trainband.strategies.parameter_server import progress_of
 from trainband.wire.memory import MemoryTransport
 from trainband.wire.messages import UNLIMITED
@@ -253,11 +252,3 @@ def test_progress_without_an_end(make: Callable[..., Job]) -> None:
     assert replica.progress() is None  # it has left: nobody tells
     assert UNLIMITED > 1 << 60
     assert callable(progress_of)
-
-
-def test_all_finite() -> None:
-    good = ((jnp.ones(3), jnp.ones(2, jnp.bfloat16)), ())
-    assert all_finite(good)
-    for bad in (jnp.nan, jnp.inf, -jnp.inf):
-        assert not all_finite((*good, (jnp.full(1, bad),)))
-        assert not jax.jit(all_finite)((*good, (jnp.full(1, bad, jnp.bfloat16),)))
