@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--save", help="where to save by hand, when all is done")
     parser.add_argument("--validate", action="store_true")
+    parser.add_argument("--validate_last", action="store_true", help="after what is to go wrong")
     parser.add_argument("--looks", type=int, default=0)
     parser.add_argument("--step_s", type=float, default=0.0)
     parser.add_argument("--timeout_s", type=float, default=30.0)
@@ -152,12 +153,17 @@ def main() -> None:
     validation: Any = zoo.batches(1) if flag.validate else None
     if flag.fault == "evaluates long":
         validation = Slow(zoo.batches(1), flag.timeout_s + 2.0)
+    hooks: list[trainband.Hook] = [Led(flag, rank)]
+    if flag.looks:
+        hooks.append(Looks(flag.looks))
+    if flag.validate_last:
+        hooks.append(trainband.ValidationHook(zoo.batches(1), every_steps=4))
     result = trainer.fit(
         batches,
         steps,
         checkpoint_dir=flag.dir,
         save_steps=flag.save_steps,
-        hooks=[Led(flag, rank), *([Looks(flag.looks)] if flag.looks else [])],
+        hooks=hooks,
         validation=validation,
         every=4,
     )

@@ -263,6 +263,14 @@ def test_the_chief_may_end_it_before_a_hook_in_which_all_take_part(programs: Pro
         assert f"[worker:{worker}] worker:{worker} is done at global step 15" in output
 
 
+def test_the_best_may_be_found_in_the_step_that_ends_it(programs: Programs, tmp_path: Path) -> None:
+    """In parts, a checkpoint takes steps of all, and there are none after this one."""
+    run(programs, "--strategy=fsdp", "--fault=stops", "--at=4", "--validate_last", f"--dir={tmp_path}").succeed()
+    best = CheckpointDirectory(tmp_path, pytest.fail).best
+    assert best is not None
+    assert best[:2] == (4, "loss")
+
+
 @PER_CALL
 def test_the_end_may_come_with_a_refused_gradient(per_call: str, programs: Programs) -> None:
     output = run(programs, "--fault=not finite", "--steps=8", "--at=7", per_call).succeed()

@@ -115,6 +115,9 @@ class MonitoredSession:
         self._is_ending = self._is_over = False
         self._is_to_finish = False
         self._ordered: tuple[int, bool] | None = None
+        self._put_off: tuple[Mapping[str, float], str] | None = None
+        """What is said of a checkpoint that is saved when all have done what they do together at the end."""
+        self._all_can_give = False
         self._last_step: int | None = None
         self._events: dict[Path, EventFile] = {}
         self._chiefs_events: set[Path] = set()
@@ -339,6 +342,10 @@ class MonitoredSession:
             )
         if self._checkpointer is None:
             raise ClusterError("a checkpoint is saved by the chief, in a session that has a checkpoint_dir.")
+        if replica.in_parts and self._stopped and not (wait or self._all_can_give):
+            # The next steps, with which all would give their parts, do not come; and they may be in other hooks now.
+            self._put_off = (metrics or {}, best) if best else self._put_off
+            return
         about = About(
             strategy=self._trainer.strategy_name,
             trainings=self._trainer.trainings,
@@ -504,8 +511,16 @@ class MonitoredSession:
             if self._checkpointer is not None:
                 self._await_others(replica)  # what they still do is to be in the last checkpoint
         # In parts, all do together what there is to do, but only the chief begins what it takes to save.
+        last = self._savers if replica.in_parts else []
         try:
-            for hook in sorted(self._hooks, key=lambda hook: replica.in_parts and hook in self._savers):
+            for hook in self._hooks:
+                if hook not in last:
+                    hook.end(self)
+            self._all_can_give = True
+            if self._put_off is not None:
+                metrics, best = self._put_off
+                self.save(metrics=metrics, best=best)
+            for hook in last:
                 hook.end(self)
         except CheckpointError:
             replica.end()  # the others wait for what else they shall give
