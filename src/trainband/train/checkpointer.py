@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -193,12 +193,15 @@ class Checkpointer:
         return self._order is not None
 
     def order(self, replica: Replica, at: int | None, about: About) -> None:
-        """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn.
+        """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn; if that one was
+        to be the best, this one is.
 
         Nothing is raised: what goes wrong is said, and raised by `finish`. One who is the chief no more saves nothing,
         and that is nobody's failure.
         """
-        self.withdraw()
+        withdrawn = self.withdraw()
+        if withdrawn is not None and about.best is None:
+            about = replace(about, best=withdrawn.best, metrics=withdrawn.metrics)
         self._replica = replica
         if not self._is_still_chief(replica):
             return
@@ -240,8 +243,10 @@ class Checkpointer:
                     raise exc from None
                 time.sleep(POLL_S)
 
-    def withdraw(self) -> None:
-        """Waits for the one that is being written; gives up one that still waits for its step."""
+    def withdraw(self) -> About | None:
+        """Waits for the one that is being written; gives up one that still waits for its step, and gives what was to be
+        said of that.
+        """
         patience = Patience(None, self._say, self._clock)
         while (order := self._order) is not None:
             if self._mutex.acquire(timeout=POLL_S):
@@ -249,11 +254,12 @@ class Checkpointer:
                     if self._order is order and self._waits(order):
                         self._done(order)
                         self._discard(order.partial)
-                        return
+                        return order.about
                 finally:
                     self._mutex.release()
             patience.check(BEING_WRITTEN, "")
             self._idle.wait(POLL_S)
+        return None
 
     def wait(self) -> None:
         """Waits until nothing is being written."""
