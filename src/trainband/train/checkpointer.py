@@ -193,8 +193,8 @@ class Checkpointer:
         return self._order is not None
 
     def order(self, replica: Replica, at: int | None, about: About) -> None:
-        """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn; what was to be
-        the best then is this one.
+        """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn; if it was of
+        the best, this one is.
 
         Nothing is raised: what goes wrong is said, and raised by `finish`. One who is the chief no more saves nothing,
         and that is nobody's failure.
