@@ -15,7 +15,7 @@ import pytest
 from tests.machines import Machines
 from tests.programs import Program, Programs
 
-from trainband.checkpoint import CheckpointDirectory
+from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.cluster.team import LOST_A_PEER
 
 SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
@@ -263,12 +263,24 @@ def test_the_chief_may_end_it_before_a_hook_in_which_all_take_part(programs: Pro
         assert f"[worker:{worker}] worker:{worker} is done at global step 15" in output
 
 
-def test_the_best_may_be_found_in_the_step_that_ends_it(programs: Programs, tmp_path: Path) -> None:
-    """In parts, a checkpoint takes steps of all, and there are none after this one."""
-    run(programs, "--strategy=fsdp", "--fault=stops", "--at=4", "--validate_last", f"--dir={tmp_path}").succeed()
-    best = CheckpointDirectory(tmp_path, pytest.fail).best
-    assert best is not None
-    assert best[:2] == (4, "loss")
+# flags -> the step of the best checkpoint: in parts, all give theirs in the step that was validated, and no later
+BEST = [
+    (("--validate", "--steps=7"), 7),
+    (("--validate", "--steps=20", "--fault=used up", "--at=4"), 4),
+    (("--validate_last", "--fault=stops", "--at=4"), 4),
+    (("--validate_last", "--fault=stops", "--at=5"), 5),
+]
+
+
+@pytest.mark.parametrize(("flags", "step"), BEST)
+def test_the_best_is_of_the_step_that_was_validated(
+    flags: tuple[str, ...], step: int, programs: Programs, tmp_path: Path
+) -> None:
+    run(programs, "--strategy=fsdp", *flags, f"--dir={tmp_path}", "--save_steps=3").succeed()
+    home = CheckpointDirectory(tmp_path, pytest.fail)
+    assert home.best is not None
+    assert home.best[:2] == (step, "loss")
+    assert Checkpoint.open(home.path_of(step)).manifest.metrics["loss"] == home.best[2]
 
 
 @PER_CALL

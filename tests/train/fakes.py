@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,10 @@ class FakeReplica:
 
     def fetch(self, outputs: Any) -> Any:
         return outputs
+
+    def gather(self, work: Callable[[], object]) -> bool:
+        work()
+        return False
 
     def end(self) -> None:
         """Nobody has to be told."""

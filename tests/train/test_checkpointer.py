@@ -179,20 +179,6 @@ def test_a_replica_that_refuses(tmp_path: Path) -> None:
             checkpointer.finish()
 
 
-def test_what_was_to_be_the_best_is_the_best_a_little_later(tmp_path: Path) -> None:
-    """In parts, the step of such an order may never come: the training ends before."""
-    bench = Bench(tmp_path)
-    with bench.checkpointer as checkpointer:
-        bench.order(at=9, metrics={"loss": 0.5}, best=("loss", 0.5))
-        bench.order(complete=True).write()
-        checkpointer.finish()
-        assert bench.home.best == (7, "loss", 0.5)
-        bench.order(at=9, metrics={"loss": 0.4}, best=("loss", 0.4))
-        bench.order(metrics={"loss": 0.3}, best=("loss", 0.3)).write()
-        checkpointer.finish()
-    assert bench.home.best == (7, "loss", 0.3)
-
-
 def test_an_order_that_waits_is_withdrawn(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     with bench.checkpointer as checkpointer:

@@ -256,6 +256,13 @@ class Replica(Protocol):
         """The other replicas that still train."""
         ...
 
+    def gather(self, work: Callable[[], object]) -> bool:
+        """Has the chief do `work`, for which the others give their parts; whether this one gave any.
+
+        Where the values are in parts, all tasks call this at the same time.
+        """
+        ...
+
     def end(self) -> None:
         """Ends the training's last part, in which all tasks may have to do something at the same time."""
         ...

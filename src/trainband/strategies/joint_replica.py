@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,6 +109,8 @@ class JointReplica(MeshReplica):
         self._by_step = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names))
         self._saving_at: int | None = None
         self._orders = 0
+        self._all_give = False
+        """Whether all others wait for such orders."""
         with together.busy("starts"), together.watched():
             super().__init__(
                 model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder
@@ -491,30 +493,42 @@ class JointReplica(MeshReplica):
 
     def save(self, directory: Path, at: int | None) -> LocalSaving:
         """See `Replica.save`. Where the values are in parts, it is of a step that all can hear of before."""
-        if self.in_parts and not self._is_over and not self._ended:
+        at_once = self._is_over or self._ended or self._all_give
+        if self.in_parts and not at_once:
             at = max(at or 0, self._step + (KNOWN_AFTER + 1) * self._per_call)
             if self._last_step is not None:
                 at = min(at, self._last_step)
         saving = _JointSaving(directory, at or 0, self._together)
         self._saving = saving
-        if self.in_parts and (self._is_over or self._ended) and saving.due(self._step):
+        if self.in_parts and at_once and saving.due(self._step):
+            self._announced_of = saving
             self._order("gather")
         self._begin_saving()
         return saving
 
     def end(self) -> None:
         """See `Replica.end`: the chief's last checkpoints, where the values are in parts."""
-        if not self.in_parts:
-            return
+        if self.in_parts:
+            self.gather(lambda: None)
+
+    def gather(self, work: Callable[[], object]) -> bool:
+        """See `Replica.gather`."""
         if self.is_chief:
-            self._order("over")
-            return
-        word = ""
+            self._all_give = True
+            try:
+                work()
+            finally:
+                self._all_give = False
+                self._order("over")
+            return False
+        gave, word = False, ""
         while word != "over":
             self._orders += 1
             word = self._together.hear(f"order/{self._orders}")
             if word == "gather":
                 self._gathered()
+                gave, self._saving_at = True, None  # in place of one that was ordered before
+        return gave
 
     def _order(self, word: str) -> None:
         self._orders += 1

@@ -440,6 +440,11 @@ class MeshReplica:
         """See `Replica.at_work`: there are no others."""
         return ()
 
+    def gather(self, work: Callable[[], object]) -> bool:
+        """See `Replica.gather`: nobody has to give anything."""
+        work()
+        return False
+
     def end(self) -> None:
         """See `Replica.end`: nobody has to be told."""
 

@@ -496,6 +496,11 @@ class ParameterServerReplica:
         """See `Replica.at_work`."""
         return self._client.at_work()
 
+    def gather(self, work: Callable[[], object]) -> bool:
+        """See `Replica.gather`: nobody has to give anything."""
+        work()
+        return False
+
     def end(self) -> None:
         """See `Replica.end`: each worker ends by itself."""
 

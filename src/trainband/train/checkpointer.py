@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -193,15 +193,12 @@ class Checkpointer:
         return self._order is not None
 
     def order(self, replica: Replica, at: int | None, about: About) -> None:
-        """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn; if it was of
-        the best, this one is.
+        """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn.
 
         Nothing is raised: what goes wrong is said, and raised by `finish`. One who is the chief no more saves nothing,
         and that is nobody's failure.
         """
-        withdrawn = self.withdraw()
-        if withdrawn is not None and about.best is None:
-            about = replace(about, best=withdrawn.best, metrics=withdrawn.metrics)
+        self.withdraw()
         self._replica = replica
         if not self._is_still_chief(replica):
             return
@@ -243,10 +240,8 @@ class Checkpointer:
                     raise exc from None
                 time.sleep(POLL_S)
 
-    def withdraw(self) -> About | None:
-        """Waits for the one that is being written; gives up one that still waits for its step, and gives what was to be
-        said of that.
-        """
+    def withdraw(self) -> None:
+        """Waits for the one that is being written; gives up one that still waits for its step."""
         patience = Patience(None, self._say, self._clock)
         while (order := self._order) is not None:
             if self._mutex.acquire(timeout=POLL_S):
@@ -254,12 +249,11 @@ class Checkpointer:
                     if self._order is order and self._waits(order):
                         self._done(order)
                         self._discard(order.partial)
-                        return order.about
+                        return
                 finally:
                     self._mutex.release()
             patience.check(BEING_WRITTEN, "")
             self._idle.wait(POLL_S)
-        return None
 
     def wait(self) -> None:
         """Waits until nothing is being written."""

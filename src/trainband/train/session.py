@@ -115,9 +115,8 @@ class MonitoredSession:
         self._is_ending = self._is_over = False
         self._is_to_finish = False
         self._ordered: tuple[int, bool] | None = None
-        self._put_off: tuple[Mapping[str, float], str] | None = None
-        """What is said of a checkpoint that is saved when all have done what they do together at the end."""
-        self._all_can_give = False
+        self._all_give = False
+        """Whether all others, where the values are in parts, wait for what they shall give of theirs."""
         self._last_step: int | None = None
         self._events: dict[Path, EventFile] = {}
         self._chiefs_events: set[Path] = set()
@@ -342,10 +341,11 @@ class MonitoredSession:
             )
         if self._checkpointer is None:
             raise ClusterError("a checkpoint is saved by the chief, in a session that has a checkpoint_dir.")
-        if replica.in_parts and self._stopped and not (wait or self._all_can_give):
-            # The next steps, with which all would give their parts, do not come; and they may be in other hooks now.
-            self._put_off = (metrics or {}, best) if best else self._put_off
-            return
+        if best and replica.in_parts and not self._all_give:
+            raise ClusterError(
+                "no worker has all the variables: a checkpoint would be of a later step than the validation that it "
+                "speaks of. Let a ValidationHook save the best, in which all take part."
+            )
         about = About(
             strategy=self._trainer.strategy_name,
             trainings=self._trainer.trainings,
@@ -369,6 +369,34 @@ class MonitoredSession:
         if wait:
             with replica.busy("writes a checkpoint"):
                 self._await_saved(replica, self._checkpointer, about)
+
+    def note_validation(self, metrics: Mapping[str, float], best: str = "") -> None:
+        """Has the chief save the params that were validated just now, if they are the best so far.
+
+        Where they are in parts, all tasks must call this at the same time: they give their parts.
+
+        Args:
+          metrics: what was found.
+          best: that one of them by which these params are the best; empty if they are not.
+
+        Raises:
+          PeerError: another worker is gone.
+        """
+        replica = self._joined()
+
+        def keep() -> None:
+            if best and self._checkpointer is not None:
+                self.save(metrics=metrics, best=best)
+
+        if not replica.in_parts:
+            keep()
+        elif self._directory is not None:
+            self._all_give = True
+            try:
+                if replica.gather(keep):
+                    self._leave_luggage(replica)
+            finally:
+                self._all_give = False
 
     # --- its life
 
@@ -516,10 +544,6 @@ class MonitoredSession:
             for hook in self._hooks:
                 if hook not in last:
                     hook.end(self)
-            self._all_can_give = True
-            if self._put_off is not None:
-                metrics, best = self._put_off
-                self.save(metrics=metrics, best=best)
             for hook in last:
                 hook.end(self)
         except CheckpointError:

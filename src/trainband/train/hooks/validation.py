@@ -136,10 +136,10 @@ class ValidationHook(Hook):
                 f"EarlyStopping.metric is {self._criterion.metric!r}, but the loss gives only {', '.join(values)}."
             )
         value = values[self._criterion.metric]
-        if self._criterion.better(value, self._best):
+        is_best = self._criterion.better(value, self._best)
+        session.note_validation(values, self._criterion.metric if is_best else "")
+        if is_best:
             self._best, self._without = value, 0
-            if session.directory is not None and session.is_chief:
-                session.save(metrics=values, best=self._criterion.metric)
             return
         self._without += 1
         if self._stopping is not None and self._without >= self._stopping.patience and not session.should_stop():
