@@ -130,6 +130,9 @@ def main() -> None:
     if flag.fault == "other devices" and rank == flag.of:
         jax.config.update("jax_num_cpu_devices", 2)
     strategy = strategy_of(flag, cluster)
+    if flag.fault == "fails first" and rank == flag.of:
+        time.sleep(1.0)  # the others wait for it by then
+        raise OSError("the disk with the pictures is gone")
     if flag.fault == "twice":
         strategy_of(flag, cluster)
     model = zoo.MODELS[flag.model]()

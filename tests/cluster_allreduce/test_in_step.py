@@ -340,6 +340,16 @@ def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> N
     assert re.search(rf"^\[worker:\d\] error: {words}", job.stderr, re.MULTILINE), job.output
 
 
+@pytest.mark.parametrize("of", [0, 1])
+def test_a_script_that_fails_before_it_trains_is_named(of: int, programs: Programs, ports: tuple[str, ...]) -> None:
+    """XLA would end those who wait for it from C++."""
+    workers = by_hand(programs, ports, "--fault=fails first", f"--of={of}", workers=2)
+    assert workers[of].wait() == 1
+    assert workers[1 - of].wait() in (1, LOST_A_PEER)
+    named = rf"worker:{of} has failed: its script ended before it trained"
+    assert re.search(named, workers[1 - of].stderr), workers[1 - of].output
+
+
 def test_a_chief_that_never_comes(programs: Programs, ports: tuple[str, ...]) -> None:
     cluster = {"cluster": {"worker": list(ports[:2])}, "task": {"type": "worker", "index": 1}}
     late = programs.python("worker:1", *SCRIPT, "--start_s=4", environ={"TF_CONFIG": json.dumps(cluster)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -146,6 +147,7 @@ class Together:
             threading.Thread(target=target, name=name, daemon=True).start()
         with self.busy("starts"):
             here = self.gather("here", {"version": VERSION, "job": secrets.token_hex(8)})
+        atexit.register(self._close_at_exit)
         self.job: str = here[0]["job"]
         """A random id, the same for all."""
         for task, other in zip(self._tasks, here, strict=True):
@@ -312,11 +314,17 @@ class Together:
         if self._closed.is_set():
             return
         self._closed.set()
+        atexit.unregister(self._close_at_exit)
         # A call hangs where the chief has gone, and then there is nobody to say goodbye to.
         goodbye = threading.Thread(target=self._say_goodbye, args=(failure,), name="trainband-goodbye", daemon=True)
         if not self._runtime.lost:
             goodbye.start()
             goodbye.join(GOODBYE_S)
+
+    def _close_at_exit(self) -> None:
+        """Says goodbye for a script that has ended before it trained; the others may wait for it."""
+        exc = getattr(sys, "last_value", None)
+        self.close("its script ended before it trained" if exc is None else f"{type(exc).__name__}: {exc}")
 
     def _say_goodbye(self, failure: str) -> None:
         with contextlib.suppress(jax.errors.JaxRuntimeError):
