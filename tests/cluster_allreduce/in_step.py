@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 from tests.strategies import zoo
 
 import trainband
@@ -139,13 +140,16 @@ def main() -> None:
     if flag.fault == "other model" and rank == flag.of:
         model = zoo.MODELS["convnet"]()
     per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
+    optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else zoo.optimizer()
     trainer = trainband.Trainer(
-        **model, optimizer=zoo.optimizer(), strategy=strategy, console=False, steps_per_execution=per_call
+        **model, optimizer=optimizer, strategy=strategy, console=False, steps_per_execution=per_call
     )
     alone = cluster is None or flag.strategy == "tensor"
     ranks = 1 if cluster is None or alone else len(cluster.spec.workers)
     size = zoo.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else zoo.SIZE
     batches = zoo.batches(flag.steps, size, 0 if alone else rank, ranks)
+    if flag.fault == "other data" and rank == flag.of:
+        batches = batches[::-1]
     if flag.fault == "other kind" and rank == flag.of:
         batches = jax.device_put(batches, jax.local_devices()[0])
     steps: int | None = flag.steps

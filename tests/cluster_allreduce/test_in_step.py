@@ -325,6 +325,7 @@ def test_all_places_in_the_data_are_saved_when_one_is_to_end(
 WRONG = [
     ("other batch", r"DataError: the workers compute in step and need batches of one shape, but that of worker:0 is"),
     ("other model", r"ModelMismatch: worker:\d and worker:\d have different variables"),
+    ("other optimizer", r"ModelMismatch: worker:\d and worker:\d have different variables: the optimizer's "),
     ("other steps", r"ModelMismatch: .* have different variables: steps_per_execution is \d here and \d there"),
     ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
     ("twice", r"ClusterError: this process takes part in a job of several workers already"),
@@ -338,6 +339,11 @@ def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> N
     job = run(programs, f"--fault={fault}", "--start_s=20")
     assert job.wait() != 0
     assert re.search(rf"^\[worker:\d\] error: {words}", job.stderr, re.MULTILINE), job.output
+
+
+def test_workers_with_one_part_of_the_batch_bring_the_same(programs: Programs) -> None:
+    job = run(programs, "--strategy=tensor", "--fault=other data")
+    job.fail("error: DataError: worker:0 and worker:1 compute the same part of each batch together, .* must bring the")
 
 
 @pytest.mark.parametrize("of", [0, 1])

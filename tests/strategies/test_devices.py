@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from trainband.errors import ClusterError
 from trainband.strategies.devices import choose_device, on_device, take_card
+from trainband.strategies.mirrored import choose_devices
 
 
 @dataclass(frozen=True)
@@ -196,3 +198,39 @@ def test_the_first_device_needs_no_context() -> None:
     device = jax.local_devices()[0]
     with on_device(device):
         assert jax.numpy.ones(3).device == device
+
+
+def test_a_device_may_be_given_itself() -> None:
+    cpu = jax.devices("cpu")[0]
+    assert choose_device(cpu, 3, "worker:0", pytest.fail) is cpu
+    assert choose_devices([cpu], pytest.fail, strict=True) == [cpu]
+    with pytest.raises(ClusterError, match=r"gpu:1, or be one of jax\.devices"):
+        choose_device(0, 0, "worker:0", pytest.fail)
+
+
+# what the machine has, what is wanted -> devices, words
+SEVERAL: list[tuple[dict[str, list[Device]], list[str], list[Device], str]] = [
+    (WITH, ["gpu:0", "gpu:1"], GPUS, ""),
+    (WITH, ["gpu:0", "gpu:2"], GPUS[:1], "computes on .* alone: there is no gpu:2"),
+    (WITHOUT, ["gpu:0", "gpu:1"], [CPU], "this process computes on the CPU: there is no device gpu:0"),
+]
+
+
+@pytest.mark.parametrize(("machine", "wanted", "devices", "words"), SEVERAL, ids=range(len(SEVERAL)))
+def test_several_devices_some_of_which_are_not_there(
+    machine: dict[str, list[Device]],
+    wanted: list[str],
+    devices: list[Device],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _fake(machine, monkeypatch)
+    said: list[str] = []
+    assert choose_devices(wanted, said.append, strict=False) == devices
+    assert len(said) == bool(words)
+    assert re.search(words, "".join(said))
+    if words:
+        with pytest.raises(ClusterError, match="and there is no such device"):
+            choose_devices(wanted, pytest.fail, strict=True)
+    with pytest.raises(ClusterError, match="name each device once"):
+        choose_devices(["cpu", "cpu"], pytest.fail, strict=False)

@@ -161,5 +161,5 @@ def test_a_mesh_that_gives_a_process_parts_which_are_no_neighbours() -> None:
     """Parts 2 and 0 of three: its first rows would be taken for those of another process."""
     environ = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=6"}
     done = subprocess.run([sys.executable, "-c", SIX_DEVICES], capture_output=True, text=True, env=environ)
-    assert done.stdout == "1 2\n"
+    assert done.stdout == "(1, 1) (2, 2)\n"  # the first part, and how many
     assert re.search(r"ClusterError: worker:1: its devices have the parts 0, 2 .* data first in the mesh", done.stderr)

@@ -60,12 +60,36 @@ def take_card(
     return f"takes card {card} of {cards}"
 
 
-def choose_device(wanted: str | None, index: int, task: str, say: Say, *, strict: bool = False) -> jax.Device:
+def find_device(wanted: str | jax.Device | None, index: int = 0) -> jax.Device | None:
+    """The device of this process that is asked for, see `choose_device`; `None` if it is not there.
+
+    Raises:
+      ClusterError: `wanted` does not read `platform` or `platform:number`.
+    """
+    if isinstance(wanted, jax.Device):
+        return wanted if wanted in jax.local_devices(backend=wanted.platform) else None
+    if wanted is not None and not isinstance(wanted, str):
+        raise ClusterError(f"device must read like cpu, gpu or gpu:1, or be one of jax.devices(), got {wanted!r}.")
+    platform, colon, number = (wanted or "").partition(":")
+    if colon and not number.isdigit():
+        raise ClusterError(f"device must read like cpu, gpu or gpu:1, got {wanted!r}.")
+    try:
+        devices = jax.local_devices(backend=platform) if platform else jax.local_devices()
+    except RuntimeError:
+        return None
+    if not number:
+        return devices[index % len(devices)] if devices else None
+    return devices[int(number)] if int(number) < len(devices) else None
+
+
+def choose_device(
+    wanted: str | jax.Device | None, index: int, task: str, say: Say, *, strict: bool = False
+) -> jax.Device:
     """The device for a task.
 
     Args:
       wanted: `None`: an accelerator if JAX has one, the task's own share of them; else the CPU. Or a name,
-        such as `cpu`, `gpu`, `gpu:1`.
+        such as `cpu`, `gpu`, `gpu:1`; or one of `jax.devices()`.
       index: which of the host's training tasks this is: it takes device `index` modulo their number.
       task: for the message.
       say: told when the CPU has to do.
@@ -74,19 +98,11 @@ def choose_device(wanted: str | None, index: int, task: str, say: Say, *, strict
     Raises:
       ClusterError: `wanted` does not read `platform` or `platform:number`; or `strict`, and there is no such device.
     """
-    platform, colon, number = (wanted or "").partition(":")
-    if colon and not number.isdigit():
-        raise ClusterError(f"device must read like cpu, gpu or gpu:1, got {wanted!r}.")
-    try:
-        devices = jax.local_devices(backend=platform) if platform else jax.local_devices()
-    except RuntimeError:
-        devices = []
-    if number and int(number) < len(devices):
-        return devices[int(number)]
-    if devices and not number:
-        if not platform and devices[0].platform == "cpu":
+    device = find_device(wanted, index)
+    if device is not None:
+        if wanted is None and device.platform == "cpu":
             say(f"{task} computes on the CPU: JAX sees no accelerator")
-        return devices[index % len(devices)]
+        return device
     if strict:
         raise ClusterError(
             f"{task} is to compute on {wanted}, and there is no such device: JAX sees {', '.join(_names()) or 'none'}. "

@@ -15,13 +15,14 @@ import msgspec
 import numpy as np
 from jax.experimental.multihost_utils import broadcast_one_to_all
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from xxhash import xxh64
 
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import CheckpointError, ClusterError, DataError
 from trainband.ps.checkpointing import LUGGAGE_S, RestoreFrom, SavedParts
 from trainband.ps.contents import check_settings, without_keys
-from trainband.ps.variables import PyTree
+from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.base import USED_UP, StepReport
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
@@ -117,7 +118,9 @@ class JointReplica(MeshReplica):
             )
         names = {str(variable): "there" for variable in self._variables.entries}
         same = {"accumulate": model.accumulate, "steps_per_execution": self._per_call, "seed": model.seed}
-        together.require_same("variables", {**names, **same})
+        state = jax.tree_util.tree_flatten_with_path(self._values.optimizer)[0]
+        optimizer = {f"the optimizer's {path_name(path)}": "there" for path, _ in state}
+        together.require_same("variables", {**names, **optimizer, **same})
 
     # --- what it knows
 
@@ -379,9 +382,17 @@ class JointReplica(MeshReplica):
         leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
         shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
         stacks = isinstance(batch, Several) and batch.stack is not None
-        mine = [str(structure), f"{', '.join(shapes)}", stacks]
+        mine = [str(structure), f"{', '.join(shapes)}", stacks, self._spreader.first, _digest(leaves)]
         words = self._together.gather(f"batch/{self._begun}", mine, unless=f"ended/{self._begun}")
+        whose: dict[int, tuple[int, str]] = {}
         for index, other in enumerate(words):
+            before, digest = whose.setdefault(other[3], (index, other[4]))
+            if other[:2] == words[before][:2] and other[4] != digest:
+                raise DataError(
+                    f"{self._together.name(before)} and {self._together.name(index)} compute the same part of each "
+                    "batch together, as the mesh says, and must bring the same one, but their first ones differ: take "
+                    "the same data there, in the same order, or give the mesh an axis data over these workers."
+                )
             if other[:2] != words[0][:2]:
                 raise DataError(
                     f"the workers compute in step and need batches of one shape, but that of {self._together.name(0)} "
@@ -664,6 +675,16 @@ def _filled_up(several: Several, missing: int) -> Several:
 def _own(tree: PyTree) -> PyTree:
     """The copy that this process has, of values that all have."""
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+
+
+def _digest(leaves: Sequence[Any]) -> str:
+    """Of what this process has of a batch's arrays."""
+    digest = xxh64()
+    for leaf in leaves:
+        shards = [shard.data for shard in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf]
+        for part in shards:
+            digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
 
 
 def _shaped(leaf: Any) -> Any:

@@ -11,7 +11,7 @@ from trainband.errors import ClusterError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
-from trainband.strategies.devices import choose_device
+from trainband.strategies.devices import choose_device, find_device
 from trainband.strategies.mesh_replica import MeshReplica
 from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
 from trainband.strategies.model import Model
@@ -26,8 +26,8 @@ class Mirrored(MeshStrategy):
     The result is that of one device on the whole batch, but for rounding.
 
     Args:
-      devices: such as `["gpu:0", "gpu:1"]`, or a platform's name for all of its devices; by default all that
-        this process has.
+      devices: such as `["gpu:0", "gpu:1"]` or some of `jax.devices()`, or a platform's name for all of its devices; by
+        default all that this process has. Of those that are named and not there, the others do without.
       central_storage: keep and update the params on the CPU, and send them to the devices for each step: for devices
         that share no fast link, or whose memory the optimizer's state would fill.
       remainder: what becomes of a batch whose examples the devices do not divide: `refuse` it, or `pad` it with
@@ -41,7 +41,7 @@ class Mirrored(MeshStrategy):
 
     def __init__(
         self,
-        devices: Sequence[str] | str | None = None,
+        devices: Sequence[str | jax.Device] | str | None = None,
         *,
         central_storage: bool = False,
         remainder: str = "refuse",
@@ -86,7 +86,7 @@ class Mirrored(MeshStrategy):
         )
 
 
-def choose_devices(wanted: Sequence[str] | str | None, say: Say, *, strict: bool) -> list[jax.Device]:
+def choose_devices(wanted: Sequence[str | jax.Device] | str | None, say: Say, *, strict: bool) -> list[jax.Device]:
     """The devices of this process that are asked for; all where none is.
 
     Raises:
@@ -97,7 +97,12 @@ def choose_devices(wanted: Sequence[str] | str | None, say: Say, *, strict: bool
     if isinstance(wanted, str):
         first = choose_device(wanted, 0, "this process", say, strict=strict)
         return [first] if ":" in wanted else list(jax.local_devices(backend=first.platform))
-    found = [choose_device(name, 0, "this process", say, strict=strict) for name in wanted]
+    found = [device for name in wanted if (device := find_device(name)) is not None]
+    missing = [str(name) for name in wanted if find_device(name) is None]
+    if missing and (strict or not found):
+        return [choose_device(missing[0], 0, "this process", say, strict=strict)]
+    if missing:
+        say(f"this process computes on {', '.join(map(str, found))} alone: there is no {', '.join(missing)}")
     if len(set(found)) < len(found) or not found:
         raise ClusterError(
             f"Mirrored: devices={list(wanted)} comes to {', '.join(map(str, found)) or 'none'}: name each device once, "

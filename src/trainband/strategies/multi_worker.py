@@ -124,10 +124,20 @@ class MultiWorkerMirrored(MeshStrategy):
             )
         if self._together is None:
             return self._alone(model, restore)
-        mesh = self.mesh()
-        return JointReplica(
-            model, mesh, self._together, rules=self.rules, restore=restore, say=self._say, remainder=self._remainder
-        )
+        together = self._together
+        try:
+            return JointReplica(
+                model,
+                self.mesh(),
+                together,
+                rules=self.rules,
+                restore=restore,
+                say=self._say,
+                remainder=self._remainder,
+            )
+        except Exception as exc:
+            together.close(f"{type(exc).__name__}: {exc}")
+            raise
 
     def _alone(self, model: Model, restore: RestoreFrom | None) -> Replica:
         return Mirrored(remainder=self._remainder, say=self._say).start(model, restore)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
@@ -18,12 +19,14 @@ class OneDevice(MeshStrategy):
     """Trains in this process, on one device.
 
     Args:
-      device: `cpu`, `gpu`, `gpu:1`, ...; by default an accelerator if JAX has one.
+      device: `cpu`, `gpu`, `gpu:1`, ..., or one of `jax.devices()`; by default an accelerator if JAX has one.
       strict: refuse to compute on the CPU where another device was asked for that is not there.
       say: where lines for people go.
     """
 
-    def __init__(self, device: str | None = None, *, strict: bool = False, say: Say = say_on_stderr) -> None:
+    def __init__(
+        self, device: str | jax.Device | None = None, *, strict: bool = False, say: Say = say_on_stderr
+    ) -> None:
         super().__init__(say)
         self._device = device
         self._strict = strict

@@ -97,7 +97,7 @@ class Spreader:
         self._alone = mesh.size == 1
         self._copies = mesh.devices.flat[0].platform == "cpu"
         self._processes = len({device.process_index for device in mesh.devices.flat})
-        self._local = self._local_parts()
+        self._first, self._local = self._local_parts()
         self._rows: int | None = None
         self._places: dict[tuple[int, ...], list[tuple[jax.Device, int, int]]] = {}
         """Of each shape of a global array, the rows of this process's part that each of its devices gets."""
@@ -129,10 +129,15 @@ class Spreader:
         """Lets the batches of another training have another size."""
         self._rows = None
 
-    def _local_parts(self) -> int:
-        """How many of the parts are this process's own."""
+    @property
+    def first(self) -> int:
+        """Which part of the batch is the first of this process. Others with the same one compute it together."""
+        return self._first
+
+    def _local_parts(self) -> tuple[int, int]:
+        """(the first part of this process, how many are its own)."""
         if self._processes == 1:
-            return self._parts
+            return 0, self._parts
         found = self._split.devices_indices_map((self._parts,))
         mine = jax.local_devices()
         here = {index[0].indices(self._parts)[0] for device, index in found.items() if device in mine}
@@ -142,7 +147,7 @@ class Spreader:
                 "are not neighbours: workers would take one another's rows for theirs. Name the axis data first in the "
                 "mesh."
             )
-        return len(here)
+        return min(here, default=0), len(here)
 
     def __call__(self, batch: PyTree) -> PyTree:
         """The batch on the devices; one that is there already is given back.
@@ -354,28 +359,30 @@ class Summed:
         """The tree, of sums."""
         leaves = [
             self.arrays[array].ravel()[at : at + math.prod(shape)].reshape(shape)
-            for array, at, shape in self.plan.places
+            for array, at, shape, _ in self.plan.places
         ]
         return jax.tree.unflatten(self.plan.structure, leaves)
 
     def mean(self) -> PyTree:
         """The tree, of means."""
-        return jax.tree.map(lambda leaf: leaf / self.plan.devices, self.sum())
+        dtypes = jax.tree.unflatten(self.plan.structure, [place.dtype for place in self.plan.places])
+        return jax.tree.map(lambda leaf, dtype: (leaf / self.plan.devices).astype(dtype), self.sum(), dtypes)
 
     def elements(self, *, alone: bool) -> list[Any]:
         """All elements, in as few arrays as can be: `alone`, or with what else was exchanged in these."""
         ends: dict[int, int] = {}
-        for array, at, shape in self.plan.places:
+        for array, at, shape, _ in self.plan.places:
             ends[array] = max(ends.get(array, 0), at + math.prod(shape))
         return [self.arrays[array].ravel()[: end if alone else None] for array, end in ends.items()]
 
 
 class _Place(NamedTuple):
-    """Where the elements of a leaf begin in one of several arrays."""
+    """Where the elements of a leaf begin in one of several arrays, and what the leaf is."""
 
     array: int
     at: int
     shape: tuple[int, ...]
+    dtype: Any
 
 
 class _Plan(NamedTuple):
@@ -450,13 +457,15 @@ def _summed(trees: Sequence[PyTree], axes: Sequence[str], devices: int, *, flat:
     for tree in trees:
         leaves, structure = jax.tree.flatten(tree)
         places = []
-        for leaf in leaves:
+        for value in leaves:
+            # The sum of float16 that many devices have may be no float16 any more, though their mean is.
+            leaf = value.astype(jnp.float32) if value.dtype == jnp.float16 else value
             together = flat and leaf.size < ALONE
             name = leaf.dtype if together else len(groups)
             members = groups.setdefault(name, [])
             at = sum(member.size for member in members)
             members.append(leaf)
-            places.append(_Place(list(groups).index(name), at, leaf.shape))
+            places.append(_Place(list(groups).index(name), at, leaf.shape, value.dtype))
         plans.append(_Plan(structure, tuple(places), devices))
     arrays = [
         members[0] if len(members) == 1 else jnp.concatenate([leaf.ravel() for leaf in members])

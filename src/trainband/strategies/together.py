@@ -254,12 +254,12 @@ class Together:
         Raises:
           ModelMismatch: they differ, and in what.
         """
-        others = self.gather(what, mine)
-        for name, value in mine.items():
-            for task, other in zip(self._tasks, others, strict=True):
-                if other.get(name) != value:
+        for task, other in zip(self._tasks, self.gather(what, mine), strict=True):
+            for name in {**mine, **other}:
+                if other.get(name) != mine.get(name):
                     self._give_up(
-                        f"{self.task} and {task} have different {what}: {name} is {value} here and {other.get(name)} "
+                        f"{self.task} and {task} have different {what}: {name} is {mine.get(name)} here and "
+                        f"{other.get(name)} "
                         "there; run the same program with the same settings on all",
                         ModelMismatch,
                     )
