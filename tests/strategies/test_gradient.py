@@ -15,7 +15,7 @@ from tests.strategies.regression import batches, init, loss, model
 from trainband.errors import ModelError
 from trainband.strategies.gradient import GradientFunction, all_finite, mean_of
 from trainband.strategies.model import examples_in_step
-from trainband.strategies.spreading import each_by_itself
+from trainband.strategies.spreading import Spread, each_by_itself
 
 PARAMS: Any = init(jax.random.key(1))
 
@@ -193,3 +193,30 @@ def test_what_is_exchanged_with_a_gradient_does_not_make_it_infinite(
     assert_close((loss, metrics["metric"], mean_of(summed)), (value, value, given))
     np.testing.assert_array_equal(told, words[0])
     assert bool(jax.jit(all_finite)(summed)) is finite
+
+
+def test_float16_is_summed_as_float32() -> None:
+    """What many devices have of it may sum up to more than float16 holds, though the mean does not."""
+    given = {"w": jnp.full(3, 4e4, jnp.float16), "v": jnp.ones(2)}
+
+    def compute(params: Any, state: Any, batch: Any, key: Any) -> Any:
+        del batch, key
+        return jnp.float32(0.0), params, state, {}
+
+    spread = each_by_itself(compute, Mesh(np.array(jax.devices()[:1]), ("data",)), ("data",), flat=True)
+    _, summed, *_ = jax.jit(lambda batch: spread(given, None, (batch, jnp.zeros((1, 4))), None))(jnp.ones(2))
+    assert {array.dtype for array in summed.arrays} == {np.dtype("float32")}
+    mean = mean_of(summed)
+    assert mean["w"].dtype == jnp.float16
+    assert_close(mean, given)
+
+
+def test_a_batch_is_not_padded_for_a_loss_that_is_no_mean() -> None:
+    def masked(params: Any, batch: Any) -> Any:
+        counts = (batch[1] > 0).astype(jnp.float32)
+        return (counts * batch[0][:, 0] * jax.tree.leaves(params)[0].ravel()[0]).sum() / counts.sum()
+
+    images, targets = next(batches(1))
+    padded = Spread((images, targets.reshape(len(images), -1)[:, 0]), jnp.ones(len(images)))
+    with pytest.raises(ModelError, match=r"cannot be padded for this loss, which may not be the mean .*: div of a"):
+        gradient_of(loss=masked)(padded)

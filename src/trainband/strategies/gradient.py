@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from trainband.errors import ModelError
 from trainband.ps.variables import PyTree
 from trainband.strategies.model import Model, examples_in
+from trainband.strategies.separable import why_not_mean_of_examples
 from trainband.strategies.spreading import Compute, Spread, Summed
 
 Carry = tuple[Any, Any]
@@ -148,12 +149,22 @@ class GradientFunction:
         """(loss, metrics, state): the weighted mean over the examples, each as a batch of its own.
 
         Raises:
-          ModelError: the model has a state, which such batches would make another one.
+          ModelError: the model has a state, which such batches would make another one; or the loss is no such mean.
         """
         if self._model.init_state is not None:
             raise ModelError(
                 "a batch cannot be padded for a model with a state, such as batch normalisation's averages, which "
                 "would count the padding in: take batches that the devices divide."
+            )
+
+        def loss_of(others: Any, batch: PyTree) -> jax.Array:
+            return self._model.value(others[0], batch, others[1])[0]
+
+        reason = why_not_mean_of_examples(loss_of, (params, key), batch)
+        if reason:
+            raise ModelError(
+                f"a batch cannot be padded for this loss, which may not be the mean over its examples: {reason}. Take "
+                "batches that the devices divide."
             )
         varying = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, batch)
 
