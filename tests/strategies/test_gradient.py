@@ -184,13 +184,14 @@ def test_what_is_exchanged_with_a_gradient_does_not_make_it_infinite(
 
     def compute(params: Any, state: Any, batch: Any, key: Any) -> Any:
         del batch, key
-        return jnp.float32(value), params, state, {"metric": jnp.float32(value)}
+        return jnp.float32(value), params, state, {"metric": jnp.float32(value), "count": jnp.int32(3)}
 
     mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
     spread = each_by_itself(compute, mesh, ("data",), flat=flat)
     words = jnp.array([[1.0, 0.0, 2.0, 0.001]])
     loss, summed, _, (metrics, told) = jax.jit(lambda batch: spread(given, None, (batch, words), None))(jnp.ones(2))
-    assert_close((loss, metrics["metric"], mean_of(summed)), (value, value, given))
+    assert_close((loss, metrics, mean_of(summed)), (value, {"metric": value, "count": 3.0}, given))
+    assert metrics["count"].dtype == jnp.float32, "a mean of whole numbers is none"
     np.testing.assert_array_equal(told, words[0])
     assert bool(jax.jit(all_finite)(summed)) is finite
 

@@ -364,9 +364,11 @@ class Summed:
         return jax.tree.unflatten(self.plan.structure, leaves)
 
     def mean(self) -> PyTree:
-        """The tree, of means."""
-        dtypes = jax.tree.unflatten(self.plan.structure, [place.dtype for place in self.plan.places])
-        return jax.tree.map(lambda leaf, dtype: (leaf / self.plan.devices).astype(dtype), self.sum(), dtypes)
+        """The tree, of means: floating-point numbers of the dtypes that were summed, or float32."""
+        means = [leaf / self.plan.devices for leaf in jax.tree.leaves(self.sum())]
+        halves = [place.dtype == jnp.float16 for place in self.plan.places]
+        means = [mean.astype(jnp.float16) if half else mean for mean, half in zip(means, halves, strict=True)]
+        return jax.tree.unflatten(self.plan.structure, means)
 
     def elements(self, *, alone: bool) -> list[Any]:
         """All elements, in as few arrays as can be: `alone`, or with what else was exchanged in these."""
