@@ -69,7 +69,7 @@ class FakeReplica:
         self.examples_rate = 0.0
         self.lost = 0
 
-    def known_losses(self) -> Sequence[float]:
+    def take_known(self) -> Sequence[tuple[int, float]]:
         return ()
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:

@@ -55,6 +55,17 @@ def test_a_long_training_holds_no_more_on_the_device_than_a_short_one() -> None:
     np.testing.assert_allclose(result.history[:, 1], losses, rtol=1e-4)
 
 
+@pytest.mark.parametrize("per_call", [1, 4])
+def test_the_history_has_a_refused_step_where_it_was(per_call: int) -> None:
+    data = list(batches(11))
+    data[5][0][:] = np.nan
+    with trainer(steps_per_execution=per_call) as made:
+        result = made.fit(data)
+    assert (result.refused, result.steps, result.global_step) == (1, 11, 10)
+    np.testing.assert_array_equal(result.history[:, 0], [1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10])
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(result.history[:, 1])), [5])
+
+
 FITS: list[tuple[int, int | None, int, str]] = [
     # batches in the list, steps asked for -> steps made, why it stopped
     (3, 7, 7, "the job has made the updates that were asked for"),

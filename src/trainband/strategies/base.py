@@ -74,8 +74,8 @@ class StepReport:
         of the last one. 0 where the training of all had ended before: the loss may be NaN then, and there may be no
         metrics.
       losses: of each of them, in order; `None` for one step.
-      known: the losses of this replica's steps that no report has told of before, in order, where they become known
-        later than the report of their step; `None` where `loss` is a number already.
+      known: of this replica's steps that no report has told of before, in order: the global step after each and its
+        loss, where that becomes known later than the report of the step; `None` where all is said here.
     """
 
     loss: Any
@@ -89,7 +89,7 @@ class StepReport:
     stopped: str = ""
     steps: int = 1
     losses: Any = None
-    known: Sequence[float] | None = None
+    known: Sequence[tuple[int, float]] | None = None
 
 
 class Saving(Protocol):
@@ -178,8 +178,8 @@ class Replica(Protocol):
         """How many of this replica's last batches changed nothing, because another had ended the training."""
         ...
 
-    def known_losses(self) -> Sequence[float]:
-        """Losses that have become known since the last report, see `StepReport.known`; gives each once."""
+    def take_known(self) -> Sequence[tuple[int, float]]:
+        """What has become known of steps since the last report, see `StepReport.known`; gives each once."""
         ...
 
     @property

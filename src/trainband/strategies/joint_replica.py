@@ -197,7 +197,7 @@ class JointReplica(MeshReplica):
                 done=False,
                 refusal=refusal,
                 steps=0,
-                known=self.known_losses(),
+                known=self.take_known(),
             )
         else:
             self._reporting, self._surplus = self._dispatched, 0
@@ -313,7 +313,7 @@ class JointReplica(MeshReplica):
 
     def _settle(self, outcome: Outcome, index: int, flags: Flags) -> str:
         if flags.saves and not self.is_chief:
-            self._saving_at = self._settled_step(outcome, index) + int(flags.saves) - BIAS
+            self._saving_at = self._settled + int(flags.saves) - BIAS
         if flags.ends and flags.goes_on and not self._ended:
             self._ended = self._why_ended()
             self._until = outcome.number + 1 + BEHIND
@@ -337,7 +337,7 @@ class JointReplica(MeshReplica):
             self._steps -= 1
         else:
             self._unused += 1
-            self._known.append(flags.loss)
+            self._known.append((self._settled, flags.loss))
 
     def settle(self) -> None:
         """See `Replica.settle`. Takes part in as many steps as all others do, where that is found to be the end: one

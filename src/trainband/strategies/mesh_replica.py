@@ -119,8 +119,10 @@ class MeshReplica:
         self._dispatched = 0
         self._losses: Any = None
         self._seen_loss: float | None = None
-        self._known: list[float] = []
-        """The losses of steps that were looked at since the last report."""
+        self._settled = 0
+        """The global step after all that was looked at."""
+        self._known: list[tuple[int, float]] = []
+        """That after each step that was looked at since the last report, and its loss."""
         self._refusals = 0
         self._all_refused = 0
         self._unreported = ""
@@ -251,7 +253,7 @@ class MeshReplica:
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:  # noqa: ARG002 - nobody asks later
         """See `Replica.begin`."""
         self._settle_all()
-        self._dispatched = 0
+        self._dispatched, self._settled = 0, self._step
         self._last_step = last_step
         self._all_refused, self._unreported = 0, ""
         self._known = []
@@ -336,11 +338,11 @@ class MeshReplica:
             luggage=luggage,
             steps=steps,
             losses=losses,
-            known=self.known_losses(),
+            known=self.take_known(),
         )
 
-    def known_losses(self) -> Sequence[float]:
-        """See `Replica.known_losses`."""
+    def take_known(self) -> Sequence[tuple[int, float]]:
+        """See `Replica.take_known`."""
         known, self._known = self._known, []
         return known
 
@@ -406,19 +408,15 @@ class MeshReplica:
 
     def _settle(self, outcome: Outcome, index: int, flags: Flags) -> str:
         """Why a step was refused; empty if it was not."""
+        self._settled += flags.finite > 0
         if index < outcome.real:
             self._seen_loss = flags.loss
-            self._known.append(flags.loss)
+            self._known.append((self._settled, flags.loss))
         if flags.finite:
             self._refusals = 0
             return ""
-        before = self._settled_step(outcome, index)
         self._step -= 1
-        return self._refused(before, flags.loss)
-
-    def _settled_step(self, outcome: Outcome, index: int) -> int:
-        """The global step before a step of the call that is being looked at."""
-        return self._step - (outcome.steps - index) - sum(later.steps for later in self._pending)
+        return self._refused(self._settled, flags.loss)
 
     def missing(self) -> int:
         """See `Replica.missing`: what is made here is not lost."""

@@ -377,8 +377,8 @@ class ParameterServerReplica:
         """See `Replica.unused`: there are none."""
         return 0
 
-    def known_losses(self) -> Sequence[float]:
-        """See `Replica.known_losses`: each report has its own."""
+    def take_known(self) -> Sequence[tuple[int, float]]:
+        """See `Replica.take_known`: each report says it all."""
         return ()
 
     @property

@@ -508,20 +508,21 @@ class _Log:
         self._in_first = 0
 
     def add(self, report: StepReport, batch: PyTree) -> None:
-        if not self._steps:
+        if not self._examples:
             self._first_at, self._in_first = time.perf_counter(), report.steps
-        now = report.global_step
-        least = min(now, self._steps[-1] if self._steps else 0)  # some of them may have been refused
-        batches = (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]
-        for before, one in enumerate(batches, 1 - len(batches)):
-            self._steps.append(max(least, now + before))
+        for one in (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]:
             self._examples.append(examples_in_step(one, self._accumulate))
-        self._losses.extend((report.loss,) if report.known is None else report.known)
+        self._note(((report.global_step, report.loss),) if report.known is None else report.known)
         self._applied += report.applied
         self._staleness += report.staleness
 
+    def _note(self, known: Sequence[tuple[int, float]]) -> None:
+        for step, loss in known:
+            self._steps.append(step)
+            self._losses.append(loss)
+
     def result(self, replica: Replica, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
-        self._losses.extend(replica.known_losses())
+        self._note(replica.take_known())
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
         if replica.unused:
             for noted in (self._steps, self._losses, self._examples):
