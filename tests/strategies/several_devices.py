@@ -142,6 +142,8 @@ def refusals() -> dict[str, str]:
     return {
         "too large": parallel({"data": 2, "model": 4}),
         "too small": parallel({"data": 3}),
+        "no rest": parallel({"data": -1, "model": 3}),
+        "a word": parallel({"data": 4}, [("hidden/kernel", "data")]),
         "two rests": parallel({"data": -1, "model": -1}),
         "no place": parallel({"data": 0}),
         "no match": parallel({"data": 4}, [("encoder/.*", (None, "data"))]),

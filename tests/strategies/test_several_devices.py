@@ -88,6 +88,11 @@ def test_padding_counts_for_nothing(found: Any) -> None:
     [
         ("too large", "data 2 x model 4 needs 8 devices, but there are 4: cpu:0, cpu:1, cpu:2, cpu:3"),
         ("too small", "data 3 takes 3 of the 4 devices"),
+        ("no rest", "as many places as there are devices, which 3 does not divide"),
+        (
+            "a word",
+            "the rule for 'hidden/kernel' must say of each axis of a variable what it is split over, such as ('d",
+        ),
         ("two rests", "only one axis can be -1"),
         ("no place", "must have 1 device or more"),
         ("no match", "'encoder/.*' is found in the path of no variable; they are hidden/bias, hidden/kernel"),

@@ -58,9 +58,10 @@ def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device]) -> Mesh:
             "smaller, or start more workers."
         )
     if needed < len(devices):
+        advice = f"which {known} does not divide" if unknown else f"such as {DATA}: -1"
         raise ModelError(
             f"mesh: {words} takes {needed} of the {len(devices)} devices ({_names(devices)}); let the axes have as "
-            f"many places as there are devices, such as {DATA}: -1."
+            f"many places as there are devices, {advice}."
         )
     return Mesh(
         np.array(devices).reshape(tuple(sizes.values())), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes)
@@ -78,7 +79,7 @@ def by_rules(rules: Sequence[Rule]) -> Rules:
     The returned function raises `ModelError`: a pattern is found in no path, an axis is none of the mesh, or does not
     divide the variable's.
     """
-    compiled = [(pattern, _compiled(pattern), PartitionSpec(*spec)) for pattern, spec in rules]
+    compiled = [(pattern, _compiled(pattern), _spec(pattern, spec)) for pattern, spec in rules]
 
     def specs(variables: Sequence[Variable], mesh: Mesh) -> list[PartitionSpec]:
         for pattern, expression, _ in compiled:
@@ -244,6 +245,15 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except re.error as exc:
         raise ModelError(f"ModelParallel: the pattern {pattern!r} is no regular expression: {exc}.") from exc
+
+
+def _spec(pattern: str, spec: Any) -> PartitionSpec:
+    if isinstance(spec, str):
+        raise ModelError(
+            f"ModelParallel: the rule for {pattern!r} must say of each axis of a variable what it is split over, such as "
+            f"({spec!r},) or (None, {spec!r}), got {spec!r}."
+        )
+    return PartitionSpec(*spec)
 
 
 def _axes(entry: Any) -> tuple[str, ...]:
