@@ -91,7 +91,7 @@ def test_padding_counts_for_nothing(found: Any) -> None:
         ("no rest", "as many places as there are devices, which 3 does not divide"),
         (
             "a word",
-            "the rule for 'hidden/kernel' must say of each axis of a variable what it is split over, such as ('d",
+            "the rule for 'hidden/kernel' must say of each axis of a variable what it is split over",
         ),
         ("two rests", "only one axis can be -1"),
         ("no place", "must have 1 device or more"),

@@ -250,8 +250,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _spec(pattern: str, spec: Any) -> PartitionSpec:
     if isinstance(spec, str):
         raise ModelError(
-            f"ModelParallel: the rule for {pattern!r} must say of each axis of a variable what it is split over, such as "
-            f"({spec!r},) or (None, {spec!r}), got {spec!r}."
+            f"ModelParallel: the rule for {pattern!r} must say of each axis of a variable what it is split over, such "
+            f"as ({spec!r},) or (None, {spec!r}), got {spec!r}."
         )
     return PartitionSpec(*spec)
 
