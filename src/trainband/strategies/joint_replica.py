@@ -387,11 +387,11 @@ class JointReplica(MeshReplica):
         whose: dict[int, tuple[int, str]] = {}
         for index, other in enumerate(words):
             before, digest = whose.setdefault(other[3], (index, other[4]))
-            if other[:2] == words[before][:2] and other[4] != digest:
-                raise DataError(
-                    f"{self._together.name(before)} and {self._together.name(index)} compute the same part of each "
-                    "batch together, as the mesh says, and must bring the same one, but their first ones differ: take "
-                    "the same data there, in the same order, or give the mesh an axis data over these workers."
+            if other[:2] == words[before][:2] and other[4] != digest and self.is_chief:
+                self._say(
+                    f"WARNING: {self._together.name(before)} and {self._together.name(index)} compute the same part of "
+                    "each batch together, as the mesh says, and should bring the same one, but their first ones "
+                    "differ: take the same data there, in the same order, or give the mesh an axis data over these workers"
                 )
             if other[:2] != words[0][:2]:
                 raise DataError(
