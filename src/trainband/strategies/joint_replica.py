@@ -391,7 +391,8 @@ class JointReplica(MeshReplica):
                 self._say(
                     f"WARNING: {self._together.name(before)} and {self._together.name(index)} compute the same part of "
                     "each batch together, as the mesh says, and should bring the same one, but their first ones "
-                    "differ: take the same data there, in the same order, or give the mesh an axis data over these workers"
+                    "differ: take the same data there, in the same order, or give the mesh an axis data over these "
+                    "workers"
                 )
             if other[:2] != words[0][:2]:
                 raise DataError(
