@@ -525,6 +525,7 @@ class JointReplica(MeshReplica):
 
     def gather(self, work: Callable[[], object]) -> bool:
         """See `Replica.gather`."""
+        self._settle_all()
         if self.is_chief:
             self._all_give = True
             try:

@@ -459,7 +459,7 @@ def _summed(trees: Sequence[PyTree], axes: Sequence[str], devices: int, *, flat:
     for tree in trees:
         leaves, structure = jax.tree.flatten(tree)
         places = []
-        for value in leaves:
+        for value in map(jnp.asarray, leaves):
             # The sum of float16 that many devices have may be no float16 any more, though their mean is.
             leaf = value.astype(jnp.float32) if value.dtype == jnp.float16 else value
             together = flat and leaf.size < ALONE

@@ -390,10 +390,12 @@ class MonitoredSession:
 
         if not replica.in_parts:
             keep()
-        elif self._directory is not None:
+        else:
             self._all_give = True
             try:
-                if replica.gather(keep):
+                with replica.busy("writes a checkpoint"):
+                    gave = replica.gather(keep)
+                if gave and self._directory is not None:
                     self._leave_luggage(replica)
             finally:
                 self._all_give = False
