@@ -382,12 +382,13 @@ class JointReplica(MeshReplica):
         leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
         shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
         stacks = isinstance(batch, Several) and batch.stack is not None
-        mine = [str(structure), f"{', '.join(shapes)}", stacks, self._spreader.first, _digest(leaves)]
+        digest = _digest(leaves) if self._spreader.shares_parts else ""
+        mine = [str(structure), f"{', '.join(shapes)}", stacks, self._spreader.first, digest]
         words = self._together.gather(f"batch/{self._begun}", mine, unless=f"ended/{self._begun}")
         whose: dict[int, tuple[int, str]] = {}
         for index, other in enumerate(words):
-            before, digest = whose.setdefault(other[3], (index, other[4]))
-            if other[:2] == words[before][:2] and other[4] != digest and self.is_chief:
+            before, theirs = whose.setdefault(other[3], (index, other[4]))
+            if other[:2] == words[before][:2] and other[4] != theirs and self.is_chief:
                 self._say(
                     f"WARNING: {self._together.name(before)} and {self._together.name(index)} compute the same part of "
                     "each batch together, as the mesh says, and should bring the same one, but their first ones "
@@ -435,6 +436,7 @@ class JointReplica(MeshReplica):
         return self._is_over
 
     def _has_ended(self) -> bool:
+        """For where it may have become so meanwhile, which mypy does not see of an attribute."""
         return bool(self._ended)
 
     def at_work(self) -> tuple[str, ...]:

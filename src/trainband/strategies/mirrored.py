@@ -97,8 +97,9 @@ def choose_devices(wanted: Sequence[str | jax.Device] | str | None, say: Say, *,
     if isinstance(wanted, str):
         first = choose_device(wanted, 0, "this process", say, strict=strict)
         return [first] if ":" in wanted else list(jax.local_devices(backend=first.platform))
-    found = [device for name in wanted if (device := find_device(name)) is not None]
-    missing = [str(name) for name in wanted if find_device(name) is None]
+    devices = [find_device(name) for name in wanted]
+    found = [device for device in devices if device is not None]
+    missing = [str(name) for name, device in zip(wanted, devices, strict=True) if device is None]
     if missing and (strict or not found):
         return [choose_device(missing[0], 0, "this process", say, strict=strict)]
     if missing:

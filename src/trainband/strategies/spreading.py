@@ -134,6 +134,11 @@ class Spreader:
         """Which part of the batch is the first of this process. Others with the same one compute it together."""
         return self._first
 
+    @property
+    def shares_parts(self) -> bool:
+        """Whether several processes compute one part together."""
+        return self._local * self._processes > self._parts
+
     def _local_parts(self) -> tuple[int, int]:
         """(the first part of this process, how many are its own)."""
         if self._processes == 1:
@@ -166,8 +171,8 @@ class Spreader:
             known = self._known.get(id(leaves[0])) if leaves else None
             if known is None or structure != known.structure or not known.is_of(leaves):
                 return self._spread(leaves, structure)
-        if self._processes > 1:
-            self._check_alike(known.examples)
+        if self._processes > 1 and known.spread.examples is not None:
+            self._check_alike(known.spread.examples)
         return known.spread
 
     def _spread(self, leaves: list[Any], structure: Any) -> Spread:
@@ -197,7 +202,7 @@ class Spreader:
             leaving = partial(self._forget_batch, key)
             is_tuple = structure == jax.tree.structure(tuple(leaves))
             refs = [weakref.ref(leaf, leaving) for leaf in leaves]
-            self._known[key] = _Known(refs, structure, is_tuple=is_tuple, spread=spread, examples=rows)
+            self._known[key] = _Known(refs, structure, is_tuple=is_tuple, spread=spread)
         return spread
 
     def stacked(self, stack: PyTree) -> Stack | None:
@@ -301,7 +306,6 @@ class _Known:
     structure: Any
     is_tuple: bool
     spread: Spread
-    examples: int
 
     def is_of(self, leaves: Sequence[Any]) -> bool:
         """Whether these are the very arrays, which still are there."""
@@ -454,7 +458,9 @@ def each_by_itself(compute: Compute, mesh: Mesh, axes: Sequence[str], *, flat: b
 
 def _summed(trees: Sequence[PyTree], axes: Sequence[str], devices: int, *, flat: bool) -> list[Summed]:
     """Trees summed over the devices; with `flat`, what is small of all of them as one array of each dtype."""
-    groups: dict[Any, list[Any]] = {}
+    groups: list[list[Any]] = []
+    sizes: list[int] = []
+    of_dtype: dict[Any, int] = {}
     plans = []
     for tree in trees:
         leaves, structure = jax.tree.flatten(tree)
@@ -462,16 +468,18 @@ def _summed(trees: Sequence[PyTree], axes: Sequence[str], devices: int, *, flat:
         for value in map(jnp.asarray, leaves):
             # The sum of float16 that many devices have may be no float16 any more, though their mean is.
             leaf = value.astype(jnp.float32) if value.dtype == jnp.float16 else value
-            together = flat and leaf.size < ALONE
-            name = leaf.dtype if together else len(groups)
-            members = groups.setdefault(name, [])
-            at = sum(member.size for member in members)
-            members.append(leaf)
-            places.append(_Place(list(groups).index(name), at, leaf.shape, value.dtype))
+            array = len(groups)
+            if flat and leaf.size < ALONE:
+                array = of_dtype.setdefault(leaf.dtype, array)
+            if array == len(groups):
+                groups.append([])
+                sizes.append(0)
+            places.append(_Place(array, sizes[array], leaf.shape, value.dtype))
+            groups[array].append(leaf)
+            sizes[array] += leaf.size
         plans.append(_Plan(structure, tuple(places), devices))
     arrays = [
-        members[0] if len(members) == 1 else jnp.concatenate([leaf.ravel() for leaf in members])
-        for members in groups.values()
+        members[0] if len(members) == 1 else jnp.concatenate([leaf.ravel() for leaf in members]) for members in groups
     ]
     sums = jax.lax.psum(arrays, axes)
     return [Summed(sums, plan) for plan in plans]

@@ -259,8 +259,7 @@ class Together:
                 if other.get(name) != mine.get(name):
                     self._give_up(
                         f"{self.task} and {task} have different {what}: {name} is {mine.get(name)} here and "
-                        f"{other.get(name)} "
-                        "there; run the same program with the same settings on all",
+                        f"{other.get(name)} there; run the same program with the same settings on all",
                         ModelMismatch,
                     )
 

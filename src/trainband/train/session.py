@@ -115,8 +115,6 @@ class MonitoredSession:
         self._is_ending = self._is_over = False
         self._is_to_finish = False
         self._ordered: tuple[int, bool] | None = None
-        self._all_give = False
-        """Whether all others, where the values are in parts, wait for what they shall give of theirs."""
         self._last_step: int | None = None
         self._events: dict[Path, EventFile] = {}
         self._chiefs_events: set[Path] = set()
@@ -341,34 +339,47 @@ class MonitoredSession:
             )
         if self._checkpointer is None:
             raise ClusterError("a checkpoint is saved by the chief, in a session that has a checkpoint_dir.")
-        if best and replica.in_parts and not self._all_give:
+        if best and replica.in_parts:
             raise ClusterError(
                 "no worker has all the variables: a checkpoint would be of a later step than the validation that it "
                 "speaks of. Let a ValidationHook save the best, in which all take part."
             )
+        self._save(replica, self._checkpointer, at=at, wait=wait, metrics=metrics or {}, best=best)
+
+    def _save(
+        self,
+        replica: Replica,
+        checkpointer: Checkpointer,
+        *,
+        at: int | None = None,
+        wait: bool = False,
+        metrics: Mapping[str, float],
+        best: str,
+    ) -> None:
+        """See `save`. In parts, the best is to be saved while all the others wait for what they shall give."""
         about = About(
             strategy=self._trainer.strategy_name,
             trainings=self._trainer.trainings,
             complete=self._is_last_training and (self._done or (self._stopped == USED_UP and not self._preempted)),
             last_step=self._last_step,
-            metrics=metrics or {},
-            best=(best, (metrics or {})[best]) if best else None,
+            metrics=metrics,
+            best=(best, metrics[best]) if best else None,
         )
         if at is not None:
-            self._checkpointer.order(replica, at, about)
+            checkpointer.order(replica, at, about)
             if at <= replica.global_step:
                 self._leave_luggage(replica)
         elif not (wait or best or self._done):
-            self._checkpointer.order(replica, None, about)
+            checkpointer.order(replica, None, about)
             self._leave_luggage(replica)
         elif best or self._ordered != (replica.global_step, about.complete):
-            self._checkpointer.order(replica, 0, about)
+            checkpointer.order(replica, 0, about)
             self._leave_luggage(replica)
             self._ordered = (replica.global_step, about.complete)
         # Else it is on its way, as after the last validation.
         if wait:
             with replica.busy("writes a checkpoint"):
-                self._await_saved(replica, self._checkpointer, about)
+                self._await_saved(replica, checkpointer, about)
 
     def note_validation(self, metrics: Mapping[str, float], best: str = "") -> None:
         """Has the chief save the params that were validated just now, if they are the best so far.
@@ -386,19 +397,15 @@ class MonitoredSession:
 
         def keep() -> None:
             if best and self._checkpointer is not None:
-                self.save(metrics=metrics, best=best)
+                self._save(replica, self._checkpointer, metrics=metrics, best=best)
 
         if not replica.in_parts:
             keep()
-        else:
-            self._all_give = True
-            try:
-                with replica.busy("writes a checkpoint"):
-                    gave = replica.gather(keep)
-                if gave and self._directory is not None:
-                    self._leave_luggage(replica)
-            finally:
-                self._all_give = False
+            return
+        with replica.busy("writes a checkpoint"):
+            gave = replica.gather(keep)
+        if gave and self._directory is not None:
+            self._leave_luggage(replica)
 
     # --- its life
 
@@ -541,12 +548,8 @@ class MonitoredSession:
             if self._checkpointer is not None:
                 self._await_others(replica)  # what they still do is to be in the last checkpoint
         # In parts, all do together what there is to do, but only the chief begins what it takes to save.
-        last = self._savers if replica.in_parts else []
         try:
-            for hook in self._hooks:
-                if hook not in last:
-                    hook.end(self)
-            for hook in last:
+            for hook in sorted(self._hooks, key=lambda hook: replica.in_parts and hook in self._savers):
                 hook.end(self)
         except CheckpointError:
             replica.end()  # the others wait for what else they shall give

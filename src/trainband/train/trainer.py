@@ -527,7 +527,7 @@ class _Log:
         if replica.unused:
             for noted in (self._steps, self._losses, self._examples):
                 del noted[-replica.unused :]
-        # What was hoped for of a step, before one that was refused was known.
+        # A ps that came back from a checkpoint has lost what was made after that.
         steps = np.minimum.accumulate(np.array(self._steps, np.int64)[::-1])[::-1]
         return FitResult(
             task=replica.task,
