@@ -21,6 +21,11 @@ from tests.strategies import zoo
 import trainband
 from trainband.strategies.base import StepReport
 
+OPTIMIZERS = {
+    "other optimizer": optax.adam(0.1),
+    "other learning rate": optax.sgd(0.1, momentum=0.9),
+}
+
 
 class Led(trainband.Hook):
     """Gives every step a length, says when the first was made, and does what is to go wrong."""
@@ -140,7 +145,9 @@ def main() -> None:
     if flag.fault == "other model" and rank == flag.of:
         model = zoo.MODELS["convnet"]()
     per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
-    optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else zoo.optimizer()
+    optimizer = zoo.optimizer()
+    if rank == flag.of and flag.fault in OPTIMIZERS:
+        optimizer = OPTIMIZERS[flag.fault]
     trainer = trainband.Trainer(
         **model, optimizer=optimizer, strategy=strategy, console=False, steps_per_execution=per_call
     )

@@ -117,6 +117,17 @@ def test_a_checkpoint_goes_to_parameter_servers_and_back(strategy: str, programs
     assert read(tmp_path / "all")["step"] == 12
 
 
+def test_those_who_share_a_part_go_on_at_one_place_in_the_data(programs: Programs, tmp_path: Path) -> None:
+    """The checkpoint is of one worker, and knows no place of the second."""
+    run(programs, "--strategy=one", "--steps=8", f"--out={tmp_path / 'one'}", workers=1).succeed()
+    home = f"--dir={tmp_path / 'saved'}"
+    run(programs, "--strategy=one", "--steps=4", home, workers=1).succeed()
+    job = run(programs, "--strategy=tensor", "--steps=8", home, f"--out={tmp_path / 'shared'}")
+    job.succeed()
+    assert "WARNING" not in job.stderr, job.output
+    assert apart(read(tmp_path / "one"), read(tmp_path / "shared")) <= TOLERANCE
+
+
 # what happens, whom it happens to, what the others say
 FAULTS = [
     ("is killed", 1, r"worker:1 at \S+ is gone: not heard for \d+ s"),
@@ -324,9 +335,10 @@ def test_all_places_in_the_data_are_saved_when_one_is_to_end(
 # what is wrong, of which worker, how it ends
 WRONG = [
     ("other batch", r"DataError: the workers compute in step and need batches of one shape, but that of worker:0 is"),
-    ("other model", r"ModelMismatch: worker:\d and worker:\d have different variables"),
-    ("other optimizer", r"ModelMismatch: worker:\d and worker:\d have different variables: the optimizer's "),
-    ("other steps", r"ModelMismatch: .* have different variables: steps_per_execution is \d here and \d there"),
+    ("other model", r"ModelMismatch: worker:\d and worker:\d have different programs"),
+    ("other learning rate", r"ModelMismatch: .* different programs: the digest of what the optimizer computes is \w+ "),
+    ("other optimizer", r"ModelMismatch: worker:\d and worker:\d have different programs: the optimizer's "),
+    ("other steps", r"ModelMismatch: .* have different programs: steps_per_execution is \d here and \d there"),
     ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
     ("twice", r"ClusterError: this process takes part in a job of several workers already"),
     ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),

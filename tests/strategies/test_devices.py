@@ -204,6 +204,8 @@ def test_a_device_may_be_given_itself() -> None:
     cpu = jax.devices("cpu")[0]
     assert choose_device(cpu, 3, "worker:0", pytest.fail) is cpu
     assert choose_devices([cpu], pytest.fail, strict=True) == [cpu]
+    assert choose_devices(cpu, pytest.fail, strict=True) == [cpu]
+    assert choose_devices(iter([cpu]), pytest.fail, strict=True) == [cpu]
     with pytest.raises(ClusterError, match=r"gpu:1, or be one of jax\.devices"):
         choose_device(0, 0, "worker:0", pytest.fail)
 

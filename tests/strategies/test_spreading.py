@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import re
-import subprocess
-import sys
 import weakref
 from collections.abc import Iterator
 
@@ -19,9 +15,9 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from trainband.checkpoint.part import aligned_empty
-from trainband.errors import DataError
+from trainband.errors import ClusterError, DataError
 from trainband.strategies import OneDevice
-from trainband.strategies.spreading import Spreader, owned
+from trainband.strategies.spreading import Spreader, own_part, owned
 from trainband.train.trainer import Trainer
 
 
@@ -140,26 +136,29 @@ def _long(matrix: jax.Array) -> jax.Array:
     return product.sum()
 
 
-SIX_DEVICES = """
-import jax, numpy as np
-from jax.sharding import Mesh
-from trainband.strategies.spreading import Spreader
+# the parts of each process's devices, and what the second one brings: first part, how many, with whom
+MESHES = {
+    "data over all": ({0: {0, 1}, 1: {2, 3}, 2: {4, 5}}, (2, 2, (1,))),
+    "model within a process": ({0: {0}, 1: {1}, 2: {2}}, (1, 1, (1,))),
+    "model over two": ({0: {0}, 1: {0}, 2: {1}, 3: {1}}, (0, 1, (0, 1))),
+    "model over all": ({0: {0}, 1: {0}, 2: {0}}, (0, 1, (0, 1, 2))),
+}
 
-def parts(names, shape):  # of the second of three processes with two devices each
-    made = Spreader(Mesh(np.array(jax.devices()).reshape(shape), names), ("data",), "refuse", "worker:1")
-    made._processes = 3
-    return made._local_parts()
 
-mine = jax.devices()[2:4]
-jax.local_devices = lambda: mine
-print(parts(("data", "model"), (3, 2)), parts(("data",), (6,)))
-parts(("model", "data"), (2, 3))
-"""
+@pytest.mark.parametrize("name", MESHES)
+def test_what_a_process_brings(name: str) -> None:
+    parts, expected = MESHES[name]
+    assert own_part(1, parts, "worker:1") == expected
 
 
 def test_a_mesh_that_gives_a_process_parts_which_are_no_neighbours() -> None:
-    """Parts 2 and 0 of three: its first rows would be taken for those of another process."""
-    environ = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=6"}
-    done = subprocess.run([sys.executable, "-c", SIX_DEVICES], capture_output=True, text=True, env=environ)
-    assert done.stdout == "(1, 1) (2, 2)\n"  # the first part, and how many
-    assert re.search(r"ClusterError: worker:1: its devices have the parts 0, 2 .* data first in the mesh", done.stderr)
+    """Of three processes with two devices each: its first rows would be taken for those of another process."""
+    with pytest.raises(ClusterError, match=r"worker:1: its devices have the parts 0, 2 .* data first in the mesh"):
+        own_part(1, {0: {0, 1}, 1: {0, 2}, 2: {1, 2}}, "worker:1")
+
+
+@pytest.mark.parametrize("process", [0, 1, 2])
+def test_a_mesh_in_which_processes_share_some_parts_but_not_all(process: int) -> None:
+    """Three devices compute a part together, and a process has two: the rows of one batch would count twice."""
+    with pytest.raises(ClusterError, match=rf"^worker:{process}: workers \d, .* share some parts .*, but not all"):
+        own_part(process, {0: {0}, 1: {0, 1}, 2: {1}}, f"worker:{process}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.errors import ClusterError
 from trainband.strategies import together as module
 from trainband.strategies.together import Together
 from trainband.version import VERSION
@@ -40,12 +42,22 @@ class Runtime:
         del well
 
 
-def test_a_chief_is_not_gone_because_another_worker_came_late(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> Iterator[Together]:
+    """The second of two workers."""
     monkeypatch.setattr(module, "Runtime", Runtime)
     spec = ClusterSpec({"worker": ["localhost:1111", "localhost:2222"]})
-    one = Together(Cluster(spec=spec, task=Task("worker", 1)), timeout_s=TIMEOUT_S, start_s=60.0, say=print)
-    try:
-        time.sleep(module.BEAT_S + 0.3)  # the first look at the chief
-        one.check()
-    finally:
-        one.close()
+    made = Together(Cluster(spec=spec, task=Task("worker", 1)), timeout_s=TIMEOUT_S, start_s=60.0, say=print)
+    yield made
+    made.close()
+
+
+def test_a_chief_is_not_gone_because_another_worker_came_late(second: Together) -> None:
+    time.sleep(module.BEAT_S + 0.3)  # the first look at the chief
+    second.check()
+
+
+def test_who_has_left_the_job_computes_no_more_with_the_others(second: Together) -> None:
+    second.close("DataError: the pictures are gone")
+    with pytest.raises(ClusterError, match=r"worker:1 has left the job \(DataError: the pictures are gone\)\. "):
+        second.check()

@@ -171,6 +171,40 @@ def test_a_stop_without_a_reason() -> None:
     assert (result.steps, result.stopped) == (3, "it was asked to stop")
 
 
+class StopsBefore(Hook):
+    """Asks for the end before the step with a number."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def before_run(self, session: MonitoredSession) -> None:
+        if session.global_step == self.step - 1:
+            session.request_stop("enough")
+
+
+def test_a_stop_before_a_step_is_before_it() -> None:
+    seen: list[StepReport] = []
+
+    class Sees(Hook):
+        def after_run(self, session: MonitoredSession, report: StepReport) -> None:  # noqa: ARG002
+            seen.append(report)
+
+    trains = Trainer(init=init, loss=loss, optimizer=optax.sgd(0.1), strategy=OneDevice("cpu"), console=False)
+    result = trains.fit(batches(9), hooks=[StopsBefore(4), Sees()])
+    assert (result.global_step, result.steps, result.stopped) == (3, 3, "enough")
+    assert [(report.steps, report.done) for report in seen] == [(1, False)] * 3 + [(0, True)]
+    assert trains.fit(batches(9), 2).global_step == 5
+
+
+def test_a_hook_may_be_given_its_methods_later() -> None:
+    calls: list[str] = []
+    hook = Hook()
+    hook.before_run = lambda session: calls.append("before")  # type: ignore[method-assign]  # noqa: ARG005
+    hook.after_run = lambda session, report: calls.append("after")  # type: ignore[method-assign]  # noqa: ARG005
+    mean_model().fit([ONES] * 2, hooks=[hook])
+    assert calls == ["before", "after"] * 2
+
+
 def test_a_worker_whose_batches_are_used_up_waits_for_nobody_but_says_so() -> None:
     replica = FakeReplica(reports(1.0))
     result = trainer(strategy=FakeStrategy(replica)).fit([ONES])

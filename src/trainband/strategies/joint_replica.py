@@ -34,7 +34,7 @@ from trainband.strategies.mesh_replica import (
 )
 from trainband.strategies.model import Dealt, Model, Several, examples_in
 from trainband.strategies.sharding import Rules, whole
-from trainband.strategies.step_program import WORDS, Flags, scalars_of
+from trainband.strategies.step_program import WORDS, Flags, digest_of, scalars_of
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say
 
@@ -43,6 +43,8 @@ KNOWN_AFTER = BEHIND + 1
 
 BIAS = 8
 """Makes the word about a checkpoint more than 0, also where the step that it is of has just been made."""
+
+NO_SETTING = (0.0, 0.0)
 
 FINISHED = "the chief has ended the training"
 
@@ -120,7 +122,9 @@ class JointReplica(MeshReplica):
         same = {"accumulate": model.accumulate, "steps_per_execution": self._per_call, "seed": model.seed}
         state = jax.tree_util.tree_flatten_with_path(self._values.optimizer)[0]
         optimizer = {f"the optimizer's {path_name(path)}": "there" for path, _ in state}
-        together.require_same("variables", {**names, **optimizer, **same})
+        kinds = jax.eval_shape(model.first_params)
+        arithmetic = {"the digest of what the optimizer computes": digest_of(model.optimizer, kinds)}
+        together.require_same("programs", {**names, **optimizer, **same, **arithmetic})
 
     # --- what it knows
 
@@ -188,27 +192,21 @@ class JointReplica(MeshReplica):
             self._ended = self._why_ended()
         if self._ended:  # it may have learned of that between two steps
             self.settle()
-            refusal = self._take_unreported()
-            report = StepReport(
-                float("nan"),
-                self._step,
-                applied=False,
-                staleness=0,
-                done=False,
-                refusal=refusal,
-                steps=0,
-                known=self.take_known(),
-            )
+            report = self._no_step()
         else:
-            self._reporting, self._surplus = self._dispatched, 0
-            report = super().step(batch)
-            if self._has_ended():
-                self.settle()
-            self._reporting = -1
-            if self._surplus:
-                report = replace(report, steps=report.steps - self._surplus)
-        if not self._has_ended():
-            return report
+            report = self._step_with_all(batch)
+        return report if not self._ended else self._ended_report(report)
+
+    def _step_with_all(self, batch: PyTree) -> StepReport:
+        self._reporting, self._surplus = self._dispatched, 0
+        report = super().step(batch)
+        if self._ended:
+            self.settle()
+        self._reporting = -1
+        return report if not self._surplus else replace(report, steps=report.steps - self._surplus)
+
+    def _ended_report(self, report: StepReport) -> StepReport:
+        """A report as it is where the training has ended."""
         done = self._ended == FINISHED
         if done:
             self._last_step = self._step
@@ -262,7 +260,9 @@ class JointReplica(MeshReplica):
 
     def _dispatch(self, given: PyTree, words: Any = None, *, count: int = 1, real: int = 1) -> PyTree:
         self._batch = given
-        words = self._words_of(0.0 if words is None else float(words), self._announced(), *self._next_setting())
+        announced = 0.0 if self._saving is self._announced_of else self._announced()
+        setting = self._next_setting() if self._settings else NO_SETTING
+        words = self._words_of(0.0 if words is None else float(words), announced, *setting)
         with self._together.watched(self._begun, self._dispatched):
             return super()._dispatch(given, words, count=count, real=real)
 
@@ -275,15 +275,13 @@ class JointReplica(MeshReplica):
 
     def _next_setting(self) -> tuple[float, float]:
         """What the chief says of the optimizer with the next step; once."""
-        for name, value in self._settings.items():
-            del self._settings[name]
-            return float(1 + list(scalars_of(self._values.optimizer)).index(name)), value
-        return 0.0, 0.0
+        name = next(iter(self._settings))
+        return float(1 + list(scalars_of(self._values.optimizer)).index(name)), self._settings.pop(name)
 
     def _announced(self) -> float:
         """What the chief says of its checkpoint with the next step; once, and not before the others can note it."""
         saving = self._saving
-        if not self.is_chief or saving is None or saving is self._announced_of:
+        if not self._is_chief or saving is None:
             return 0.0
         if saving.at > self._step + KNOWN_AFTER * self._per_call and not self.in_parts:
             return 0.0
@@ -312,7 +310,7 @@ class JointReplica(MeshReplica):
         return flags
 
     def _settle(self, outcome: Outcome, index: int, flags: Flags) -> str:
-        if flags.saves and not self.is_chief:
+        if flags.saves and not self._is_chief:
             self._saving_at = self._settled + int(flags.saves) - BIAS
         if flags.ends and flags.goes_on and not self._ended:
             self._ended = self._why_ended()
@@ -382,8 +380,9 @@ class JointReplica(MeshReplica):
         leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
         shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
         stacks = isinstance(batch, Several) and batch.stack is not None
-        digest = _digest(leaves) if self._spreader.shares_parts else ""
-        mine = [str(structure), f"{', '.join(shapes)}", stacks, self._spreader.first, digest]
+        own = self._spreader.own
+        digest = _digest(leaves) if len(own.sharers) > 1 else ""
+        mine = [str(structure), f"{', '.join(shapes)}", stacks, own.first, digest]
         words = self._together.gather(f"batch/{self._begun}", mine, unless=f"ended/{self._begun}")
         whose: dict[int, tuple[int, str]] = {}
         for index, other in enumerate(words):
@@ -424,20 +423,10 @@ class JointReplica(MeshReplica):
         if self._batch is None:  # it never took part in a step; the others look before their first one
             self._ended = reason
             return
-        while not (self._has_ended() or self._is_settled_over()):
+        while not (self._ended or self._is_settled_over()):
             self._dispatch(self._batch, 1.0, count=self._per_call, real=0)
             self._settle_all(BEHIND)
         self.settle()
-
-    def _is_settled_over(self) -> bool:
-        """Whether all updates are made, by what is known and not only hoped."""
-        if self._is_over:
-            self._settle_all()
-        return self._is_over
-
-    def _has_ended(self) -> bool:
-        """For where it may have become so meanwhile, which mypy does not see of an attribute."""
-        return bool(self._ended)
 
     def at_work(self) -> tuple[str, ...]:
         """See `Replica.at_work`: all end in the same step."""
@@ -571,8 +560,8 @@ class JointReplica(MeshReplica):
         return self._saving_at is not None and self._step >= self._saving_at
 
     def _begin_saving(self) -> int | None:
-        if self.is_chief:
-            return super()._begin_saving()
+        if self._is_chief:
+            return super()._begin_saving() if self._saving is not None else None
         if self._is_to_save:
             self._settle_all()
         self._passed.append(_Boundary(self._dispatched, self._step, self._steps))
@@ -615,12 +604,15 @@ class JointReplica(MeshReplica):
 
     def _restore_from(self, checkpoint: Checkpoint, source: RestoreFrom) -> None:
         super()._restore_from(checkpoint, source)  # with the carry of the chief, which all have
-        own = dict(source.luggage(checkpoint)).get(self._together.index)
-        if own is None:
+        luggage = source.luggage(checkpoint)
+        # Those who compute one part together must go on at one place in the data.
+        owner = next((number for number in self._spreader.own.sharers if number in luggage), None)
+        if owner is None:
             self._luggage = None
         else:
-            self._luggage = msgspec.structs.replace(Luggage.from_bytes(own, str(checkpoint.path)), carry=())
-            self._steps = self._luggage.steps
+            own = Luggage.from_bytes(luggage[owner], str(checkpoint.path))
+            self._luggage = msgspec.structs.replace(own, task=self.task, carry=())
+            self._steps = own.steps
 
 
 @dataclass(slots=True)

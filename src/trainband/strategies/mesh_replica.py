@@ -271,10 +271,26 @@ class MeshReplica:
           DataError: the batch cannot be split over the devices.
           NonFiniteGradient: the gradients of 100 steps in a row were not finite.
         """
+        if self._is_over and self._is_settled_over():
+            return self._no_step()
         if self._per_call == 1:
             batch = self._laid_out(batch)
             return self._reported(self._computed(batch, (batch,)))
         return self._step_on_several(self._several(batch))
+
+    def _no_step(self) -> StepReport:
+        """The report of a call that makes none, because the training is over."""
+        refusal = self._take_unreported()
+        return StepReport(
+            float("nan"),
+            self._step,
+            applied=False,
+            staleness=0,
+            done=self._is_over,
+            refusal=refusal,
+            steps=0,
+            known=self.take_known(),
+        )
 
     def _step_on_several(self, several: Several) -> StepReport:
         """A step on each batch."""
@@ -377,6 +393,12 @@ class MeshReplica:
     def _is_over(self) -> bool:
         return self._last_step is not None and self._step >= self._last_step
 
+    def _is_settled_over(self) -> bool:
+        """Whether all updates are made, by what is known and not only hoped."""
+        if self._is_over:
+            self._settle_all()
+        return self._is_over
+
     @property
     def _is_to_save(self) -> bool:
         """Whether a checkpoint is due, if no step that is under way is refused."""
@@ -404,7 +426,7 @@ class MeshReplica:
     def _flags_of(self, outcome: Outcome) -> list[Flags]:
         """What came of each step; waits until all are computed."""
         rows: Any = np.asarray(outcome.flags).tolist()
-        return [Flags(*row) for row in (rows if outcome.steps > 1 else [rows])]
+        return [Flags(*rows)] if outcome.steps == 1 else [Flags(*row) for row in rows]
 
     def _settle(self, outcome: Outcome, index: int, flags: Flags) -> str:
         """Why a step was refused; empty if it was not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import jax
 from jax.sharding import Mesh
@@ -41,7 +41,7 @@ class Mirrored(MeshStrategy):
 
     def __init__(
         self,
-        devices: Sequence[str | jax.Device] | str | None = None,
+        devices: Iterable[str | jax.Device] | jax.Device | str | None = None,
         *,
         central_storage: bool = False,
         remainder: str = "refuse",
@@ -50,7 +50,7 @@ class Mirrored(MeshStrategy):
     ) -> None:
         super().__init__(say)
         check_remainder("Mirrored", remainder)
-        self._devices = devices
+        self._devices = devices if devices is None or isinstance(devices, str | jax.Device) else list(devices)
         self._central = central_storage
         self._remainder = remainder
         self._strict = strict
@@ -86,7 +86,9 @@ class Mirrored(MeshStrategy):
         )
 
 
-def choose_devices(wanted: Sequence[str | jax.Device] | str | None, say: Say, *, strict: bool) -> list[jax.Device]:
+def choose_devices(
+    wanted: Iterable[str | jax.Device] | jax.Device | str | None, say: Say, *, strict: bool
+) -> list[jax.Device]:
     """The devices of this process that are asked for; all where none is.
 
     Raises:
@@ -97,6 +99,7 @@ def choose_devices(wanted: Sequence[str | jax.Device] | str | None, say: Say, *,
     if isinstance(wanted, str):
         first = choose_device(wanted, 0, "this process", say, strict=strict)
         return [first] if ":" in wanted else list(jax.local_devices(backend=first.platform))
+    wanted = [wanted] if isinstance(wanted, jax.Device) else list(wanted)
     devices = [find_device(name) for name in wanted]
     found = [device for device in devices if device is not None]
     missing = [str(name) for name, device in zip(wanted, devices, strict=True) if device is None]
@@ -106,7 +109,7 @@ def choose_devices(wanted: Sequence[str | jax.Device] | str | None, say: Say, *,
         say(f"this process computes on {', '.join(map(str, found))} alone: there is no {', '.join(missing)}")
     if len(set(found)) < len(found) or not found:
         raise ClusterError(
-            f"Mirrored: devices={list(wanted)} comes to {', '.join(map(str, found)) or 'none'}: name each device once, "
+            f"Mirrored: devices={wanted} comes to {', '.join(map(str, found)) or 'none'}: name each device once, "
             "such as ['gpu:0', 'gpu:1']."
         )
     return found

@@ -125,6 +125,7 @@ class MultiWorkerMirrored(MeshStrategy):
         if self._together is None:
             return self._alone(model, restore)
         together = self._together
+        together.check()
         try:
             return JointReplica(
                 model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -47,6 +47,21 @@ class Spread:
     examples: int | None = None
 
 
+class OwnPart(NamedTuple):
+    """What a process brings of each batch.
+
+    Attributes:
+      first: the number of its first part.
+      parts: how many are its own.
+      sharers: the numbers of the processes that compute these parts together, its own among them; each brings the
+        same examples.
+    """
+
+    first: int
+    parts: int
+    sharers: tuple[int, ...]
+
+
 class Stack(NamedTuple):
     """What several steps train on, each of its arrays in one with those of all steps.
 
@@ -76,6 +91,28 @@ def _copied(array: NDArray[Any]) -> NDArray[Any]:
     return copy
 
 
+def own_part(process: int, parts: Mapping[int, set[int]], task: str) -> OwnPart:
+    """What this process brings, if these are the parts that the devices of each process compute.
+
+    Raises:
+      ClusterError: processes would take one another's rows for theirs.
+    """
+    mine = parts[process]
+    if max(mine) - min(mine) + 1 != len(mine):
+        raise ClusterError(
+            f"{task}: its devices have the parts {', '.join(map(str, sorted(mine)))} of each batch, which are not "
+            "neighbours: workers would take one another's rows for theirs. Name the axis data first in the mesh."
+        )
+    sharers = tuple(sorted(number for number, theirs in parts.items() if theirs & mine))
+    if any(parts[number] != mine for number in sharers):
+        raise ClusterError(
+            f"{task}: workers {', '.join(map(str, sharers))} share some parts of each batch, but not all: as many "
+            "devices as compute one part together must be a multiple of those of a process, or divide them. Change the "
+            "mesh's axes other than data."
+        )
+    return OwnPart(min(mine), len(mine), sharers)
+
+
 class Spreader:
     """Puts batches on the devices of a mesh, each its part of the examples.
 
@@ -97,7 +134,8 @@ class Spreader:
         self._alone = mesh.size == 1
         self._copies = mesh.devices.flat[0].platform == "cpu"
         self._processes = len({device.process_index for device in mesh.devices.flat})
-        self._first, self._local = self._local_parts()
+        self._own = own_part(jax.process_index(), self._parts_by_process(), task)
+        self._local = self._own.parts
         self._rows: int | None = None
         self._places: dict[tuple[int, ...], list[tuple[jax.Device, int, int]]] = {}
         """Of each shape of a global array, the rows of this process's part that each of its devices gets."""
@@ -130,29 +168,16 @@ class Spreader:
         self._rows = None
 
     @property
-    def first(self) -> int:
-        """Which part of the batch is the first of this process. Others with the same one compute it together."""
-        return self._first
+    def own(self) -> OwnPart:
+        """The parts that this process brings."""
+        return self._own
 
-    @property
-    def shares_parts(self) -> bool:
-        """Whether several processes compute one part together."""
-        return self._local * self._processes > self._parts
-
-    def _local_parts(self) -> tuple[int, int]:
-        """(the first part of this process, how many are its own)."""
-        if self._processes == 1:
-            return 0, self._parts
-        found = self._split.devices_indices_map((self._parts,))
-        mine = jax.local_devices()
-        here = {index[0].indices(self._parts)[0] for device, index in found.items() if device in mine}
-        if here and max(here) - min(here) + 1 != len(here):
-            raise ClusterError(
-                f"{self._task}: its devices have the parts {', '.join(map(str, sorted(here)))} of each batch, which "
-                "are not neighbours: workers would take one another's rows for theirs. Name the axis data first in the "
-                "mesh."
-            )
-        return min(here, default=0), len(here)
+    def _parts_by_process(self) -> dict[int, set[int]]:
+        parts: dict[int, set[int]] = {}
+        rows = self._split.devices_indices_map((self._parts,))
+        for device in self._split.mesh.devices.flat:
+            parts.setdefault(device.process_index, set()).add(rows[device][0].indices(self._parts)[0])
+        return parts
 
     def __call__(self, batch: PyTree) -> PyTree:
         """The batch on the devices; one that is there already is given back.

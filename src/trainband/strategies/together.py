@@ -132,6 +132,7 @@ class Together:
         self._settled = False
         self._watched = _Watched(self)
         self._closed = threading.Event()
+        self._left_because: str | None = None
         self._last_word_at = time.monotonic()
         own_host = cluster.address.rpartition(":")[0].strip("[]")
         self._runtime = Runtime(
@@ -266,9 +267,19 @@ class Together:
     # --- who lives
 
     def check(self) -> None:
-        """Raises `PeerError` if the job cannot go on."""
+        """Raises an error if this process can compute nothing more with the others.
+
+        Raises:
+          PeerError: one of them is gone.
+          ClusterError: this process has left the job.
+        """
         if self._failure is not None:
             raise self._failure
+        if self._left_because is not None:
+            raise ClusterError(
+                f"{self.task} has left the job{self._left_because}. Workers that compute in step take part in one job "
+                "a process: start the script again, or let one Trainer do all that is to be done in it."
+            )
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -312,6 +323,7 @@ class Together:
         """Says goodbye. Idempotent."""
         if self._closed.is_set():
             return
+        self._left_because = failure and f" ({failure})"
         self._closed.set()
         atexit.unregister(self._close_at_exit)
         # A call hangs where the chief has gone, and then there is nobody to say goodbye to.
