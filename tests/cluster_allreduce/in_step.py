@@ -175,7 +175,7 @@ def main() -> None:
     result = trainer.fit(
         batches,
         steps,
-        checkpoint_dir=flag.dir,
+        checkpoint_dir=None if flag.fault == "no directory" and rank == flag.of else flag.dir,
         save_steps=flag.save_steps,
         hooks=hooks,
         validation=validation,

@@ -277,6 +277,7 @@ def test_the_chief_may_end_it_before_a_hook_in_which_all_take_part(programs: Pro
 # flags -> the step of the best checkpoint: in parts, all give theirs in the step that was validated, and no later
 BEST = [
     (("--validate", "--steps=7"), 7),
+    (("--validate", "--steps=7", "--fault=no directory"), 7),
     (("--validate", "--steps=20", "--fault=used up", "--at=4"), 4),
     (("--validate_last", "--fault=stops", "--at=4"), 4),
     (("--validate_last", "--fault=stops", "--at=5"), 5),
