@@ -15,7 +15,7 @@ from trainband.checkpoint import write_part
 from trainband.errors import CheckpointError
 from trainband.ps.checkpointing import SavedParts
 from trainband.strategies import OneDevice
-from trainband.strategies.joint_replica import _JointSaving
+from trainband.strategies.joint_saving import JointSaving
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
 
@@ -118,7 +118,7 @@ def test_what_the_others_left_for_older_checkpoints_is_deleted(tmp_path: Path) -
     """
     words = Words(luggage_1_1="12", luggage_2_1="abcd", luggage_3_1="ef", begin_1="2")
     for life in ("first", "second"):
-        saving = _JointSaving(tmp_path, 2, words)  # type: ignore[arg-type]
+        saving = JointSaving(tmp_path, 2, words)  # type: ignore[arg-type]
         (tmp_path / life).mkdir()
         saving._directory = tmp_path / life  # noqa: SLF001
         saving.begin(2, (), (), {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -15,15 +14,16 @@ import msgspec
 import numpy as np
 from jax.experimental.multihost_utils import broadcast_one_to_all
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from xxhash import xxh64
 
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import CheckpointError, ClusterError, DataError
-from trainband.ps.checkpointing import LUGGAGE_S, RestoreFrom, SavedParts
+from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.contents import check_settings, without_keys
-from trainband.ps.variables import PyTree, path_name
+from trainband.ps.variables import PyTree
+from trainband.strategies.agreement import first_batches, require_one_program
 from trainband.strategies.base import USED_UP, StepReport
+from trainband.strategies.joint_saving import JointSaving
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.mesh_replica import (
@@ -34,8 +34,9 @@ from trainband.strategies.mesh_replica import (
 )
 from trainband.strategies.model import Dealt, Model, Several, examples_in
 from trainband.strategies.sharding import Rules, whole
-from trainband.strategies.step_program import WORDS, Flags, digest_of, scalars_of
+from trainband.strategies.step_program import Flags, scalars_of
 from trainband.strategies.together import Together
+from trainband.strategies.words import Words
 from trainband.wire.patience import Say
 
 KNOWN_AFTER = BEHIND + 1
@@ -43,8 +44,6 @@ KNOWN_AFTER = BEHIND + 1
 
 BIAS = 8
 """Makes the word about a checkpoint more than 0, also where the step that it is of has just been made."""
-
-NO_SETTING = (0.0, 0.0)
 
 FINISHED = "the chief has ended the training"
 
@@ -84,7 +83,7 @@ class JointReplica(MeshReplica):
         self._together = together
         self._is_chief = together.is_chief
         self._begun = 0
-        self._ends_at = 0
+        self._words = Words(mesh, model.steps_per_execution)
         self._has_told_end = False
         self._reporting = -1
         """The call whose report is being made."""
@@ -101,15 +100,10 @@ class JointReplica(MeshReplica):
         """Why the training has, once this process knows that it has."""
         self._batch: PyTree = None
         self._alike = False
-        self._said: tuple[float, ...] = ()
-        self._settings: dict[str, float] = {}
-        self._words: jax.Array | None = None
         self._announced_of: LocalSaving | None = None
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         # One function for all calls, so that it is compiled once for each shape.
         self._replicate = jax.jit(lambda leaf: leaf, out_shardings=self._everywhere)
-        self._by_device = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-        self._by_step = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names))
         self._saving_at: int | None = None
         self._orders = 0
         self._all_give = False
@@ -118,13 +112,7 @@ class JointReplica(MeshReplica):
             super().__init__(
                 model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder
             )
-        names = {str(variable): "there" for variable in self._variables.entries}
-        same = {"accumulate": model.accumulate, "steps_per_execution": self._per_call, "seed": model.seed}
-        state = jax.tree_util.tree_flatten_with_path(self._values.optimizer)[0]
-        optimizer = {f"the optimizer's {path_name(path)}": "there" for path, _ in state}
-        kinds = jax.eval_shape(model.first_params)
-        arithmetic = {"the digest of what the optimizer computes": digest_of(model.optimizer, kinds)}
-        together.require_same("programs", {**names, **optimizer, **same, **arithmetic})
+        require_one_program(together, model, self._variables, self._values.optimizer)
 
     # --- what it knows
 
@@ -228,8 +216,8 @@ class JointReplica(MeshReplica):
                 "batches of one size. Drop the last, shorter batch of an epoch, or fill it up."
             )
         if missing:
-            self._ends_at = len(batches)
-            self._tell_end(USED_UP, self._ends_at)
+            self._words.ends_at = len(batches)
+            self._tell_end(USED_UP, len(batches))
             several = _filled_up(several, missing)
         given = self._laid_out_together(several)
         metrics = self._computed(given, batches, count=self._per_call)
@@ -261,8 +249,7 @@ class JointReplica(MeshReplica):
     def _dispatch(self, given: PyTree, words: Any = None, *, count: int = 1, real: int = 1) -> PyTree:
         self._batch = given
         announced = 0.0 if self._saving is self._announced_of else self._announced()
-        setting = self._next_setting() if self._settings else NO_SETTING
-        words = self._words_of(0.0 if words is None else float(words), announced, *setting)
+        words = self._words.next(0.0 if words is None else float(words), announced)
         with self._together.watched(self._begun, self._dispatched):
             return super()._dispatch(given, words, count=count, real=real)
 
@@ -270,13 +257,9 @@ class JointReplica(MeshReplica):
         """See `Replica.steer`. One number goes with each step, several with several."""
         if not self.is_chief:
             raise ClusterError(f"{self.task} may not steer the optimizer: only the chief may.")
-        check_settings(settings, scalars_of(self._values.optimizer))
-        self._settings.update(settings)
-
-    def _next_setting(self) -> tuple[float, float]:
-        """What the chief says of the optimizer with the next step; once."""
-        name = next(iter(self._settings))
-        return float(1 + list(scalars_of(self._values.optimizer)).index(name)), self._settings.pop(name)
+        scalars = scalars_of(self._values.optimizer)
+        check_settings(settings, scalars)
+        self._words.steer({1 + list(scalars).index(name): value for name, value in settings.items()})
 
     def _announced(self) -> float:
         """What the chief says of its checkpoint with the next step; once, and not before the others can note it."""
@@ -288,20 +271,6 @@ class JointReplica(MeshReplica):
         self._announced_of = saving
         self._settle_all()  # the others hear of it when they know all that was before
         return float(max(saving.at, saving.step or 0) - self._step + BIAS)
-
-    def _words_of(self, *words: float) -> jax.Array:
-        """The words of this process for the next call, beside the others'; mostly the same as before."""
-        ends_at, self._ends_at = self._ends_at, 0
-        said = (*words, ends_at)
-        if self._words is None or self._said != said:
-            rows = np.zeros((self._per_call, len(self._mesh.local_devices), WORDS), np.float32)
-            rows[0, 0] = words
-            if ends_at:
-                rows[ends_at, 0, 0] = 1.0
-            where, rows = (self._by_step, rows) if self._per_call > 1 else (self._by_device, rows[0])
-            self._words = jax.make_array_from_process_local_data(where, rows)
-            self._said = said
-        return self._words
 
     def _flags_of(self, outcome: Outcome) -> list[Flags]:
         with self._together.watched(self._begun, self._dispatched):
@@ -377,31 +346,10 @@ class JointReplica(MeshReplica):
         Not if another process has ended the training already.
         """
         self._alike = True
-        leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
-        shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
-        stacks = isinstance(batch, Several) and batch.stack is not None
-        own = self._spreader.own
-        digest = _digest(leaves) if len(own.sharers) > 1 else ""
-        mine = [str(structure), f"{', '.join(shapes)}", stacks, own.first, digest]
-        words = self._together.gather(f"batch/{self._begun}", mine, unless=f"ended/{self._begun}")
-        whose: dict[int, tuple[int, str]] = {}
-        for index, other in enumerate(words):
-            before, theirs = whose.setdefault(other[3], (index, other[4]))
-            if other[:2] == words[before][:2] and other[4] != theirs and self.is_chief:
-                self._say(
-                    f"WARNING: {self._together.name(before)} and {self._together.name(index)} compute the same part of "
-                    "each batch together, as the mesh says, and should bring the same one, but their first ones "
-                    "differ: take the same data there, in the same order, or give the mesh an axis data over these "
-                    "workers"
-                )
-            if other[:2] != words[0][:2]:
-                raise DataError(
-                    f"the workers compute in step and need batches of one shape, but that of {self._together.name(0)} "
-                    f"is {words[0][1]} and that of {self._together.name(index)} {other[1]} (all of the job's examples "
-                    "counted, where they are on the devices already)."
-                )
-        self._stacks = bool(words) and all(word[2] for word in words)
-        return bool(words)
+        begun = self._begun
+        stacks = first_batches(self._together, self._spreader.own, batch, f"batch/{begun}", f"ended/{begun}", self._say)
+        self._stacks = all(stacks)
+        return bool(stacks)
 
     def finish(self) -> None:
         """See `Replica.finish`."""
@@ -501,7 +449,7 @@ class JointReplica(MeshReplica):
             at = max(at or 0, self._step + (KNOWN_AFTER + 1) * self._per_call)
             if self._last_step is not None:
                 at = min(at, self._last_step)
-        saving = _JointSaving(directory, at or 0, self._together)
+        saving = JointSaving(directory, at or 0, self._together)
         self._saving = saving
         if self.in_parts and at_once and saving.due(self._step):
             self._announced_of = saving
@@ -630,36 +578,6 @@ class _Boundary:
     batches: int
 
 
-class _JointSaving(LocalSaving):
-    """See `LocalSaving`; with the luggage of the other processes."""
-
-    def __init__(self, directory: Path, at: int, together: Together) -> None:
-        super().__init__(directory, at)
-        self._together = together
-        self._written_at: float | None = None
-
-    def poll(self) -> SavedParts | None:
-        """See `Saving.poll`."""
-        saved = super().poll()
-        if saved is None:
-            return None
-        if not Luggage.from_bytes(saved.luggage[0], "itself").position:
-            return saved  # no place in the data is known, of nobody
-        now = time.monotonic()
-        self._written_at = self._written_at or now
-        luggage, missing = dict(saved.luggage), []
-        for index in range(1, self._together.count):
-            word = self._together.look(f"luggage/{saved.global_step}/{index}")
-            if word is None:
-                missing.append(self._together.name(index))
-            else:
-                luggage[index] = bytes.fromhex(word)
-        if missing and now - self._written_at < LUGGAGE_S:
-            return None
-        self._together.forget_before("luggage", saved.global_step)  # of this step there may be another, at the end
-        return replace(saved, luggage=luggage, missing=tuple(missing))
-
-
 def _filled_up(several: Several, missing: int) -> Several:
     """With so many batches more: the last one again."""
     stack = None
@@ -671,17 +589,3 @@ def _filled_up(several: Several, missing: int) -> Several:
 def _own(tree: PyTree) -> PyTree:
     """The copy that this process has, of values that all have."""
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
-
-
-def _digest(leaves: Sequence[Any]) -> str:
-    """Of what this process has of a batch's arrays."""
-    digest = xxh64()
-    for leaf in leaves:
-        shards = [shard.data for shard in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf]
-        for part in shards:
-            digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()
-
-
-def _shaped(leaf: Any) -> Any:
-    return leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf)

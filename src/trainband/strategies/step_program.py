@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from xxhash import xxh64
 
-from trainband.ps.contents import without_keys
 from trainband.ps.dependence import apply_updates
-from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.gradient import Carry, GradientFunction, all_finite, mean_of
 from trainband.strategies.model import Model, examples_in
@@ -233,19 +228,6 @@ def scalars_of(state: PyTree) -> dict[str, Any]:
     """The numbers of an optimizer's state by their paths, in order."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
     return {path_name(path): leaf for path, leaf in leaves if leaf.shape == ()}
-
-
-def digest_of(optimizer: Optimizer, params: PyTree) -> str:
-    """A digest of what an optimizer begins with and computes, its numbers included, for params of these shapes."""
-
-    def first_update(gradient: PyTree, params: PyTree) -> PyTree:
-        return optimizer.update(gradient, optimizer.init(params), params)
-
-    traced = jax.make_jaxpr(first_update)(params, params)
-    digest = xxh64(re.sub("0x[0-9a-f]+", "", str(traced.jaxpr)).encode())  # addresses are others in each process
-    for constant in jax.tree.leaves(without_keys(traced.consts)):
-        digest.update(np.asarray(constant).tobytes())
-    return digest.hexdigest()
 
 
 def _as_told(state: PyTree, which: jax.Array, value: jax.Array) -> PyTree:

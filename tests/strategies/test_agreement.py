@@ -1,4 +1,4 @@
-"""What the programs of several workers must have in common."""
+"""What processes that compute in step must have in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from trainband.strategies.step_program import digest_of
+from trainband.strategies.agreement import digest_of
 
 PARAMS = {"kernel": jax.ShapeDtypeStruct((3, 2), np.float32), "bias": jax.ShapeDtypeStruct((2,), np.float32)}
 

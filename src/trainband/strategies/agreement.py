@@ -1,0 +1,107 @@
+"""Agreement: processes that compute in step must run one program, on batches of one shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from xxhash import xxh64
+
+from trainband.errors import DataError
+from trainband.ps.contents import without_keys
+from trainband.ps.program import Optimizer
+from trainband.ps.variables import PyTree, Variables, path_name
+from trainband.strategies.model import Model, Several
+from trainband.strategies.spreading import OwnPart
+from trainband.strategies.together import Together
+from trainband.wire.patience import Say
+
+
+def require_one_program(together: Together, model: Model, variables: Variables, optimizer: PyTree) -> None:
+    """Compares what the processes are about to train.
+
+    Args:
+      optimizer: the optimizer's state.
+
+    Raises:
+      ModelMismatch: another one trains something else, and what differs.
+    """
+    names = {str(variable): "there" for variable in variables.entries}
+    settings = {
+        "accumulate": model.accumulate,
+        "steps_per_execution": model.steps_per_execution,
+        "seed": model.seed,
+    }
+    paths = [path_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(optimizer)[0]]
+    state = {f"the optimizer's {path}": "there" for path in paths}
+    digest = digest_of(model.optimizer, jax.eval_shape(model.first_params))
+    arithmetic = {"the digest of what the optimizer computes": digest}
+    together.require_same("programs", {**names, **state, **settings, **arithmetic})
+
+
+def digest_of(optimizer: Optimizer, params: PyTree) -> str:
+    """A digest of what an optimizer begins with and computes, its numbers included, for params of these shapes."""
+
+    def first_update(gradient: PyTree, params: PyTree) -> PyTree:
+        return optimizer.update(gradient, optimizer.init(params), params)
+
+    traced = jax.make_jaxpr(first_update)(params, params)
+    digest = xxh64(re.sub("0x[0-9a-f]+", "", str(traced.jaxpr)).encode())  # addresses are others in each process
+    for constant in jax.tree.leaves(without_keys(traced.consts)):
+        digest.update(np.asarray(constant).tobytes())
+    return digest.hexdigest()
+
+
+def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unless: str, say: Say) -> Sequence[bool]:
+    """Compares the first batches of all processes: they compute one program.
+
+    Args:
+      own: the parts that this process brings.
+      batch: its first one, or those of the first call.
+      key: where the words about them are.
+      unless: where a process leaves a word that ends the training before.
+
+    Returns:
+      Of each process, whether it has NumPy's arrays for the steps of a call; nothing if the training has ended.
+
+    Raises:
+      DataError: they differ in shape.
+    """
+    leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
+    shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
+    stacks = isinstance(batch, Several) and batch.stack is not None
+    digest = _digest(leaves) if len(own.sharers) > 1 else ""
+    words = together.gather(key, [str(structure), ", ".join(shapes), stacks, own.first, digest], unless=unless)
+    whose: dict[int, tuple[int, str]] = {}
+    for index, other in enumerate(words):
+        before, theirs = whose.setdefault(other[3], (index, other[4]))
+        if other[:2] == words[before][:2] and other[4] != theirs and together.is_chief:
+            say(
+                f"WARNING: {together.name(before)} and {together.name(index)} compute the same part of each batch "
+                "together, as the mesh says, and should bring the same one, but their first ones differ: take the same "
+                "data there, in the same order, or give the mesh an axis data over these workers"
+            )
+        if other[:2] != words[0][:2]:
+            raise DataError(
+                f"the workers compute in step and need batches of one shape, but that of {together.name(0)} is "
+                f"{words[0][1]} and that of {together.name(index)} {other[1]} (all of the job's examples counted, "
+                "where they are on the devices already)."
+            )
+    return [word[2] for word in words]
+
+
+def _digest(leaves: Sequence[Any]) -> str:
+    """Of what this process has of a batch's arrays."""
+    digest = xxh64()
+    for leaf in leaves:
+        shards = [shard.data for shard in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf]
+        for part in shards:
+            digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
+
+
+def _shaped(leaf: Any) -> Any:
+    return leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf)
