@@ -25,7 +25,7 @@ class Runtime:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         time.sleep(LATE_S)
-        self.words = {"words/here/0": json.dumps({"version": VERSION, "job": "a job"})}
+        self.words = {"words/0/here/0": json.dumps({"version": VERSION, "job": "a job"})}
 
     def set(self, key: str, word: str) -> None:
         time.sleep(0.001)  # as a call does, in which another thread may go on

@@ -196,6 +196,22 @@ def test_a_stop_before_a_step_is_before_it() -> None:
     assert trains.fit(batches(9), 2).global_step == 5
 
 
+def test_a_save_does_not_wait_for_one_that_is_of_a_later_step(tmp_path: Path) -> None:
+    """There may be no such step; and what is to be saved is there."""
+    saved: list[int] = []
+
+    def save(session: MonitoredSession) -> None:
+        session.save(wait=True)
+        session.save(at=100)
+        session.save(wait=True)
+        assert session.saved is not None
+        saved.append(session.saved.global_step)
+
+    fitted = in_thread(lambda: mean_model().fit([ONES] * 4, checkpoint_dir=tmp_path, hooks=[At(2, save)]), "fit")
+    assert fitted.result(timeout=30.0).steps == 4
+    assert saved == [2]
+
+
 def test_a_hook_may_be_given_its_methods_later() -> None:
     calls: list[str] = []
     hook = Hook()

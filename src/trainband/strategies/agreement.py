@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,6 @@ import numpy as np
 from xxhash import xxh64
 
 from trainband.errors import DataError
-from trainband.ps.contents import without_keys
-from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variables, path_name
 from trainband.strategies.model import Model, Several
 from trainband.strategies.spreading import OwnPart
@@ -37,22 +34,7 @@ def require_one_program(together: Together, model: Model, variables: Variables, 
     }
     paths = [path_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(optimizer)[0]]
     state = {f"the optimizer's {path}": "there" for path in paths}
-    digest = digest_of(model.optimizer, jax.eval_shape(model.first_params))
-    arithmetic = {"the digest of what the optimizer computes": digest}
-    together.require_same("programs", {**names, **state, **settings, **arithmetic})
-
-
-def digest_of(optimizer: Optimizer, params: PyTree) -> str:
-    """A digest of what an optimizer begins with and computes, its numbers included, for params of these shapes."""
-
-    def first_update(gradient: PyTree, params: PyTree) -> PyTree:
-        return optimizer.update(gradient, optimizer.init(params), params)
-
-    traced = jax.make_jaxpr(first_update)(params, params)
-    digest = xxh64(re.sub("0x[0-9a-f]+", "", str(traced.jaxpr)).encode())  # addresses are others in each process
-    for constant in jax.tree.leaves(without_keys(traced.consts)):
-        digest.update(np.asarray(constant).tobytes())
-    return digest.hexdigest()
+    together.require_same("programs", {**names, **state, **settings})
 
 
 def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unless: str, say: Say) -> Sequence[bool]:

@@ -108,6 +108,7 @@ class JointReplica(MeshReplica):
         self._orders = 0
         self._all_give = False
         """Whether all others wait for such orders."""
+        together.begin_replica()
         with together.busy("starts"), together.watched():
             super().__init__(
                 model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder

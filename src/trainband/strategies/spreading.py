@@ -134,14 +134,16 @@ class Spreader:
         self._alone = mesh.size == 1
         self._copies = mesh.devices.flat[0].platform == "cpu"
         self._processes = len({device.process_index for device in mesh.devices.flat})
-        self._own = own_part(jax.process_index(), self._parts_by_process(), task)
+        # On a mesh of CPUs beside accelerators, not `jax.process_index()`, which is that among the accelerators'.
+        process = mesh.devices.flat[0].client.process_index()
+        self._own = own_part(process, self._parts_by_process(), task)
         self._local = self._own.parts
         self._rows: int | None = None
         self._places: dict[tuple[int, ...], list[tuple[jax.Device, int, int]]] = {}
         """Of each shape of a global array, the rows of this process's part that each of its devices gets."""
         self._known: dict[int, _Known] = {}
         """By the id of a batch's first array."""
-        here = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
+        here = [device for device in mesh.devices.flat if device.process_index == process]
         self._only = here[0] if len(here) == 1 else None
         """The device of this process in the mesh, if it has but one."""
         self._put: Callable[..., tuple[jax.Array, ...]] | None = None

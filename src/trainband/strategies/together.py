@@ -125,6 +125,7 @@ class Together:
         self._alarmed_at: float | None = None
         self._beats = 0
         self._step = (0, 0)
+        self._replica = 0
         self._patient = False
         self._waits_since: float | None = None
         self._said_at = 0.0
@@ -192,20 +193,27 @@ class Together:
 
     # --- words
 
+    def begin_replica(self) -> None:
+        """From now on, words are about another replica: none of the one before is heard any more."""
+        self._replica += 1
+
+    def _place_of(self, key: str) -> str:
+        return f"words/{self._replica}/{key}"
+
     def tell(self, key: str, value: Any) -> None:
         """Leaves a word that all can read."""
-        self._runtime.set(f"words/{key}", json.dumps(value))
+        self._runtime.set(self._place_of(key), json.dumps(value))
 
     def look(self, key: str) -> Any:
         """The word there; `None` if there is none."""
-        word = self._runtime.get(f"words/{key}")
+        word = self._runtime.get(self._place_of(key))
         return None if word is None else json.loads(word)
 
     def forget_before(self, key: str, number: int) -> None:
         """Deletes the words of all processes at `key/n/...` for every n below a number: nobody reads them any more."""
-        numbers = {int(rest.partition("/")[0]) for rest in self._runtime.list(f"words/{key}/")}
+        numbers = {int(rest.partition("/")[0]) for rest in self._runtime.list(f"{self._place_of(key)}/")}
         for old in sorted(n for n in numbers if n < number):
-            self._runtime.delete(f"words/{key}/{old}")
+            self._runtime.delete(f"{self._place_of(key)}/{old}")
 
     def hear(self, key: str, index: int = 0) -> Any:
         """Waits for a word that a process must leave there.
@@ -230,10 +238,10 @@ class Together:
         until = time.monotonic() + self._start_s
         with self.waiting():
             while True:
-                words = self._runtime.list(f"words/{key}/")
+                words = self._runtime.list(f"{self._place_of(key)}/")
                 missing = [task for i, task in enumerate(self._tasks) if str(i) not in words]
-                if missing and unless and self._runtime.list(f"words/{unless}/"):
-                    words = self._runtime.list(f"words/{key}/")  # one that came late may have ended since
+                if missing and unless and self._runtime.list(f"{self._place_of(unless)}/"):
+                    words = self._runtime.list(f"{self._place_of(key)}/")  # one that came late may have ended since
                     missing = [task for i, task in enumerate(self._tasks) if str(i) not in words]
                     if missing:
                         return []

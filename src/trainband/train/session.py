@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -89,7 +89,6 @@ class MonitoredSession:
         retention: Retention | None = None,
         console: bool | None = None,
     ) -> None:
-        from trainband.train.hooks.base import Hook
         from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
 
         self._trainer = trainer
@@ -102,9 +101,6 @@ class MonitoredSession:
             saver = CheckpointSaverHook(save_steps=save_steps, save_secs=None if save_steps else save_secs)
             self._hooks.append(saver)
         self._savers = [hook for hook in self._hooks if isinstance(hook, CheckpointSaverHook)]
-        # Those who have something to do there: a hook that has not costs a microsecond of every step.
-        self._before_run = [hook for hook in self._hooks if _is_own(hook.before_run, Hook.before_run)]
-        self._after_run = [hook for hook in self._hooks if _is_own(hook.after_run, Hook.after_run)]
         show = trainer.console if console is None else console
         self._stack = ExitStack()
         self._duties = Duties(trainer, self._directory, retention or Retention(), console=show)
@@ -259,7 +255,7 @@ class MonitoredSession:
         if self._preempted and self._stopped and not self._is_ending:
             self.__exit__(None, None, None)
             self._leave()
-        for hook in self._before_run:
+        for hook in self._hooks:
             hook.before_run(self)
         report = replica.step(batch)
         if not report.done:  # else it is looked at in the end
@@ -279,7 +275,7 @@ class MonitoredSession:
             self._preempted = self._preempted or report.stopped.endswith(PREEMPTED)
         self._in_hooks = True
         try:
-            for hook in self._after_run:
+            for hook in self._hooks:
                 hook.after_run(self, report)
         finally:
             self._in_hooks = False
@@ -381,7 +377,8 @@ class MonitoredSession:
             checkpointer.order(replica, 0, about)
             self._leave_luggage(replica)
             self._ordered = (replica.global_step, about.complete)
-        # Else it is on its way, as after the last validation.
+        else:  # it is on its way or there, as after the last validation
+            checkpointer.withdraw()  # one that waits for a later step might wait for ever
         if wait:
             with replica.busy("writes a checkpoint"):
                 self._await_saved(replica, checkpointer, about)
@@ -673,7 +670,3 @@ class MonitoredSession:
         if self._replica is None:
             raise RuntimeError("a MonitoredSession is used inside its with statement.")
         return self._replica
-
-
-def _is_own(method: Callable[..., object], inherited: Callable[..., object]) -> bool:
-    return getattr(method, "__func__", None) is not inherited
