@@ -79,7 +79,13 @@ def main() -> None:
     data: Any = {"x": x, "y": y, "batch_size": flag.batch_size, "shuffle": True}
     if flag.kill:
         data = {"x": deadly(x, y, flag.kill if index == 1 else os.devnull), "steps_per_epoch": 40, "shuffle": False}
-    history = model.fit(**data, epochs=flag.epochs, verbose=0)
+
+    def schedule(epoch: int, logs: Any) -> None:
+        del logs
+        model.optimizer.learning_rate = 0.02 / (1 + epoch)
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=schedule)] if flag.model == "scheduled" else []
+    history = model.fit(**data, epochs=flag.epochs, verbose=0, callbacks=callbacks)
     if strategy is None or strategy.is_chief:
         accuracy = model.evaluate(x, y, verbose=0)[1]
         print(f"accuracy {accuracy:.3f}, loss {history.history['loss'][-1]:.6f}", flush=True)

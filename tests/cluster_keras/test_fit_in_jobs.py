@@ -32,7 +32,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Plain Keras on the union batch, by model."""
     found = {}
     programs = Programs()
-    for model in ("dense", "frozen"):
+    for model in ("dense", "frozen", "scheduled"):
         out = tmp_path_factory.mktemp("plain") / "plain.npz"
         flags = ("--strategy=plain", "--batch_size=32", f"--model={model}", f"--out={out}")
         programs.python("plain", str(SCRIPT), *flags).succeed(DEADLINE_S)
@@ -47,8 +47,13 @@ def values(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("cluster", "strategy", "model"),
-    [(ON_PS, "sync", "dense"), (IN_STEP, "mirrored", "frozen")],
-    ids=["sync", "mirrored"],
+    [
+        (ON_PS, "sync", "dense"),
+        (IN_STEP, "mirrored", "frozen"),
+        (ON_PS, "sync", "scheduled"),
+        (IN_STEP, "mirrored", "scheduled"),
+    ],
+    ids=["sync", "mirrored", "sync-scheduled", "mirrored-scheduled"],
 )
 def test_two_workers_are_plain_keras_on_the_union_batch(
     cluster: tuple[str, ...], strategy: str, model: str, plain: Any, programs: Programs, tmp_path: Path

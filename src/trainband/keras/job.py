@@ -12,7 +12,7 @@ from trainband.errors import DataError, ModelError, ModelMismatch
 from trainband.keras.function import FROZEN, Batch, Parts, TrainingLoss, digest_of, metrics_of_step
 from trainband.keras.inside import JAXTrainer, keras
 from trainband.keras.metrics import MetricLayout, RunningMetrics
-from trainband.keras.optimizer import KerasOptimizer, listed
+from trainband.keras.optimizer import LEARNING_RATE, KerasOptimizer, listed
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica, Strategy
 from trainband.strategies.model import Given
@@ -129,6 +129,8 @@ class Job:
           ModelError: there are several tasks, and callbacks are the chief's.
         """
         changed = self._changed()
+        if self._strategy.cluster is not None:  # all of which hear of the learning rate with the gradients
+            changed = [name for name in changed if name != f"optimizer/{LEARNING_RATE}/"]
         if changed and self._strategy.cluster is not None:
             raise ModelError(
                 f"fit: a callback has changed {changed[0]} (and {len(changed) - 1} more) while the training goes on, "
