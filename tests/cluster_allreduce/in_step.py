@@ -140,9 +140,7 @@ def main() -> None:
     if flag.fault == "other model" and rank == flag.of:
         model = zoo.MODELS["convnet"]()
     per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
-    optimizer = zoo.optimizer()
-    if flag.fault == "other optimizer" and rank == flag.of:
-        optimizer = optax.adam(0.1)
+    optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else zoo.optimizer()
     trainer = trainband.Trainer(
         **model, optimizer=optimizer, strategy=strategy, console=False, steps_per_execution=per_call
     )

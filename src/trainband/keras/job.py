@@ -129,16 +129,18 @@ class Job:
           ModelError: there are several tasks, and callbacks are the chief's.
         """
         changed = self._changed()
-        if self._strategy.cluster is not None:  # all of which hear of the learning rate with the gradients
-            changed = [name for name in changed if name != f"optimizer/{LEARNING_RATE}/"]
-        if changed and self._strategy.cluster is not None:
+        if self._strategy.cluster is None:
+            if changed:
+                self.trainer.join().assign(*self._values_of_model())
+            return
+        # Of the learning rate, all tasks hear with a step.
+        unheard = [name for name in changed if name != f"optimizer/{LEARNING_RATE}/"]
+        if unheard:
             raise ModelError(
-                f"fit: a callback has changed {changed[0]} (and {len(changed) - 1} more) while the training goes on, "
+                f"fit: a callback has changed {unheard[0]} (and {len(unheard) - 1} more) while the training goes on, "
                 "and these are the values of a job with other tasks, which do not know of it. Change them between two "
                 "calls of fit, or in one process without a cluster."
             )
-        if changed:
-            self.trainer.join().assign(*self._values_of_model())
 
     def _changed(self) -> list[str]:
         """The variables of the model that have other values now than the job has read from them or written to them."""

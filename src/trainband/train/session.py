@@ -262,8 +262,7 @@ class MonitoredSession:
             self._see_to_duties(replica)
         if self._feed is not None:
             self._feed.trained(report.steps)
-            if self._directory is not None:
-                self._note_place(report.steps)
+            self._note_place(report.steps)
         if report.luggage is not None:
             self._leave_luggage(replica, behind=report.luggage)
         if report.done:
