@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from tests.strategies import zoo
 
 import trainband
 from trainband.strategies.base import StepReport
+from trainband.strategies.model import Given
 
 
 class Led(trainband.Hook):
@@ -90,7 +92,9 @@ def strategy_of(flag: argparse.Namespace, cluster: Any) -> Any:
             rules = zoo.RULES[flag.model]
             return trainband.ModelParallel({"data": 1, "model": -1}, rules, cluster=cluster, **limits)
         case "fsdp":
-            return trainband.ModelParallel({"data": -1}, trainband.auto_fsdp(smallest=64), cluster=cluster, **limits)
+            is_other = flag.fault == "other rules" and cluster.training_index == flag.of
+            rules = trainband.auto_fsdp(smallest=2**20 if is_other else 64)
+            return trainband.ModelParallel({"data": -1}, rules, cluster=cluster, **limits)
         case "sync":
             return trainband.ParameterServer(cluster, update=trainband.Sync())
         case "local":
@@ -130,6 +134,8 @@ def main() -> None:
         taken.listen()
     if flag.fault == "other devices" and rank == flag.of:
         jax.config.update("jax_num_cpu_devices", 2)
+    if flag.fault == "other mesh" and rank == flag.of:
+        flag.strategy = "fsdp"
     strategy = strategy_of(flag, cluster)
     if flag.fault == "fails first" and rank == flag.of:
         time.sleep(1.0)  # the others wait for it by then
@@ -139,6 +145,10 @@ def main() -> None:
     model = zoo.MODELS[flag.model]()
     if flag.fault == "other model" and rank == flag.of:
         model = zoo.MODELS["convnet"]()
+    if flag.fault == "other values":
+        first = model["init"]
+        copies = 2 if rank == flag.of else 1
+        model["init"] = Given(lambda: jax.tree.map(lambda leaf: jnp.repeat(leaf, copies, 0), first(jax.random.key(0))))
     per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
     optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else zoo.optimizer()
     trainer = trainband.Trainer(

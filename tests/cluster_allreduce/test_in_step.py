@@ -340,12 +340,15 @@ def test_all_places_in_the_data_are_saved_when_one_is_to_end(
     assert len(newest.manifest.workers) == 3
 
 
-# what is wrong, of which worker, how it ends
+OTHERS = r"ModelMismatch: worker:\d and worker:\d have different programs: "
 WRONG = [
     ("other batch", r"DataError: the workers compute in step and need batches of one shape, but that of worker:0 is"),
-    ("other model", r"ModelMismatch: worker:\d and worker:\d have different programs"),
-    ("other optimizer", r"ModelMismatch: worker:\d and worker:\d have different programs: the optimizer's "),
-    ("other steps", r"ModelMismatch: .* have different programs: steps_per_execution is \d here and \d there"),
+    ("other model", OTHERS + r"variable \S+ is float32\[.*\] here and missing there"),
+    ("other values", OTHERS + r"variable \S+/bias is float32\[\d+\] here and float32\[\d+\] there"),
+    ("other optimizer", OTHERS + "the optimizer's "),
+    ("other steps", OTHERS + r"steps_per_execution is \d here and \d there"),
+    ("other mesh", OTHERS + r"the mesh is \{'data': \d.*\} here and \{'data': \d.*\} there"),
+    ("other rules", OTHERS + r"the sharding of \S+ is P\w*\(.*\) here and P\w*\(.*\) there"),
     ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
     ("twice", r"ClusterError: this process takes part in a job of several workers already"),
     ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),
@@ -355,7 +358,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("fault", "words"), WRONG)
 def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> None:
-    job = run(programs, f"--fault={fault}", "--start_s=20")
+    strategies = {"other mesh": ["--strategy=tensor"], "other rules": ["--strategy=fsdp"]}
+    job = run(programs, f"--fault={fault}", "--start_s=20", *strategies.get(fault, []))
     assert job.wait() != 0
     assert re.search(rf"^\[worker:\d\] error: {words}", job.stderr, re.MULTILINE), job.output
 

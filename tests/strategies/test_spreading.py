@@ -151,10 +151,12 @@ def test_what_a_process_brings(name: str) -> None:
     assert own_part(1, parts, "worker:1") == expected
 
 
-def test_a_mesh_that_gives_a_process_parts_which_are_no_neighbours() -> None:
+@pytest.mark.parametrize("process", [0, 1, 2])
+def test_a_mesh_that_gives_a_process_parts_which_are_no_neighbours(process: int) -> None:
     """Of three processes with two devices each: its first rows would be taken for those of another process."""
-    with pytest.raises(ClusterError, match=r"worker:1: its devices have the parts 0, 2 .* data first in the mesh"):
-        own_part(1, {0: {0, 1}, 1: {0, 2}, 2: {1, 2}}, "worker:1")
+    words = rf"^worker:{process}: the devices of worker 1 have the parts 0, 2 .* data first in the mesh"
+    with pytest.raises(ClusterError, match=words):
+        own_part(process, {0: {0, 1}, 1: {0, 2}, 2: {1, 2}}, f"worker:{process}")
 
 
 @pytest.mark.parametrize("process", [0, 1, 2])

@@ -7,34 +7,43 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from xxhash import xxh64
 
 from trainband.errors import DataError
-from trainband.ps.variables import PyTree, Variables, path_name
+from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.model import Model, Several
+from trainband.strategies.sharding import Rules
 from trainband.strategies.spreading import OwnPart
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say
 
 
-def require_one_program(together: Together, model: Model, variables: Variables, optimizer: PyTree) -> None:
-    """Compares what the processes are about to train.
+def require_one_program(together: Together, model: Model, mesh: Mesh, rules: Rules, remainder: str) -> None:
+    """Compares what the processes are about to train. To be called before any exchange of values: one whose arrays have
+    different sizes ends the process from C++.
 
     Args:
-      optimizer: the optimizer's state.
+      mesh, rules, remainder: see `MeshReplica`.
 
     Raises:
       ModelMismatch: another one trains something else, and what differs.
     """
-    names = {str(variable): "there" for variable in variables.entries}
-    settings = {
+    variables = model.variables()
+    specs = rules(variables.trained, mesh)
+    kinds = jax.eval_shape(model.optimizer.init, jax.eval_shape(model.first_params))
+    optimizer = jax.tree_util.tree_flatten_with_path(kinds)[0]
+    mine = {
+        "the mesh": str(dict(mesh.shape)),
+        **{f"variable {variable.name}": _kind(variable) for variable in variables.entries},
+        **{f"the sharding of {one.name}": str(spec) for one, spec in zip(variables.trained, specs, strict=True)},
+        **{f"the optimizer's {path_name(path)}": _kind(leaf) for path, leaf in optimizer},
         "accumulate": model.accumulate,
         "steps_per_execution": model.steps_per_execution,
         "seed": model.seed,
+        "remainder": remainder,
     }
-    paths = [path_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(optimizer)[0]]
-    state = {f"the optimizer's {path}": "there" for path in paths}
-    together.require_same("programs", {**names, **state, **settings})
+    together.require_same("programs", mine)
 
 
 def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unless: str, say: Say) -> Sequence[bool]:
@@ -53,7 +62,7 @@ def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unl
       DataError: they differ in shape.
     """
     leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
-    shapes = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in map(_shaped, leaves)]
+    shapes = [_kind(leaf) for leaf in map(_shaped, leaves)]
     stacks = isinstance(batch, Several) and batch.stack is not None
     digest = _digest(leaves) if len(own.sharers) > 1 else ""
     words = together.gather(key, [str(structure), ", ".join(shapes), stacks, own.first, digest], unless=unless)
@@ -73,6 +82,10 @@ def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unl
                 "where they are on the devices already)."
             )
     return [word[2] for word in words]
+
+
+def _kind(leaf: Any) -> str:
+    return f"{leaf.dtype}{list(leaf.shape)}"
 
 
 def _digest(leaves: Sequence[Any]) -> str:

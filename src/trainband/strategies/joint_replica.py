@@ -109,11 +109,12 @@ class JointReplica(MeshReplica):
         self._all_give = False
         """Whether all others wait for such orders."""
         together.begin_replica()
-        with together.busy("starts"), together.watched():
-            super().__init__(
-                model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder
-            )
-        require_one_program(together, model, self._variables, self._values.optimizer)
+        with together.busy("starts"):
+            require_one_program(together, model, mesh, rules, remainder)
+            with together.watched():
+                super().__init__(
+                    model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder
+                )
 
     # --- what it knows
 

@@ -98,11 +98,13 @@ def own_part(process: int, parts: Mapping[int, set[int]], task: str) -> OwnPart:
       ClusterError: processes would take one another's rows for theirs.
     """
     mine = parts[process]
-    if max(mine) - min(mine) + 1 != len(mine):
-        raise ClusterError(
-            f"{task}: its devices have the parts {', '.join(map(str, sorted(mine)))} of each batch, which are not "
-            "neighbours: workers would take one another's rows for theirs. Name the axis data first in the mesh."
-        )
+    for number, theirs in parts.items():
+        if max(theirs) - min(theirs) + 1 != len(theirs):
+            raise ClusterError(
+                f"{task}: the devices of worker {number} have the parts {', '.join(map(str, sorted(theirs)))} of each "
+                "batch, which are not neighbours: workers would take one another's rows for theirs. Name the axis data "
+                "first in the mesh."
+            )
     sharers = tuple(sorted(number for number, theirs in parts.items() if theirs & mine))
     if any(parts[number] != mine for number in sharers):
         raise ClusterError(

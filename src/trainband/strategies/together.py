@@ -258,17 +258,18 @@ class Together:
                 time.sleep(POLL_S)
 
     def require_same(self, what: str, mine: Mapping[str, Any]) -> None:
-        """Compares something with what the chief has.
+        """Compares something with what the others have.
 
         Raises:
           ModelMismatch: they differ, and in what.
         """
         for task, other in zip(self._tasks, self.gather(what, mine), strict=True):
             for name in {**mine, **other}:
-                if other.get(name) != mine.get(name):
+                here, there = mine.get(name, "missing"), other.get(name, "missing")
+                if here != there:
                     self._give_up(
-                        f"{self.task} and {task} have different {what}: {name} is {mine.get(name)} here and "
-                        f"{other.get(name)} there; run the same program with the same settings on all",
+                        f"{self.task} and {task} have different {what}: {name} is {here} here and {there} there; run "
+                        "the same program with the same settings on all",
                         ModelMismatch,
                     )
 
