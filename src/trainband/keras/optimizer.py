@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ LEARNING_RATE = "learning_rate"
 
 ITERATIONS = "iterations"
 """The leaf that counts the updates."""
+
+COUNTED = re.compile(r"^variable_\d+$")
+"""What Keras calls a variable that was given no name: by a count of the whole process, another one each time."""
 
 Slots = list[tuple[str, str]]
 """Of each variable of a Keras optimizer, in order: what it is, and the name of the variable that it is of, or ''."""
@@ -112,6 +116,7 @@ class KerasOptimizer:
         for variable in optimizer.variables:
             if id(variable) not in slots:  # made in a way of the optimizer's own, as Adafactor does
                 name = variable.path.partition("/")[2] or variable.path
+                name = COUNTED.sub("variable", name)
                 while name in taken:
                     name += "_"
                 taken.add(name)
