@@ -234,6 +234,23 @@ def predictions() -> dict[str, Any]:
     return found
 
 
+def transfers() -> dict[str, str]:
+    """What JAX says of hidden transfers, where the batches are on a device already."""
+    found = {}
+    for name, make in strategies("mlp").items():
+        trained = trainer("mlp", make())
+        batches = jax.device_put([*zoo.batches(2), *zoo.batches(1, size=5)])
+        with trained, jax.transfer_guard_host_to_device("disallow"):
+            try:
+                trained.fit(batches[:2])
+                trained.evaluate(batches)
+            except jax.errors.JaxRuntimeError as exc:
+                found[name] = str(exc)
+            else:
+                found[name] = ""
+    return found
+
+
 def main() -> None:
     directory = Path(sys.argv[1])
     jax.config.update("jax_compilation_cache_dir", str(directory / "compiled"))  # many of these programs are the same
@@ -250,6 +267,7 @@ def main() -> None:
         "coupled": coupled(),
         "refused": refused_steps(),
         "predictions": predictions(),
+        "transfers": transfers(),
     }
     (directory / "found.json").write_text(json.dumps(found), encoding="utf-8")
 

@@ -144,3 +144,8 @@ def test_a_gradient_that_is_not_finite_changes_nothing(name: str, found: Any) ->
 def test_predictions(name: str, found: Any) -> None:
     assert len(found["predictions"][name]) == (24 + 5) * 32
     assert apart(found["predictions"][name], found["predictions"]["OneDevice"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_on_a_device_does_not_go_by_way_of_the_host(name: str, found: Any) -> None:
+    assert found["transfers"][name] == ""

@@ -196,7 +196,7 @@ def _folded(step: Step, inputs: list[Value]) -> Value | None:
     with jax.ensure_compile_time_eval():
         for which, equation in enumerate(step.equations):
             kinds = [variable.aval.dtype for variable in equation.invars]
-            numbers = [jnp.asarray(pair[which], kind) for pair, kind in zip(pairs, kinds, strict=True)]
+            numbers = [jax.device_put(np.asarray(pair[which], kind)) for pair, kind in zip(pairs, kinds, strict=True)]
             found.append(np.asarray(equation.primitive.bind(*numbers, **equation.params))[()])
     return known_of_constants(found[0], found[1], step.sizes)
 

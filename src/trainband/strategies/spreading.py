@@ -354,9 +354,13 @@ def spread_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
     whole = NamedSharding(mesh, PartitionSpec())
 
     def place(leaf: Any) -> jax.Array:
-        array = np.asarray(leaf)
+        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         fits = array.ndim > 0 and axes and array.shape[0] and array.shape[0] % parts == 0
-        return jax.make_array_from_callback(array.shape, split if fits else whole, lambda index: array[index])
+        where = split if fits else whole
+        if where.is_fully_addressable:
+            return jax.device_put(array, where)  # what is on a device already does not go by way of the host
+        array = np.asarray(array)
+        return jax.make_array_from_callback(array.shape, where, lambda index: array[index])
 
     return jax.tree.map(place, batch)
 
