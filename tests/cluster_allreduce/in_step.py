@@ -149,8 +149,13 @@ def main() -> None:
         first = model["init"]
         copies = 2 if rank == flag.of else 1
         model["init"] = Given(lambda: jax.tree.map(lambda leaf: jnp.repeat(leaf, copies, 0), first(jax.random.key(0))))
+    if flag.fault == "other init" and rank == flag.of:
+        drawn = model["init"]
+        model["init"] = lambda key: drawn(jax.random.fold_in(key, 1))
     per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
     optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else zoo.optimizer()
+    if flag.fault == "other numbers":
+        optimizer = optax.sgd(0.1 if rank != flag.of else 0.2)
     trainer = trainband.Trainer(
         **model, optimizer=optimizer, strategy=strategy, console=False, steps_per_execution=per_call
     )

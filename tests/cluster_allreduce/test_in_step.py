@@ -55,13 +55,14 @@ def apart(one: Any, other: Any) -> float:
         ("mlp", 1, ""),
         ("mlp", 3, ""),
         ("mlp", 3, "other kind"),
+        ("mlp", 1, "other init"),
         ("convnet", 1, ""),
         ("convnet", 3, ""),
         ("transformer", 1, ""),
     ],
 )
 def test_they_train_as_one_device(model: str, per_call: int, fault: str, programs: Programs, tmp_path: Path) -> None:
-    """With batches of NumPy's, and where those of one worker are on its device."""
+    """With batches of NumPy's, where those of one worker are on its device, and from other first params on one."""
     programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
     flags = (f"--model={model}", f"--per_call={per_call}", f"--fault={fault}")
     run(programs, *flags, f"--out={tmp_path / 'all'}").succeed()
@@ -362,6 +363,28 @@ def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> N
     job = run(programs, f"--fault={fault}", "--start_s=20", *strategies.get(fault, []))
     assert job.wait() != 0
     assert re.search(rf"^\[worker:\d\] error: {words}", job.stderr, re.MULTILINE), job.output
+
+
+def test_first_values_that_differ_are_said(programs: Programs) -> None:
+    job = run(programs, "--fault=other init", workers=3)
+    job.succeed()
+    words = r"^\[worker:0\] trainband: the first params of worker:1 differ from worker:0's, with which all begin$"
+    assert re.search(words, job.stderr, re.MULTILINE), job.output
+    assert "model state" not in job.stderr
+
+
+@pytest.mark.parametrize(("strategy", "per_call"), [("mirrored", 1), ("mirrored", 3), ("fsdp", 1)])
+def test_an_optimizer_with_other_numbers_is_seen_after_its_first_step(
+    strategy: str, per_call: int, programs: Programs
+) -> None:
+    flags = (f"--strategy={strategy}", f"--per_call={per_call}", "--steps=6")
+    job = run(programs, *flags, "--fault=other numbers", workers=3)
+    job.succeed()
+    words = r"^\[worker:0\] trainband: WARNING: after the first step, \S+ of worker:1 differs from worker:0's by \d"
+    assert re.search(words, job.stderr, re.MULTILINE), job.output
+    job = run(programs, *flags, workers=3)
+    job.succeed()
+    assert "differ" not in job.stderr
 
 
 def test_workers_with_one_part_of_the_batch_should_bring_the_same(programs: Programs) -> None:

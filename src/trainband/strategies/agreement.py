@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,9 @@ from trainband.strategies.sharding import Rules
 from trainband.strategies.spreading import OwnPart
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say
+
+ROUNDED = 1e-4
+"""Of a variable's largest value: what machines of different kinds may round differently in one update, and more."""
 
 
 def require_one_program(together: Together, model: Model, mesh: Mesh, rules: Rules, remainder: str) -> None:
@@ -82,6 +85,44 @@ def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unl
                 "where they are on the devices already)."
             )
     return [word[2] for word in words]
+
+
+def that_differ(together: Together, what: str, values: Sequence[Any]) -> str:
+    """Names the processes whose arrays have other bits than the chief's; nothing if all have the same."""
+    digests = together.gather(f"digests/{what}", _digest(values))
+    return ", ".join(together.name(index) for index, digest in enumerate(digests) if digest != digests[0])
+
+
+def warn_of_other_params(
+    together: Together, params: Mapping[str, Any], agreed: Callable[[PyTree], PyTree], say: Say
+) -> None:
+    """Has the chief say whose params the first step has left others, by more than what machines round differently.
+
+    Args:
+      params: by name, what this process has whole.
+      agreed: gives all processes the chief's.
+    """
+    if not that_differ(together, "params after the first step", list(params.values())):
+        return
+    mine = {name: np.asarray(value) for name, value in params.items()}
+    chiefs = agreed(mine)
+    apart = {name: _apart(mine[name], chiefs[name]) for name in mine}
+    name = max(apart, key=lambda name: apart[name])
+    farthest = together.gather("apart after the first step", [apart[name], name])
+    apart_by, index, whose = max((by, index, name) for index, (by, name) in enumerate(farthest))
+    if together.is_chief and apart_by > ROUNDED:
+        say(
+            f"WARNING: after the first step, {whose} of {together.name(index)} differs from {together.task}'s by "
+            f"{apart_by:.2g} of its largest value, and nothing brings them together again: the same gradient must make "
+            "the same update on all workers, so give all the same optimizer, with the same numbers"
+        )
+
+
+def _apart(mine: Any, chiefs: Any) -> float:
+    """The largest difference, as a share of the largest value."""
+    mine, chiefs = mine.astype(np.float64), chiefs.astype(np.float64)
+    most = max(np.abs(mine).max(initial=0.0), np.abs(chiefs).max(initial=0.0))
+    return float(np.abs(mine - chiefs).max(initial=0.0) / most) if most > 0 else 0.0
 
 
 def _kind(leaf: Any) -> str:

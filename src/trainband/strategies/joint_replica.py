@@ -19,9 +19,9 @@ from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import CheckpointError, ClusterError, DataError
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.contents import check_settings, without_keys
+from trainband.ps.contents import check_settings, key_kinds, with_keys, without_keys
 from trainband.ps.variables import PyTree
-from trainband.strategies.agreement import first_batches, require_one_program
+from trainband.strategies.agreement import first_batches, require_one_program, that_differ, warn_of_other_params
 from trainband.strategies.base import USED_UP, StepReport
 from trainband.strategies.joint_saving import JointSaving
 from trainband.strategies.local_saving import LocalSaving
@@ -31,6 +31,7 @@ from trainband.strategies.mesh_replica import (
     MeshReplica,
     Outcome,
     copied,
+    placed,
 )
 from trainband.strategies.model import Dealt, Model, Several, examples_in
 from trainband.strategies.sharding import Rules, whole
@@ -100,6 +101,8 @@ class JointReplica(MeshReplica):
         """Why the training has, once this process knows that it has."""
         self._batch: PyTree = None
         self._alike = False
+        self._has_compared = False
+        """Whether the params after the first step are known to be the same on all."""
         self._announced_of: LocalSaving | None = None
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         # One function for all calls, so that it is compiled once for each shape.
@@ -185,6 +188,8 @@ class JointReplica(MeshReplica):
             report = self._no_step()
         else:
             report = self._step_with_all(batch)
+            if not self._has_compared:
+                self._compare()
         return report if not self._ended else self._ended_report(report)
 
     def _step_with_all(self, batch: PyTree) -> StepReport:
@@ -194,6 +199,14 @@ class JointReplica(MeshReplica):
             self.settle()
         self._reporting = -1
         return report if not self._surplus else replace(report, steps=report.steps - self._surplus)
+
+    def _compare(self) -> None:
+        self._has_compared = True
+        self._settle_all()
+        leaves = zip(self._variables.trained, jax.tree.leaves(self._values.params), strict=True)
+        mine = {variable.name: _own(leaf) for variable, leaf in leaves if leaf.is_fully_replicated}
+        if mine:
+            warn_of_other_params(self._together, mine, self._agreed, self._say)
 
     def _ended_report(self, report: StepReport) -> StepReport:
         """A report as it is where the training has ended."""
@@ -407,6 +420,19 @@ class JointReplica(MeshReplica):
         self._together.check()
         with self._together.watched():
             return broadcast_one_to_all(values, is_source=self.is_chief)
+
+    def _united(self, values: PyTree, what: str) -> PyTree:
+        """The chief's, where they are whole: `init` may draw numbers of its own, or machines may round differently."""
+        kinds = key_kinds(values)
+        leaves, tree = jax.tree.flatten(without_keys(values))
+        mine = {number: _own(leaf) for number, leaf in enumerate(leaves) if leaf.is_fully_replicated}
+        others = that_differ(self._together, what, list(mine.values()))
+        if others:
+            if self._is_chief:
+                self._say(f"the {what} of {others} differ from {self.task}'s, with which all begin")
+            for number, value in self._agreed(jax.tree.map(np.asarray, mine)).items():
+                leaves[number] = placed(value, leaves[number].sharding)
+        return with_keys(jax.tree.unflatten(tree, leaves), kinds)
 
     def optimizer_state(self) -> PyTree:
         """See `Replica.optimizer_state`. Where it is in parts, all processes must ask for it together."""

@@ -172,11 +172,11 @@ class MeshReplica:
         model, where = self._model, self._shardings
         if isinstance(model.init, Given):  # as constants of a program they would be compiled into it
             params, state = self._agreed((model.first_params(), model.first_state()))
-            params = jax.tree.map(_placed, params, where.params)
+            params = jax.tree.map(placed, params, where.params)
             state = _placed_all(state, where.state)
         else:
-            params = jax.jit(model.first_params, out_shardings=where.params)()
-            state = jax.jit(model.first_state, out_shardings=where.state)()
+            params = self._united(jax.jit(model.first_params, out_shardings=where.params)(), "first params")
+            state = self._united(jax.jit(model.first_state, out_shardings=where.state)(), "first model state")
         optimizer = jax.jit(model.optimizer.init, out_shardings=where.optimizer)(params)
         carry = jax.jit(self._program.first_carry, out_shardings=where.carry)(params)
         ended = jax.jit(lambda: jnp.zeros(()), out_shardings=where.ended)() if self.IN_STEP else None
@@ -184,6 +184,10 @@ class MeshReplica:
 
     def _agreed(self, values: PyTree) -> PyTree:
         """Values that this process alone has; where there are others, the chief's."""
+        return values
+
+    def _united(self, values: PyTree, what: str) -> PyTree:  # noqa: ARG002 - there are no others
+        """Values that each process has made for itself; where there are others, the same for all."""
         return values
 
     # --- what it knows
@@ -474,9 +478,9 @@ class MeshReplica:
         where = self._shardings
         params, state, optimizer = self._agreed((params, state, optimizer))
         self._values = self._values._replace(
-            params=jax.tree.map(_placed, params, where.params),
+            params=jax.tree.map(placed, params, where.params),
             state=_placed_all(state, where.state),
-            optimizer=jax.tree.map(_placed, optimizer, where.optimizer),
+            optimizer=jax.tree.map(placed, optimizer, where.optimizer),
         )
 
     def steer(self, settings: Mapping[str, float]) -> None:
@@ -591,8 +595,10 @@ class MeshReplica:
         checkpoint.require([piece for pieces in contents for piece in pieces], params_only=not source.optimizer)
         found = [buffer_of(checkpoint, pieces) for pieces in contents]
         luggage = dict(source.luggage(checkpoint))
-        placed = [_placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)]
-        params, state, optimizer = with_keys(jax.tree.unflatten(tree, placed), key_kinds(kept))
+        on_mesh = [
+            placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)
+        ]
+        params, state, optimizer = with_keys(jax.tree.unflatten(tree, on_mesh), key_kinds(kept))
         self._values = values._replace(params=params, state=state)
         if source.optimizer:
             self._values = self._values._replace(optimizer=optimizer)
@@ -633,16 +639,16 @@ def steered(state: PyTree, settings: Mapping[str, float]) -> PyTree:
 
     def set_(path: Any, leaf: Any) -> Any:
         value = settings.get(path_name(path))
-        return leaf if value is None else _placed(np.asarray(value, leaf.dtype), leaf.sharding)
+        return leaf if value is None else placed(np.asarray(value, leaf.dtype), leaf.sharding)
 
     return jax.tree_util.tree_map_with_path(set_, state)
 
 
-def _placed(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+def placed(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     """An array that every process has, where it belongs; each process takes its parts."""
     value = np.asarray(value)
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 
 
 def _placed_all(tree: PyTree, sharding: jax.sharding.Sharding) -> PyTree:
-    return jax.tree.map(lambda leaf: _placed(leaf, sharding), tree)
+    return jax.tree.map(lambda leaf: placed(leaf, sharding), tree)

@@ -354,11 +354,12 @@ def spread_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
     whole = NamedSharding(mesh, PartitionSpec())
 
     def place(leaf: Any) -> jax.Array:
-        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        array: Any = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         fits = array.ndim > 0 and axes and array.shape[0] and array.shape[0] % parts == 0
         where = split if fits else whole
         if where.is_fully_addressable:
-            return jax.device_put(array, where)  # what is on a device already does not go by way of the host
+            on_mesh: jax.Array = jax.device_put(array, where)  # from another device without the host
+            return on_mesh
         array = np.asarray(array)
         return jax.make_array_from_callback(array.shape, where, lambda index: array[index])
 
