@@ -595,9 +595,7 @@ class MeshReplica:
         checkpoint.require([piece for pieces in contents for piece in pieces], params_only=not source.optimizer)
         found = [buffer_of(checkpoint, pieces) for pieces in contents]
         luggage = dict(source.luggage(checkpoint))
-        on_mesh = [
-            placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)
-        ]
+        on_mesh = [placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)]
         params, state, optimizer = with_keys(jax.tree.unflatten(tree, on_mesh), key_kinds(kept))
         self._values = values._replace(params=params, state=state)
         if source.optimizer:
