@@ -77,14 +77,19 @@ def contents_of_state(state: PyTree, held: Sequence[Held]) -> Contents | None:
     return tuple(contents)
 
 
+def is_key(leaf: Any) -> bool:
+    """Whether an array is of typed random keys."""
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
 def without_keys(state: PyTree) -> PyTree:
     """A state with the data of random keys in place of the keys, which no file and no ps knows; traceable."""
-    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, state)
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, state)
 
 
 def key_kinds(state: PyTree) -> list[Any]:
     """Of each leaf, what kind of random key it is; `None` if it is none. Traceable."""
-    return [jax.random.key_impl(leaf) if _is_key(leaf) else None for leaf in jax.tree.leaves(state)]
+    return [jax.random.key_impl(leaf) if is_key(leaf) else None for leaf in jax.tree.leaves(state)]
 
 
 def with_keys(state: PyTree, kinds: Sequence[Any]) -> PyTree:
@@ -105,10 +110,6 @@ def check_settings(settings: Iterable[str], scalars: Iterable[str]) -> None:
             raise ModelError(
                 f"the optimizer's state has no number {name!r} that could be set; it has {', '.join(known) or 'none'}."
             )
-
-
-def _is_key(leaf: Any) -> bool:
-    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _state_pieces(path: Path, leaf: Any, by_path: dict[Path, Held]) -> tuple[Piece, ...] | None:

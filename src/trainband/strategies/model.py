@@ -214,14 +214,15 @@ class Dealt:
 
 
 def examples_in(batch: PyTree) -> int:
-    """How many examples a batch has: the length of its first array's first axis, 1 where there is none."""
+    """How many examples a batch has: the length of its first axis, of the first array that has one; else 1."""
     if isinstance(batch, Spread):
         return examples_in(batch.batch) if batch.examples is None else batch.examples
     first = batch[0] if type(batch) is tuple and batch else None
     # To list all leaves takes some microseconds of every step.
-    for leaf in (first,) if hasattr(first, "shape") else jax.tree.leaves(batch):
+    for leaf in (first,) if getattr(first, "shape", ()) else jax.tree.leaves(batch):
         shape = getattr(leaf, "shape", ())
-        return int(shape[0]) if shape else 1
+        if shape:
+            return int(shape[0])
     return 1
 
 

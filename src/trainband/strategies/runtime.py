@@ -7,6 +7,7 @@ and lets nobody say whom it waits for. This starts the same service and client s
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import socket
@@ -76,6 +77,8 @@ class Runtime:
                     shutdown_timeout=CALL_S,
                     recoverable=True,
                 )
+            # Where Python frees it, it is shut down: see `close`.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(state.service))
         else:
             self._relay = Relay(address.host, address.port)
             connect_to = self._relay.address
@@ -123,15 +126,19 @@ class Runtime:
         self._client.key_value_delete(f"{prefix}/")
 
     def close(self, *, well: bool) -> None:
-        """Ends JAX's parts, if all is well; else they end with the process, which they would only delay."""
+        """Ends JAX's parts, if all is well; else they end with the process, which they would only delay.
+
+        The service then answers nobody any more, and its connections close. Where it is shut down, as JAX would at the
+        end of the process, it answers the question that each client has open, "is there an error?", with one: and that
+        ends the others' processes, from C++.
+        """
+        state = distributed.global_state
+        service, state.client, state.service = state.service, None, None
         if not well:
             return
-        state = distributed.global_state
-        state.client = None
         self._client.shutdown()
-        if state.service is not None:
-            state.service.shutdown()
-            state.service = None
+        if service is not None:
+            service.shutdown()
         if self._relay is not None:
             self._relay.close()
 

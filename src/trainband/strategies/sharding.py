@@ -14,6 +14,7 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from trainband.errors import ModelError
 from trainband.figures import size as in_words
+from trainband.ps.contents import is_key
 from trainband.ps.placement import Placement
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variable, Variables
@@ -237,6 +238,8 @@ def described_on_ps(
 
 
 def _nbytes(kind: Any) -> int:
+    if is_key(kind):
+        kind = jax.eval_shape(jax.random.key_data, kind)
     return math.prod(map(int, kind.shape)) * int(np.dtype(kind.dtype).itemsize)
 
 

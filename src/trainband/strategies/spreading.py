@@ -476,7 +476,7 @@ def each_by_itself(compute: Compute, mesh: Mesh, axes: Sequence[str], *, flat: b
 
     def whole(params: PyTree, state: PyTree, batch: PyTree, key: Any) -> Any:
         batch, words = batch
-        split = jax.tree.map(lambda leaf: PartitionSpec(axes if leaf.ndim else None), batch)
+        split = jax.tree.map(lambda leaf: PartitionSpec(axes) if leaf.ndim else PartitionSpec(), batch)
         everywhere = PartitionSpec()
         mapped = jax.shard_map(
             local,

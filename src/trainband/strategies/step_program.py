@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from trainband.ps.contents import is_key
 from trainband.ps.dependence import apply_updates
 from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.gradient import Carry, GradientFunction, all_finite, mean_of
@@ -227,7 +228,7 @@ class StepProgram:
 def scalars_of(state: PyTree) -> dict[str, Any]:
     """The numbers of an optimizer's state by their paths, in order."""
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-    return {path_name(path): leaf for path, leaf in leaves if leaf.shape == ()}
+    return {path_name(path): leaf for path, leaf in leaves if leaf.shape == () and not is_key(leaf)}
 
 
 def _as_told(state: PyTree, which: jax.Array, value: jax.Array) -> PyTree:

@@ -351,17 +351,19 @@ class Together:
             if failure and self._failure is None:
                 self._note_gone(self.index, f"{self.task} has failed: {failure}")
             self._runtime.set(f"left/{self.index}", "yes")
+            well = not failure and self._failure is None
             if self.is_chief:
-                self._linger()
-            self._runtime.close(well=not failure and self._failure is None)
+                well = self._linger() and well
+            self._runtime.close(well=well)
 
-    def _linger(self) -> None:
-        """The words are in this process: the others shall have read them."""
+    def _linger(self) -> bool:
+        """The words are in this process: the others shall have read them. Whether all have gone."""
         until = time.monotonic() + LINGER_S
         while time.monotonic() < until:
             if len({*self._runtime.list("left/"), *self._runtime.list("gone/")}) == self.count:
-                return
+                return True
             time.sleep(POLL_S)
+        return False
 
     def _give_up(self, why: str, kind: type[Exception] | None = None) -> None:
         """Raises an error that all processes find by themselves."""
