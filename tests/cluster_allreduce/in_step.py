@@ -40,6 +40,8 @@ class Led(trainband.Hook):
         time.sleep(flag.step_s)
         if report.global_step < flag.at:
             return
+        if flag.fault == "raises in time" and self._rank != flag.of:
+            time.sleep(6.0)  # in Python, when the other's process ends
         if flag.fault == "stops" and session.is_chief:
             session.request_stop("enough for now")
         if self._rank != flag.of:
@@ -52,7 +54,12 @@ class Led(trainband.Hook):
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stands still":
                 time.sleep(600)
+            case "asks alone":
+                session.params()
             case "raises":
+                raise OSError("the disk with the pictures is gone")
+            case "raises in time":
+                time.sleep(1.0)
                 raise OSError("the disk with the pictures is gone")
 
 
@@ -154,8 +161,13 @@ def main() -> None:
         model["init"] = lambda key: drawn(jax.random.fold_in(key, 1))
     per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
     optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else zoo.optimizer()
+    if flag.fault == "keys":
+        optimizer = optax.chain(optimizer, optax.add_noise(eta=0.0, gamma=0.0, key=jax.random.key(0)))
     if flag.fault == "other numbers":
         optimizer = optax.sgd(0.1 if rank != flag.of else 0.2)
+    if flag.fault == "scalars":
+        of_arrays = model["loss"]
+        model["loss"] = lambda params, batch: of_arrays(params, batch["b"])
     trainer = trainband.Trainer(
         **model, optimizer=optimizer, strategy=strategy, console=False, steps_per_execution=per_call
     )
@@ -163,6 +175,8 @@ def main() -> None:
     ranks = 1 if cluster is None or alone else len(cluster.spec.workers)
     size = zoo.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else zoo.SIZE
     batches = zoo.batches(flag.steps, size, 0 if alone else rank, ranks)
+    if flag.fault == "scalars":
+        batches = [{"a": np.float32(1.0), "b": batch} for batch in batches]
     if flag.fault == "other data" and rank == flag.of:
         batches = batches[::-1]
     if flag.fault == "other kind" and rank == flag.of:
@@ -196,6 +210,10 @@ def main() -> None:
         trainer = trainband.Trainer(**model, optimizer=optax.adam(0.1), strategy=strategy, console=False)
         result = trainer.fit(batches, 2 * flag.steps)
     print(f"{result.task} is done at global step {result.global_step}: {result.stopped}", flush=True)
+    if flag.fault == "other evaluation":
+        trainer.evaluate(zoo.batches(1, zoo.SIZE, rank, ranks))
+    if flag.fault == "uneven evaluation":
+        trainer.evaluate(zoo.batches(1 + rank))
     if flag.save is not None:
         trainer.save(flag.save)
     params, state = trainer.params, trainer.model_state  # where they are in parts, all must ask

@@ -56,13 +56,17 @@ def apart(one: Any, other: Any) -> float:
         ("mlp", 3, ""),
         ("mlp", 3, "other kind"),
         ("mlp", 1, "other init"),
+        ("mlp", 1, "keys"),
+        ("mlp", 1, "scalars"),
         ("convnet", 1, ""),
         ("convnet", 3, ""),
         ("transformer", 1, ""),
     ],
 )
 def test_they_train_as_one_device(model: str, per_call: int, fault: str, programs: Programs, tmp_path: Path) -> None:
-    """With batches of NumPy's, where those of one worker are on its device, and from other first params on one."""
+    """With batches of NumPy's, where those of one worker are on its device, and with a scalar in them; from other first
+    params on one; with random keys in the optimizer's state.
+    """
     programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
     flags = (f"--model={model}", f"--per_call={per_call}", f"--fault={fault}")
     run(programs, *flags, f"--out={tmp_path / 'all'}").succeed()
@@ -177,6 +181,14 @@ def test_an_error_of_one_is_told_by_the_others(programs: Programs, ports: tuple[
     for worker in (workers[0], workers[2]):
         assert worker.wait() in (1, LOST_A_PEER)
         assert "worker:1 has failed: OSError: the disk with the pictures is gone" in worker.stderr
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_one_that_is_in_python_is_not_ended_from_c(of: int, programs: Programs, ports: tuple[str, ...]) -> None:
+    """The service is in the chief's process: where that shuts it down, XLA ends all others."""
+    workers = by_hand(programs, ports, "--steps=100", "--fault=raises in time", f"--of={of}", "--at=4", workers=2)
+    workers[of].fail("^error: OSError: the disk with the pictures is gone")
+    workers[1 - of].fail(rf"^error: PeerError: worker:{of} has failed: OSError: the disk with the pictures is gone")
 
 
 @PER_CALL
@@ -350,17 +362,24 @@ WRONG = [
     ("other steps", OTHERS + r"steps_per_execution is \d here and \d there"),
     ("other mesh", OTHERS + r"the mesh is \{'data': \d.*\} here and \{'data': \d.*\} there"),
     ("other rules", OTHERS + r"the sharding of \S+ is P\w*\(.*\) here and P\w*\(.*\) there"),
+    (
+        "other evaluation",
+        r"DataError: each worker .* the batch number 1 of worker:1 is another one than that of worker:0",
+    ),
+    ("uneven evaluation", r"DataError: each worker .*; but there are 1 on worker:0, and more on others\."),
+    ("asks alone", r"PeerError: worker:1 asks for the params, but worker:0 did not come to it within 20 s"),
     ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
     ("twice", r"ClusterError: this process takes part in a job of several workers already"),
     ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),
     ("another port", r"AddressInUse: worker:0 cannot listen on port \d+, as the cluster says"),
 ]
+IN_PARTS = ("other rules", "other evaluation", "uneven evaluation", "asks alone")
 
 
 @pytest.mark.parametrize(("fault", "words"), WRONG)
 def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> None:
-    strategies = {"other mesh": ["--strategy=tensor"], "other rules": ["--strategy=fsdp"]}
-    job = run(programs, f"--fault={fault}", "--start_s=20", *strategies.get(fault, []))
+    strategy = {"other mesh": "tensor"}.get(fault, "fsdp" if fault in IN_PARTS else "mirrored")
+    job = run(programs, f"--fault={fault}", "--start_s=20", f"--strategy={strategy}")
     assert job.wait() != 0
     assert re.search(rf"^\[worker:\d\] error: {words}", job.stderr, re.MULTILINE), job.output
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -121,8 +121,8 @@ class FakeReplica:
     def values(self) -> tuple[Any, Any]:
         return self.params(), self.model_state()
 
-    def lay_out(self, batch: Any) -> Any:
-        return batch
+    def laid_out(self, batches: Iterable[Any]) -> Iterator[Any]:
+        return iter(batches)
 
     def fetch(self, outputs: Any) -> Any:
         return outputs

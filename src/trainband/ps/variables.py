@@ -130,10 +130,10 @@ def _variable(path: tuple[Any, ...], leaf: Any) -> Variable:
 
 def _state_variable(path: tuple[Any, ...], leaf: Any) -> Variable:
     name = "/".join(["state", *([path_name(path)] if path else [])])
-    if hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         raise ModelError(
-            f"the model state at {name} is a typed random key; keep its data, jax.random.key_data(key), and make the key "
-            "of that in the loss: jax.random.wrap_key_data(data)."
+            f"the model state at {name} is a typed random key; keep its data, jax.random.key_data(key), and make the "
+            "key of that in the loss: jax.random.wrap_key_data(data)."
         )
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype") or not np.issubdtype(np.dtype(leaf.dtype), np.generic):
         raise ModelError(f"the model state at {name} is {leaf!r}; every leaf of it must be an array of numbers.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -116,6 +116,39 @@ def warn_of_other_params(
             f"{apart_by:.2g} of its largest value, and nothing brings them together again: the same gradient must make "
             "the same update on all workers, so give all the same optimizer, with the same numbers"
         )
+
+
+def same_batches(together: Together, batches: Iterable[PyTree]) -> Iterator[PyTree]:
+    """Batches that all processes compute with together, each of which holds a part of the variables; for an evaluation.
+
+    Raises:
+      ClusterError: another process does something else meanwhile.
+      DataError: another one brings other batches, or more or fewer.
+    """
+    number = 0
+    for number, batch in enumerate(batches, 1):
+        leaves, structure = jax.tree.flatten(batch)
+        kinds = [_kind(leaf) for leaf in map(_shaped, leaves)]
+        _require_same_batch(together, number, [str(structure), *kinds, _digest(list(map(_shaped, leaves)))])
+        yield batch
+    _require_same_batch(together, number + 1, [])
+
+
+def _require_same_batch(together: Together, number: int, form: Sequence[str]) -> None:
+    """`form`: of the batch; nothing where there is none any more."""
+    forms = together.come_together("computes with batches", form)
+    index = next((index for index, other in enumerate(forms) if other != forms[0]), None)
+    if index is None:
+        return
+    if not all(forms):
+        some = ", ".join(together.name(index) for index, other in enumerate(forms) if not other)
+        how = f"there are {number - 1} on {some}, and more on others"
+    else:
+        how = f"the batch number {number} of {together.name(index)} is another one than that of {together.name(0)}"
+    raise DataError(
+        "each worker holds a part of the variables, so all evaluate and predict together, on the same batches; but "
+        f"{how}. Give all workers the same ones."
+    )
 
 
 def _apart(mine: Any, chiefs: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -294,8 +294,12 @@ class Replica(Protocol):
         """(params, model state) as they now are, where they lie, for a computation before the next step."""
         ...
 
-    def lay_out(self, batch: PyTree) -> PyTree:
-        """A batch of an evaluation as a computation with `values` takes it best."""
+    def laid_out(self, batches: Iterable[PyTree]) -> Iterator[PyTree]:
+        """The batches of an evaluation, each as a computation with `values` takes it best.
+
+        Raises:
+          DataError: other processes compute with this one, and bring other batches.
+        """
         ...
 
     def fetch(self, outputs: PyTree) -> PyTree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,13 @@ from trainband.errors import CheckpointError, ClusterError, DataError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.contents import check_settings, key_kinds, with_keys, without_keys
 from trainband.ps.variables import PyTree
-from trainband.strategies.agreement import first_batches, require_one_program, that_differ, warn_of_other_params
+from trainband.strategies.agreement import (
+    first_batches,
+    require_one_program,
+    same_batches,
+    that_differ,
+    warn_of_other_params,
+)
 from trainband.strategies.base import USED_UP, StepReport
 from trainband.strategies.joint_saving import JointSaving
 from trainband.strategies.local_saving import LocalSaving
@@ -436,6 +442,7 @@ class JointReplica(MeshReplica):
 
     def optimizer_state(self) -> PyTree:
         """See `Replica.optimizer_state`. Where it is in parts, all processes must ask for it together."""
+        self._meet("asks for the optimizer's state", self._values.optimizer)
         return jax.tree.map(self._fetched, self._values.optimizer)
 
     def values(self) -> tuple[PyTree, PyTree]:
@@ -443,9 +450,9 @@ class JointReplica(MeshReplica):
         params, state = super().values()
         return (params, state) if self.in_parts else (_own(params), _own(state))
 
-    def lay_out(self, batch: PyTree) -> PyTree:
-        """See `Replica.lay_out`."""
-        return super().lay_out(batch) if self.in_parts else batch
+    def laid_out(self, batches: Iterable[PyTree]) -> Iterator[PyTree]:
+        """See `Replica.laid_out`."""
+        return super().laid_out(same_batches(self._together, batches)) if self.in_parts else iter(batches)
 
     def fetch(self, outputs: PyTree) -> PyTree:
         """See `Replica.fetch`."""
@@ -453,11 +460,18 @@ class JointReplica(MeshReplica):
 
     def params(self) -> PyTree:
         """See `Replica.params`. Where the params are in parts, all processes must ask for them together."""
+        self._meet("asks for the params", self._values.params)
         return jax.tree.map(self._fetched, self._values.params)
 
     def model_state(self) -> PyTree:
         """See `Replica.model_state`."""
         return jax.tree.map(self._fetched, self._values.state)
+
+    def _meet(self, what: str, values: PyTree) -> None:
+        """Waits for all to ask for these values, where that takes an exchange."""
+        if not all(leaf.is_fully_replicated for leaf in jax.tree.leaves(values)):
+            self._together.check()
+            self._together.come_together(what)
 
     def _fetched(self, leaf: jax.Array) -> Any:
         """All of an array; an exchange, where it is in parts."""

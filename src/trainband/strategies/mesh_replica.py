@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -495,9 +495,11 @@ class MeshReplica:
         """See `Replica.values`."""
         return self._values.params, self._values.state
 
-    def lay_out(self, batch: PyTree) -> PyTree:
-        """See `Replica.lay_out`."""
-        return spread_evenly(self._mesh, self._axes, batch) if self._spreads and self._central is None else batch
+    def laid_out(self, batches: Iterable[PyTree]) -> Iterator[PyTree]:
+        """See `Replica.laid_out`."""
+        if not self._spreads or self._central is not None:
+            return iter(batches)
+        return (spread_evenly(self._mesh, self._axes, batch) for batch in batches)
 
     def fetch(self, outputs: PyTree) -> PyTree:
         """See `Replica.fetch`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -521,9 +521,9 @@ class ParameterServerReplica:
         """See `Replica.values`."""
         return self.params(), self._model_state
 
-    def lay_out(self, batch: PyTree) -> PyTree:
-        """See `Replica.lay_out`."""
-        return batch
+    def laid_out(self, batches: Iterable[PyTree]) -> Iterator[PyTree]:
+        """See `Replica.laid_out`."""
+        return iter(batches)
 
     def fetch(self, outputs: PyTree) -> PyTree:
         """See `Replica.fetch`."""

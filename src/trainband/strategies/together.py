@@ -10,7 +10,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -24,6 +24,9 @@ from trainband.figures import OWN_WORDS
 from trainband.strategies.runtime import POLL_S, Runtime
 from trainband.version import VERSION
 from trainband.wire.patience import EVERY_S, FIRST_WORD_S, Say
+
+SOON_S = 0.001
+"""Between the first two looks for the others' words, and twice as long each time, up to `POLL_S`."""
 
 BEAT_S = 0.5
 """Between two signs of life."""
@@ -42,6 +45,9 @@ GOODBYE_S = LINGER_S + 2.0
 
 HURT = ("gloo", "nccl", "connection", "unavailable", "deadline", "collective", "socket", "peer", "broken pipe")
 """Words in the errors of XLA's exchanges, when a peer has gone."""
+
+
+TOGETHER = "where each worker holds a part of the variables, all must do so together, at the same point of the program"
 
 
 @dataclass(slots=True)
@@ -130,6 +136,7 @@ class Together:
         self._waits_since: float | None = None
         self._said_at = 0.0
         self._doing = ""
+        self._meetings = 0
         self._settled = False
         self._watched = _Watched(self)
         self._closed = threading.Event()
@@ -228,14 +235,17 @@ class Together:
                 time.sleep(POLL_S)
         return word
 
-    def gather(self, key: str, value: Any, unless: str = "") -> list[Any]:
+    def gather(self, key: str, value: Any, unless: str = "", about: str = "") -> list[Any]:
         """The words of all processes, in order, each of which must leave one; none if any has left one at `unless`.
+
+        `about`: what this process does meanwhile, see `come_together`.
 
         Raises:
           PeerError: a process is gone, or has not come after `start_s`.
         """
         self.tell(f"{key}/{self.index}", value)
         until = time.monotonic() + self._start_s
+        pause_s = SOON_S
         with self.waiting():
             while True:
                 words = self._runtime.list(f"{self._place_of(key)}/")
@@ -250,12 +260,43 @@ class Together:
                 self.check()
                 self._speak(", ".join(missing))
                 if time.monotonic() >= until:
-                    self._give_up(
-                        f"{', '.join(missing)} did not come up within {self._start_s:g} s; are they running, and is "
-                        f"{self._addresses[0]} to be reached from there",
-                        PeerError,
-                    )
-                time.sleep(POLL_S)
+                    self._give_up(self._why_not_come(missing, about), PeerError)
+                time.sleep(pause_s)
+                pause_s = min(POLL_S, 2 * pause_s)
+
+    def come_together(self, what: str, value: Any = None) -> list[Any]:
+        """Waits until all processes are about to do the same thing together; what each says of it, in order.
+
+        Exchanges that do not fit one another would end a process from C++, or never end.
+
+        Args:
+          what: as in «worker:0, which {what}».
+
+        Raises:
+          ClusterError: another process is about to do something else.
+          PeerError: a process is gone, or has not come after `start_s`.
+        """
+        self._meetings += 1
+        words = self.gather(f"meetings/{self._meetings}", [what, value], about=what)
+        self.forget_before("meetings", self._meetings)
+        for task, (other, _) in zip(self._tasks, words, strict=True):
+            if other != what:
+                self._give_up(f"{self.task} {what}, but {task} {other}: {TOGETHER}")
+        return [value for _, value in words]
+
+    def _why_not_come(self, missing: Sequence[str], about: str) -> str:
+        lives = [task for index, task in enumerate(self._tasks) if task in missing and index in self._peers]
+        if len(lives) < len(missing):
+            gone = ", ".join(task for task in missing if task not in lives)
+            return (
+                f"{gone} did not come up within {self._start_s:g} s; are they running, and is "
+                f"{self._addresses[0]} to be reached from there"
+            )
+        if about:
+            return (
+                f"{self.task} {about}, but {', '.join(lives)} did not come to it within {self._start_s:g} s: {TOGETHER}"
+            )
+        return f"{', '.join(lives)} lives, but did not come to its first step within {self._start_s:g} s (start_s=)"
 
     def require_same(self, what: str, mine: Mapping[str, Any]) -> None:
         """Compares something with what the others have.
@@ -293,12 +334,13 @@ class Together:
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """A context in which this process waits for others."""
-        self._waits_since = self._said_at = time.monotonic()
+        waited, self._waits_since = self._waits_since, time.monotonic()
+        self._said_at = self._waits_since
         self._patient = True
         try:
             yield
         finally:
-            self._waits_since = None
+            self._waits_since = None if waited is None else time.monotonic()
             self._patient = False
 
     @contextlib.contextmanager

@@ -266,7 +266,7 @@ class Trainer:
         replica = self.join()
         with replica.busy("evaluates"):
             params, state = replica.values()
-            return self.evaluate_params(params, state, map(replica.lay_out, batches), replica.global_step)
+            return self.evaluate_params(params, state, replica.laid_out(batches), replica.global_step)
 
     def predict(self, function: Callable[..., PyTree], batches: Iterable[PyTree]) -> PyTree:
         """What a function makes of batches with the params as they now are, as NumPy arrays.
@@ -288,8 +288,8 @@ class Trainer:
         with replica.busy("predicts"):
             params, state = replica.values()
             given = (params,) if self._model.init_state is None else (params, state)
-            for batch in batches:
-                found.append(jax.tree.map(np.asarray, replica.fetch(compiled(*given, replica.lay_out(batch)))))
+            for batch in replica.laid_out(batches):
+                found.append(jax.tree.map(np.asarray, replica.fetch(compiled(*given, batch))))
         if not found:
             raise DataError("predict: there are no batches.")
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
