@@ -159,6 +159,14 @@ def main() -> None:
     if flag.fault == "other init" and rank == flag.of:
         drawn = model["init"]
         model["init"] = lambda key: drawn(jax.random.fold_in(key, 1))
+    more = {}
+    if flag.fault == "other transform" and rank == flag.of:
+        more["worker_transform"] = optax.clip_by_global_norm(0.1)
+    if flag.fault == "other dtype" and rank == flag.of:
+        more["compute_dtype"] = jnp.bfloat16
+    if flag.fault == "other metrics" and rank == flag.of:
+        usual = model["loss"]
+        model["loss"] = lambda params, batch: (usual(params, batch)[0], {})
     per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
     optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else zoo.optimizer()
     if flag.fault == "keys":
@@ -169,7 +177,7 @@ def main() -> None:
         of_arrays = model["loss"]
         model["loss"] = lambda params, batch: of_arrays(params, batch["b"])
     trainer = trainband.Trainer(
-        **model, optimizer=optimizer, strategy=strategy, console=False, steps_per_execution=per_call
+        **model, optimizer=optimizer, strategy=strategy, console=False, steps_per_execution=per_call, **more
     )
     alone = cluster is None or flag.strategy == "tensor"
     ranks = 1 if cluster is None or alone else len(cluster.spec.workers)

@@ -360,6 +360,9 @@ WRONG = [
     ("other values", OTHERS + r"variable \S+/bias is float32\[\d+\] here and float32\[\d+\] there"),
     ("other optimizer", OTHERS + "the optimizer's "),
     ("other steps", OTHERS + r"steps_per_execution is \d here and \d there"),
+    ("other transform", OTHERS + r"worker_transform is (none|some) here and (none|some) there"),
+    ("other dtype", OTHERS + r"compute_dtype is (none|bfloat16) here and (none|bfloat16) there"),
+    ("other metrics", r"ModelMismatch: .* have different metrics: accuracy is (missing|float32\[\]) here and "),
     ("other mesh", OTHERS + r"the mesh is \{'data': \d.*\} here and \{'data': \d.*\} there"),
     ("other rules", OTHERS + r"the sharding of \S+ is P\w*\(.*\) here and P\w*\(.*\) there"),
     (

@@ -101,8 +101,17 @@ class Cluster:
             return 0
         if self.guest:
             return self.training_index
+        return self._trained_here().index(self.task)
+
+    @property
+    def shares_its_host(self) -> bool:
+        """Whether other tasks that train are on this one's host, see `device_index`; always true of a guest."""
+        return self.guest or len(self._trained_here()) > 1
+
+    def _trained_here(self) -> list[Task]:
+        """The training tasks on this one's host."""
         host = self._host(self.task)
-        return [task for task in self.spec.workers if self._host(task) == host].index(self.task)
+        return [task for task in self.spec.workers if self._host(task) == host]
 
     def _host(self, task: Task) -> str:
         return Address.parse(self.spec.address(task), str(task)).machine

@@ -14,7 +14,7 @@ from trainband.errors import DataError
 from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.model import Model, Several
 from trainband.strategies.sharding import Rules
-from trainband.strategies.spreading import OwnPart
+from trainband.strategies.spreading import OwnPart, Spread
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say
 
@@ -41,12 +41,41 @@ def require_one_program(together: Together, model: Model, mesh: Mesh, rules: Rul
         **{f"variable {variable.name}": _kind(variable) for variable in variables.entries},
         **{f"the sharding of {one.name}": str(spec) for one, spec in zip(variables.trained, specs, strict=True)},
         **{f"the optimizer's {path_name(path)}": _kind(leaf) for path, leaf in optimizer},
+        **_transform(model),
+        "compute_dtype": "none" if model.compute_dtype is None else np.dtype(model.compute_dtype).name,
         "accumulate": model.accumulate,
         "steps_per_execution": model.steps_per_execution,
         "seed": model.seed,
         "remainder": remainder,
     }
     together.require_same("programs", mine)
+
+
+def _transform(model: Model) -> dict[str, str]:
+    """The form of the `worker_transform`'s state."""
+    if model.worker_transform is None:
+        return {"worker_transform": "none"}
+    kinds = jax.eval_shape(model.worker_transform.init, jax.eval_shape(model.first_params))
+    return {"worker_transform": ", ".join(["some", *map(_kind, jax.tree.leaves(kinds))])}
+
+
+def require_one_loss(together: Together, model: Model, batch: PyTree) -> None:
+    """Compares what comes of the processes' losses, metrics and all, which is exchanged with the gradients.
+
+    Args:
+      batch: of a step.
+
+    Raises:
+      ModelMismatch: another process has other metrics.
+    """
+    one = batch.batches[0] if isinstance(batch, Several) else batch
+    one = one[0] if model.accumulate > 1 else one
+    one = one.batch if isinstance(one, Spread) else one
+    params, state = jax.eval_shape(model.first_params), jax.eval_shape(model.first_state)
+    key = jax.random.key(0) if model.loss_takes_key else None
+    loss, metrics, _ = jax.eval_shape(lambda *given: model.value(given[0], given[1], key, given[2]), params, one, state)
+    outputs = jax.tree_util.tree_flatten_with_path({"the loss": loss, **metrics})[0]
+    together.require_same("metrics", {path_name(path): _kind(kind) for path, kind in outputs})
 
 
 def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unless: str, say: Say) -> Sequence[bool]:

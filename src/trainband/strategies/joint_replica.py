@@ -23,6 +23,7 @@ from trainband.ps.contents import check_settings, key_kinds, with_keys, without_
 from trainband.ps.variables import PyTree
 from trainband.strategies.agreement import (
     first_batches,
+    require_one_loss,
     require_one_program,
     same_batches,
     that_differ,
@@ -370,6 +371,8 @@ class JointReplica(MeshReplica):
         begun = self._begun
         stacks = first_batches(self._together, self._spreader.own, batch, f"batch/{begun}", f"ended/{begun}", self._say)
         self._stacks = all(stacks)
+        if stacks and not self._has_compared:
+            require_one_loss(self._together, self._model, batch)
         return bool(stacks)
 
     def finish(self) -> None:

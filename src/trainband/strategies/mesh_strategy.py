@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import jax
 from jax.sharding import Mesh
 
@@ -68,8 +70,8 @@ class MeshStrategy(Scoped):
 
 def global_batch(batch: PyTree, replicas: int, mesh: Mesh) -> PyTree:
     """See `Strategy.global_batch`."""
-    if isinstance(batch, int):
-        return batch * replicas
+    if isinstance(batch, Integral):
+        return int(batch) * replicas
     axes = (DATA,) if DATA in mesh.shape else ()
     return Spreader(mesh, axes, "refuse", "global_batch")(batch).batch
 

@@ -70,6 +70,11 @@ class Mirrored(MeshStrategy):
         return describe_on_mesh("Mirrored, with its central storage", params, optimizer, storage, self.rules)
 
     @property
+    def takes_all(self) -> bool:
+        """Whether it trains on whatever devices this process has."""
+        return self._devices is None
+
+    @property
     def remainder(self) -> str:
         """What becomes of a batch whose examples the devices do not divide."""
         return self._remainder

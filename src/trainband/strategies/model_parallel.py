@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 from trainband.cluster import Cluster
-from trainband.errors import ClusterError
+from trainband.errors import ClusterError, ModelError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.strategies.base import Replica
 from trainband.strategies.mesh_replica import MeshReplica
 from trainband.strategies.model import Model
 from trainband.strategies.multi_worker import START_S, TIMEOUT_S, MultiWorkerMirrored
-from trainband.strategies.sharding import DATA, Rule, Rules, by_rules
+from trainband.strategies.sharding import DATA, Rule, Rules, auto_fsdp, by_rules
 from trainband.wire.patience import Say, say_on_stderr
 
 
@@ -28,7 +29,8 @@ class ModelParallel(MultiWorkerMirrored):
     of one device, but for rounding: XLA's compiler adds the exchanges (Xu et al. 2021, "GSPMD", arXiv:2105.04663).
 
     Where workers share a part of the batch (the axis `model` goes over several of them), they must bring the same one.
-    `params`, `evaluate` and `predict` need the parts of all workers then: call them on all at the same point.
+    `params`, `evaluate` and `predict` need the parts of all workers then: call them on all at the same point, and
+    with the same batches.
 
     Args:
       mesh: how many devices along each axis; one may be -1, for all that are left.
@@ -53,12 +55,15 @@ class ModelParallel(MultiWorkerMirrored):
         start_s: float = START_S,
         say: Say = say_on_stderr,
     ) -> None:
-        if not mesh or not all(isinstance(size, int) for size in mesh.values()):
+        if not isinstance(mesh, Mapping) or not mesh or not all(map(_is_size, mesh.values())):
             raise ClusterError(
                 f"ModelParallel: mesh must be a number of devices for each axis, such as {{{DATA!r}: 2, 'model': 4}}, "
                 f"got {mesh!r}."
             )
-        self._sizes = dict(mesh)
+        self._sizes = {axis: int(size) for axis, size in mesh.items()}
+        given: object = rules
+        if given is auto_fsdp:
+            raise ModelError("ModelParallel: rules must be what auto_fsdp() returns, got auto_fsdp itself: call it.")
         self.rules = rules if callable(rules) else by_rules(rules)
         super().__init__(cluster, remainder=remainder, timeout_s=timeout_s, start_s=start_s, say=say)
 
@@ -68,3 +73,7 @@ class ModelParallel(MultiWorkerMirrored):
     def _alone(self, model: Model, restore: RestoreFrom | None) -> Replica:
         mesh = self.mesh()
         return MeshReplica(model, mesh, rules=self.rules, restore=restore, say=self._say, remainder=self._remainder)
+
+
+def _is_size(size: object) -> bool:
+    return isinstance(size, Integral) and not isinstance(size, bool)

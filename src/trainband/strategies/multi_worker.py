@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 from jax.sharding import Mesh
 
 from trainband.cluster import Cluster
-from trainband.cluster.address import Address
 from trainband.errors import ClusterError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
@@ -86,7 +83,7 @@ class MultiWorkerMirrored(MeshStrategy):
                 "with trainband run --ps 0; or use ParameterServer."
             )
         if cluster.task.trains:
-            if shares_its_host(cluster) and (taken := take_card(cluster.device_index)):
+            if cluster.shares_its_host and (taken := take_card(cluster.device_index)):
                 say(f"{cluster.task} {taken}")
             self._together = Together(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
 
@@ -142,14 +139,3 @@ class MultiWorkerMirrored(MeshStrategy):
 
     def _alone(self, model: Model, restore: RestoreFrom | None) -> Replica:
         return Mirrored(remainder=self._remainder, say=self._say).start(model, restore)
-
-
-def shares_its_host(cluster: Cluster) -> bool:
-    """Whether other tasks that train are on this one's machine, by their addresses."""
-    others = [replace(cluster, task=task) for task in cluster.spec.workers]
-    here = max(other.device_index for other in others if _host(other) == _host(cluster))
-    return here > 0
-
-
-def _host(cluster: Cluster) -> str:
-    return Address.parse(cluster.address, str(cluster.task)).machine

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,9 @@ class ParameterServer(Scoped):
         if cluster.is_ps:
             # A ps must not take memory on a card that workers compute on.
             jax.config.update("jax_platforms", "cpu")
-        elif local is None and (taken := take_card(cluster.device_index, wanted=device)):
+        elif (local is None or (local.takes_all and cluster.shares_its_host)) and (
+            taken := take_card(cluster.device_index, wanted=device)
+        ):
             say(f"{cluster.task} {taken}")
 
     @property
@@ -192,7 +195,7 @@ class ParameterServer(Scoped):
 
     def global_batch(self, batch: PyTree) -> PyTree:
         """See `Strategy.global_batch`: no worker has more than its own."""
-        return batch * self.num_replicas if isinstance(batch, int) else batch
+        return int(batch) * self.num_replicas if isinstance(batch, Integral) else batch
 
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
         """See `Strategy.describe`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ from trainband.ps.variables import PyTree, Variable, Variables
 DATA = "data"
 """The mesh axis over which batches are split."""
 
-Spec = PartitionSpec | Sequence[str | Sequence[str] | None]
-"""Of each axis of a variable, the mesh axis that it is split over, several of them, or `None`."""
+Spec = PartitionSpec | Sequence[str | Sequence[str] | None] | None
+"""Of each axis of a variable, the mesh axis that it is split over, several of them, or `None`; `None` alone: whole."""
 
 Rule = tuple[str, Spec]
 """A regular expression, looked for in a variable's path, and what becomes of the variables that have it."""
@@ -80,6 +80,11 @@ def by_rules(rules: Sequence[Rule]) -> Rules:
     The returned function raises `ModelError`: a pattern is found in no path, an axis is none of the mesh, or does not
     divide the variable's.
     """
+    if not _are_rules(rules):
+        raise ModelError(
+            "ModelParallel: rules must be a list of (pattern, spec), such as [('kernel', (None, 'model'))], or made by "
+            f"auto_fsdp(), got {rules!r}."
+        )
     compiled = [(pattern, _compiled(pattern), _spec(pattern, spec)) for pattern, spec in rules]
 
     def specs(variables: Sequence[Variable], mesh: Mesh) -> list[PartitionSpec]:
@@ -250,13 +255,29 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise ModelError(f"ModelParallel: the pattern {pattern!r} is no regular expression: {exc}.") from exc
 
 
+def _are_rules(rules: Any) -> bool:
+    return isinstance(rules, Sequence) and all(
+        isinstance(rule, Sequence) and len(rule) == 2 and isinstance(rule[0], str | re.Pattern) for rule in rules
+    )
+
+
 def _spec(pattern: str, spec: Any) -> PartitionSpec:
-    if isinstance(spec, str):
+    if spec is None:
+        return PartitionSpec()
+    if isinstance(spec, str) or not isinstance(spec, Iterable) or not all(map(_is_entry, spec)):
+        axis = spec if isinstance(spec, str) else "model"
         raise ModelError(
             f"ModelParallel: the rule for {pattern!r} must say of each axis of a variable what it is split over, such "
-            f"as ({spec!r},) or (None, {spec!r}), got {spec!r}."
+            f"as ({axis!r},) or (None, {axis!r}), or be None for a variable that is whole, got {spec!r}."
         )
     return PartitionSpec(*spec)
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether it says of one axis what it is split over."""
+    if entry is None or isinstance(entry, str):
+        return True
+    return isinstance(entry, Sequence) and all(isinstance(axis, str) for axis in entry)
 
 
 def _axes(entry: Any) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from trainband.errors import DataError
 from trainband.ps.variables import PyTree
+from trainband.strategies.model import examples_in
 
 
 class Shapes:
@@ -41,6 +42,8 @@ class Shapes:
         self._compare(batch, number)
 
     def _compare(self, batch: PyTree, number: int) -> None:
+        if not examples_in(batch):
+            raise DataError(f"batch {number} has no examples: its first axis is of length 0; leave such batches out.")
         leaves, structure = jax.tree.flatten(batch)
         shapes = [(np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves]
         if self._structure is None:
