@@ -234,6 +234,8 @@ def test_workers_of_a_host_count_up_to_share_its_devices() -> None:
         "ps:0": 0,  # does not train
     }
     assert {task: _cluster(spec, task).device_index for task in rows} == rows
+    alone = [task for task in rows if not _cluster(spec, task).shares_its_host]
+    assert alone == ["worker:1"]
 
 
 def _guest(spec: ClusterSpec, task: str) -> Cluster:
@@ -261,6 +263,7 @@ def test_each_guest_has_a_number_of_its_own(spec: ClusterSpec) -> None:
     assert min(numbers) >= len(planned)
     # Two guests that were started together take different devices of a host with two.
     assert len({guest.device_index % 2 for guest in guests[:2]}) == 2
+    assert all(guest.shares_its_host for guest in guests)
 
 
 NO_GUESTS: list[tuple[ClusterSpec, str, str]] = [

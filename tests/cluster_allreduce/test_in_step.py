@@ -21,6 +21,7 @@ from trainband.cluster.team import LOST_A_PEER
 SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
 TIMEOUT_S = 15.0
 ENDLESS = ("--steps=100000", "--step_s=0.02")
+TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 TOLERANCE = 2e-6
 PER_CALL = pytest.mark.parametrize("per_call", ["--per_call=1", "--per_call=3"])
 """Every step a call of its own, and three in each."""
@@ -111,15 +112,36 @@ def test_a_checkpoint_that_cannot_be_written_by_hand_holds_nobody_up(programs: P
     assert re.search(r"^\[worker:0\] error: CheckpointError: .*a file", job.output, re.MULTILINE), job.output
 
 
-@pytest.mark.parametrize("strategy", ["sync", "local"])
-def test_a_checkpoint_goes_to_parameter_servers_and_back(strategy: str, programs: Programs, tmp_path: Path) -> None:
-    home = (f"--dir={tmp_path / 'saved'}", "--model=convnet")
+@pytest.mark.parametrize(
+    ("strategy", "model"), [("sync", "transformer"), ("local", "transformer"), ("local", "convnet")]
+)
+def test_a_checkpoint_goes_to_parameter_servers_and_back(
+    strategy: str, model: str, programs: Programs, tmp_path: Path
+) -> None:
+    """As if one device had trained all the time, but for batch normalisation, which is each worker's own on a ps."""
+    home = (f"--dir={tmp_path / 'saved'}", f"--model={model}")
     run(programs, *home, "--steps=4").succeed()
-    ps = programs.trainband("run", "--ps=1", "--workers=2", *SCRIPT, f"--strategy={strategy}", *home, "--steps=8")
+    ps = programs.trainband(
+        "run", "--ps=2", "--workers=2", *SCRIPT, f"--strategy={strategy}", *home, "--steps=8", environ=TWO_DEVICES
+    )
     ps.succeed()
     assert "goes on from" in ps.stderr
-    run(programs, *home, "--steps=12", f"--out={tmp_path / 'all'}").succeed()
+    run(programs, *home, "--strategy=fsdp", "--steps=12", f"--out={tmp_path / 'all'}").succeed()
     assert read(tmp_path / "all")["step"] == 12
+    if model == "transformer":
+        whole = ("--strategy=one", f"--model={model}", "--steps=12", f"--out={tmp_path / 'one'}")
+        programs.python("alone", *SCRIPT, *whole).succeed()
+        assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
+
+
+@pytest.mark.parametrize("model", ["mlp", "transformer"])
+def test_workers_of_several_devices_train_as_one(model: str, programs: Programs, tmp_path: Path) -> None:
+    """On a ps, and in step."""
+    programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
+    for strategy, ps in (("local", 1), ("mirrored", 0)):
+        flags = (f"--strategy={strategy}", f"--model={model}", f"--out={tmp_path / strategy}")
+        programs.trainband("run", f"--ps={ps}", "--workers=2", *SCRIPT, *flags, environ=TWO_DEVICES).succeed()
+        assert apart(read(tmp_path / "one"), read(tmp_path / strategy)) < TOLERANCE
 
 
 def test_those_who_share_a_part_go_on_at_one_place_in_the_data(programs: Programs, tmp_path: Path) -> None:

@@ -93,6 +93,21 @@ def test_padding_counts_for_nothing(found: Any) -> None:
             "a word",
             "the rule for 'hidden/kernel' must say of each axis of a variable what it is split over",
         ),
+        (
+            "no rules",
+            "rules must be a list of (pattern, spec), such as [('kernel', (None, 'model'))], or made by auto_fsdp()",
+        ),
+        ("not called", "got auto_fsdp itself: call it"),
+        ("no pair", "rules must be a list of (pattern, spec)"),
+        ("no pattern at all", "rules must be a list of (pattern, spec)"),
+        (
+            "a number",
+            "must say of each axis of a variable what it is split over, such as ('model',) or (None, 'model')",
+        ),
+        (
+            "no mesh",
+            "mesh must be a number of devices for each axis, such as {'data': 2, 'model': 4}, got [('data', 4)]",
+        ),
         ("two rests", "only one axis can be -1"),
         ("no place", "must have 1 device or more"),
         ("no match", "'encoder/.*' is found in the path of no variable; they are hidden/bias, hidden/kernel"),

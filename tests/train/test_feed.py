@@ -16,6 +16,7 @@ from trainband.errors import DataError
 from trainband.strategies.model import Several
 from trainband.train.feed import Feed
 from trainband.train.passes import Position
+from trainband.train.shapes import Shapes
 
 A, B, C = (np.full((4, 2), value, np.float32) for value in range(3))
 
@@ -532,3 +533,10 @@ def test_what_waits_is_not_written_over(settings: dict[str, Any]) -> None:
             batches = item.batches if isinstance(item, Several) else item if isinstance(item, tuple) else (item,)
             given += [float(batch[0]) for batch in batches]
     assert given == list(range(12))
+
+
+def test_a_batch_without_examples_is_refused() -> None:
+    shapes = Shapes(shorter=True)
+    shapes.check((np.zeros((4, 3)), np.zeros(4)), 0)
+    with pytest.raises(DataError, match=r"^batch 1 has no examples"):
+        shapes.check((np.zeros((0, 3)), np.zeros(0)), 1)
