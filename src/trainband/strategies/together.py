@@ -259,7 +259,7 @@ class Together:
                     return [json.loads(words[str(i)]) for i in range(self.count)]
                 self.check()
                 self._speak(", ".join(missing))
-                if time.monotonic() >= until:
+                if time.monotonic() >= until and not (about and self._are_doing(missing)):
                     self._give_up(self._why_not_come(missing, about), PeerError)
                 time.sleep(pause_s)
                 pause_s = min(POLL_S, 2 * pause_s)
@@ -274,7 +274,7 @@ class Together:
 
         Raises:
           ClusterError: another process is about to do something else.
-          PeerError: a process is gone, or has not come after `start_s`.
+          PeerError: a process is gone, or has not come after `start_s` and does nothing that may take long.
         """
         self._meetings += 1
         words = self.gather(f"meetings/{self._meetings}", [what, value], about=what)
@@ -283,6 +283,11 @@ class Together:
             if other != what:
                 self._give_up(f"{self.task} {what}, but {task} {other}: {TOGETHER}")
         return [value for _, value in words]
+
+    def _are_doing(self, tasks: Sequence[str]) -> bool:
+        """Whether all of these live and do something for which the others have patience."""
+        peers = [self._peers.get(self._tasks.index(task)) for task in tasks]
+        return all(peer is not None and peer.doing for peer in peers)
 
     def _why_not_come(self, missing: Sequence[str], about: str) -> str:
         lives = [task for index, task in enumerate(self._tasks) if task in missing and index in self._peers]
