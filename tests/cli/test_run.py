@@ -228,10 +228,14 @@ def test_each_task_has_a_colour_on_a_terminal_only() -> None:
 def test_what_the_collectives_print_when_they_connect_is_not_shown() -> None:
     stdout = Terminal(terminal=False)
     output = StreamOutput([WORKER0], stdout=stdout, stderr=stdout, environ={})
+    pieces = GLOO.partition(" is connected")
+    mixed = [f"{pieces[0]}{GLOO}", f"0{GLOO}", "".join(pieces[1:]), GLOO.partition("1")[2]]  # by two threads
     for stream in ("stdout", "stderr"):
-        output.line(WORKER0, GLOO, stream)
-    output.line(WORKER0, f" {GLOO}")
-    assert stdout.writes == [f"[worker:0]  {GLOO}\n"]
+        for line in (GLOO, *mixed):
+            output.line(WORKER0, line, stream)
+    for line in (f" {GLOO}", "", "1", f"{GLOO} step"):
+        output.line(WORKER0, line)
+    assert stdout.writes == [f"[worker:0]  {GLOO}\n", "[worker:0] \n", "[worker:0] 1\n", f"[worker:0] {GLOO} step\n"]
 
 
 def test_nor_does_it_stand_among_the_last_lines_of_a_failure(tmp_path: Path) -> None:

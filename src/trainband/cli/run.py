@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -24,8 +25,10 @@ from ..errors import YourError
 from ..figures import OWN_WORDS, WARNING
 
 LAST_LINES = 20
-_NOISE = "[Gloo] Rank "
-"""What the lines begin with that XLA's collectives between CPUs print whenever they connect."""
+_NOISE = re.compile(
+    r"(?!\d*$)(\[Gloo\] Rank |\d+| is connected to | peer ranks\. |Expected number of connected peer ranks is : )+"
+)
+"""What XLA's collectives between CPUs print whenever they connect, from several threads at once: piece by piece."""
 _RESET = "\x1b[0m"
 _DIM = "\x1b[2m"
 # Not red, which terminals keep for errors, nor black, white and grey, which are the ground of some.
@@ -103,7 +106,7 @@ class StreamOutput:
 
     def line(self, task: Task, text: str, stream: str = "stdout") -> None:
         """Writes one line of a task."""
-        if text.startswith(_NOISE):
+        if _NOISE.fullmatch(text):
             return
         if self._quiet and stream == "stderr" and text.startswith(OWN_WORDS) and not text.startswith(WARNING):
             return
@@ -224,7 +227,7 @@ def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = F
             outcome = cluster.wait()
         if outcome.failed is not None:
             width = min(100, shutil.get_terminal_size().columns)
-            last_lines = [line for line in cluster.last_lines(outcome.failed) if not line.startswith(_NOISE)]
+            last_lines = [line for line in cluster.last_lines(outcome.failed) if not _NOISE.fullmatch(line)]
             output.note(describe_failure(outcome.failed, outcome.reason, last_lines, width=width))
     return outcome.exit_code
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
 
 import jax
 from jax.sharding import Mesh
 
-from trainband.cluster import Cluster
+from trainband.cluster import Cluster, Task
 from trainband.errors import TrainbandError
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variables
@@ -77,9 +78,16 @@ def global_batch(batch: PyTree, replicas: int, mesh: Mesh) -> PyTree:
 
 
 def describe_on_mesh(
-    name: str, params: PyTree, optimizer: Optimizer | None, mesh: Mesh, rules: Rules, *, show: bool = True
+    name: str,
+    params: PyTree,
+    optimizer: Optimizer | None,
+    mesh: Mesh,
+    rules: Rules,
+    *,
+    tasks: Sequence[Task] = (),
+    show: bool = True,
 ) -> Description:
-    """See `Strategy.describe`."""
+    """See `Strategy.describe`. `tasks`: whose devices they are, where they are those of several."""
     variables = Variables.of(params)
     specs = rules(variables.trained, mesh)
     state = []
@@ -88,7 +96,22 @@ def describe_on_mesh(
         state = list(zip(jax.tree.leaves(kinds), state_specs(kinds, variables, specs), strict=True))
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     title = f"{name}: {mesh.size} device{'s' if mesh.size > 1 else ''} ({axes})"
-    description = described(title, variables, specs, mesh, state)
+    description = described(title, variables, specs, mesh, state, _names(mesh, tasks))
     if show:
         print(description)
     return description
+
+
+def _names(mesh: Mesh, tasks: Sequence[Task]) -> list[str]:
+    """How people know the devices: JAX numbers those of several processes on, with gaps."""
+    devices = list(mesh.devices.flat)
+    if not tasks:
+        return [str(device) for device in devices]
+    own: dict[int, list[int]] = {}
+    for device in devices:
+        own.setdefault(device.process_index, []).append(device.id)
+    names = []
+    for device in devices:
+        place = sorted(own[device.process_index]).index(device.id)
+        names.append(f"{str(device).partition(':')[0]}:{place} of {tasks[device.process_index]}")
+    return names

@@ -110,7 +110,10 @@ class MultiWorkerMirrored(MeshStrategy):
 
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
         """See `Strategy.describe`. To be called on all workers, or on none; the chief prints."""
-        return describe_on_mesh(type(self).__name__, params, optimizer, self.mesh(), self.rules, show=self.is_chief)
+        tasks = () if self._cluster is None else self._cluster.spec.workers
+        return describe_on_mesh(
+            type(self).__name__, params, optimizer, self.mesh(), self.rules, tasks=tasks, show=self.is_chief
+        )
 
     def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
         """See `Strategy.start`."""

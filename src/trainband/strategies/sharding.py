@@ -194,15 +194,20 @@ class Description:
 
 
 def described(
-    title: str, variables: Variables, specs: Sequence[PartitionSpec], mesh: Mesh, state: PyTree
+    title: str,
+    variables: Variables,
+    specs: Sequence[PartitionSpec],
+    mesh: Mesh,
+    state: PyTree,
+    holders: Sequence[str],
 ) -> Description:
     """What lies where.
 
     Args:
       specs: of each variable.
       state: leaves (shape and dtype, spec) of the optimizer state; empty to leave it out.
+      holders: the devices' names, in the mesh's order.
     """
-    holders = [str(device) for device in mesh.devices.flat]
     rows = []
     for variable, spec in zip(variables.entries, specs, strict=True):
         share = variable.nbytes // _pieces(spec, mesh)
