@@ -216,6 +216,32 @@ def coupled() -> dict[str, Any]:
     return found
 
 
+def constrained() -> dict[str, Any]:
+    """A loss that says where its activations lie, in a script that has set a mesh of its own."""
+    found = {}
+    with jax.set_mesh(jax.make_mesh((4,), ("mine",))):
+        for name in ("Mirrored", "tensor", "fsdp"):
+            found[name] = _constrained(name)
+        found["refused"] = refusal(lambda: _constrained("two"))
+    found["OneDevice"] = _constrained("OneDevice")
+    return found
+
+
+def _constrained(name: str) -> Any:
+    split = "model" if name == "tensor" else None
+
+    def loss(params: Any, batch: Any) -> Any:
+        x, y = batch
+        hidden = jax.nn.relu(x @ params["hidden"]["kernel"] + params["hidden"]["bias"])
+        hidden = jax.lax.with_sharding_constraint(hidden, jax.P("data", split))
+        logits = hidden @ params["out"]["kernel"] + params["out"]["bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    trained = trainer("mlp", strategies("mlp")[name](), loss=loss)
+    trained.fit(zoo.batches(STEPS), STEPS)
+    return {"params": flat(trained), "loss": trained.evaluate(zoo.batches(1)).loss}
+
+
 def refused_steps() -> dict[str, Any]:
     """A gradient that is not finite, on one of the devices."""
     batches = zoo.batches(3)
@@ -271,6 +297,7 @@ def main() -> None:
         "refusals": refusals(),
         "descriptions": descriptions(),
         "coupled": coupled(),
+        "constrained": constrained(),
         "refused": refused_steps(),
         "predictions": predictions(),
         "transfers": transfers(),

@@ -38,7 +38,7 @@ from trainband.strategies.base import MOST_REFUSALS, Progress, StepReport, Worke
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Given, Model, Several, examples_in_step
-from trainband.strategies.sharding import DATA, Rules, state_specs, whole
+from trainband.strategies.sharding import DATA, Rules, on_mesh, state_specs, whole
 from trainband.strategies.spreading import Spreader, owned, spread_evenly
 from trainband.strategies.step_program import Flags, StepProgram, Values, scalars_of
 from trainband.wire.patience import Say
@@ -175,12 +175,17 @@ class MeshReplica:
             params = jax.tree.map(placed, params, where.params)
             state = _placed_all(state, where.state)
         else:
-            params = self._united(jax.jit(model.first_params, out_shardings=where.params)(), "first params")
-            state = self._united(jax.jit(model.first_state, out_shardings=where.state)(), "first model state")
-        optimizer = jax.jit(model.optimizer.init, out_shardings=where.optimizer)(params)
-        carry = jax.jit(self._program.first_carry, out_shardings=where.carry)(params)
-        ended = jax.jit(lambda: jnp.zeros(()), out_shardings=where.ended)() if self.IN_STEP else None
+            params = self._united(self._made(model.first_params, where.params), "first params")
+            state = self._united(self._made(model.first_state, where.state), "first model state")
+        optimizer = self._made(model.optimizer.init, where.optimizer, params)
+        carry = self._made(self._program.first_carry, where.carry, params)
+        ended = self._made(lambda: jnp.zeros(()), where.ended) if self.IN_STEP else None
         return Values(params, optimizer, state, carry, ended)
+
+    def _made(self, function: Callable[..., PyTree], where: PyTree, *given: PyTree) -> PyTree:
+        """What a function gives, computed where it is to lie."""
+        function = function if self._central is not None else on_mesh(function, self._mesh)
+        return jax.jit(function, out_shardings=where)(*given)
 
     def _agreed(self, values: PyTree) -> PyTree:
         """Values that this process alone has; where there are others, the chief's."""

@@ -38,7 +38,7 @@ from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.model import Model, examples_in_step
 from trainband.strategies.one_device import OneDevice
 from trainband.strategies.scope import Scoped
-from trainband.strategies.sharding import DATA, Description, described_on_ps
+from trainband.strategies.sharding import DATA, Description, described_on_ps, on_mesh
 from trainband.strategies.spreading import Spreader
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
@@ -308,7 +308,7 @@ class ParameterServerReplica:
             finite = all_finite(trained) if self._several_ps else True
             return loss, blocks, finite, carry, metrics
 
-        self._compute = jax.jit(compute)
+        self._compute = jax.jit(on_mesh(compute))
         try:
             self._now: Exchange = client.join(first_values, restore)
             with on_device(self._device):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from trainband.errors import ModelError
 from trainband.figures import size as in_words
@@ -67,6 +69,37 @@ def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device]) -> Mesh:
     return Mesh(
         np.array(devices).reshape(tuple(sizes.values())), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes)
     )
+
+
+def on_mesh(function: Callable[..., Any], mesh: Mesh | None = None) -> Callable[..., Any]:
+    """`function` to be traced with a mesh in context, and not with one that the caller of the program may have set.
+
+    In it, a `PartitionSpec` alone says where something lies, as in `jax.lax.with_sharding_constraint(x, spec)`.
+
+    Args:
+      mesh: `None` for that which the arguments lie on, if they do.
+
+    The returned function raises `ModelError`: the caller's mesh has another size, from which JAX cannot change.
+    """
+
+    @functools.wraps(function)
+    def traced(*args: Any) -> Any:
+        found = _mesh_of(args) if mesh is None else mesh.abstract_mesh
+        callers = jax.sharding.get_abstract_mesh()
+        if found is not None and not callers.empty and callers.size != found.size:
+            raise ModelError(
+                f"jax.set_mesh says {dict(callers.shape)}, but the strategy's mesh is {dict(found.shape)}: leave "
+                "jax.set_mesh out around the training, the strategy sets its own mesh."
+            )
+        with nullcontext() if found is None else jax.sharding.use_abstract_mesh(found):
+            return function(*args)
+
+    return traced
+
+
+def _mesh_of(arguments: PyTree) -> AbstractMesh | None:
+    meshes = (jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(arguments))
+    return next((mesh for mesh in meshes if not mesh.empty), None)
 
 
 def whole(variables: Sequence[Variable], mesh: Mesh) -> list[PartitionSpec]:  # noqa: ARG001 - the form of `Rules`

@@ -16,6 +16,7 @@ from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.gradient import Carry, GradientFunction, all_finite, mean_of
 from trainband.strategies.model import Model, examples_in
 from trainband.strategies.separable import why_not_mean_of_examples
+from trainband.strategies.sharding import on_mesh
 from trainband.strategies.spreading import Compute, Stack, by_compiler, each_by_itself
 
 WORDS = 4
@@ -204,11 +205,11 @@ class StepProgram:
     def _jitted(self, train: Callable[..., Any]) -> Callable[..., Any]:
         everywhere = self._where.carry
         where = (self._where, everywhere, everywhere, everywhere, everywhere)
-        return jax.jit(train, out_shardings=where, donate_argnums=self._donated)
+        return jax.jit(on_mesh(train, self._mesh), out_shardings=where, donate_argnums=self._donated)
 
     def _train_centrally(self, central: jax.Device) -> Callable[..., Any]:
         everywhere = NamedSharding(self._mesh, PartitionSpec())
-        gradient_of = jax.jit(self._gradient)
+        gradient_of = jax.jit(on_mesh(self._gradient, self._mesh))
         updated = jax.jit(self._updated, donate_argnums=self._donated)
 
         def train(values: Values, batch: PyTree, words: Any) -> Any:

@@ -23,6 +23,7 @@ from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica, StepReport, Strategy
 from trainband.strategies.model import Model, Several, examples_in, examples_in_step
 from trainband.strategies.one_device import OneDevice
+from trainband.strategies.sharding import on_mesh
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.feed import Feed
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
@@ -125,7 +126,7 @@ class Trainer:
         self.preempted = False
         """Whether SIGTERM has asked this task to end, at the end of a training."""
         evaluated = self._model if evaluation_loss is None else replace(self._model, loss=evaluation_loss)
-        self._evaluate = jax.jit(lambda params, batch, state: evaluated.value(params, batch, None, state)[:2])
+        self._evaluate = jax.jit(on_mesh(lambda params, batch, state: evaluated.value(params, batch, None, state)[:2]))
         self._predictors: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._restore: RestoreFrom | None = None
 
@@ -283,7 +284,7 @@ class Trainer:
           DataError: there is no batch.
         """
         replica = self.join()
-        compiled = self._predictors.setdefault(function, jax.jit(function))
+        compiled = self._predictors.setdefault(function, jax.jit(on_mesh(function)))
         found = []
         with replica.busy("predicts"):
             params, state = replica.values()
