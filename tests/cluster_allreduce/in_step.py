@@ -222,6 +222,10 @@ def main() -> None:
         trainer.evaluate(zoo.batches(1, zoo.SIZE, rank, ranks))
     if flag.fault == "uneven evaluation":
         trainer.evaluate(zoo.batches(1 + rank))
+    if flag.fault == "evaluates alone":
+        if rank == flag.of:
+            trainer.evaluate(zoo.batches(1))
+        return
     if flag.save is not None:
         trainer.save(flag.save)
     params, state = trainer.params, trainer.model_state  # where they are in parts, all must ask

@@ -393,12 +393,16 @@ WRONG = [
     ),
     ("uneven evaluation", r"DataError: each worker .*; but there are 1 on worker:0, and more on others\."),
     ("asks alone", r"PeerError: worker:1 asks for the params, but worker:0 did not come to it within 20 s"),
+    (
+        "evaluates alone",
+        r"PeerError: worker:0 at \S+ has left the job, while worker:1 computes with batches, and where each",
+    ),
     ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
     ("twice", r"ClusterError: this process takes part in a job of several workers already"),
     ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),
     ("another port", r"AddressInUse: worker:0 cannot listen on port \d+, as the cluster says"),
 ]
-IN_PARTS = ("other rules", "other evaluation", "uneven evaluation", "asks alone")
+IN_PARTS = ("other rules", "other evaluation", "uneven evaluation", "asks alone", "evaluates alone")
 
 
 @pytest.mark.parametrize(("fault", "words"), WRONG)

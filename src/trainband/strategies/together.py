@@ -137,6 +137,7 @@ class Together:
         self._said_at = 0.0
         self._doing = ""
         self._meetings = 0
+        self._meets_for = ""
         self._settled = False
         self._watched = _Watched(self)
         self._closed = threading.Event()
@@ -277,7 +278,9 @@ class Together:
           PeerError: a process is gone, or has not come after `start_s` and does nothing that may take long.
         """
         self._meetings += 1
+        self._meets_for = what
         words = self.gather(f"meetings/{self._meetings}", [what, value], about=what)
+        self._meets_for = ""
         self.forget_before("meetings", self._meetings)
         for task, (other, _) in zip(self._tasks, words, strict=True):
             if other != what:
@@ -466,7 +469,10 @@ class Together:
             alarmed = self._alarmed_at is not None and now - self._alarmed_at >= ALARMED_S
             if index in left:
                 if self._waits_since is not None and now - self._waits_since >= ALARMED_S:
-                    self._lose(index, "has left the job, while others still train")
+                    meanwhile = (
+                        f"{self.task} {self._meets_for}, and {TOGETHER}" if self._meets_for else "others still train"
+                    )
+                    self._lose(index, f"has left the job, while {meanwhile}")
             elif silent >= self._timeout_s or (alarmed and silent >= ALARMED_S):
                 self._lose(index, f"is gone: not heard for {silent:.0f} s")
         self._look_at_the_slow(now)
