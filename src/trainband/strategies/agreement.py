@@ -197,7 +197,7 @@ def _digest(leaves: Sequence[Any]) -> str:
     for leaf in leaves:
         shards = [shard.data for shard in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf]
         for part in shards:
-            digest.update(np.ascontiguousarray(part).tobytes())
+            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)  # no copy
     return digest.hexdigest()
 
 
