@@ -47,9 +47,9 @@ class KerasOptimizer:
         self._originals = originals
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             raise ModelError(
-                "a LossScaleOptimizer (which compile() adds under the policy mixed_float16) decides by the gradients "
-                "of one process, and here there are several; use the policy mixed_bfloat16, which needs no loss "
-                "scaling, or compile(auto_scale_loss=False)."
+                "a LossScaleOptimizer (which compile() adds under the policy mixed_float16) leaves out the "
+                "gradients of its process that are not finite, which trainband does for all workers; use the policy "
+                "mixed_bfloat16, which needs no loss scaling, or compile(auto_scale_loss=False)."
             )
         self._fresh()
 
