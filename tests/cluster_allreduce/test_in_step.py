@@ -242,12 +242,15 @@ def test_it_goes_on_with_fewer(programs: Programs, tmp_path: Path) -> None:
         "--fault=dies",
         "--of=2",
         "--at=8",
+        f"--out={tmp_path / 'fewer'}",
         workers=3,
         launcher=("--restarts=0", "--min-workers=2"),
     )
     job.succeed()
     assert "going on without it, on 2 workers (at least 2 are wanted)" in job.stderr
     assert "[worker:1] worker:1 is done at global step 20" in job.stdout
+    programs.python("alone", *SCRIPT, "--strategy=one", "--steps=20", f"--out={tmp_path / 'one'}").succeed()
+    assert apart(read(tmp_path / "one"), read(tmp_path / "fewer")) < TOLERANCE
 
 
 @pytest.mark.parametrize("strategy", ["--strategy=mirrored", "--strategy=fsdp"])
