@@ -134,6 +134,8 @@ def main() -> None:
 
     cluster = trainband.cluster.resolve()
     rank = cluster.training_index if cluster is not None else 0
+    if flag.fault == "accelerators":
+        zoo.take_programs_of_accelerators()
     if flag.fault == "JAX first":
         jax.devices()
     if flag.fault == "another port" and rank == 0:

@@ -61,12 +61,14 @@ def apart(one: Any, other: Any) -> float:
         ("mlp", 1, "scalars"),
         ("convnet", 1, ""),
         ("convnet", 3, ""),
+        ("convnet", 1, "accelerators"),
+        ("mlp", 3, "accelerators"),
         ("transformer", 1, ""),
     ],
 )
 def test_they_train_as_one_device(model: str, per_call: int, fault: str, programs: Programs, tmp_path: Path) -> None:
     """With batches of NumPy's, where those of one worker are on its device, and with a scalar in them; from other first
-    params on one; with random keys in the optimizer's state.
+    params on one; with random keys in the optimizer's state; and by the programs for accelerators.
     """
     programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
     flags = (f"--model={model}", f"--per_call={per_call}", f"--fault={fault}")

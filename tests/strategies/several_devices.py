@@ -283,6 +283,18 @@ def transfers() -> dict[str, str]:
     return found
 
 
+def as_on_accelerators() -> dict[str, Any]:
+    """What is computed by the programs for accelerators."""
+    zoo.take_programs_of_accelerators()
+    return {
+        "same": {model: same_params(model) for model in zoo.MODELS},
+        "executions": executions(),
+        "padded": padded(),
+        "refused": refused_steps(),
+        "predictions": predictions(),
+    }
+
+
 def main() -> None:
     directory = Path(sys.argv[1])
     jax.config.update("jax_compilation_cache_dir", str(directory / "compiled"))  # many of these programs are the same
@@ -301,6 +313,7 @@ def main() -> None:
         "refused": refused_steps(),
         "predictions": predictions(),
         "transfers": transfers(),
+        "accelerators": as_on_accelerators(),  # the last: it changes the modules
     }
     (directory / "found.json").write_text(json.dumps(found), encoding="utf-8")
 

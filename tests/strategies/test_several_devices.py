@@ -174,5 +174,28 @@ def test_predictions(name: str, found: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_programs_for_accelerators_compute_the_same(name: str, found: Any) -> None:
+    told = found["accelerators"]
+    for model in zoo.MODELS:
+        one, other = found["same"][model]["OneDevice"], told["same"][model][name]
+        assert apart(one["params"], other["params"]) < TOLERANCE, model
+        assert other["loss"] == pytest.approx(one["loss"], abs=TOLERANCE)
+    for per_call in ("1", "3"):
+        one, other = found["executions"][per_call]["OneDevice"], told["executions"][per_call][name]
+        assert one["steps"] == other["steps"]
+        assert apart(one["params"], other["params"]) < TOLERANCE
+        assert apart(one["losses"], other["losses"]) < TOLERANCE
+    assert told["refused"][name]["refused"] == 1
+    assert apart(told["refused"][name]["params"], found["refused"]["OneDevice"]["params"]) < TOLERANCE
+    assert apart(told["predictions"][name], found["predictions"]["OneDevice"]) < TOLERANCE
+
+
+def test_padding_on_accelerators(found: Any) -> None:
+    one, other = found["padded"]["OneDevice"], found["accelerators"]["padded"]["Mirrored"]
+    assert apart(one["params"], other["params"]) < TOLERANCE
+    assert one["examples"] == other["examples"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_on_a_device_does_not_go_by_way_of_the_host(name: str, found: Any) -> None:
     assert found["transfers"][name] == ""

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from trainband.strategies import mesh_replica, spreading, step_program
+
 SIZE = 24
 """Examples in a step's batch, over all devices."""
 
@@ -115,6 +117,12 @@ RULES: dict[str, Any] = {
 def optimizer() -> Any:
     """With a state, and no division that makes small roundings large, as Adam's."""
     return optax.sgd(0.05, momentum=0.9)
+
+
+def take_programs_of_accelerators() -> None:
+    """Has this process compute with the programs for accelerators, which are other ones: on CPUs, slowly."""
+    for module in (mesh_replica, step_program, spreading):
+        module.is_on_cpu = lambda _: False  # type: ignore[attr-defined]
 
 
 def batches(count: int, size: int = SIZE, rank: int = 0, ranks: int = 1) -> list[Any]:

@@ -38,7 +38,7 @@ from trainband.strategies.base import MOST_REFUSALS, Progress, StepReport, Worke
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Given, Model, Several, examples_in_step
-from trainband.strategies.sharding import DATA, Rules, on_mesh, state_specs, whole
+from trainband.strategies.sharding import DATA, Rules, is_on_cpu, on_mesh, state_specs, whole
 from trainband.strategies.spreading import Spreader, owned, spread_evenly
 from trainband.strategies.step_program import Flags, StepProgram, Values, scalars_of
 from trainband.wire.patience import Say
@@ -110,7 +110,7 @@ class MeshReplica:
         self._say = say
         self._task = task
         self._central = jax.local_devices(backend="cpu")[0] if central else None
-        self._on_cpu = mesh.devices.flat[0].platform == "cpu"
+        self._on_cpu = is_on_cpu(mesh)
         self._variables = model.variables()  # refuses params that no strategy could train
         self._axes = (DATA,) if DATA in mesh.shape else ()
         self._spreader = Spreader(mesh, self._axes, remainder, task)

@@ -71,6 +71,11 @@ def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device]) -> Mesh:
     )
 
 
+def is_on_cpu(mesh: Mesh) -> bool:
+    """Whether the devices are CPUs, on which other programs are fast than on accelerators."""
+    return bool(mesh.devices.flat[0].platform == "cpu")
+
+
 def on_mesh(function: Callable[..., Any], mesh: Mesh | None = None) -> Callable[..., Any]:
     """`function` to be traced with a mesh in context, and not with one that the caller of the program may have set.
 

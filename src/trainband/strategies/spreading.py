@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from trainband.checkpoint.part import aligned_empty
 from trainband.errors import ClusterError, DataError
 from trainband.ps.variables import PyTree
+from trainband.strategies.sharding import is_on_cpu
 
 REMAINDERS = ("refuse", "pad")
 """What becomes of a batch whose examples the devices do not divide."""
@@ -134,7 +135,7 @@ class Spreader:
         self._remainder = remainder
         self._task = task
         self._alone = mesh.size == 1
-        self._copies = mesh.devices.flat[0].platform == "cpu"
+        self._copies = is_on_cpu(mesh)
         self._processes = len({device.process_index for device in mesh.devices.flat})
         # On a mesh of CPUs beside accelerators, not `jax.process_index()`, which is that among the accelerators'.
         process = mesh.devices.flat[0].client.process_index()

@@ -16,7 +16,7 @@ from trainband.ps.variables import PyTree, path_name
 from trainband.strategies.gradient import Carry, GradientFunction, all_finite, mean_of
 from trainband.strategies.model import Model, examples_in
 from trainband.strategies.separable import why_not_mean_of_examples
-from trainband.strategies.sharding import on_mesh
+from trainband.strategies.sharding import is_on_cpu, on_mesh
 from trainband.strategies.spreading import Compute, Stack, by_compiler, each_by_itself
 
 WORDS = 4
@@ -85,7 +85,7 @@ class StepProgram:
         self._axes = axes
         self._parts = parts
         self._where = where
-        self._on_cpu = mesh.devices.flat[0].platform == "cpu"
+        self._on_cpu = is_on_cpu(mesh)
         # On the CPU a branch costs nothing, and choosing between old and new values 0.14 ms of a step of 1.1 ms
         # (784-100-10, Adam, two cores). On an accelerator a branch would wait for the host.
         self._branches = central is not None or self._on_cpu
