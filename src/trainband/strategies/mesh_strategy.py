@@ -96,13 +96,13 @@ def describe_on_mesh(
         state = list(zip(jax.tree.leaves(kinds), state_specs(kinds, variables, specs), strict=True))
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     title = f"{name}: {mesh.size} device{'s' if mesh.size > 1 else ''} ({axes})"
-    description = described(title, variables, specs, mesh, state, _names(mesh, tasks))
+    description = described(title, variables, specs, mesh, state, _holders(mesh, tasks))
     if show:
         print(description)
     return description
 
 
-def _names(mesh: Mesh, tasks: Sequence[Task]) -> list[str]:
+def _holders(mesh: Mesh, tasks: Sequence[Task]) -> list[str]:
     """How people know the devices: JAX numbers those of several processes on, with gaps."""
     devices = list(mesh.devices.flat)
     if not tasks:
