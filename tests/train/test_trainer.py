@@ -214,6 +214,11 @@ def test_an_evaluation_sees_the_params_as_they_are() -> None:
     assert (found.loss, found.global_step) == (0.5, 1)
 
 
+def test_an_empty_batch_counts_for_nothing_in_an_evaluation() -> None:
+    found = mean_model().evaluate([np.full(30, 1.0, np.float32), np.zeros(0, np.float32)])
+    assert (found.loss, found.metrics, found.examples) == (1.0, {"largest": 1.0}, 30)
+
+
 @pytest.mark.parametrize("nothing", [[], iter(())], ids=["list", "iterator"])
 def test_nothing_to_evaluate_on(nothing: Any) -> None:
     with pytest.raises(DataError, match="evaluate: there are no batches to evaluate on"):

@@ -259,7 +259,7 @@ class Trainer:
         """Loss and metrics with the params as they now are, each the mean over all examples.
 
         Args:
-          batches: any finite iterable; batches may differ in size.
+          batches: any finite iterable; batches may differ in size, and an empty one counts for nothing.
 
         Raises:
           DataError: there is no batch.
@@ -358,6 +358,8 @@ class Trainer:
         total, loss, metrics = 0, 0.0, dict[str, float]()
         for batch in batches:
             count = examples_in(batch)
+            if not count:  # its mean is no number
+                continue
             batch_loss, batch_metrics = self._evaluate(params, batch, model_state)
             total += count
             loss += count * as_float(batch_loss)
