@@ -122,7 +122,11 @@ CAUSES: list[tuple[list[tuple[float, Task, int]], Task]] = [
     # a survivor that says so is none, and the cause is waited for longer
     ([(0, W1, LOST_A_PEER), (5, W0, 1)], W0),
     ([(0, W1, LOST_A_PEER), (5, W2, LOST_A_PEER), (60, W0, 1)], W0),
-    ([(0, W1, LOST_A_PEER), (5, W2, LOST_A_PEER)], W1),
+    # one that all others have lost, and that does not end itself
+    ([(0, W1, LOST_A_PEER), (5, W2, LOST_A_PEER)], W0),
+    ([(0, W2, LOST_A_PEER), (5, W1, 0)], W2),
+    ([(0, W2, LOST_A_PEER)], W2),
+    ([(0, W1, LOST_A_PEER), (5, W2, LOST_A_PEER), (6, W0, LOST_A_PEER)], W1),
     ([(0, W1, LOST_A_PEER), (5, W0, 1), (9, W2, KILLED)], W2),
     # one that ends well in the same instant has nothing to do with it
     ([(0, W0, 0), (0, W1, 3), (1, W2, 0)], W1),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .task import Task
-from .team import Team, first_to_fail, most_to_blame, wait_for_the_cause_s
+from .team import Team, first_to_fail, most_to_blame, that_is_stuck, wait_for_the_cause_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -361,7 +361,10 @@ def _exited_from_team(
 def _blame(state: Supervision, team: Team, now: float) -> tuple[Supervision, list[Instruction]]:
     """The instant of the failures is over: says whose it was, and what becomes of the team."""
     task, status = first_to_fail(state.suspects)
+    stuck = that_is_stuck(state.suspects, state.teammates, team.tasks)
     cause, most = _failure(task, status), state.restarts.most
+    if stuck is not None:
+        task, cause = stuck, replace(cause, failed=stuck, reason="it is stuck: all others have lost it")
     failures = {} if _has_settled(state, task, now) else {t: n for t, n in state.failures.items() if t in team.tasks}
     failures[task] = failures.get(task, 0) + 1
     times = sum(failures.values())

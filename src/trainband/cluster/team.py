@@ -17,9 +17,10 @@ LOST_A_PEER = 75
 INSTANT_S = 0.2
 """Seconds within which failures count as one: the system may tell of a survivor's end before it tells of the death
 that was its cause, because a dying process closes its connections first and has its memory and its card freed then."""
-WITNESS_S = 2.0
+WITNESS_S = 5.0
 """Seconds to wait for a cause to show up when all that have failed so far say that they have lost a peer: a program
-that ends by an exception may close its connections and then have much to clear up."""
+that ends by an exception may close its connections and then have much to clear up, and a chief stays for some seconds
+for the others to read its last words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +56,18 @@ def first_to_fail(failures: Sequence[tuple[Task, int]]) -> tuple[Task, int]:
         signal's number.
     """
     return max(failures, key=lambda failure: _suspicion(failure[1]))  # of equals, the first
+
+
+def that_is_stuck(failures: Sequence[tuple[Task, int]], alive: frozenset[Task], tasks: frozenset[Task]) -> Task | None:
+    """The task of a team that all others have lost, and that has not ended for all that; `None` where there is none.
+
+    Args:
+      failures: see `first_to_fail`.
+      alive: those of the team that run.
+      tasks: all of the team.
+    """
+    lost_it = {task for task, status in failures if _suspicion(status) == 0}
+    return next(iter(alive)) if len(alive) == 1 and lost_it == tasks - alive else None
 
 
 def wait_for_the_cause_s(failures: Sequence[tuple[Task, int]]) -> float:
