@@ -18,6 +18,11 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 1000**power:.1f} {['B', 'kB', 'MB', 'GB', 'TB'][power]}"
 
 
+def rate(per_second: float) -> str:
+    """How many a second as people write them: of few, two digits that count."""
+    return f"{per_second:,.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.2g}"
+
+
 def duration(seconds: float) -> str:
     """Seconds as people write them."""
     whole = max(0, round(seconds))

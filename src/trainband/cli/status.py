@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from trainband.figures import size
+from trainband.figures import rate, size
 from trainband.ps.statistics import PsStatus
 from trainband.wire.codec import decode
 from trainband.wire.messages import UNLIMITED
@@ -79,7 +79,7 @@ def show(answer: PsStatus, console: Console) -> None:
     settings = ", ".join(f"{key}={value}" for key, value in rule.items() if key != "name")
     console.print(f"[bold]{answer.task}[/bold] at {answer.address}, up {answer.uptime_s:,.0f} s", highlight=False)
     console.print(
-        f"global step {answer.version:,}{of}, {answer.rate:,.0f} steps/s, loss "
+        f"global step {answer.version:,}{of}, {rate(answer.rate)} steps/s, loss "
         + ("not known yet" if answer.loss is None else f"{answer.loss:.4f}"),
         highlight=False,
     )
@@ -109,7 +109,7 @@ def show(answer: PsStatus, console: Console) -> None:
             worker.task,
             worker.presence,
             f"{worker.pushes:,}",
-            f"{worker.rate:,.0f}",
+            rate(worker.rate),
             f"{worker.staleness:.1f}",
             "" if worker.loss is None else f"{worker.loss:.4f}",
             f"{worker.dropped:,}",

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainband.figures import duration
+from trainband.figures import duration, rate
 from trainband.strategies.base import Progress
 from trainband.wire.patience import Say
 
@@ -35,7 +35,7 @@ def picture(progress: Progress | None) -> RenderableType:
     for row in progress.workers:
         style = "" if row.presence == "live" else "dim"
         loss = "" if row.loss is None else f"{row.loss:.4f}"
-        table.add_row(row.task, row.presence, f"{row.rate:,.0f}", f"{row.staleness:.1f}", loss, style=style)
+        table.add_row(row.task, row.presence, rate(row.rate), f"{row.staleness:.1f}", loss, style=style)
     below: list[RenderableType] = [table]
     if progress.checkpoint is not None:
         below.append(Text(str(progress.checkpoint), style="dim"))
@@ -48,9 +48,9 @@ def picture(progress: Progress | None) -> RenderableType:
 def line(progress: Progress) -> str:
     """A training in one line: global step, steps/s, loss, time left."""
     of = f"/{progress.last_step:,}" if progress.last_step else ""
-    parts = [f"global step {progress.global_step:,}{of}", f"{progress.rate:,.0f} steps/s"]
+    parts = [f"global step {progress.global_step:,}{of}", f"{rate(progress.rate)} steps/s"]
     if progress.examples_rate:
-        parts.append(f"{progress.examples_rate:,.0f} examples/s")
+        parts.append(f"{rate(progress.examples_rate)} examples/s")
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4f}")
     if progress.last_step and progress.rate > 0:
