@@ -12,7 +12,7 @@ import pytest
 
 from trainband.errors import ClusterError
 from trainband.strategies.devices import choose_device, on_device, take_card
-from trainband.strategies.mirrored import choose_devices
+from trainband.strategies.mirrored import Mirrored, choose_devices
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,9 @@ CHOICES: list[tuple[dict[str, list[Device]], str | None, int, Device, str]] = [
     (WITH, "gpu", 3, GPUS[1], ""),
     (WITH, "gpu:0", 3, GPUS[0], ""),  # a number is a wish of its own
     (WITH, "gpu:2", 0, CPU, "there is no device gpu:2"),
+    (WITH, "/gpu:1", 0, GPUS[1], ""),  # as TensorFlow calls them
+    (WITH, "GPU:1", 0, GPUS[1], ""),
+    (WITH, "/device:GPU:1", 0, GPUS[1], ""),
     (WITH, "cpu", 1, CPU, ""),
 ]
 
@@ -210,11 +213,16 @@ def test_a_device_may_be_given_itself() -> None:
         choose_device(0, 0, "worker:0", pytest.fail)
 
 
+def test_a_number_names_no_devices() -> None:
+    with pytest.raises(ClusterError, match=r"Mirrored: devices must name them, such as \['gpu:0', 'gpu:1'\], .* got 4"):
+        Mirrored(4)
+
+
 # what the machine has, what is wanted -> devices, words
 SEVERAL: list[tuple[dict[str, list[Device]], list[str], list[Device], str]] = [
     (WITH, ["gpu:0", "gpu:1"], GPUS, ""),
     (WITH, ["gpu:0", "gpu:2"], GPUS[:1], "computes on .* alone: there is no gpu:2"),
-    (WITHOUT, ["gpu:0", "gpu:1"], [CPU], "this process computes on the CPU: there is no device gpu:0"),
+    (WITHOUT, ["gpu:0", "gpu:1"], [CPU], "this process computes on the CPU: there is no device gpu:0, gpu:1"),
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,8 @@ from trainband.wire.patience import Say
 
 _CARDS = ("gpu", "cuda", "rocm")
 """What JAX calls the platforms whose devices are cards."""
+_COMMON = ("cpu", "gpu", "tpu")
+"""Platforms whose names people write in capitals, too."""
 _OPTIONS = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
 _ALL = "all"
 _ROOT = Path("/")
@@ -70,8 +72,12 @@ def find_device(wanted: str | jax.Device | None, index: int = 0) -> jax.Device |
         return wanted if wanted in jax.local_devices(backend=wanted.platform) else None
     if wanted is not None and not isinstance(wanted, str):
         raise ClusterError(f"device must read like cpu, gpu or gpu:1, or be one of jax.devices(), got {wanted!r}.")
-    platform, colon, number = (wanted or "").partition(":")
-    if colon and not number.isdigit():
+    # TensorFlow's names are known, too: /gpu:1, GPU:1, /device:GPU:1.
+    name = (wanted or "").removeprefix("/").removeprefix("device:")
+    platform, colon, number = name.partition(":")
+    if platform.lower() in _COMMON:
+        platform = platform.lower()
+    if (wanted and not platform.isalnum()) or (colon and not number.isdigit()):
         raise ClusterError(f"device must read like cpu, gpu or gpu:1, got {wanted!r}.")
     try:
         devices = jax.local_devices(backend=platform) if platform else jax.local_devices()
@@ -103,12 +109,22 @@ def choose_device(
         if wanted is None and device.platform == "cpu":
             say(f"{task} computes on the CPU: JAX sees no accelerator")
         return device
+    return cpu_instead([str(wanted)], task, say, strict=strict)
+
+
+def cpu_instead(missing: Sequence[str], task: str, say: Say, *, strict: bool) -> jax.Device:
+    """The CPU, in place of devices that are not there; `task`, `say` and `strict` as in `choose_device`.
+
+    Raises:
+      ClusterError: it is not to do.
+    """
+    named = ", ".join(missing)
     if strict:
         raise ClusterError(
-            f"{task} is to compute on {wanted}, and there is no such device: JAX sees {', '.join(_names()) or 'none'}. "
+            f"{task} is to compute on {named}, and there is no such device: JAX sees {', '.join(_names()) or 'none'}. "
             "With strict=False it would compute on the CPU."
         )
-    say(f"{task} computes on the CPU: there is no device {wanted}")
+    say(f"{task} computes on the CPU: there is no device {named}")
     return jax.local_devices(backend="cpu")[0]
 
 
