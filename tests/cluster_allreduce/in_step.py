@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import jax
@@ -44,6 +45,8 @@ class Led(trainband.Hook):
             time.sleep(6.0)  # in Python, when the other's process ends
         if flag.fault == "stops" and session.is_chief:
             session.request_stop("enough for now")
+        if flag.fault == "asks later" and report.global_step == flag.at + (self._rank == flag.of):
+            session.params()
         if self._rank != flag.of:
             return
         match flag.fault:
@@ -75,6 +78,16 @@ class Looks(trainband.Hook):
         if step // self._every > self._looked_at // self._every:
             session.params()
             self._looked_at = step
+
+
+def constrained(params: Any, batch: Any) -> Any:
+    """The loss of the zoo's MLP, by which an activation lies where a `PartitionSpec` alone says."""
+    x, y = batch
+    hidden = jax.nn.relu(x @ params["hidden"]["kernel"] + params["hidden"]["bias"])
+    hidden = jax.lax.with_sharding_constraint(hidden, jax.P("data"))
+    logits = hidden @ params["out"]["kernel"] + params["out"]["bias"]
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+    return losses.mean(), {"accuracy": (logits.argmax(-1) == y).mean()}
 
 
 class Slow:
@@ -149,6 +162,12 @@ def main() -> None:
     if flag.fault == "fails first" and rank == flag.of:
         time.sleep(1.0)  # the others wait for it by then
         raise OSError("the disk with the pictures is gone")
+    if flag.fault == "ends first" and rank == flag.of:
+        time.sleep(1.0)
+        sys.exit("the flags are wrong")
+    if flag.fault == "dies first" and rank == flag.of:
+        time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGKILL)
     if flag.fault == "twice":
         strategy_of(flag, cluster)
     model = zoo.MODELS[flag.model]()
@@ -178,6 +197,8 @@ def main() -> None:
     if flag.fault == "scalars":
         of_arrays = model["loss"]
         model["loss"] = lambda params, batch: of_arrays(params, batch["b"])
+    if flag.fault == "constrained":
+        model["loss"] = constrained
     trainer = trainband.Trainer(
         **model, optimizer=optimizer, strategy=strategy, console=False, steps_per_execution=per_call, **more
     )
@@ -204,6 +225,10 @@ def main() -> None:
         hooks.append(Looks(flag.looks))
     if flag.validate_last:
         hooks.append(trainband.ValidationHook(zoo.batches(1), every_steps=4))
+    if flag.fault == "evaluates first" and rank == flag.of:
+        trainer.evaluate(Slow(zoo.batches(1), flag.start_s + 2.0))
+    if flag.fault == "asks first" and rank == flag.of:
+        trainer.params  # noqa: B018 - an exchange
     result = trainer.fit(
         batches,
         steps,
@@ -222,6 +247,10 @@ def main() -> None:
     print(f"{result.task} is done at global step {result.global_step}: {result.stopped}", flush=True)
     if flag.fault == "other evaluation":
         trainer.evaluate(zoo.batches(1, zoo.SIZE, rank, ranks))
+    if flag.fault == "predicts instead" and rank != flag.of:
+        trainer.evaluate(zoo.batches(1))
+    elif flag.fault == "predicts instead":
+        trainer.predict(constrained, zoo.batches(1))
     if flag.fault == "uneven evaluation":
         trainer.evaluate(zoo.batches(1 + rank))
     if flag.fault == "evaluates alone":
@@ -239,8 +268,14 @@ def main() -> None:
     trainer.close()
 
 
+def in_a_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints an error that ends the script: those that are raised on purpose in a line."""
+    if isinstance(error, trainband.TrainbandError | OSError):
+        print(f"error: {kind.__name__}: {error}", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
 if __name__ == "__main__":
-    try:
-        main()
-    except (trainband.TrainbandError, OSError) as error:
-        sys.exit(f"error: {type(error).__name__}: {error}")
+    sys.excepthook = in_a_line
+    main()

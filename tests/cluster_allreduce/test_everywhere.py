@@ -36,8 +36,14 @@ STRATEGIES: dict[str, tuple[int, list[str]]] = {
         4,
         ["MultiWorkerMirrored: 4 devices (data 4)", "cpu:0 of worker:0 to cpu:1 of worker:1, each: 6.5 kB"],
     ),
-    "tensor": (2, ["hidden/kernel  float32[16,32]  axis 1 in 2 over model", "of worker:1, each: 3.3 kB of variables"]),
-    "fsdp": (4, ["out/kernel     float32[32,8]   axis 0 in 4 over data", "of worker:1, each: 1.9 kB of variables"]),
+    "tensor": (
+        2,
+        ["hidden/kernel  float32[16,32]  2.0 kB  axis 1 in 2 over model", "of worker:1, each: 3.3 kB of variables"],
+    ),
+    "fsdp": (
+        4,
+        ["out/kernel     float32[32,8]   1.0 kB  axis 0 in 4 over data", "of worker:1, each: 1.9 kB of variables"],
+    ),
     "local": (4, ["ParameterServer: 1 ps", "ps:0: 6.5 kB of variables and optimizer state"]),
 }
 

@@ -77,6 +77,16 @@ def test_they_train_as_one_device(model: str, per_call: int, fault: str, program
     assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
 
 
+@pytest.mark.parametrize("strategy", ["mirrored", "fsdp", "sync", "local"])
+def test_a_loss_may_say_where_an_activation_lies(strategy: str, programs: Programs, tmp_path: Path) -> None:
+    programs.python("alone", *SCRIPT, "--strategy=one", f"--out={tmp_path / 'one'}").succeed()
+    flags = (f"--strategy={strategy}", "--fault=constrained", "--validate", f"--out={tmp_path / 'all'}")
+    ps = "--ps=1" if strategy in ("sync", "local") else "--ps=0"
+    devices = TWO_DEVICES if strategy == "local" else {}
+    programs.trainband("run", ps, "--workers=2", *SCRIPT, *flags, environ=devices).succeed()
+    assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
+
+
 @pytest.mark.parametrize("strategy", ["tensor", "fsdp"])
 def test_variables_in_parts_over_workers(strategy: str, programs: Programs, tmp_path: Path) -> None:
     flags = ("--model=transformer", "--validate")
@@ -159,7 +169,7 @@ def test_those_who_share_a_part_go_on_at_one_place_in_the_data(programs: Program
 
 # what happens, whom it happens to, what the others say
 FAULTS = [
-    ("is killed", 1, r"worker:1 at \S+ is gone: not heard for \d+ s"),
+    ("is killed", 1, r"worker:1 at \S+ is gone: its connection broke off"),
     ("is killed", 0, r"worker:0 at \S+ is gone: its connection broke off"),
     ("stands still", 2, r"worker:2 at \S+ is gone: not heard for \d+ s"),
     ("stands still", 0, r"worker:0 at \S+ is gone: not heard for \d+ s"),
@@ -184,6 +194,22 @@ def test_the_others_end_with_the_name(
             assert "start the job again" in worker.stderr
             worker.expect_no_noise()
     workers[of].send(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_one_that_is_killed_before_its_first_step_is_named_at_once(
+    of: int, programs: Programs, ports: tuple[str, ...]
+) -> None:
+    """When nothing has been exchanged yet that could fail."""
+    workers = by_hand(programs, ports, "--fault=dies first", f"--of={of}", "--timeout_s=60")
+    assert workers[of].wait() == -signal.SIGKILL
+    died_at = workers[of].ended_at
+    for worker in workers[:of] + workers[of + 1 :]:
+        assert worker.wait() in (1, LOST_A_PEER)
+        assert f"worker:{of} at {ports[of]} is gone: its connection broke off" in worker.stderr
+        assert worker.ended_at is not None
+        assert died_at is not None
+        assert worker.ended_at - died_at < 30.0
 
 
 def test_one_that_lives_and_stands_still_is_named(programs: Programs, ports: tuple[str, ...]) -> None:
@@ -212,7 +238,9 @@ def test_one_that_is_in_python_is_not_ended_from_c(of: int, programs: Programs, 
     """The service is in the chief's process: where that shuts it down, XLA ends all others."""
     workers = by_hand(programs, ports, "--steps=100", "--fault=raises in time", f"--of={of}", "--at=4", workers=2)
     workers[of].fail("^error: OSError: the disk with the pictures is gone")
-    workers[1 - of].fail(rf"^error: PeerError: worker:{of} has failed: OSError: the disk with the pictures is gone")
+    assert workers[1 - of].wait() == LOST_A_PEER
+    words = rf"^error: PeerError: worker:{of} has failed: OSError: the disk with the pictures is gone"
+    assert re.search(words, workers[1 - of].stderr, re.MULTILINE), workers[1 - of].output
 
 
 @PER_CALL
@@ -235,21 +263,26 @@ def test_the_launcher_brings_the_job_back(per_call: str, programs: Programs, tmp
     assert read(tmp_path / "broken") == read(tmp_path / "whole")  # to the bit
 
 
-def test_it_goes_on_with_fewer(programs: Programs, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("dies", "killed by SIGKILL"), ("stands still", "it is stuck: all others have lost it")]
+)
+def test_it_goes_on_with_fewer(fault: str, reason: str, programs: Programs, tmp_path: Path) -> None:
     job = run(
         programs,
         "--steps=20",
         "--step_s=0.05",
         f"--dir={tmp_path / 'saved'}",
-        "--fault=dies",
+        f"--fault={fault}",
         "--of=2",
         "--at=8",
+        "--timeout_s=6",
         f"--out={tmp_path / 'fewer'}",
         workers=3,
         launcher=("--restarts=0", "--min-workers=2"),
     )
     job.succeed()
-    assert "going on without it, on 2 workers (at least 2 are wanted)" in job.stderr
+    assert f"trainband: worker:2 failed ({reason}); ending" in job.stderr
+    assert "worker:2 failed once; going on without it, on 2 workers (at least 2 are wanted)" in job.stderr
     assert "[worker:1] worker:1 is done at global step 20" in job.stdout
     programs.python("alone", *SCRIPT, "--strategy=one", "--steps=20", f"--out={tmp_path / 'one'}").succeed()
     assert apart(read(tmp_path / "one"), read(tmp_path / "fewer")) < TOLERANCE
@@ -276,10 +309,11 @@ def test_sigterm_to_one_saves_and_ends_all(
 
 
 @PER_CALL
-def test_the_end_of_one_workers_data_ends_all(per_call: str, programs: Programs) -> None:
-    output = run(programs, "--fault=used up", "--steps=20", "--at=7", per_call).succeed()
-    assert "worker:1 is done at global step 7: its batches are used up" in output
-    assert "worker:0 is done at global step 7: worker:1: its batches are used up" in output
+@pytest.mark.parametrize("at", [2, 7])
+def test_the_end_of_one_workers_data_ends_all(at: int, per_call: str, programs: Programs) -> None:
+    output = run(programs, "--fault=used up", "--steps=20", f"--at={at}", per_call).succeed()
+    assert f"worker:1 is done at global step {at}: its batches are used up" in output
+    assert f"worker:0 is done at global step {at}: worker:1: its batches are used up" in output
 
 
 @PER_CALL
@@ -357,6 +391,10 @@ def test_another_trainer_on_the_same_strategy(programs: Programs) -> None:
         assert f"[worker:{worker}] worker:{worker} is done at global step 8" in output
 
 
+def test_one_that_evaluates_before_its_first_step_is_waited_for(programs: Programs) -> None:
+    run(programs, "--fault=evaluates first", "--start_s=6", "--timeout_s=4").succeed()
+
+
 def test_one_that_evaluates_for_long_is_waited_for(programs: Programs) -> None:
     job = run(programs, "--fault=evaluates long", "--timeout_s=10", "--step_s=0.3")
     assert "worker:1 is done at global step 8" in job.succeed()
@@ -396,18 +434,33 @@ WRONG = [
         "other evaluation",
         r"DataError: each worker .* the batch number 1 of worker:1 is another one than that of worker:0",
     ),
+    ("predicts instead", r"ClusterError: worker:\d (evaluates|predicts by .*), but worker:\d (evaluates|predicts by)"),
     ("uneven evaluation", r"DataError: each worker .*; but there are 1 on worker:0, and more on others\."),
-    ("asks alone", r"PeerError: worker:1 asks for the params, but worker:0 did not come to it within 20 s"),
+    ("asks alone", r"ClusterError: worker:1 asks for the params, but worker:0 goes on with its training: workers that"),
+    ("asks first", r"ClusterError: worker:1 asks for the params, but worker:0 comes to its first step: workers that"),
+    (
+        "asks later",
+        r"ClusterError: worker:\d asks for the params, (but worker:\d goes on|and so does worker:\d, but at)",
+    ),
     (
         "evaluates alone",
-        r"PeerError: worker:0 at \S+ has left the job, while worker:1 computes with batches, and where each",
+        r"PeerError: worker:0 at \S+ has left the job, while worker:1 evaluates: workers that",
     ),
     ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
     ("twice", r"ClusterError: this process takes part in a job of several workers already"),
     ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),
     ("another port", r"AddressInUse: worker:0 cannot listen on port \d+, as the cluster says"),
 ]
-IN_PARTS = ("other rules", "other evaluation", "uneven evaluation", "asks alone", "evaluates alone")
+IN_PARTS = (
+    "other rules",
+    "predicts instead",
+    "other evaluation",
+    "uneven evaluation",
+    "asks alone",
+    "asks first",
+    "asks later",
+    "evaluates alone",
+)
 
 
 @pytest.mark.parametrize(("fault", "words"), WRONG)
@@ -433,8 +486,8 @@ def test_an_optimizer_with_other_numbers_is_seen_after_its_first_step(
     flags = (f"--strategy={strategy}", f"--per_call={per_call}", "--steps=6")
     job = run(programs, *flags, "--fault=other numbers", workers=3)
     job.succeed()
-    words = r"^\[worker:0\] trainband: WARNING: after the first step, \S+ of worker:1 differs from worker:0's by \d"
-    assert re.search(words, job.stderr, re.MULTILINE), job.output
+    words = r"^\[(worker:\d)\] trainband: WARNING: after the first step, \S+ of worker:1 differs from worker:0's by \d"
+    assert sorted(re.findall(words, job.stderr, re.MULTILINE)) == ["worker:0", "worker:1"], job.output
     job = run(programs, *flags, workers=3)
     job.succeed()
     assert "differ" not in job.stderr
@@ -452,14 +505,19 @@ def test_workers_with_one_part_of_the_batch_should_bring_the_same(programs: Prog
     assert "WARNING" not in job.stderr
 
 
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [("fails first", "OSError: the disk with the pictures is gone"), ("ends first", "its script ended")],
+)
 @pytest.mark.parametrize("of", [0, 1])
-def test_a_script_that_fails_before_it_trains_is_named(of: int, programs: Programs, ports: tuple[str, ...]) -> None:
+def test_a_script_that_fails_before_it_trains_is_named(
+    of: int, fault: str, why: str, programs: Programs, ports: tuple[str, ...]
+) -> None:
     """XLA would end those who wait for it from C++."""
-    workers = by_hand(programs, ports, "--fault=fails first", f"--of={of}", workers=2)
+    workers = by_hand(programs, ports, f"--fault={fault}", f"--of={of}", workers=2)
     assert workers[of].wait() == 1
-    assert workers[1 - of].wait() in (1, LOST_A_PEER)
-    named = rf"worker:{of} has failed: its script ended before it trained"
-    assert re.search(named, workers[1 - of].stderr), workers[1 - of].output
+    assert workers[1 - of].wait() == LOST_A_PEER
+    assert f"worker:{of} has failed: {why}" in workers[1 - of].stderr, workers[1 - of].output
 
 
 def test_a_chief_that_never_comes(programs: Programs, ports: tuple[str, ...]) -> None:

@@ -217,14 +217,21 @@ def coupled() -> dict[str, Any]:
 
 
 def constrained() -> dict[str, Any]:
-    """A loss that says where its activations lie, in a script that has set a mesh of its own."""
-    found = {}
+    """A loss that says where its activations lie."""
+    return {name: _constrained(name) for name in ("OneDevice", "Mirrored", "central", "tensor", "fsdp")}
+
+
+def mesh_of_the_script() -> dict[str, Any]:
+    """One that a script sets before the training, or between two calls."""
+    return {name: _refused_twice(trainer("mlp", make())) for name, make in strategies("mlp").items()}
+
+
+def _refused_twice(trained: trainband.Trainer) -> list[str]:
     with jax.set_mesh(jax.make_mesh((4,), ("mine",))):
-        for name in ("Mirrored", "tensor", "fsdp"):
-            found[name] = _constrained(name)
-        found["refused"] = refusal(lambda: _constrained("two"))
-    found["OneDevice"] = _constrained("OneDevice")
-    return found
+        before = refusal(lambda: trained.fit(zoo.batches(2), 2))
+    trained.fit(zoo.batches(2), 2)
+    with jax.set_mesh(jax.make_mesh((4,), ("mine",))):
+        return [before, refusal(lambda: trained.evaluate(zoo.batches(1)))]
 
 
 def _constrained(name: str) -> Any:
@@ -237,7 +244,11 @@ def _constrained(name: str) -> Any:
         logits = hidden @ params["out"]["kernel"] + params["out"]["bias"]
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
-    trained = trainer("mlp", strategies("mlp")[name](), loss=loss)
+    def init(key: jax.Array) -> Any:
+        return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, jax.P()), drawn(key))
+
+    drawn = zoo.MODELS["mlp"]()["init"]
+    trained = trainer("mlp", strategies("mlp")[name](), init=init, loss=loss)
     trained.fit(zoo.batches(STEPS), STEPS)
     return {"params": flat(trained), "loss": trained.evaluate(zoo.batches(1)).loss}
 
@@ -310,6 +321,7 @@ def main() -> None:
         "descriptions": descriptions(),
         "coupled": coupled(),
         "constrained": constrained(),
+        "mesh of the script": mesh_of_the_script(),
         "refused": refused_steps(),
         "predictions": predictions(),
         "transfers": transfers(),

@@ -15,7 +15,8 @@ from tests.strategies.regression import batches, init, loss, model
 from trainband.errors import ModelError
 from trainband.strategies.gradient import GradientFunction, all_finite, mean_of
 from trainband.strategies.model import examples_in_step
-from trainband.strategies.spreading import Spread, each_by_itself
+from trainband.strategies.spreading import Spread
+from trainband.strategies.summing import each_by_itself
 
 PARAMS: Any = init(jax.random.key(1))
 
@@ -136,7 +137,10 @@ def test_a_state_that_changes_is_refused() -> None:
     ("changes", "words"),
     [
         ({"state_merge": "sum"}, "state_merge must be 'mean' or 'chief'"),
-        ({"accumulate": 0}, "accumulate must be at least 1"),
+        ({"accumulate": 0}, "accumulate must be a whole number of micro-batches, 1 or more, got 0"),
+        ({"accumulate": 2.0}, "accumulate must be a whole number"),
+        ({"remat": "dots"}, "remat must be True, False or one of jax.checkpoint_policies"),
+        ({"compute_dtype": "bf16"}, "compute_dtype must be a floating-point dtype, such as 'bfloat16'"),
         ({"compute_dtype": jnp.int8}, "compute_dtype must be a floating-point dtype"),
     ],
 )

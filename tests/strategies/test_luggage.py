@@ -44,6 +44,14 @@ def test_there_and_back() -> None:
         Luggage.from_bytes(b"\x00", "worker:1")
 
 
+def test_typed_random_keys_go_with_it() -> None:
+    keys = jax.random.split(jax.random.key(5), 3)
+    packed = Luggage.pack("worker:0", 1, 1, "", {"keys": keys})
+    found = Luggage.from_bytes(packed.to_bytes(), "it").unpack({"keys": jax.random.split(jax.random.key(0), 3)})["keys"]
+    assert found.dtype == keys.dtype
+    np.testing.assert_array_equal(jax.random.key_data(found), jax.random.key_data(keys))
+
+
 @pytest.mark.parametrize("other", [((), ()), (CARRY[0], {**CARRY[1], "n": jnp.float32(0)})], ids=["less", "a dtype"])
 def test_of_another_transform(other: Any) -> None:
     with pytest.raises(ModelMismatch, match="worker:0 goes on from a checkpoint that was made with another"):

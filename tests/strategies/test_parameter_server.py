@@ -83,6 +83,18 @@ def make() -> Iterator[Callable[..., Job]]:
             future.exception(20.0)
 
 
+def test_one_trainer_a_strategy(make: Callable[..., Job]) -> None:
+    job = make(1, workers=2)
+    strategy = job.strategy("worker", 0, device="cpu")
+    first = strategy.start(model(optax.sgd(0.1)))
+    job.replicas.append(first)
+    with pytest.raises(ClusterError, match=r"worker:0: another Trainer of this script takes part in the job already"):
+        strategy.start(model(optax.adam(0.1)))
+    job.start(model(optax.sgd(0.1)), 1)  # so that the ps does not end
+    first.close()
+    job.replicas.append(strategy.start(model(optax.sgd(0.1))))
+
+
 @pytest.mark.parametrize("ps", [1, 3])
 def test_one_worker_is_the_loop_by_hand(make: Callable[..., Job], ps: int) -> None:
     job = make(ps)

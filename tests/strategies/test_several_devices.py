@@ -148,16 +148,17 @@ def test_a_loss_that_couples_examples_is_the_same_on_several_devices(found: Any)
     assert apart(found["coupled"]["OneDevice"], found["coupled"]["Mirrored"]) < TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["OneDevice", "Mirrored", "tensor", "fsdp"])
+@pytest.mark.parametrize("name", ["OneDevice", "Mirrored", "central", "tensor", "fsdp"])
 def test_a_loss_may_say_where_activations_lie(name: str, found: Any) -> None:
     told = found["constrained"][name]
     assert apart(told["params"], found["same"]["mlp"]["OneDevice"]["params"]) < TOLERANCE
     assert told["loss"] == pytest.approx(found["constrained"]["OneDevice"]["loss"], abs=TOLERANCE)
 
 
-def test_a_mesh_of_another_size_around_it_is_refused(found: Any) -> None:
-    words = "ModelError: jax.set_mesh says {'mine': 4}, but the strategy's mesh is {'data': 2}: leave jax.set_mesh out"
-    assert words in found["constrained"]["refused"]
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mesh_that_the_script_has_set_is_refused(name: str, found: Any) -> None:
+    for told in found["mesh of the script"][name]:
+        assert "ModelError: jax.set_mesh has set the mesh {'mine': 4} here: leave jax.set_mesh out" in told
 
 
 @pytest.mark.parametrize("name", NAMES)

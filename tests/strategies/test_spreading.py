@@ -154,7 +154,7 @@ def test_what_a_process_brings(name: str) -> None:
 @pytest.mark.parametrize("process", [0, 1, 2])
 def test_a_mesh_that_gives_a_process_parts_which_are_no_neighbours(process: int) -> None:
     """Of three processes with two devices each: its first rows would be taken for those of another process."""
-    words = rf"^worker:{process}: the devices of worker 1 have the parts 0, 2 .* data first in the mesh"
+    words = rf"^worker:{process}: the devices of process 1 have the parts 0, 2 .* data first in the mesh"
     with pytest.raises(ClusterError, match=words):
         own_part(process, {0: {0, 1}, 1: {0, 2}, 2: {1, 2}}, f"worker:{process}")
 
@@ -162,5 +162,5 @@ def test_a_mesh_that_gives_a_process_parts_which_are_no_neighbours(process: int)
 @pytest.mark.parametrize("process", [0, 1, 2])
 def test_a_mesh_in_which_processes_share_some_parts_but_not_all(process: int) -> None:
     """Three devices compute a part together, and a process has two: the rows of one batch would count twice."""
-    with pytest.raises(ClusterError, match=rf"^worker:{process}: workers \d, .* share some parts .*, but not all"):
+    with pytest.raises(ClusterError, match=rf"^worker:{process}: processes \d, .* share some parts .*, but not all"):
         own_part(process, {0: {0}, 1: {0, 1}, 2: {1}}, f"worker:{process}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError
 from trainband.strategies import together as module
+from trainband.strategies.life_signs import BEAT_S
 from trainband.strategies.together import Together
 from trainband.version import VERSION
 
@@ -22,10 +23,11 @@ class Runtime:
     """The words of all, in this process; the last of the others came late."""
 
     lost = False
+    words: ClassVar[dict[str, str]]
 
     def __init__(self, *_: Any, **__: Any) -> None:
         time.sleep(LATE_S)
-        self.words = {"words/0/here/0": json.dumps({"version": VERSION, "job": "a job"})}
+        type(self).words = {"words/0/here/0": json.dumps({"version": VERSION, "job": "a job"})}
 
     def set(self, key: str, word: str) -> None:
         time.sleep(0.001)  # as a call does, in which another thread may go on
@@ -37,6 +39,12 @@ class Runtime:
     def list(self, prefix: str) -> dict[str, str]:
         time.sleep(0.001)
         return {key[len(prefix) :].lstrip("/"): word for key, word in self.words.items() if key.startswith(prefix)}
+
+    def cut_off(self) -> frozenset[int]:
+        return frozenset()
+
+    def hang_up(self) -> None:
+        pass
 
     def close(self, *, well: bool) -> None:
         del well
@@ -53,8 +61,22 @@ def second(monkeypatch: pytest.MonkeyPatch) -> Iterator[Together]:
 
 
 def test_a_chief_is_not_gone_because_another_worker_came_late(second: Together) -> None:
-    time.sleep(module.BEAT_S + 0.3)  # the first look at the chief
+    time.sleep(BEAT_S + 0.3)  # the first look at the chief
     second.check()
+
+
+def test_an_exchange_within_another_does_not_end_that(second: Together) -> None:
+    """The watcher ends only processes that wait."""
+
+    def says_that_it_waits() -> bool:
+        time.sleep(2.5 * BEAT_S)
+        return bool(json.loads(Runtime.words["beat/1"])[2])
+
+    with second.watched():
+        with second.watched():
+            pass
+        assert says_that_it_waits()
+    assert not says_that_it_waits()
 
 
 def test_who_has_left_the_job_computes_no_more_with_the_others(second: Together) -> None:

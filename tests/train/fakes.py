@@ -118,14 +118,13 @@ class FakeReplica:
     def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002
         return nullcontext()
 
-    def values(self) -> tuple[Any, Any]:
-        return self.params(), self.model_state()
-
-    def laid_out(self, batches: Iterable[Any]) -> Iterator[Any]:
-        return iter(batches)
-
-    def fetch(self, outputs: Any) -> Any:
-        return outputs
+    def computed(
+        self,
+        function: Callable[..., Any],
+        batches: Iterable[Any],
+        what: str,  # noqa: ARG002
+    ) -> Iterator[tuple[Any, Any]]:
+        return ((batch, function(self.params(), self.model_state(), batch)) for batch in batches)
 
     def gather(self, work: Callable[[], object]) -> bool:
         work()
@@ -152,6 +151,7 @@ class FakeStrategy:
 
     serves = False
     cluster = None
+    mesh_axes = ("data",)
 
     def __init__(self, replica: Any) -> None:
         self.replica = replica

@@ -195,6 +195,7 @@ def test_a_directory_that_nobody_holds_is_given_up(tmp_path: Path) -> None:
 def test_what_an_evaluator_task_needs(tmp_path: Path) -> None:
     class Beside:
         serves = False
+        mesh_axes = ("data",)
         cluster = Cluster(
             spec=ClusterSpec({"worker": ["a:1"], "ps": ["b:1"], "evaluator": ["c:1"]}), task=Task("evaluator", 0)
         )

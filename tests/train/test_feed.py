@@ -117,6 +117,12 @@ def test_a_batch_of_another_shape(first: Any, then: Any, words: str) -> None:
     assert len(list(Feed([first, then], repeat=False, fixed_shapes=False))) == 2
 
 
+@pytest.mark.parametrize("batch", [[1.0, 2.0], (A, [0, 1]), {"x": A.tolist()}], ids=["bare", "labels", "rows"])
+def test_lists_of_numbers_are_no_arrays(batch: Any) -> None:
+    with pytest.raises(DataError, match=r"batch\S* is a Python list of numbers, .* give np.asarray\(...\) of it"):
+        next(Feed([batch], repeat=False, fixed_shapes=True))
+
+
 def test_the_next_epoch_is_compared_with_the_first() -> None:
     loader = Loader(A)
     batches = Feed(loader, repeat=True, fixed_shapes=True)

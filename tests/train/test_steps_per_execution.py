@@ -183,7 +183,9 @@ def test_a_batch_alone_is_refused() -> None:
 
 @pytest.mark.parametrize("per_call", [0, -1])
 def test_less_than_one_is_refused(per_call: int) -> None:
-    with pytest.raises(ModelError, match=f"steps_per_execution must be at least 1 step, got {per_call}"):
+    with pytest.raises(
+        ModelError, match=f"steps_per_execution must be a whole number of steps, 1 or more, got {per_call}"
+    ):
         trainer(per_call)
 
 

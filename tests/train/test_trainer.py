@@ -17,7 +17,7 @@ from tests.train.fakes import ONES, FakeReplica, FakeStrategy, mean_model, train
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import DataError, ModelError, NonFiniteGradient
-from trainband.strategies import OneDevice, ParameterServer, StepReport
+from trainband.strategies import Mirrored, OneDevice, ParameterServer, StepReport
 from trainband.train.hooks import Hook
 from trainband.train.session import MonitoredSession
 from trainband.wire.memory import MemoryTransport
@@ -304,3 +304,15 @@ def test_a_failing_worker_tells_its_ps() -> None:
     connection.close()
     assert serving.result(20.0) == "shut down: asked to"
     assert "worker:0 left the job: OSError: the disk is gone" in said
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ("mirrored", r"strategy must be a strategy, such as trainband\.Mirrored\(\), got 'mirrored'"),
+        (Mirrored, r"strategy must be a strategy, such as Mirrored\(\), got the class: call it"),
+    ],
+)
+def test_what_is_no_strategy(strategy: Any, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        trainer(strategy=strategy)

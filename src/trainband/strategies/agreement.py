@@ -1,4 +1,4 @@
-"""Agreement: processes that compute in step must run one program, on batches of one shape."""
+"""Agreement: processes that compute in step must run one program, from the same params, on batches of one shape."""
 
 from __future__ import annotations
 
@@ -7,62 +7,69 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 from xxhash import xxh64
 
 from trainband.errors import DataError
 from trainband.ps.variables import PyTree, path_name
-from trainband.strategies.model import Model, Several
-from trainband.strategies.sharding import Rules
+from trainband.strategies.model import Model, Several, Shapes
 from trainband.strategies.spreading import OwnPart, Spread
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say
+
+MAKES = "makes its Trainer"
+BEGINS = "comes to its first step"
+COMPARES = "has made its first step"
+"""What a process does while it waits for the others' words."""
 
 ROUNDED = 1e-4
 """Of a variable's largest value: what machines of different kinds may round differently in one update, and more."""
 
 
-def require_one_program(together: Together, model: Model, mesh: Mesh, rules: Rules, remainder: str) -> None:
+def require_one_program(
+    together: Together, model: Model, shapes: Shapes, mesh: Mesh, specs: Sequence[PartitionSpec], remainder: str
+) -> None:
     """Compares what the processes are about to train. To be called before any exchange of values: one whose arrays have
     different sizes ends the process from C++.
 
     Args:
-      mesh, rules, remainder: see `MeshReplica`.
+      model, mesh, remainder: see `MeshReplica`.
+      shapes: of the model.
+      specs: how each of the params is split over the mesh.
 
     Raises:
       ModelMismatch: another one trains something else, and what differs.
     """
-    variables = model.variables()
-    specs = rules(variables.trained, mesh)
-    kinds = jax.eval_shape(model.optimizer.init, jax.eval_shape(model.first_params))
-    optimizer = jax.tree_util.tree_flatten_with_path(kinds)[0]
+    variables = shapes.variables
+    optimizer = jax.tree_util.tree_flatten_with_path(shapes.optimizer)[0]
     mine = {
         "the mesh": str(dict(mesh.shape)),
         **{f"variable {variable.name}": _kind(variable) for variable in variables.entries},
         **{f"the sharding of {one.name}": str(spec) for one, spec in zip(variables.trained, specs, strict=True)},
         **{f"the optimizer's {path_name(path)}": _kind(leaf) for path, leaf in optimizer},
-        **_transform(model),
+        **_transform(model, shapes),
         "compute_dtype": "none" if model.compute_dtype is None else np.dtype(model.compute_dtype).name,
         "accumulate": model.accumulate,
         "steps_per_execution": model.steps_per_execution,
         "seed": model.seed,
         "remainder": remainder,
     }
-    together.require_same("programs", mine)
+    together.require_same("programs", mine, MAKES)
 
 
-def _transform(model: Model) -> dict[str, str]:
+def _transform(model: Model, shapes: Shapes) -> dict[str, str]:
     """The form of the `worker_transform`'s state."""
     if model.worker_transform is None:
         return {"worker_transform": "none"}
-    kinds = jax.eval_shape(model.worker_transform.init, jax.eval_shape(model.first_params))
+    kinds = model.shaped(model.worker_transform.init, shapes.params)
     return {"worker_transform": ", ".join(["some", *map(_kind, jax.tree.leaves(kinds))])}
 
 
-def require_one_loss(together: Together, model: Model, batch: PyTree) -> None:
+def require_one_loss(together: Together, model: Model, shapes: Shapes, batch: PyTree) -> None:
     """Compares what comes of the processes' losses, metrics and all, which is exchanged with the gradients.
 
     Args:
+      model: what is trained, and its `shapes`.
       batch: of a step.
 
     Raises:
@@ -71,11 +78,12 @@ def require_one_loss(together: Together, model: Model, batch: PyTree) -> None:
     one = batch.batches[0] if isinstance(batch, Several) else batch
     one = one[0] if model.accumulate > 1 else one
     one = one.batch if isinstance(one, Spread) else one
-    params, state = jax.eval_shape(model.first_params), jax.eval_shape(model.first_state)
     key = jax.random.key(0) if model.loss_takes_key else None
-    loss, metrics, _ = jax.eval_shape(lambda *given: model.value(given[0], given[1], key, given[2]), params, one, state)
+    loss, metrics, _ = model.shaped(
+        lambda params, batch, state: model.value(params, batch, key, state), shapes.params, one, shapes.state
+    )
     outputs = jax.tree_util.tree_flatten_with_path({"the loss": loss, **metrics})[0]
-    together.require_same("metrics", {path_name(path): _kind(kind) for path, kind in outputs})
+    together.require_same("metrics", {path_name(path): _kind(kind) for path, kind in outputs}, BEGINS)
 
 
 def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unless: str, say: Say) -> Sequence[bool]:
@@ -97,7 +105,9 @@ def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unl
     shapes = [_kind(leaf) for leaf in map(_shaped, leaves)]
     stacks = isinstance(batch, Several) and batch.stack is not None
     digest = _digest(leaves) if len(own.sharers) > 1 else ""
-    words = together.gather(key, [str(structure), ", ".join(shapes), stacks, own.first, digest], unless=unless)
+    words = together.gather(
+        key, [str(structure), ", ".join(shapes), stacks, own.first, digest], BEGINS, unless=unless, patient=True
+    )
     whose: dict[int, tuple[int, str]] = {}
     for index, other in enumerate(words):
         before, theirs = whose.setdefault(other[3], (index, other[4]))
@@ -116,39 +126,47 @@ def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unl
     return [word[2] for word in words]
 
 
-def that_differ(together: Together, what: str, values: Sequence[Any]) -> str:
-    """Names the processes whose arrays have other bits than the chief's; nothing if all have the same."""
-    digests = together.gather(f"digests/{what}", _digest(values))
+def that_differ(together: Together, what: str, values: Sequence[Any], about: str) -> str:
+    """Names the processes whose arrays have other bits than the chief's; nothing if all have the same. `about`: see
+    `Together.hear`.
+    """
+    digests = together.gather(f"digests/{what}", _digest(values), about)
     return ", ".join(together.name(index) for index, digest in enumerate(digests) if digest != digests[0])
 
 
 def warn_of_other_params(
     together: Together, params: Mapping[str, Any], agreed: Callable[[PyTree], PyTree], say: Say
 ) -> None:
-    """Has the chief say whose params the first step has left others, by more than what machines round differently.
+    """Says whose params the first step has left others, by more than what machines round differently: the chief of the
+    farthest, each of the others of itself.
 
     Args:
       params: by name, what this process has whole.
       agreed: gives all processes the chief's.
     """
-    if not that_differ(together, "params after the first step", list(params.values())):
+    if not that_differ(together, "params after the first step", list(params.values()), COMPARES):
         return
     mine = {name: np.asarray(value) for name, value in params.items()}
     chiefs = agreed(mine)
     apart = {name: _apart(mine[name], chiefs[name]) for name in mine}
     name = max(apart, key=lambda name: apart[name])
-    farthest = together.gather("apart after the first step", [apart[name], name])
-    apart_by, index, whose = max((by, index, name) for index, (by, name) in enumerate(farthest))
-    if together.is_chief and apart_by > ROUNDED:
+    farthest = together.gather("apart after the first step", [apart[name], name], COMPARES)
+    rows = [(by, index, name) for index, (by, name) in enumerate(farthest)]
+    apart_by, index, whose = max(rows) if together.is_chief else rows[together.index]
+    if apart_by > ROUNDED:
         say(
-            f"WARNING: after the first step, {whose} of {together.name(index)} differs from {together.task}'s by "
+            f"WARNING: after the first step, {whose} of {together.name(index)} differs from {together.name(0)}'s by "
             f"{apart_by:.2g} of its largest value, and nothing brings them together again: the same gradient must make "
             "the same update on all workers, so give all the same optimizer, with the same numbers"
         )
 
 
-def same_batches(together: Together, batches: Iterable[PyTree]) -> Iterator[PyTree]:
-    """Batches that all processes compute with together, each of which holds a part of the variables; for an evaluation.
+def same_batches(together: Together, batches: Iterable[PyTree], what: str) -> Iterator[PyTree]:
+    """Batches that all processes compute with together, each of which holds a part of the variables.
+
+    Args:
+      batches: of this process.
+      what: it does with them, as in «worker:0 {what}».
 
     Raises:
       ClusterError: another process does something else meanwhile.
@@ -158,14 +176,14 @@ def same_batches(together: Together, batches: Iterable[PyTree]) -> Iterator[PyTr
     for number, batch in enumerate(batches, 1):
         leaves, structure = jax.tree.flatten(batch)
         kinds = [_kind(leaf) for leaf in map(_shaped, leaves)]
-        _require_same_batch(together, number, [str(structure), *kinds, _digest(list(map(_shaped, leaves)))])
+        _require_same_batch(together, number, [str(structure), *kinds, _digest(list(map(_shaped, leaves)))], what)
         yield batch
-    _require_same_batch(together, number + 1, [])
+    _require_same_batch(together, number + 1, [], what)
 
 
-def _require_same_batch(together: Together, number: int, form: Sequence[str]) -> None:
+def _require_same_batch(together: Together, number: int, form: Sequence[str], what: str) -> None:
     """`form`: of the batch; nothing where there is none any more."""
-    forms = together.come_together("computes with batches", form)
+    forms = together.come_together(what, form)
     index = next((index for index, other in enumerate(forms) if other != forms[0]), None)
     if index is None:
         return
@@ -192,7 +210,7 @@ def _kind(leaf: Any) -> str:
 
 
 def _digest(leaves: Sequence[Any]) -> str:
-    """Of what this process has of a batch's arrays."""
+    """Of what this process has of some arrays."""
     digest = xxh64()
     for leaf in leaves:
         shards = [shard.data for shard in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf]

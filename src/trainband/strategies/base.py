@@ -15,9 +15,9 @@ from trainband.ps.checkpointing import RestoreFrom, SavedParts
 from trainband.ps.program import Optimizer
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.variables import PyTree
+from trainband.strategies.description import Description
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Model
-from trainband.strategies.sharding import Description
 
 USED_UP = "its batches are used up"
 
@@ -290,20 +290,23 @@ class Replica(Protocol):
         """The optimizer's state as it now is, as NumPy arrays; `None` where this process does not have it."""
         ...
 
-    def values(self) -> tuple[PyTree, PyTree]:
-        """(params, model state) as they now are, where they lie, for a computation before the next step."""
-        ...
+    def computed(
+        self, function: Callable[[PyTree, PyTree, PyTree], PyTree], batches: Iterable[PyTree], what: str
+    ) -> Iterator[tuple[PyTree, PyTree]]:
+        """What a function makes of batches, with the values as they now are.
 
-    def laid_out(self, batches: Iterable[PyTree]) -> Iterator[PyTree]:
-        """The batches of an evaluation, each as a computation with `values` takes it best.
+        Args:
+          function: `function(params, state, batch)`, compiled.
+          batches: any iterable.
+          what: as in «worker:0 {what}».
+
+        Yields:
+          Each batch, and its outputs as arrays that this process has all of.
 
         Raises:
-          DataError: other processes compute with this one, and bring other batches.
+          ClusterError: other processes must compute this together with this one, and do something else.
+          DataError: they bring other batches.
         """
-        ...
-
-    def fetch(self, outputs: PyTree) -> PyTree:
-        """The outputs of a computation with `values`, as arrays that this process has all of."""
         ...
 
     def busy(self, what: str) -> AbstractContextManager[object]:
@@ -351,6 +354,11 @@ class Strategy(Protocol):
     @property
     def num_replicas(self) -> int:
         """How many devices, over all tasks, compute gradients of batches of their own."""
+        ...
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """The axes of the mesh on which a step is computed."""
         ...
 
     @property

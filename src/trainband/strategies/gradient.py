@@ -12,7 +12,8 @@ from trainband.errors import ModelError
 from trainband.ps.variables import PyTree
 from trainband.strategies.model import Model, examples_in
 from trainband.strategies.separable import why_not_mean_of_examples
-from trainband.strategies.spreading import Compute, Spread, Summed
+from trainband.strategies.spreading import Spread
+from trainband.strategies.summing import Compute, Summed
 
 Carry = tuple[Any, Any]
 """What a worker keeps from step to step: its random key's data and the state of its transform."""
@@ -42,7 +43,7 @@ class GradientFunction:
     Args:
       model: what is trained.
       rank: this worker's place in the cluster: each has a stream of random keys of its own, the same in every run.
-      spread: how the computation is split over devices, see `spreading`; before the worker's transform.
+      spread: how the computation is split over devices, see `summing`; before the worker's transform.
     """
 
     def __init__(self, model: Model, rank: int, spread: Callable[[Compute], Compute] | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.contents import check_settings, key_kinds, with_keys, without_keys
 from trainband.ps.variables import PyTree
 from trainband.strategies.agreement import (
+    MAKES,
     first_batches,
     require_one_loss,
     require_one_program,
@@ -42,7 +43,7 @@ from trainband.strategies.mesh_replica import (
 )
 from trainband.strategies.model import Dealt, Model, Several, examples_in
 from trainband.strategies.sharding import Rules, whole
-from trainband.strategies.step_program import Flags, scalars_of
+from trainband.strategies.step_program import Flags, Values, scalars_of
 from trainband.strategies.together import Together
 from trainband.strategies.words import Words
 from trainband.wire.patience import Say
@@ -109,7 +110,7 @@ class JointReplica(MeshReplica):
         self._batch: PyTree = None
         self._alike = False
         self._has_compared = False
-        """Whether the params after the first step are known to be the same on all."""
+        """Whether the params after the first step were compared with the others'."""
         self._announced_of: LocalSaving | None = None
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         # One function for all calls, so that it is compiled once for each shape.
@@ -120,11 +121,17 @@ class JointReplica(MeshReplica):
         """Whether all others wait for such orders."""
         together.begin_replica()
         with together.busy("starts"):
-            require_one_program(together, model, mesh, rules, remainder)
-            with together.watched():
-                super().__init__(
-                    model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder
-                )
+            super().__init__(
+                model, mesh, rules=rules, restore=restore, say=say, task=together.task, remainder=remainder
+            )
+
+    def _require_one_program(self, specs: Sequence[PartitionSpec]) -> None:
+        remainder = self._spreader.remainder
+        require_one_program(self._together, self._model, self._shapes, self._mesh, specs, remainder)
+
+    def _first_values(self) -> Values:
+        with self._together.watched():
+            return super()._first_values()
 
     # --- what it knows
 
@@ -169,7 +176,7 @@ class JointReplica(MeshReplica):
         key = f"begin/{self._begun}"
         if self.is_chief:
             self._together.tell(key, [last_step, list(trainings)])
-        limit, begun = self._together.hear(key)
+        limit, begun = self._together.hear(key, "begins a training")
         self._trainings = tuple(begun)
         zero = jax.make_array_from_callback((), self._everywhere, lambda _: np.zeros((), np.float32))
         self._values = self._values._replace(ended=zero)
@@ -195,13 +202,13 @@ class JointReplica(MeshReplica):
             report = self._no_step()
         else:
             report = self._step_with_all(batch)
-            if not self._has_compared:
-                self._compare()
         return report if not self._ended else self._ended_report(report)
 
     def _step_with_all(self, batch: PyTree) -> StepReport:
         self._reporting, self._surplus = self._dispatched, 0
         report = super().step(batch)
+        if not self._has_compared:
+            self._compare()
         if self._ended:
             self.settle()
         self._reporting = -1
@@ -272,7 +279,7 @@ class JointReplica(MeshReplica):
         self._batch = given
         announced = 0.0 if self._saving is self._announced_of else self._announced()
         words = self._words.next(0.0 if words is None else float(words), announced)
-        with self._together.watched(self._begun, self._dispatched):
+        with self._together.watched(self._begun, self._dispatched + 1):
             return super()._dispatch(given, words, count=count, real=real)
 
     def steer(self, settings: Mapping[str, float]) -> None:
@@ -372,7 +379,7 @@ class JointReplica(MeshReplica):
         stacks = first_batches(self._together, self._spreader.own, batch, f"batch/{begun}", f"ended/{begun}", self._say)
         self._stacks = all(stacks)
         if stacks and not self._has_compared:
-            require_one_loss(self._together, self._model, batch)
+            require_one_loss(self._together, self._model, self._shapes, batch)
         return bool(stacks)
 
     def finish(self) -> None:
@@ -417,11 +424,7 @@ class JointReplica(MeshReplica):
 
     def busy(self, what: str) -> AbstractContextManager[object]:
         """See `Replica.busy`."""
-        stack = ExitStack()
-        stack.enter_context(self._together.busy(what))
-        if self.in_parts:  # then all do it together
-            stack.enter_context(self._together.watched())
-        return stack
+        return self._together.busy(what)
 
     # --- values
 
@@ -435,7 +438,7 @@ class JointReplica(MeshReplica):
         kinds = key_kinds(values)
         leaves, tree = jax.tree.flatten(without_keys(values))
         mine = {number: _own(leaf) for number, leaf in enumerate(leaves) if leaf.is_fully_replicated}
-        others = that_differ(self._together, what, list(mine.values()))
+        others = that_differ(self._together, what, list(mine.values()), MAKES)
         if others:
             if self._is_chief:
                 self._say(f"the {what} of {others} differ from {self.task}'s, with which all begin")
@@ -446,20 +449,25 @@ class JointReplica(MeshReplica):
     def optimizer_state(self) -> PyTree:
         """See `Replica.optimizer_state`. Where it is in parts, all processes must ask for it together."""
         self._meet("asks for the optimizer's state", self._values.optimizer)
-        return jax.tree.map(self._fetched, self._values.optimizer)
+        return jax.tree.map(self._fetched, without_keys(self._values.optimizer))
 
-    def values(self) -> tuple[PyTree, PyTree]:
-        """See `Replica.values`: where each process has all of them, its own, with which it computes alone."""
-        params, state = super().values()
-        return (params, state) if self.in_parts else (_own(params), _own(state))
+    def computed(
+        self, function: Callable[[PyTree, PyTree, PyTree], PyTree], batches: Iterable[PyTree], what: str
+    ) -> Iterator[tuple[PyTree, PyTree]]:
+        """See `Replica.computed`. Where each process has all values, it computes alone."""
+        if not self.in_parts:
+            params, state = _own(self._values.params), _own(self._values.state)
+            for batch in batches:
+                yield batch, function(params, state, batch)
+            return
 
-    def laid_out(self, batches: Iterable[PyTree]) -> Iterator[PyTree]:
-        """See `Replica.laid_out`."""
-        return super().laid_out(same_batches(self._together, batches)) if self.in_parts else iter(batches)
+        def by_all(*given: PyTree) -> PyTree:
+            with self._together.watched():
+                outputs = function(*given)
+                jax.block_until_ready(outputs)
+            return jax.tree.map(self._fetched, outputs)
 
-    def fetch(self, outputs: PyTree) -> PyTree:
-        """See `Replica.fetch`."""
-        return jax.tree.map(self._fetched, outputs) if self.in_parts else outputs
+        yield from super().computed(by_all, same_batches(self._together, batches, what), what)
 
     def params(self) -> PyTree:
         """See `Replica.params`. Where the params are in parts, all processes must ask for them together."""
@@ -521,7 +529,7 @@ class JointReplica(MeshReplica):
         gave, word = False, ""
         while word != "over":
             self._orders += 1
-            word = self._together.hear(f"order/{self._orders}")
+            word = self._together.hear(f"order/{self._orders}", "gives the chief its parts of the variables")
             if word == "gather":
                 self._gathered()
                 gave, self._saving_at = True, None  # in place of one that was ordered before
@@ -583,7 +591,7 @@ class JointReplica(MeshReplica):
             super()._restore(source)
             self._together.tell("restored", [self._step] if self._restored is not None else [])
             return
-        steps = self._together.hear("restored")
+        steps = self._together.hear("restored", MAKES)
         if not steps:
             return
         (step,) = steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint, Part, Piece, WorkerEntry, write_part
 from trainband.errors import DamagedCheckpoint, ModelMismatch
+from trainband.ps.contents import key_kinds, with_keys, without_keys
 from trainband.ps.variables import PyTree
 from trainband.wire.codec import decode, encode
 
@@ -54,7 +55,8 @@ class Luggage(msgspec.Struct, frozen=True):
     @classmethod
     def pack(cls, task: str, training: int, steps: int, position: str, carry: PyTree) -> Luggage:
         """`carry`: see `GradientFunction`."""
-        return cls(task, training, steps, position, tuple(_Array.of(np.asarray(x)) for x in jax.tree.leaves(carry)))
+        leaves = jax.tree.leaves(without_keys(carry))
+        return cls(task, training, steps, position, tuple(_Array.of(np.asarray(leaf)) for leaf in leaves))
 
     def to_bytes(self) -> bytes:
         """For the way to ps:0."""
@@ -65,20 +67,24 @@ class Luggage(msgspec.Struct, frozen=True):
         """Raises `ProtocolError` where the bytes are no luggage."""
         return decode(data, cls, sender)
 
-    def unpack(self, carry: PyTree) -> PyTree:
-        """The carry as it was; `carry` is a new one, for its structure and shapes.
+    def unpack(self, carry: PyTree, placed: Callable[[NDArray[Any]], Any] = np.asarray) -> PyTree:
+        """The carry as it was.
+
+        Args:
+          carry: a new one, for its structure and shapes.
+          placed: makes of each array what lies where it is to lie.
 
         Raises:
           ModelMismatch: the worker's transform is another one.
         """
-        leaves, tree = jax.tree.flatten(carry)
-        kinds = [(leaf.dtype.name, leaf.shape) for leaf in map(np.asarray, leaves)]
+        leaves, tree = jax.tree.flatten(without_keys(carry))
+        kinds = [(leaf.dtype.name, leaf.shape) for leaf in leaves]
         if kinds != [(one.dtype, one.shape) for one in self.carry]:
             raise ModelMismatch(
                 f"{self.task} goes on from a checkpoint that was made with another worker_transform or another use of "
                 "random keys; go on with the same ones, or train into another directory."
             )
-        return jax.tree.unflatten(tree, [one.values for one in self.carry])
+        return with_keys(jax.tree.unflatten(tree, [placed(one.values) for one in self.carry]), key_kinds(carry))
 
 
 def write_luggage(directory: Path, luggage: Mapping[int, Luggage]) -> tuple[dict[str, WorkerEntry], Part | None]:

@@ -28,7 +28,7 @@ ANSWER_S = 5.0
 ADVICE = "is it running, and can its port be reached from here"
 
 
-def meet(chief: Address, index: int, tasks: Sequence[str], start_s: float, say: Say) -> None:
+def meet(chief: Address, index: int, tasks: Sequence[str], start_s: float, say: Say) -> dict[int, socket.socket]:
     """Returns when all the workers are there.
 
     Args:
@@ -38,6 +38,10 @@ def meet(chief: Address, index: int, tasks: Sequence[str], start_s: float, say: 
       start_s: seconds to wait.
       say: told for whom this waits.
 
+    Returns:
+      The connections between the chief and each other worker, by that one's index: of the chief all, of another one
+      its own. Where they stay open, the chief sees each process end.
+
     Raises:
       AddressInUse: another process has the chief's port.
       DeadlineExceeded: somebody did not come.
@@ -46,12 +50,11 @@ def meet(chief: Address, index: int, tasks: Sequence[str], start_s: float, say: 
     """
     patience = Patience(start_s, say)
     if index == 0:
-        _await_all(chief, tasks, patience)
-    else:
-        _await_word(chief, index, tasks, patience)
+        return _await_all(chief, tasks, patience)
+    return {index: _await_word(chief, index, tasks, patience)}
 
 
-def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> None:
+def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> dict[int, socket.socket]:
     come: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(_listening(chief, tasks[0]))
@@ -61,11 +64,15 @@ def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> None
             with contextlib.suppress(TimeoutError):
                 connection = stack.enter_context(server.accept()[0])
                 number = _introduced(connection, len(tasks))
-                if number in come and not _has_gone(come[number]):
+                is_taken = number in come and not has_ended(come[number])
+                if is_taken:
                     _tell(connection, TAKEN)
-                elif number is not None:
+                if is_taken or number is None:
+                    connection.close()
+                else:
                     come[number] = connection
-            come = {number: one for number, one in come.items() if not _has_gone(one)}
+            for number in [number for number, one in come.items() if has_ended(one)]:
+                come.pop(number).close()
             missing = ", ".join(task for i, task in enumerate(tasks) if i and i not in come)
             if missing:
                 patience.check(f"{missing} to come up", ADVICE)
@@ -76,13 +83,11 @@ def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> None
         server.close()  # whoever calls from now on wants what comes after the meeting
         for one in come.values():
             _tell(one, GO)
-        for one in come.values():  # who closes first keeps the port for a while, which the chief needs at once
-            one.settimeout(ANSWER_S)
-            with contextlib.suppress(OSError):
-                one.recv(1)
+        stack.pop_all()
+    return come
 
 
-def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Patience) -> None:
+def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Patience) -> socket.socket:
     where = f"{tasks[0]} at {chief.host}:{chief.port}"
     while True:
         try:
@@ -93,11 +98,13 @@ def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Pati
             patience.check(f"{where} to come up", ADVICE)
             time.sleep(LOOK_S)
             continue
-        with connection:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(connection)
             _tell(connection, f"{HELLO}{index}")
             word = _hear(connection, f"{where} to answer as a worker of this job", patience)
-        if word == GO:
-            return
+            if word == GO:
+                stack.pop_all()
+                return connection
         if word == TAKEN:
             raise Refused(f"{where} knows another process as {tasks[index]}: give each its own task index.")
         time.sleep(LOOK_S)  # it has gone, and may come back
@@ -150,9 +157,10 @@ def _introduced(connection: socket.socket, count: int) -> int | None:
     return int(number)
 
 
-def _has_gone(connection: socket.socket) -> bool:
-    connection.settimeout(0.0)
+def has_ended(connection: socket.socket) -> bool:
+    """Whether the process at the other end has closed a connection, or has died."""
     try:
+        connection.settimeout(0.0)
         return not connection.recv(1)
     except BlockingIOError:
         return False

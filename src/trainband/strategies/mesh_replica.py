@@ -111,7 +111,8 @@ class MeshReplica:
         self._task = task
         self._central = jax.local_devices(backend="cpu")[0] if central else None
         self._on_cpu = is_on_cpu(mesh)
-        self._variables = model.variables()  # refuses params that no strategy could train
+        self._shapes = model.shapes()  # refuses params that no strategy could train
+        self._variables = self._shapes.variables
         self._axes = (DATA,) if DATA in mesh.shape else ()
         self._spreader = Spreader(mesh, self._axes, remainder, task)
         self._spreads = mesh.size > 1 or not self._on_cpu
@@ -154,14 +155,18 @@ class MeshReplica:
         """Where each value lies, a sharding for each leaf; none for what this training has not."""
         variables = self._variables
         specs = rules(variables.trained, self._mesh)
+        self._require_one_program(specs)
         params = variables.unflatten([self._sharding(spec) for spec in specs])
-        kinds = jax.eval_shape(self._model.optimizer.init, jax.eval_shape(self._model.first_params))
+        kinds = self._shapes.optimizer
         leaves = [self._sharding(spec) for spec in state_specs(kinds, variables, specs)]
         optimizer = jax.tree.unflatten(jax.tree.structure(kinds), leaves)
         everywhere = self._sharding(PartitionSpec())
         ended = everywhere if self.IN_STEP else None
         left = everywhere if self.IN_STEP and self._per_call > 1 else None
         return Values(params, optimizer, everywhere, everywhere, ended, left)
+
+    def _require_one_program(self, specs: Sequence[PartitionSpec]) -> None:
+        """Compares what is about to be trained with what others are, where there are others."""
 
     def _sharding(self, spec: PartitionSpec) -> jax.sharding.Sharding:
         if self._central is not None:
@@ -184,8 +189,8 @@ class MeshReplica:
 
     def _made(self, function: Callable[..., PyTree], where: PyTree, *given: PyTree) -> PyTree:
         """What a function gives, computed where it is to lie."""
-        function = function if self._central is not None else on_mesh(function, self._mesh)
-        return jax.jit(function, out_shardings=where)(*given)
+        mesh = self._mesh if self._central is None else None
+        return jax.jit(on_mesh(function, mesh, self._model.axes), out_shardings=where)(*given)
 
     def _agreed(self, values: PyTree) -> PyTree:
         """Values that this process alone has; where there are others, the chief's."""
@@ -266,6 +271,7 @@ class MeshReplica:
         self._last_step = last_step
         self._all_refused, self._unreported = 0, ""
         self._known = []
+        self._rates()  # those of this training begin now
         return not self._is_over
 
     def finish(self) -> None:
@@ -494,21 +500,19 @@ class MeshReplica:
 
     def optimizer_state(self) -> PyTree:
         """See `Replica.optimizer_state`."""
-        return jax.tree.map(np.array, self._values.optimizer)
+        return jax.tree.map(np.array, without_keys(self._values.optimizer))
 
-    def values(self) -> tuple[PyTree, PyTree]:
-        """See `Replica.values`."""
-        return self._values.params, self._values.state
-
-    def laid_out(self, batches: Iterable[PyTree]) -> Iterator[PyTree]:
-        """See `Replica.laid_out`."""
-        if not self._spreads or self._central is not None:
-            return iter(batches)
-        return (spread_evenly(self._mesh, self._axes, batch) for batch in batches)
-
-    def fetch(self, outputs: PyTree) -> PyTree:
-        """See `Replica.fetch`."""
-        return outputs
+    def computed(
+        self,
+        function: Callable[[PyTree, PyTree, PyTree], PyTree],
+        batches: Iterable[PyTree],
+        what: str,  # noqa: ARG002 - nobody else does it
+    ) -> Iterator[tuple[PyTree, PyTree]]:
+        """See `Replica.computed`."""
+        params, state, is_spread = self._values.params, self._values.state, self._spreads and self._central is None
+        for batch in batches:
+            laid = spread_evenly(self._mesh, self._axes, batch) if is_spread else batch
+            yield batch, function(params, state, laid)
 
     def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody waits for it
         """See `Replica.busy`."""
@@ -524,10 +528,14 @@ class MeshReplica:
 
     def progress(self) -> Progress | None:
         """See `Replica.progress`."""
-        now = time.monotonic()
-        rate, examples_rate = self._rate.at(now, self._step), self._examples_rate.at(now, self._examples)
+        rate, examples_rate = self._rates()
         row = WorkerRow(self._task, "live", rate, 0.0, self._seen_loss)
         return Progress(self._step, self._last_step, rate, self._seen_loss, (row,), examples_rate, self._checkpoint)
+
+    def _rates(self) -> tuple[float, float]:
+        """Steps and examples a second, lately."""
+        now = time.monotonic()
+        return self._rate.at(now, self._step), self._examples_rate.at(now, self._examples)
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
         """See `Replica.lease`."""
@@ -602,8 +610,8 @@ class MeshReplica:
         checkpoint.require([piece for pieces in contents for piece in pieces], params_only=not source.optimizer)
         found = [buffer_of(checkpoint, pieces) for pieces in contents]
         luggage = dict(source.luggage(checkpoint))
-        on_mesh = [placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)]
-        params, state, optimizer = with_keys(jax.tree.unflatten(tree, on_mesh), key_kinds(kept))
+        laid = [placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)]
+        params, state, optimizer = with_keys(jax.tree.unflatten(tree, laid), key_kinds(kept))
         self._values = values._replace(params=params, state=state)
         if source.optimizer:
             self._values = self._values._replace(optimizer=optimizer)
@@ -617,8 +625,9 @@ class MeshReplica:
         self._luggage = Luggage.from_bytes(data, sender)
         self._steps = self._luggage.steps
         if self._luggage.carry:
-            carry = self._luggage.unpack(jax.tree.map(np.asarray, self._values.carry))
-            self._values = self._values._replace(carry=_placed_all(carry, self._shardings.carry))
+            self._values = self._values._replace(
+                carry=self._luggage.unpack(self._values.carry, lambda leaf: placed(leaf, self._shardings.carry))
+            )
 
     def _refused(self, step: int, loss: float) -> str:
         self._refusals += 1

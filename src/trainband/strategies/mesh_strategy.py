@@ -12,8 +12,9 @@ from trainband.cluster import Cluster, Task
 from trainband.errors import TrainbandError
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variables
+from trainband.strategies.description import Description, described
 from trainband.strategies.scope import Scoped
-from trainband.strategies.sharding import DATA, Description, Rules, described, state_specs, whole
+from trainband.strategies.sharding import DATA, Rules, state_specs, whole
 from trainband.strategies.spreading import Spreader
 from trainband.wire.patience import Say
 
@@ -50,6 +51,11 @@ class MeshStrategy(Scoped):
     def num_replicas(self) -> int:
         """See `Strategy.num_replicas`."""
         return int(self.mesh().shape.get(DATA, 1))
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """See `Strategy.mesh_axes`."""
+        return (DATA,)
 
     @property
     def gradients_per_update(self) -> int:

@@ -11,11 +11,12 @@ from trainband.errors import ClusterError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
-from trainband.strategies.devices import choose_device, find_device
+from trainband.strategies.description import Description
+from trainband.strategies.devices import choose_device, cpu_instead, find_device
 from trainband.strategies.mesh_replica import MeshReplica
 from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
 from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA, Description, mesh_of
+from trainband.strategies.sharding import DATA, mesh_of
 from trainband.strategies.spreading import REMAINDERS
 from trainband.wire.patience import Say, say_on_stderr
 
@@ -36,7 +37,7 @@ class Mirrored(MeshStrategy):
       say: where lines for people go.
 
     Raises:
-      ClusterError: there is no such `remainder`.
+      ClusterError: there is no such `remainder`, or `devices` are none.
     """
 
     def __init__(
@@ -50,7 +51,15 @@ class Mirrored(MeshStrategy):
     ) -> None:
         super().__init__(say)
         check_remainder("Mirrored", remainder)
-        self._devices = devices if devices is None or isinstance(devices, str | jax.Device) else list(devices)
+        if isinstance(devices, str | jax.Device | None):
+            self._devices = devices
+        elif isinstance(devices, Iterable):
+            self._devices = list(devices)
+        else:
+            raise ClusterError(
+                f"Mirrored: devices must name them, such as ['gpu:0', 'gpu:1'], or be some of jax.devices(), got "
+                f"{devices!r}."
+            )
         self._central = central_storage
         self._remainder = remainder
         self._strict = strict
@@ -109,7 +118,7 @@ def choose_devices(
     found = [device for device in devices if device is not None]
     missing = [str(name) for name, device in zip(wanted, devices, strict=True) if device is None]
     if missing and (strict or not found):
-        return [choose_device(missing[0], 0, "this process", say, strict=strict)]
+        return [cpu_instead(missing, "this process", say, strict=strict)]
     if missing:
         say(f"this process computes on {', '.join(map(str, found))} alone: there is no {', '.join(missing)}")
     if len(set(found)) < len(found) or not found:

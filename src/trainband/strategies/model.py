@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from trainband.errors import ModelError
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variables
+from trainband.strategies.sharding import DATA, on_mesh
 from trainband.strategies.spreading import Spread
 
 Metrics = Mapping[str, Any]
@@ -34,6 +36,20 @@ class Given:
         """The values; `key` is for those that make theirs."""
         del key
         return self.values()
+
+
+class Shapes(NamedTuple):
+    """What the values of a model are, without being made: `jax.ShapeDtypeStruct`s in place of arrays.
+
+    Attributes:
+      variables: of the params and the model state.
+      params, state, optimizer: the first ones.
+    """
+
+    variables: Variables
+    params: PyTree
+    state: PyTree
+    optimizer: PyTree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +76,7 @@ class Model:
         such as `optax.clip_by_global_norm(1.0)`, which no ps could do to its part. With `Sync`, each worker's
         gradient is clipped, and then the mean is taken.
       steps_per_execution: steps that are computed in one call, where that can be done, see `Replica`.
+      axes: the mesh axes that a `PartitionSpec` in these functions may name.
     """
 
     init: Callable[[jax.Array], PyTree]
@@ -74,6 +91,7 @@ class Model:
     init_state: Callable[[jax.Array], PyTree] | None = None
     state_merge: str = "mean"
     steps_per_execution: int = 1
+    axes: tuple[str, ...] = (DATA,)
 
     def __post_init__(self) -> None:
         for name in ("init", "loss"):
@@ -87,12 +105,22 @@ class Model:
 
         if self.state_merge not in ("mean", "chief"):
             raise ModelError(f"state_merge must be 'mean' or 'chief', got {self.state_merge!r}.")
-        if self.accumulate < 1:
-            raise ModelError(f"accumulate must be at least 1 micro-batch, got {self.accumulate}.")
-        if self.steps_per_execution < 1:
-            raise ModelError(f"steps_per_execution must be at least 1 step, got {self.steps_per_execution}.")
-        if self.compute_dtype is not None and not jnp.issubdtype(self.compute_dtype, jnp.floating):
-            raise ModelError(f"compute_dtype must be a floating-point dtype, got {self.compute_dtype!r}.")
+        if not _is_count(self.accumulate):
+            raise ModelError(f"accumulate must be a whole number of micro-batches, 1 or more, got {self.accumulate!r}.")
+        if not _is_count(self.steps_per_execution):
+            raise ModelError(
+                f"steps_per_execution must be a whole number of steps, 1 or more, got {self.steps_per_execution!r}."
+            )
+        if self.compute_dtype is not None and not _is_floating(self.compute_dtype):
+            raise ModelError(
+                f"compute_dtype must be a floating-point dtype, such as 'bfloat16' or jnp.float16, got "
+                f"{self.compute_dtype!r}."
+            )
+        if not isinstance(self.remat, bool) and not callable(self.remat):
+            raise ModelError(
+                "remat must be True, False or one of jax.checkpoint_policies, such as "
+                f"jax.checkpoint_policies.dots_saveable, got {self.remat!r}."
+            )
 
     @property
     def loss_takes_key(self) -> bool:
@@ -103,19 +131,29 @@ class Model:
         """The params to start from, as JAX's arrays: the same on every machine for the same seed."""
         return jax.tree.map(jnp.asarray, self.init(jax.random.key(self.seed)))
 
-    def variables(self) -> Variables:
-        """The variables that `init` makes, found without making them.
+    def shaped(self, function: Callable[..., Any], *args: Any) -> PyTree:
+        """The shapes of what a function of the model gives, found without computing it."""
+        return jax.eval_shape(on_mesh(function, axes=self.axes), *args)
+
+    def shapes(self) -> Shapes:
+        """What its first values are.
 
         Raises:
-          ModelError: a leaf is no floating-point array, or its name cannot be used.
+          ModelError: a leaf of the params is no floating-point array, or its name cannot be used.
         """
         try:
-            shapes = jax.eval_shape(self.first_params)
+            params = self.shaped(self.first_params)
         except TypeError as exc:
             # A leaf that is no array (a string, a function): say which, in our words.
             Variables.of(self.init(jax.random.key(self.seed)))
             raise ModelError(f"init() cannot be traced: {exc}") from exc
-        return Variables.of(shapes, jax.eval_shape(self.first_state))
+        state = self.shaped(self.first_state)
+        variables = Variables.of(params, state)
+        return Shapes(variables, params, state, self.shaped(self.optimizer.init, params))
+
+    def variables(self) -> Variables:
+        """See `shapes`."""
+        return self.shapes().variables
 
     def first_state(self) -> PyTree:
         """The model state to start from; `None` where there is none."""
@@ -155,6 +193,17 @@ class Model:
                 "take the mean over the batch, such as losses.mean()."
             )
         return loss, metrics, state
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and int(value) >= 1
+
+
+def _is_floating(dtype: Any) -> bool:
+    try:
+        return bool(jnp.issubdtype(jnp.dtype(dtype), jnp.floating))
+    except TypeError:
+        return False
 
 
 def takes_key(loss: Callable[..., Any]) -> bool:

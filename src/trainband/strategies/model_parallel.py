@@ -67,6 +67,11 @@ class ModelParallel(MultiWorkerMirrored):
         self.rules = rules if callable(rules) else by_rules(rules)
         super().__init__(cluster, remainder=remainder, timeout_s=timeout_s, start_s=start_s, say=say)
 
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """See `Strategy.mesh_axes`."""
+        return tuple(self._sizes)
+
     def _axes(self) -> dict[str, int]:
         return self._sizes
 

@@ -11,12 +11,13 @@ from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica
+from trainband.strategies.description import Description
 from trainband.strategies.devices import take_card
 from trainband.strategies.joint_replica import JointReplica
 from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
 from trainband.strategies.mirrored import Mirrored, check_remainder
 from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA, Description, mesh_of
+from trainband.strategies.sharding import DATA, mesh_of
 from trainband.strategies.together import Together
 from trainband.wire.patience import Say, say_on_stderr
 

@@ -31,6 +31,7 @@ from trainband.ps.server import Server
 from trainband.ps.statistics import CheckpointStatus, PsStatus
 from trainband.ps.variables import PyTree, Variables
 from trainband.strategies.base import MOST_REFUSALS, Progress, Replica, StepReport, WorkerRow
+from trainband.strategies.description import Description, described_on_ps
 from trainband.strategies.devices import choose_device, on_device, placer, take_card
 from trainband.strategies.gradient import Carry, GradientFunction, all_finite
 from trainband.strategies.luggage import Luggage
@@ -38,7 +39,7 @@ from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.model import Model, examples_in_step
 from trainband.strategies.one_device import OneDevice
 from trainband.strategies.scope import Scoped
-from trainband.strategies.sharding import DATA, Description, described_on_ps, on_mesh
+from trainband.strategies.sharding import DATA, on_mesh
 from trainband.strategies.spreading import Spreader
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
@@ -103,6 +104,7 @@ class ParameterServer(Scoped):
         self._wire_dtype = _checked_wire_dtype(wire_dtype)
         self._device = device
         self._local = local
+        self._begun: ParameterServerReplica | None = None
         self._strict = strict
         self._transport = transport or Network()
         self._timeouts = timeouts or Timeouts()
@@ -186,6 +188,11 @@ class ParameterServer(Scoped):
         return workers * (1 if self._local is None else self._local.num_replicas)
 
     @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """See `Strategy.mesh_axes`."""
+        return (DATA,)
+
+    @property
     def gradients_per_update(self) -> int:
         """See `Strategy.gradients_per_update`."""
         rule = dict(self._update.settings())
@@ -240,10 +247,16 @@ class ParameterServer(Scoped):
             self._replicas,
             self._stall_s,
         )
+        if self._begun is not None and not self._begun.has_left:
+            raise ClusterError(
+                f"{task}: another Trainer of this script takes part in the job already, and the parameter servers hold "
+                "the variables of one. Let one Trainer do all, or give the other a cluster of its own."
+            )
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
-        return ParameterServerReplica(
+        self._begun = ParameterServerReplica(
             model, self._cluster, plan, client, restore, mesh, spreader, overlap=self._overlap, say=self._say
         )
+        return self._begun
 
 
 class ParameterServerReplica:
@@ -262,6 +275,8 @@ class ParameterServerReplica:
         overlap: bool,
         say: Say,
     ) -> None:
+        self.has_left = False
+        """Whether this worker takes no part in the job any more."""
         self._cluster = cluster
         self._plan = plan
         self._client = client
@@ -308,7 +323,7 @@ class ParameterServerReplica:
             finite = all_finite(trained) if self._several_ps else True
             return loss, blocks, finite, carry, metrics
 
-        self._compute = jax.jit(on_mesh(compute))
+        self._compute = jax.jit(on_mesh(compute, mesh))
         try:
             self._now: Exchange = client.join(first_values, restore)
             with on_device(self._device):
@@ -520,17 +535,15 @@ class ParameterServerReplica:
         """See `Replica.optimizer_state`: it is on the ps."""
         return None
 
-    def values(self) -> tuple[PyTree, PyTree]:
-        """See `Replica.values`."""
-        return self.params(), self._model_state
-
-    def laid_out(self, batches: Iterable[PyTree]) -> Iterator[PyTree]:
-        """See `Replica.laid_out`."""
-        return iter(batches)
-
-    def fetch(self, outputs: PyTree) -> PyTree:
-        """See `Replica.fetch`."""
-        return outputs
+    def computed(
+        self,
+        function: Callable[[PyTree, PyTree, PyTree], PyTree],
+        batches: Iterable[PyTree],
+        what: str,  # noqa: ARG002 - nobody else does it
+    ) -> Iterator[tuple[PyTree, PyTree]]:
+        """See `Replica.computed`."""
+        params = self.params()
+        return ((batch, function(params, self._model_state, batch)) for batch in batches)
 
     def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody waits for it
         """See `Replica.busy`."""
@@ -557,6 +570,7 @@ class ParameterServerReplica:
 
     def close(self, failure: str = "") -> None:
         """See `Replica.close`."""
+        self.has_left = True
         self._client.leave(failure)
 
     def _refused(self, refusal: str) -> None:

@@ -23,7 +23,7 @@ from jax._src.lib import _jax  # type: ignore[attr-defined]
 
 from trainband.cluster.address import Address
 from trainband.errors import ClusterError
-from trainband.strategies.meeting import meet
+from trainband.strategies.meeting import has_ended, meet
 from trainband.strategies.relay import Relay
 from trainband.wire.patience import Say
 
@@ -65,7 +65,9 @@ class Runtime:
         count = len(tasks)
         self._relay: Relay | None = None
         address = Address.parse(coordinator, tasks[0])
-        meet(address, index, tasks, start_s, say)
+        self._index = index
+        self._has_hung_up = False
+        self._connections = meet(address, index, tasks, start_s, say)
         state = distributed.global_state
         connect_to = coordinator
         if index == 0:
@@ -104,6 +106,13 @@ class Runtime:
         """Whether the service has gone."""
         return self._relay is not None and self._relay.broken.is_set()
 
+    def cut_off(self) -> frozenset[int]:
+        """The processes whose connection to the chief has ended, as the chief sees it; the others see none."""
+        if self._index:
+            return frozenset()
+        found = frozenset(index for index, one in self._connections.items() if has_ended(one))
+        return found if not self._has_hung_up else frozenset()
+
     def set(self, key: str, value: str) -> None:
         """Sets a word that all can read."""
         self._client.key_value_set(key, value, allow_overwrite=True)
@@ -124,6 +133,12 @@ class Runtime:
     def delete(self, prefix: str) -> None:
         """Deletes all words whose keys begin so."""
         self._client.key_value_delete(f"{prefix}/")
+
+    def hang_up(self) -> None:
+        """Closes this process's connections, by which the chief sees that it lives. Idempotent."""
+        self._has_hung_up = True
+        for one in self._connections.values():
+            one.close()
 
     def close(self, *, well: bool) -> None:
         """Ends JAX's parts, if all is well; else they end with the process, which they would only delay.

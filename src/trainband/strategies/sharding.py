@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,10 +13,6 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from trainband.errors import ModelError
-from trainband.figures import size as in_words
-from trainband.ps.contents import is_key
-from trainband.ps.placement import Placement
-from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variable, Variables
 
 DATA = "data"
@@ -76,35 +70,47 @@ def is_on_cpu(mesh: Mesh) -> bool:
     return bool(mesh.devices.flat[0].platform == "cpu")
 
 
-def on_mesh(function: Callable[..., Any], mesh: Mesh | None = None) -> Callable[..., Any]:
-    """`function` to be traced with a mesh in context, and not with one that the caller of the program may have set.
+def require_no_mesh() -> None:
+    """Refuses a mesh that the script has set: JAX would take it for every program, also for those of one device.
+
+    Raises:
+      ModelError: there is one.
+    """
+    found = jax.sharding.get_abstract_mesh()
+    if not found.empty:
+        raise ModelError(
+            f"jax.set_mesh has set the mesh {dict(found.shape)} here: leave jax.set_mesh out around the training, the "
+            "strategy sets its own mesh."
+        )
+
+
+def on_mesh(
+    function: Callable[..., Any], mesh: Mesh | None = None, axes: Sequence[str] = (DATA,)
+) -> Callable[..., Any]:
+    """`function` to be traced with a mesh in context.
 
     In it, a `PartitionSpec` alone says where something lies, as in `jax.lax.with_sharding_constraint(x, spec)`.
 
     Args:
-      mesh: `None` for that which the arguments lie on, if they do.
+      mesh: `None` for that which the arguments lie on; where they lie on none, one of a single device.
+      axes: the names of that one's axes.
 
-    The returned function raises `ModelError`: the caller's mesh has another size, from which JAX cannot change.
+    The returned function raises `ModelError`: see `require_no_mesh`.
     """
 
     @functools.wraps(function)
     def traced(*args: Any) -> Any:
-        found = _mesh_of(args) if mesh is None else mesh.abstract_mesh
-        callers = jax.sharding.get_abstract_mesh()
-        if found is not None and not callers.empty and callers.size != found.size:
-            raise ModelError(
-                f"jax.set_mesh says {dict(callers.shape)}, but the strategy's mesh is {dict(found.shape)}: leave "
-                "jax.set_mesh out around the training, the strategy sets its own mesh."
-            )
-        with nullcontext() if found is None else jax.sharding.use_abstract_mesh(found):
+        require_no_mesh()
+        with jax.sharding.use_abstract_mesh(_mesh_of(args, axes) if mesh is None else mesh.abstract_mesh):
             return function(*args)
 
     return traced
 
 
-def _mesh_of(arguments: PyTree) -> AbstractMesh | None:
+def _mesh_of(arguments: PyTree, axes: Sequence[str]) -> AbstractMesh:
     meshes = (jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(arguments))
-    return next((mesh for mesh in meshes if not mesh.empty), None)
+    single = AbstractMesh((1,) * len(axes), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+    return next((mesh for mesh in meshes if not mesh.empty), single)
 
 
 def whole(variables: Sequence[Variable], mesh: Mesh) -> list[PartitionSpec]:  # noqa: ARG001 - the form of `Rules`
@@ -167,130 +173,6 @@ def auto_fsdp(axis: str = DATA, smallest: int = SMALL) -> Rules:
     return specs
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Where one variable lies.
-
-    Attributes:
-      name: its path.
-      shape: of the whole.
-      dtype: its elements'.
-      where: in words.
-      nbytes: on each holder.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    where: str
-    nbytes: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """Which variable lies where, and the bytes on each device; `str` of it is a table.
-
-    Attributes:
-      title: the strategy and what it spreads over.
-      rows: a variable each.
-      optimizer: bytes of the optimizer state on each device; empty where it was not asked for.
-    """
-
-    title: str
-    rows: tuple[Row, ...]
-    optimizer: Mapping[str, int]
-
-    @property
-    def nbytes(self) -> dict[str, int]:
-        """Bytes on each device: of the variables, and of the optimizer state where it is known."""
-        total = dict(self.optimizer)
-        for row in self.rows:
-            for holder, count in row.nbytes.items():
-                total[holder] = total.get(holder, 0) + count
-        return total
-
-    def __str__(self) -> str:
-        lines = [self.title]
-        table = [(row.name, f"{row.dtype}[{','.join(map(str, row.shape))}]", row.where) for row in self.rows]
-        widths = [max((len(line[i]) for line in table), default=0) for i in range(2)]
-        lines += [f"  {name:<{widths[0]}}  {kind:<{widths[1]}}  {where}" for name, kind, where in table]
-        lines += list(self._totals())
-        return "\n".join(lines)
-
-    def _totals(self) -> Iterator[str]:
-        """The bytes of each device; devices one after the other that have the same share one line."""
-        runs: list[tuple[list[str], int]] = []
-        for holder, count in self.nbytes.items():
-            if runs and runs[-1][1] == count:
-                runs[-1][0].append(holder)
-            else:
-                runs.append(([holder], count))
-        what = "variables and optimizer state" if self.optimizer else "variables"
-        for holders, count in runs:
-            names = holders[0] if len(holders) == 1 else f"{holders[0]} to {holders[-1]}, each"
-            yield f"  {names}: {in_words(count)} of {what}"
-
-
-def described(
-    title: str,
-    variables: Variables,
-    specs: Sequence[PartitionSpec],
-    mesh: Mesh,
-    state: PyTree,
-    holders: Sequence[str],
-) -> Description:
-    """What lies where.
-
-    Args:
-      specs: of each variable.
-      state: leaves (shape and dtype, spec) of the optimizer state; empty to leave it out.
-      holders: the devices' names, in the mesh's order.
-    """
-    rows = []
-    for variable, spec in zip(variables.entries, specs, strict=True):
-        share = variable.nbytes // _pieces(spec, mesh)
-        rows.append(
-            Row(variable.name, variable.shape, variable.dtype, _where(spec, mesh), dict.fromkeys(holders, share))
-        )
-    optimizer = sum(_nbytes(kind) // _pieces(spec, mesh) for kind, spec in state)
-    return Description(title, tuple(rows), dict.fromkeys(holders, optimizer) if state else {})
-
-
-def described_on_ps(
-    variables: Variables, placement: Placement, names: Sequence[str], params: PyTree, optimizer: Optimizer | None
-) -> Description:
-    """What lies on which ps.
-
-    Args:
-      names: of the ps.
-      optimizer: whose state is counted in: its leaves lie where their variables do, and its other ones on every ps.
-    """
-    rows = []
-    for variable in variables.entries:
-        shares: dict[str, int] = {}
-        words = []
-        for piece in placement.of(variable):
-            shares[names[piece.ps]] = shares.get(names[piece.ps], 0) + piece.nbytes
-            words.append(names[piece.ps] if piece.whole else f"{names[piece.ps]} (rows {piece.start} to {piece.stop})")
-        rows.append(Row(variable.name, variable.shape, variable.dtype, ", ".join(words), shares))
-    state: dict[str, int] = {}
-    if optimizer is not None:
-        by_path = dict(zip(variables.paths, variables.trained, strict=True))
-        for path, leaf in jax.tree_util.tree_flatten_with_path(jax.eval_shape(optimizer.init, params))[0]:
-            owner = next((by_path[path[cut:]] for cut in range(len(path) + 1) if path[cut:] in by_path), None)
-            row = next((row for row in rows if owner is not None and row.name == owner.name), None)
-            for name in names:
-                share = 1.0 if row is None or owner is None else row.nbytes.get(name, 0) / max(1, owner.nbytes)
-                state[name] = state.get(name, 0) + round(_nbytes(leaf) * share)
-    return Description(f"ParameterServer: {len(names)} ps", tuple(rows), state)
-
-
-def _nbytes(kind: Any) -> int:
-    if is_key(kind):
-        kind = jax.eval_shape(jax.random.key_data, kind)
-    return math.prod(map(int, kind.shape)) * int(np.dtype(kind.dtype).itemsize)
-
-
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
@@ -323,16 +205,16 @@ def _is_entry(entry: Any) -> bool:
     return isinstance(entry, Sequence) and all(isinstance(axis, str) for axis in entry)
 
 
-def _axes(entry: Any) -> tuple[str, ...]:
+def axes_of(entry: Any) -> tuple[str, ...]:
     """The mesh axes that one axis of a variable is split over."""
     if entry is None:
         return ()
     return (entry,) if isinstance(entry, str) else tuple(entry)
 
 
-def _pieces(spec: PartitionSpec, mesh: Mesh) -> int:
+def pieces(spec: PartitionSpec, mesh: Mesh) -> int:
     """Into how many pieces a variable is split."""
-    return math.prod(mesh.shape[axis] for entry in spec for axis in _axes(entry))
+    return math.prod(mesh.shape[axis] for entry in spec for axis in axes_of(entry))
 
 
 def _check(variable: Variable, spec: PartitionSpec, mesh: Mesh) -> None:
@@ -343,7 +225,7 @@ def _check(variable: Variable, spec: PartitionSpec, mesh: Mesh) -> None:
         )
     used: list[str] = []
     for number, (size, entry) in enumerate(zip(variable.shape, spec, strict=False)):
-        for axis in _axes(entry):
+        for axis in axes_of(entry):
             if axis not in mesh.shape:
                 raise ModelError(
                     f"ModelParallel: the rule of {variable} names the axis {axis!r}, which the mesh does not have; it "
@@ -354,28 +236,17 @@ def _check(variable: Variable, spec: PartitionSpec, mesh: Mesh) -> None:
                     f"ModelParallel: the rule of {variable} uses the mesh axis {axis!r} twice: {_said(spec)}."
                 )
             used.append(axis)
-        places = math.prod(mesh.shape[axis] for axis in _axes(entry))
+        places = math.prod(mesh.shape[axis] for axis in axes_of(entry))
         if size % places:
             raise ModelError(
                 f"ModelParallel: {variable} cannot be split: its axis {number} has {size} elements, which "
-                f"{' x '.join(_axes(entry))} with {places} devices does not divide. Change the rule, the mesh or the "
+                f"{' x '.join(axes_of(entry))} with {places} devices does not divide. Change the rule, the mesh or the "
                 "size."
             )
 
 
 def _said(spec: PartitionSpec) -> str:
-    return "(" + ", ".join("None" if not _axes(entry) else " x ".join(_axes(entry)) for entry in spec) + ")"
-
-
-def _where(spec: PartitionSpec, mesh: Mesh) -> str:
-    parts = [
-        f"axis {number} in {math.prod(mesh.shape[axis] for axis in _axes(entry))} over {' x '.join(_axes(entry))}"
-        for number, entry in enumerate(spec)
-        if _axes(entry)
-    ]
-    if mesh.size == 1:
-        return "whole"
-    return ", ".join(parts) or f"whole, on each of {mesh.size} devices"
+    return "(" + ", ".join("None" if not axes_of(entry) else " x ".join(axes_of(entry)) for entry in spec) + ")"
 
 
 def _names(devices: Sequence[jax.Device]) -> str:

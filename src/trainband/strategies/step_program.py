@@ -17,7 +17,8 @@ from trainband.strategies.gradient import Carry, GradientFunction, all_finite, m
 from trainband.strategies.model import Model, examples_in
 from trainband.strategies.separable import why_not_mean_of_examples
 from trainband.strategies.sharding import is_on_cpu, on_mesh
-from trainband.strategies.spreading import Compute, Stack, by_compiler, each_by_itself
+from trainband.strategies.spreading import Stack
+from trainband.strategies.summing import Compute, by_compiler, each_by_itself
 
 WORDS = 4
 """Numbers that each process tells all others in each step, see `JointReplica`."""

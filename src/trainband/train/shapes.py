@@ -27,7 +27,7 @@ class Shapes:
         """Compares a batch with the first.
 
         Raises:
-          DataError: it is of another shape.
+          DataError: it is of another shape, or has no examples; or the first one holds lists of numbers.
         """
         # Flattening costs 3 us, as much as everything else that is done with a batch here; most are alike at a glance.
         kind = type(batch)
@@ -44,6 +44,8 @@ class Shapes:
     def _compare(self, batch: PyTree, number: int) -> None:
         if not examples_in(batch):
             raise DataError(f"batch {number} has no examples: its first axis is of length 0; leave such batches out.")
+        if self._structure is None:
+            _require_arrays(batch)
         leaves, structure = jax.tree.flatten(batch)
         shapes = [(np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves]
         if self._structure is None:
@@ -68,6 +70,20 @@ class Shapes:
         if len(arrays) == len(parts):
             self._kind, self._keys = kind, list(batch) if kind is dict else None
             self._quick = [(type(array), array.shape, array.dtype) for array in arrays]
+
+
+def _require_arrays(batch: PyTree) -> None:
+    """Refuses lists of numbers, each of which JAX would take for an array of its own."""
+    for path, node in jax.tree_util.tree_flatten_with_path(batch, is_leaf=_is_list_of_numbers)[0]:
+        if _is_list_of_numbers(node):
+            raise DataError(
+                f"batch{jax.tree_util.keystr(path)} is a Python list of numbers, where JAX needs an array: give "
+                "np.asarray(...) of it."
+            )
+
+
+def _is_list_of_numbers(node: Any) -> bool:
+    return isinstance(node, list) and bool(node) and all(isinstance(one, int | float) for one in node)
 
 
 def _fits(first: tuple[tuple[int, ...], Any], then: tuple[tuple[int, ...], Any]) -> bool:

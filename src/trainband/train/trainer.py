@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from trainband.ps.variables import PyTree
 from trainband.strategies.base import Replica, StepReport, Strategy
 from trainband.strategies.model import Model, Several, examples_in, examples_in_step
 from trainband.strategies.one_device import OneDevice
-from trainband.strategies.sharding import on_mesh
+from trainband.strategies.sharding import on_mesh, require_no_mesh
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.feed import Feed
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
@@ -97,6 +97,7 @@ class Trainer:
         console: bool = True,
         say: Say = say_on_stderr,
     ) -> None:
+        self._strategy: Strategy = OneDevice() if strategy is None else _checked(strategy)
         self._model = Model(
             init=init,
             loss=loss,
@@ -110,8 +111,8 @@ class Trainer:
             init_state=init_state,
             state_merge=state_merge,
             steps_per_execution=steps_per_execution,
+            axes=self._strategy.mesh_axes,
         )
-        self._strategy: Strategy = strategy or OneDevice()
         self._fixed_shapes = fixed_shapes
         self.console = console
         """Whether the chief shows progress."""
@@ -126,7 +127,7 @@ class Trainer:
         self.preempted = False
         """Whether SIGTERM has asked this task to end, at the end of a training."""
         evaluated = self._model if evaluation_loss is None else replace(self._model, loss=evaluation_loss)
-        self._evaluate = jax.jit(on_mesh(lambda params, batch, state: evaluated.value(params, batch, None, state)[:2]))
+        self._evaluate = self._compiled(lambda params, state, batch: evaluated.value(params, batch, None, state)[:2])
         self._predictors: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._restore: RestoreFrom | None = None
 
@@ -265,9 +266,9 @@ class Trainer:
           DataError: there is no batch.
         """
         replica = self.join()
-        with replica.busy("evaluates"):
-            params, state = replica.values()
-            return self.evaluate_params(params, state, replica.laid_out(batches), replica.global_step)
+        what = "evaluates"
+        with replica.busy(what):
+            return _means(replica.computed(self._evaluate, _not_empty(batches), what), replica.global_step)
 
     def predict(self, function: Callable[..., PyTree], batches: Iterable[PyTree]) -> PyTree:
         """What a function makes of batches with the params as they now are, as NumPy arrays.
@@ -284,13 +285,15 @@ class Trainer:
           DataError: there is no batch.
         """
         replica = self.join()
-        compiled = self._predictors.setdefault(function, jax.jit(on_mesh(function)))
-        found = []
-        with replica.busy("predicts"):
-            params, state = replica.values()
-            given = (params,) if self._model.init_state is None else (params, state)
-            for batch in replica.laid_out(batches):
-                found.append(jax.tree.map(np.asarray, replica.fetch(compiled(*given, batch))))
+        compiled = self._predictors.get(function)
+        if compiled is None:
+            takes_state = self._model.init_state is not None
+            compiled = self._predictors[function] = self._compiled(
+                function if takes_state else lambda params, _, batch: function(params, batch)
+            )
+        what = f"predicts by {getattr(function, '__qualname__', type(function).__name__)}"
+        with replica.busy(what):
+            found = [jax.tree.map(np.asarray, outputs) for _, outputs in replica.computed(compiled, batches, what)]
         if not found:
             raise DataError("predict: there are no batches.")
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
@@ -355,20 +358,12 @@ class Trainer:
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int
     ) -> Evaluation:
         """As `evaluate`, with these params and this model state; joins no job."""
-        total, loss, metrics = 0, 0.0, dict[str, float]()
-        for batch in batches:
-            count = examples_in(batch)
-            if not count:  # its mean is no number
-                continue
-            batch_loss, batch_metrics = self._evaluate(params, batch, model_state)
-            total += count
-            loss += count * as_float(batch_loss)
-            for name, value in batch_metrics.items():
-                metrics[name] = metrics.get(name, 0.0) + count * as_float(value)
-        if total == 0:
-            raise DataError("evaluate: there are no batches to evaluate on.")
-        means = {name: value / total for name, value in metrics.items()}
-        return Evaluation(loss=loss / total, metrics=means, examples=total, global_step=global_step)
+        found = ((batch, self._evaluate(params, model_state, batch)) for batch in _not_empty(batches))
+        return _means(found, global_step)
+
+    def _compiled(self, function: Callable[[PyTree, PyTree, PyTree], PyTree]) -> Callable[..., PyTree]:
+        """A function of the params, the model state and a batch."""
+        return jax.jit(on_mesh(function, axes=self._model.axes))
 
     def close(self, failure: str = "") -> None:
         """Leaves the job; `failure` says why, if something went wrong. Idempotent; done at exit if not before."""
@@ -408,7 +403,11 @@ class Trainer:
 
         Args:
           restore: where the first values may come from, if the job has none.
+
+        Raises:
+          ModelError: the script has set a mesh by `jax.set_mesh`.
         """
+        require_no_mesh()
         if self._replica is None:
             if self._strategy.serves:
                 self._strategy.serve()
@@ -545,3 +544,33 @@ class _Log:
             history=np.stack([steps.astype(np.float64), np.array(self._losses)], axis=1),
             evaluations=evaluations,
         )
+
+
+def _not_empty(batches: Iterable[PyTree]) -> Iterator[PyTree]:
+    """Without those that have no example: their mean is no number."""
+    return (batch for batch in batches if examples_in(batch))
+
+
+def _means(found: Iterable[tuple[PyTree, tuple[Any, Mapping[str, Any]]]], global_step: int) -> Evaluation:
+    """The means over all examples of batches, each with its loss and metrics."""
+    total, loss, metrics = 0, 0.0, dict[str, float]()
+    for batch, (batch_loss, batch_metrics) in found:
+        count = examples_in(batch)
+        total += count
+        loss += count * as_float(batch_loss)
+        for name, value in batch_metrics.items():
+            metrics[name] = metrics.get(name, 0.0) + count * as_float(value)
+    if total == 0:
+        raise DataError("evaluate: there are no batches to evaluate on.")
+    means = {name: value / total for name, value in metrics.items()}
+    return Evaluation(loss=loss / total, metrics=means, examples=total, global_step=global_step)
+
+
+def _checked(strategy: Any) -> Strategy:
+    """Raises `ModelError` for what is no strategy."""
+    if isinstance(strategy, type):
+        raise ModelError(f"strategy must be a strategy, such as {strategy.__name__}(), got the class: call it.")
+    if not hasattr(strategy, "start") or not hasattr(strategy, "mesh_axes"):
+        raise ModelError(f"strategy must be a strategy, such as trainband.Mirrored(), got {strategy!r}.")
+    found: Strategy = strategy
+    return found

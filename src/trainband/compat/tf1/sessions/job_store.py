@@ -303,7 +303,7 @@ class JobStore:
     def _pull(self) -> None:
         session = self._joined()
         replica = session.trainer.join()
-        params, state = replica.values()
+        params, state = replica.params(), replica.model_state()
         self._local.assign({**params, **(state or {}), **self._pending, **self._step_value(replica.global_step)})
 
     def _train(

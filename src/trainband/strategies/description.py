@@ -1,0 +1,182 @@
+"""Description: which variable lies where, for people, before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from trainband.figures import size as in_words
+from trainband.ps.contents import is_key
+from trainband.ps.placement import Placement
+from trainband.ps.program import Optimizer
+from trainband.ps.variables import PyTree, Variables
+from trainband.strategies.sharding import axes_of, pieces
+
+FOLDED = 3
+"""Variables from which those that differ in numbers of their paths alone share one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where one variable lies.
+
+    Attributes:
+      name: its path.
+      shape: of the whole.
+      dtype: its elements'.
+      where: in words.
+      nbytes: on each holder.
+      whole: bytes of the variable.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    where: str
+    nbytes: Mapping[str, int]
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Which variable lies where, and the bytes on each device; `str` of it is a table.
+
+    Attributes:
+      title: the strategy and what it spreads over.
+      rows: a variable each.
+      optimizer: bytes of the optimizer state on each device; empty where it was not asked for.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    optimizer: Mapping[str, int]
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes on each device: of the variables, and of the optimizer state where it is known."""
+        total = dict(self.optimizer)
+        for row in self.rows:
+            for holder, count in row.nbytes.items():
+                total[holder] = total.get(holder, 0) + count
+        return total
+
+    def __str__(self) -> str:
+        lines = [self.title, *self._totals()]
+        table = list(self._folded())
+        widths = [max((len(line[i]) for line in table), default=0) for i in range(3)]
+        lines += [
+            f"  {name:<{widths[0]}}  {kind:<{widths[1]}}  {nbytes:>{widths[2]}}  {where}"
+            for name, kind, nbytes, where in table
+        ]
+        return "\n".join(lines)
+
+    def _folded(self) -> Iterator[tuple[str, str, str, str]]:
+        """Name, kind, size of the whole and place; of many that differ in numbers of their paths alone, all in one."""
+        alike: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.rows:
+            kind = f"{row.dtype}[{','.join(map(str, row.shape))}]"
+            alike.setdefault((re.sub(r"\d+", "*", row.name), kind, row.where), []).append(row)
+        for (pattern, kind, where), rows in alike.items():
+            size = in_words(rows[0].whole)
+            if len(rows) < FOLDED:
+                yield from ((row.name, kind, size, where) for row in rows)
+            else:
+                yield f"{pattern}  ({len(rows)} of them)", kind, f"each {size}", where
+
+    def _totals(self) -> Iterator[str]:
+        """The bytes of each device; devices one after the other that have the same share one line."""
+        runs: list[tuple[list[str], int]] = []
+        for holder, count in self.nbytes.items():
+            if runs and runs[-1][1] == count:
+                runs[-1][0].append(holder)
+            else:
+                runs.append(([holder], count))
+        what = "variables and optimizer state" if self.optimizer else "variables"
+        for holders, count in runs:
+            names = holders[0] if len(holders) == 1 else f"{holders[0]} to {holders[-1]}, each"
+            yield f"  {names}: {in_words(count)} of {what}"
+
+
+def described(
+    title: str,
+    variables: Variables,
+    specs: Sequence[PartitionSpec],
+    mesh: Mesh,
+    state: PyTree,
+    holders: Sequence[str],
+) -> Description:
+    """What lies where.
+
+    Args:
+      specs: of each variable.
+      state: leaves (shape and dtype, spec) of the optimizer state; empty to leave it out.
+      holders: the devices' names, in the mesh's order.
+    """
+    rows = []
+    for variable, spec in zip(variables.entries, specs, strict=True):
+        share = variable.nbytes // pieces(spec, mesh)
+        rows.append(
+            Row(
+                variable.name,
+                variable.shape,
+                variable.dtype,
+                _where(spec, mesh),
+                dict.fromkeys(holders, share),
+                variable.nbytes,
+            )
+        )
+    optimizer = sum(_nbytes(kind) // pieces(spec, mesh) for kind, spec in state)
+    return Description(title, tuple(rows), dict.fromkeys(holders, optimizer) if state else {})
+
+
+def described_on_ps(
+    variables: Variables, placement: Placement, names: Sequence[str], params: PyTree, optimizer: Optimizer | None
+) -> Description:
+    """What lies on which ps.
+
+    Args:
+      names: of the ps.
+      optimizer: whose state is counted in: its leaves lie where their variables do, and its other ones on every ps.
+    """
+    rows = []
+    for variable in variables.entries:
+        shares: dict[str, int] = {}
+        words = []
+        for piece in placement.of(variable):
+            shares[names[piece.ps]] = shares.get(names[piece.ps], 0) + piece.nbytes
+            words.append(names[piece.ps] if piece.whole else f"{names[piece.ps]} (rows {piece.start} to {piece.stop})")
+        rows.append(Row(variable.name, variable.shape, variable.dtype, ", ".join(words), shares, variable.nbytes))
+    state: dict[str, int] = {}
+    if optimizer is not None:
+        by_path = dict(zip(variables.paths, variables.trained, strict=True))
+        for path, leaf in jax.tree_util.tree_flatten_with_path(jax.eval_shape(optimizer.init, params))[0]:
+            owner = next((by_path[path[cut:]] for cut in range(len(path) + 1) if path[cut:] in by_path), None)
+            row = next((row for row in rows if owner is not None and row.name == owner.name), None)
+            for name in names:
+                share = 1.0 if row is None or owner is None else row.nbytes.get(name, 0) / max(1, owner.nbytes)
+                state[name] = state.get(name, 0) + round(_nbytes(leaf) * share)
+    return Description(f"ParameterServer: {len(names)} ps", tuple(rows), state)
+
+
+def _nbytes(kind: Any) -> int:
+    if is_key(kind):
+        kind = jax.eval_shape(jax.random.key_data, kind)
+    return math.prod(map(int, kind.shape)) * int(np.dtype(kind.dtype).itemsize)
+
+
+def _where(spec: PartitionSpec, mesh: Mesh) -> str:
+    parts = [
+        f"axis {number} in {math.prod(mesh.shape[axis] for axis in axes_of(entry))} over {' x '.join(axes_of(entry))}"
+        for number, entry in enumerate(spec)
+        if axes_of(entry)
+    ]
+    if mesh.size == 1:
+        return "whole"
+    return ", ".join(parts) or f"whole, on each of {mesh.size} devices"

@@ -1,0 +1,451 @@
+"""LifeSigns: what processes that compute in step know of one another: who lives, what each does, what it waits for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple
+
+import jax
+
+from trainband.cluster.team import LOST_A_PEER
+from trainband.errors import ClusterError, PeerError
+from trainband.figures import OWN_WORDS
+from trainband.strategies.runtime import POLL_S, Runtime
+from trainband.wire.patience import EVERY_S, FIRST_WORD_S, Say
+
+BEAT_S = 0.5
+"""Between two signs of life."""
+
+ALARMED_S = 2.0
+"""How long a process may be silent once an exchange has failed: then somebody has died, and the question is who."""
+
+CROSSED_S = 2.0
+"""For two processes that seem to wait for each other at two places of the program."""
+
+COME_OUT_S = 2.0
+"""For the main thread to end by itself, once it is known that a peer is gone."""
+
+LINGER_S = 3.0
+"""For the others to read the chief's last words: they are in its process."""
+
+GOODBYE_S = LINGER_S + 2.0
+"""For the last words to the others, and for JAX to let go."""
+
+HURT = ("gloo", "nccl", "connection", "unavailable", "deadline", "collective", "socket", "peer", "broken pipe")
+"""Words in the errors of XLA's exchanges, when a peer has gone."""
+
+IN_ORDER = (
+    "workers that compute in step make the same calls in the same order; where each holds a part of the variables, "
+    "that goes for params, evaluate, predict and save too"
+)
+
+OF_ALL = -1
+
+
+class Wait(NamedTuple):
+    """What a process waits for.
+
+    Attributes:
+      place: where others must leave words.
+      about: what it does, as in «worker:0 {about}».
+      of: which process must leave one, or `OF_ALL`.
+    """
+
+    place: str
+    about: str
+    of: int
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is known of another process.
+
+    Attributes:
+      word: its last sign of life.
+      since: when that came, on this process's clock.
+      moved_at: when it last said something else of itself, which is the rest below.
+      step: in which training it is, and at which call of it.
+      waits: whether it is in an exchange with the others, or computes for one.
+      doing: what else it does, in words.
+      wait: what it waits for, if for words.
+    """
+
+    word: str
+    since: float
+    moved_at: float
+    step: tuple[int, int]
+    waits: bool
+    doing: str
+    wait: Wait | None
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        return self.step, self.waits, self.doing, self.wait
+
+
+def _is_of_an_exchange(exc: Exception) -> bool:
+    """Whether XLA says that an exchange has failed: with a code first, such as UNKNOWN; sometimes as a ValueError."""
+    text = str(exc)
+    is_xlas = isinstance(exc, jax.errors.JaxRuntimeError | ValueError) and text.partition(":")[0].isupper()
+    return is_xlas and any(word in text.lower() for word in HURT)
+
+
+class Watched:
+    """See `LifeSigns.watched`. A class, because a step enters it twice, and a generator takes a microsecond more."""
+
+    __slots__ = ("_signs",)
+
+    def __init__(self, signs: LifeSigns) -> None:
+        self._signs = signs
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signs = self._signs
+        try:
+            if isinstance(exc, Exception) and _is_of_an_exchange(exc):
+                raise signs.explained(exc) from exc
+        finally:
+            signs.left()
+
+
+class LifeSigns:
+    """Tells the other processes every half second that this one lives, and looks at theirs, in a thread of its own.
+
+    Whoever is silent for `timeout_s`, or lives and does not take the step that all others wait in, ends the job: then
+    `check` raises an error, and a main thread that no exception can reach ends with the process.
+
+    Args:
+      runtime: where the words are.
+      tasks, addresses: of the processes.
+      index: which of them this is.
+      timeout_s, start_s, say: see `Together`.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        tasks: Sequence[str],
+        addresses: Sequence[str],
+        index: int,
+        *,
+        timeout_s: float,
+        start_s: float,
+        say: Say,
+    ) -> None:
+        self._runtime = runtime
+        self._tasks = tasks
+        self._addresses = addresses
+        self._index = index
+        self._timeout_s = timeout_s
+        self._start_s = start_s
+        self._say = say
+        self._peers: dict[int, _Peer] = {}
+        self._failure: PeerError | ClusterError | None = None
+        self._alarmed_at: float | None = None
+        self._beats = 0
+        self._step = (0, 0)
+        self._exchanges = 0
+        """How many contexts of `watched` this process is in."""
+        self._waits_since: float | None = None
+        self._wait: Wait | None = None
+        self._said_at = 0.0
+        self._doing = ""
+        self._settled = False
+        self._watched = Watched(self)
+        self._closed = threading.Event()
+        self._last_word_at = time.monotonic()
+        for target, name in ((self._watch, "trainband-together"), (self._guard, "trainband-guard")):
+            threading.Thread(target=target, name=name, daemon=True).start()
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """In which training this process is, and at which call of it."""
+        return self._step
+
+    def check(self) -> None:
+        """Raises an error if this process can compute nothing more with the others.
+
+        Raises:
+          PeerError: one of them is gone.
+          ClusterError: they do not do what this one does.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def has_lost_a_peer(self, exc: BaseException) -> bool:
+        """Whether an error is that which this raises because another process has gone."""
+        return exc is self._failure and isinstance(exc, PeerError)
+
+    # --- what this process does
+
+    @contextlib.contextmanager
+    def waiting(self, wait: Wait) -> Iterator[None]:
+        """A context in which this process waits for words of others."""
+        waited, self._waits_since = self._waits_since, time.monotonic()
+        self._said_at = self._waits_since
+        self._wait = wait
+        try:
+            yield
+        finally:
+            self._waits_since = None if waited is None else time.monotonic()
+            self._wait = None
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """A context in which this process does something for which the others have patience."""
+        before, self._doing = self._doing, what
+        try:
+            yield
+        finally:
+            self._doing = before
+
+    def watched(self, training: int = 0, call: int = 0) -> Watched:
+        """A context for an exchange with all others, in a call of a training, counted from 1.
+
+        Raises:
+          PeerError: it has failed because one of them is gone.
+        """
+        self._step = (training, call) if training else self._step
+        self._exchanges += 1
+        self._waits_since = self._said_at = time.monotonic()
+        return self._watched
+
+    def left(self) -> None:
+        """Says that an exchange is over."""
+        self._exchanges -= 1
+        self._waits_since = time.monotonic() if self._exchanges else None
+
+    def settled(self) -> None:
+        """A step is computed: what is compiled is compiled, and the next ones are as fast as this one."""
+        self._settled = True
+
+    def speak(self, whom: str) -> None:
+        """Says whom this process waits for, now and then."""
+        now = time.monotonic()
+        since = self._waits_since or now
+        if now - since >= FIRST_WORD_S and now - self._said_at >= (FIRST_WORD_S if self._said_at == since else EVERY_S):
+            self._said_at = now
+            self._say(f"waiting for {whom} ({now - since:.0f} s)")
+
+    # --- what the others do
+
+    def are_doing(self, indices: Sequence[int]) -> bool:
+        """Whether all of these live and do something for which this one has patience."""
+        peers = [self._peers.get(index) for index in indices]
+        return all(peer is not None and peer.doing for peer in peers)
+
+    def has_heard_of(self, index: int) -> bool:
+        """Whether a process has given a sign of life."""
+        return index in self._peers
+
+    def explained(self, exc: Exception) -> Exception:
+        """The reason why an exchange has failed; waits until it is known who is gone."""
+        self._alarmed_at = time.monotonic()
+        until = self._alarmed_at + self._timeout_s
+        while self._failure is None and time.monotonic() < until:
+            time.sleep(POLL_S)
+        if self._failure is not None:
+            return self._failure
+        cause = str(exc).splitlines()[0]
+        return PeerError(
+            f"{self._task}: an exchange with the other workers has failed, though all of them live: {cause}"
+        )
+
+    # --- the end
+
+    def close(self, failure: str = "") -> None:
+        """Says goodbye."""
+        self._closed.set()
+        # A call hangs where the chief has gone, and then there is nobody to say goodbye to.
+        goodbye = threading.Thread(target=self._say_goodbye, args=(failure,), name="trainband-goodbye", daemon=True)
+        if not self._runtime.lost:
+            goodbye.start()
+            goodbye.join(GOODBYE_S)
+        self._runtime.hang_up()
+
+    def _say_goodbye(self, failure: str) -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            if failure and self._failure is None:
+                self._note_gone(self._index, f"{self._task} has failed: {failure}")
+            self._runtime.set(f"left/{self._index}", "yes")
+            well = not failure and self._failure is None
+            if self._is_chief:
+                well = self._linger() and well
+            self._runtime.close(well=well)
+
+    def _linger(self) -> bool:
+        """The words are in this process: the others shall have read them. Whether all have gone."""
+        until = time.monotonic() + LINGER_S
+        while time.monotonic() < until:
+            if len({*self._runtime.list("left/"), *self._runtime.list("gone/")}) == len(self._tasks):
+                return True
+            time.sleep(POLL_S)
+        return False
+
+    # --- the threads
+
+    @property
+    def _task(self) -> str:
+        return self._tasks[self._index]
+
+    @property
+    def _is_chief(self) -> bool:
+        return self._index == 0
+
+    def _watch(self) -> None:
+        """Tells and asks; a call may hang as long as the chief does, in whose process the words are."""
+        while not self._closed.wait(BEAT_S):
+            with contextlib.suppress(jax.errors.JaxRuntimeError):  # the guard sees that there was no answer
+                self._beat()
+
+    def _guard(self) -> None:
+        while not self._closed.wait(BEAT_S):
+            self._look_at_the_chief()
+            if self._failure is not None:
+                self._end()
+
+    def _beat(self) -> None:
+        self._beats += 1
+        waits = self._waits_since is not None
+        sign = [self._beats, self._step, waits, self._doing, self._wait]
+        self._runtime.set(f"beat/{self._index}", json.dumps(sign))
+        cut_off = self._runtime.cut_off()  # before the words: who leaves says so first
+        gone = {int(index): why for index, why in self._runtime.list("gone/").items()}
+        for other, why in gone.items():
+            if other != self._index:
+                self._fail(why)
+                return
+        left = {int(index) for index in self._runtime.list("left/")}
+        beats = {int(index): word for index, word in self._runtime.list("beat/").items()}
+        self._last_word_at = now = time.monotonic()
+        for index, word in beats.items():
+            if index != self._index:
+                self._hear(index, word, now)
+        for index in sorted(cut_off - left):
+            self._lose(index, "is gone: its connection broke off")
+        for index, peer in self._peers.items():
+            silent = now - peer.since
+            alarmed = self._alarmed_at is not None and now - self._alarmed_at >= ALARMED_S
+            if index in left:
+                if self._waits_since is not None and now - self._waits_since >= ALARMED_S:
+                    self._lose(index, f"has left the job, while {self._meanwhile()}")
+            elif silent >= self._timeout_s or (alarmed and silent >= ALARMED_S):
+                self._lose(index, f"is gone: not heard for {silent:.0f} s")
+        self._look_at_the_slow(now)
+        self._look_at_the_crossed()
+
+    def _hear(self, index: int, word: str, now: float) -> None:
+        known = self._peers.get(index)
+        if known is not None and known.word == word:
+            return
+        _, (training, call), waits, doing, wait = json.loads(word)
+        heard = _Peer(word, now, now, (training, call), waits, doing, wait and Wait(*wait))
+        if known is not None and known.state == heard.state:
+            heard.moved_at = known.moved_at
+        self._peers[index] = heard
+
+    def _meanwhile(self) -> str:
+        wait = self._wait
+        return "others still train" if wait is None else f"{self._task} {wait.about}: {IN_ORDER}"
+
+    def _look_at_the_slow(self, now: float) -> None:
+        """Whom this process waits for, while all of them live."""
+        since = self._waits_since
+        if since is None or not self._peers:
+            return
+        slow = [i for i, peer in self._peers.items() if not peer.waits]
+        waited = now - since
+        if waited >= FIRST_WORD_S and now - self._said_at >= EVERY_S and slow and self._settled:
+            self._said_at = now
+            self._say(f"waiting for {', '.join(map(self._described, slow))} ({waited:.0f} s)")
+        limit = self._timeout_s if self._settled and self._wait is None else self._start_s
+        for index in slow:
+            peer = self._peers[index]
+            still = now - max(since, peer.moved_at)
+            if still >= limit and not peer.doing:
+                self._lose(index, f"is stuck: it lives, but has not gone on from step {peer.step[1]} for {still:.0f} s")
+                return
+        # A long step looks like this, too.
+        if waited >= max(self._start_s, self._timeout_s) and not slow:
+            self._fail(
+                f"{self._task}: all workers live and wait for one another since {waited:.0f} s, at step "
+                f"{self._step[1]}: something between them does not let their exchanges through"
+            )
+
+    def _look_at_the_crossed(self) -> None:
+        """Whether one whose word this process waits for has gone past that place, or waits for this one at another."""
+        mine = self._wait
+        if mine is None:
+            return
+        for index, peer in self._peers.items():
+            theirs = peer.wait
+            if peer.since - peer.moved_at < CROSSED_S or (theirs is not None and theirs.place == mine.place):
+                continue
+            waits_elsewhere = theirs is not None and self._owes(self._index, theirs)
+            if (waits_elsewhere or peer.step > self._step) and self._owes(index, mine):
+                does = theirs.about if theirs is not None else "goes on with its training"
+                why = f"{self._task} {mine.about}, but {self._tasks[index]} {does}: {IN_ORDER}"
+                self._note_gone(self._index, why)
+                self._fail(why, ClusterError)
+                return
+
+    def _owes(self, index: int, wait: Wait) -> bool:
+        """Whether a process must leave a word and has not."""
+        if wait.of == OF_ALL:
+            return str(index) not in self._runtime.list(f"{wait.place}/")
+        return wait.of == index and self._runtime.get(wait.place) is None
+
+    def _described(self, index: int) -> str:
+        doing = self._peers[index].doing
+        return f"{self._tasks[index]}, which {doing}" if doing else self._tasks[index]
+
+    def _look_at_the_chief(self) -> None:
+        """Whether the chief still answers."""
+        silent = time.monotonic() - self._last_word_at
+        if not self._is_chief and self._failure is None and (self._runtime.lost or silent >= self._timeout_s):
+            how = "its connection broke off" if self._runtime.lost else f"not heard for {silent:.0f} s"
+            self._fail(self._lost(0, f"is gone: {how}"))
+
+    def _lose(self, index: int, how: str) -> None:
+        why = self._lost(index, how)
+        self._note_gone(index, why)
+        self._fail(why)
+
+    def _lost(self, index: int, how: str) -> str:
+        return (
+            f"{self._tasks[index]} at {self._addresses[index]} {how}. Workers that compute in step cannot go on "
+            "without it: start the job again, and it goes on from its newest checkpoint"
+        )
+
+    def _note_gone(self, index: int, why: str) -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # each finds it by itself, too
+            self._runtime.set(f"gone/{index}", why)
+
+    def _fail(self, why: str, kind: type[PeerError] | type[ClusterError] = PeerError) -> None:
+        if self._failure is None:
+            self._failure = kind(why + ".")
+
+    def _end(self) -> None:
+        """Ends the process, if its main thread does not come out of an exchange that will never end."""
+        if self._closed.wait(COME_OUT_S) or self._waits_since is None:
+            return
+        with contextlib.suppress(Exception):  # this is the end, whatever the terminal says
+            sys.stderr.write(f"{OWN_WORDS}ERROR: {self._task} ends: {self._failure}\n")
+            sys.stdout.flush()
+            sys.stderr.flush()
+        if self._is_chief:
+            with contextlib.suppress(Exception):
+                self._linger()
+        os._exit(LOST_A_PEER)
