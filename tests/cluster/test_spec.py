@@ -138,6 +138,8 @@ def test_a_bad_cluster_is_refused_with_the_name_of_the_field(cluster: object, me
 def test_an_address_has_a_host_and_a_port() -> None:
     assert Address.parse("Node-1.example:65535", "x") == Address("node-1.example", 65535)
     assert Address.parse("[2001:DB8:0::7]:1", "x") == Address("2001:db8::7", 1)
+    assert str(Address("2001:db8::7", 1)) == "[2001:db8::7]:1"
+    assert str(Address("node-1", 65535)) == "node-1:65535"
     assert ClusterSpec({"worker": ["[::1]:2222", "10.0.0.1:2222"]}).task_address("worker", 0) == "[::1]:2222"
 
 

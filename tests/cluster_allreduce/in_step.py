@@ -239,7 +239,7 @@ def main() -> None:
         every=4,
     )
     if flag.fault == "stops":
-        print(f"{result.task} had enough at global step {result.global_step}", flush=True)
+        print(f"{result.task} had enough at global step {result.global_step}: {result.stopped}", flush=True)
         result = trainer.fit(batches, flag.steps)
     if flag.fault == "another trainer":
         trainer = trainband.Trainer(**model, optimizer=optax.adam(0.1), strategy=strategy, console=False)

@@ -379,8 +379,8 @@ def test_the_end_may_come_with_a_refused_gradient(per_call: str, programs: Progr
 @PER_CALL
 def test_another_training_after_an_early_end(per_call: str, programs: Programs, tmp_path: Path) -> None:
     output = run(programs, "--fault=stops", "--at=6", "--steps=9", f"--dir={tmp_path}", per_call).succeed()
-    for worker in range(2):
-        assert f"[worker:{worker}] worker:{worker} had enough at global step 6" in output
+    for worker, reason in enumerate(["enough for now", "the chief has ended the training"]):
+        assert f"[worker:{worker}] worker:{worker} had enough at global step 6: {reason}" in output
         assert f"[worker:{worker}] worker:{worker} is done at global step 15" in output
 
 

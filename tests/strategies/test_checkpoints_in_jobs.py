@@ -259,7 +259,9 @@ def test_early_stopping_ends_it_for_all(tmp_path: Path) -> None:
             return trainer.fit(DATA[index], 1000, checkpoint_dir=tmp_path, hooks=[StopAt5()] if index == 0 else [])
 
     futures = [in_thread(lambda i=i: work(i), f"worker{i}") for i in range(3)]  # type: ignore[misc]
-    assert {future.result(60.0).global_step for future in futures} == {5}
+    results = [future.result(60.0) for future in futures]
+    assert [result.global_step for result in results] == [5] * 3
+    assert [result.stopped for result in results] == ["enough", *["the chief has ended the training"] * 2]
     assert job.ends() == ["the job is complete"] * 2
     found = newest(tmp_path)
     assert {part.version for part in found.manifest.parts} == {5}

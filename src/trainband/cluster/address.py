@@ -22,6 +22,9 @@ class Address:
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     @property
     def machine(self) -> str:
         """The host, with the same answer for every name of the loopback interface."""

@@ -120,8 +120,8 @@ def first_batches(together: Together, own: OwnPart, batch: PyTree, key: str, unl
         if other[:2] != words[0][:2]:
             raise DataError(
                 f"the workers compute in step and need batches of one shape, but that of {together.name(0)} is "
-                f"{words[0][1]} and that of {together.name(index)} {other[1]} (all of the job's examples counted, "
-                "where they are on the devices already)."
+                f"{words[0][1]} and that of {together.name(index)} {other[1]}. Where a batch is on the devices "
+                "already, that counts the examples of all workers."
             )
     return [word[2] for word in words]
 

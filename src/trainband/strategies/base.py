@@ -19,6 +19,7 @@ from trainband.strategies.description import Description
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Model
 
+FINISHED = "the chief has ended the training"
 USED_UP = "its batches are used up"
 
 MOST_REFUSALS = 100

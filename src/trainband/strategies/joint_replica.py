@@ -30,7 +30,7 @@ from trainband.strategies.agreement import (
     that_differ,
     warn_of_other_params,
 )
-from trainband.strategies.base import USED_UP, StepReport
+from trainband.strategies.base import FINISHED, USED_UP, StepReport
 from trainband.strategies.joint_saving import JointSaving
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
@@ -53,8 +53,6 @@ KNOWN_AFTER = BEHIND + 1
 
 BIAS = 8
 """Makes the word about a checkpoint more than 0, also where the step that it is of has just been made."""
-
-FINISHED = "the chief has ended the training"
 
 
 class JointReplica(MeshReplica):

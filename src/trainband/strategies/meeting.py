@@ -88,7 +88,7 @@ def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> dict
 
 
 def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Patience) -> socket.socket:
-    where = f"{tasks[0]} at {chief.host}:{chief.port}"
+    where = f"{tasks[0]} at {chief}"
     while True:
         try:
             connection = socket.create_connection((chief.host, chief.port), timeout=ANSWER_S)
@@ -132,11 +132,19 @@ def _hear(connection: socket.socket, where: str, patience: Patience) -> str:
                 waiting_for = f"{word.removeprefix(WAITING)} to come up"
 
 
+def listening_host(chief: Address) -> str:
+    """Where the chief listens: its own address on the loopback interface, or any of the machine's."""
+    if chief.is_loopback:
+        return "127.0.0.1" if chief.host == "localhost" else chief.host
+    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+
+
 def _listening(chief: Address, name: str) -> socket.socket:
     try:
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(("", chief.port), family=socket.AF_INET6, dualstack_ipv6=True)
-        return socket.create_server(("", chief.port))
+        host = listening_host(chief)
+        if host == "::":
+            return socket.create_server((host, chief.port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server((host, chief.port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as exc:
         raise AddressInUse(
             f"{name} cannot listen on port {chief.port}, as the cluster says: {exc.strerror}. End the process that has "

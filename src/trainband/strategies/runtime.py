@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import functools
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from jax._src.lib import _jax  # type: ignore[attr-defined]
 
 from trainband.cluster.address import Address
 from trainband.errors import ClusterError
-from trainband.strategies.meeting import has_ended, meet
+from trainband.strategies.meeting import has_ended, listening_host, meet
 from trainband.strategies.relay import Relay
 from trainband.wire.patience import Say
 
@@ -73,7 +72,7 @@ class Runtime:
         if index == 0:
             with _hushed():  # it warns of `recoverable` on stderr, each time
                 state.service = _jax.get_distributed_runtime_service(
-                    f"[::]:{address.port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{address.port}",
+                    str(Address(listening_host(address), address.port)),
                     count,
                     heartbeat_timeout=NEVER_S,
                     shutdown_timeout=CALL_S,

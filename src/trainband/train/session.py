@@ -19,7 +19,7 @@ from trainband.preemption import PREEMPTED
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.variables import PyTree
-from trainband.strategies.base import USED_UP, Progress, Replica, StepReport
+from trainband.strategies.base import FINISHED, USED_UP, Progress, Replica, StepReport
 from trainband.strategies.luggage import dealt_out, read_luggage
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.duties import Duties
@@ -267,7 +267,8 @@ class MonitoredSession:
             self._leave_luggage(replica, behind=report.luggage)
         if report.done:
             self._done = True
-            self._stopped = self._stopped or DONE
+            reached = self._last_step is not None and replica.global_step >= self._last_step
+            self._stopped = self._stopped or (DONE if reached else FINISHED)
         elif report.stopped:
             self._say(f"{replica.task} ends the training: {report.stopped}")
             self._stopped = self._stopped or report.stopped

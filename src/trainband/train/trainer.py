@@ -47,11 +47,11 @@ class Trainer:
       loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`, each a mean over the batch. With a third
         parameter it gets a random key there: each worker has a stream of its own, the same in every run.
       optimizer: any optax GradientTransformation.
-      strategy: how replicas cooperate; `OneDevice()` when left out.
+      strategy: how replicas cooperate; `OneDevice()` when left out. A `ParameterServer` is for one Trainer at a time.
       seed: for the first params: the same seed gives the same ones everywhere.
       accumulate: micro-batches whose mean gradient makes one step: each step takes so many batches.
       compute_dtype: what the loss is computed in, such as `jnp.bfloat16`; params, gradients and the optimizer keep
-        the params' own dtypes.
+        the params' own dtypes, which evaluations and predictions compute in, too.
       remat: compute intermediate values anew for the gradient instead of keeping them: less memory for more time.
         `True`, or one of `jax.checkpoint_policies`, which says what is kept all the same.
       donate: let a step write the new params where the old ones were; without, both are there for a moment. On a ps
