@@ -18,7 +18,7 @@ from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, ModelError, NonFiniteGradient
 from trainband.ps.placement import RoundRobin
 from trainband.strategies import Model, ParameterServer, Replica
-from trainband.strategies.parameter_server import progress_of
+from trainband.strategies.parameter_server_replica import progress_of
 from trainband.wire.memory import MemoryTransport
 from trainband.wire.messages import UNLIMITED
 
@@ -187,7 +187,9 @@ def test_many_in_a_row_are_too_many(make: Callable[..., Job]) -> None:
     replica.step(ONES)
     for _ in range(99):
         replica.step(NAN)
-    with pytest.raises(NonFiniteGradient, match=r"worker:0: the ps refused 100 gradients in a row.*Look at the data"):
+    with pytest.raises(
+        NonFiniteGradient, match=r"100 gradients in a row were not finite; the last: worker:0: a ps .*Look at the data"
+    ):
         replica.step(NAN)
 
 

@@ -127,7 +127,7 @@ class Panel:
             return
         # Late and lazily: the tasks want the cores while they start, and need no panel that is loaded by then.
         from trainband.cli.status import Inquiry
-        from trainband.strategies.parameter_server import progress_of
+        from trainband.strategies.parameter_server_replica import progress_of
         from trainband.train.console import picture
 
         shown: RenderableType = Text()

@@ -22,10 +22,6 @@ from trainband.strategies.model import Model
 FINISHED = "the chief has ended the training"
 USED_UP = "its batches are used up"
 
-MOST_REFUSALS = 100
-"""Gradients that are not finite, in a row, after which a replica gives up: its model is broken for good, and
-repeating it would go on for ever."""
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:

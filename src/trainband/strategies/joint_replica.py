@@ -12,14 +12,13 @@ from typing import Any, ClassVar
 import jax
 import msgspec
 import numpy as np
-from jax.experimental.multihost_utils import broadcast_one_to_all
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import CheckpointError, ClusterError, DataError
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.contents import check_settings, key_kinds, with_keys, without_keys
+from trainband.ps.contents import check_settings, without_keys
 from trainband.ps.variables import PyTree
 from trainband.strategies.agreement import (
     MAKES,
@@ -27,24 +26,20 @@ from trainband.strategies.agreement import (
     require_one_loss,
     require_one_program,
     same_batches,
-    that_differ,
     warn_of_other_params,
 )
 from trainband.strategies.base import FINISHED, USED_UP, StepReport
+from trainband.strategies.ending import Ending
 from trainband.strategies.joint_saving import JointSaving
+from trainband.strategies.joint_values import JointValues, own
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
-from trainband.strategies.mesh_replica import (
-    BEHIND,
-    MeshReplica,
-    Outcome,
-    copied,
-    placed,
-)
+from trainband.strategies.mesh_replica import BEHIND, MeshReplica, Outcome
 from trainband.strategies.model import Dealt, Model, Several, examples_in
 from trainband.strategies.sharding import Rules, whole
 from trainband.strategies.step_program import Flags, Values, scalars_of
 from trainband.strategies.together import Together
+from trainband.strategies.values_on_mesh import copied, saved_of
 from trainband.strategies.words import Words
 from trainband.wire.patience import Say
 
@@ -91,7 +86,6 @@ class JointReplica(MeshReplica):
         self._is_chief = together.is_chief
         self._begun = 0
         self._words = Words(mesh, model.steps_per_execution)
-        self._has_told_end = False
         self._reporting = -1
         """The call whose report is being made."""
         self._stacks = False
@@ -111,12 +105,12 @@ class JointReplica(MeshReplica):
         """Whether the params after the first step were compared with the others'."""
         self._announced_of: LocalSaving | None = None
         self._everywhere = NamedSharding(mesh, PartitionSpec())
-        # One function for all calls, so that it is compiled once for each shape.
-        self._replicate = jax.jit(lambda leaf: leaf, out_shardings=self._everywhere)
         self._saving_at: int | None = None
         self._orders = 0
         self._all_give = False
         """Whether all others wait for such orders."""
+        self._shared = JointValues(together, mesh)
+        self._ending = Ending(together)
         together.begin_replica()
         with together.busy("starts"):
             super().__init__(
@@ -166,7 +160,8 @@ class JointReplica(MeshReplica):
         self._settle_all()
         self._begun += 1
         self._ended, self._unused, self._until, self._alike = "", 0, 0, False
-        self._has_told_end, self._saved_step = False, None
+        self._saved_step = None
+        self._ending.begin(self._begun)
         self._passed.clear()
         self._passed.append(_Boundary(0, self._step, self._steps))
         self._batch = self._saving = self._saving_at = self._announced_of = None
@@ -194,7 +189,7 @@ class JointReplica(MeshReplica):
             batch = batch.batch
             self._spreader.expect(examples_in(batch))
         if not self._ended and not self._alike and not self._are_alike(batch):
-            self._ended = self._why_ended()
+            self._ended = self._ending.why()
         if self._ended:  # it may have learned of that between two steps
             self.settle()
             report = self._no_step()
@@ -216,7 +211,7 @@ class JointReplica(MeshReplica):
         self._has_compared = True
         self._settle_all()
         leaves = zip(self._variables.trained, jax.tree.leaves(self._values.params), strict=True)
-        mine = {variable.name: _own(leaf) for variable, leaf in leaves if leaf.is_fully_replicated}
+        mine = {variable.name: own(leaf) for variable, leaf in leaves if leaf.is_fully_replicated}
         if mine:
             warn_of_other_params(self._together, mine, self._agreed, self._say)
 
@@ -226,7 +221,7 @@ class JointReplica(MeshReplica):
         if done:
             self._last_step = self._step
         # Where this process has ended it, who gives the batches finds that out, too.
-        stopped = "" if done or self._ended == self._own_end else self._ended
+        stopped = "" if done or self._ended == self._ending.own else self._ended
         return replace(report, global_step=self._step, applied=False, done=done, stopped=stopped)
 
     def _step_on_several(self, several: Several) -> StepReport:
@@ -244,7 +239,7 @@ class JointReplica(MeshReplica):
             )
         if missing:
             self._words.ends_at = len(batches)
-            self._tell_end(USED_UP, len(batches))
+            self._ending.tell(USED_UP, self._dispatched, len(batches))
             several = _filled_up(several, missing)
         given = self._laid_out_together(several)
         metrics = self._computed(given, batches, count=self._per_call)
@@ -309,7 +304,7 @@ class JointReplica(MeshReplica):
         if flags.saves and not self._is_chief:
             self._saving_at = self._settled + int(flags.saves) - BIAS
         if flags.ends and flags.goes_on and not self._ended:
-            self._ended = self._why_ended()
+            self._ended = self._ending.why()
             self._until = outcome.number + 1 + BEHIND
         before, refusal = self._step, ""
         if flags.goes_on and not self._ended:
@@ -342,39 +337,15 @@ class JointReplica(MeshReplica):
             self._dispatch(self._batch, count=self._per_call, real=0)
         self._settle_all()
 
-    def _tell_end(self, reason: str, index: int = 0) -> None:
-        """Leaves the reason why the next call ends the training for all with this step of it; once."""
-        if not self._has_told_end:
-            self._has_told_end = True
-            key = f"ended/{self._begun}/{self._together.index}"
-            self._together.tell(key, [self._dispatched, index, reason])
-
-    @property
-    def _own_end(self) -> str:
-        """How the others know of the end of this process's batches."""
-        return f"{self.task}: {USED_UP}"
-
-    def _why_ended(self) -> str:
-        """Of those that have ended the training, the reason of the one that was the first."""
-        found = []
-        for index in range(self._together.count):
-            word = self._together.look(f"ended/{self._begun}/{index}")
-            if word is not None:
-                call, step, reason = word
-                found.append((call, step, index, reason))
-        if not found:
-            return "another worker has ended the training"
-        *_, index, reason = min(found)
-        return FINISHED if reason == FINISHED else f"{self._together.name(index)}: {reason}"
-
     def _are_alike(self, batch: PyTree) -> bool:
         """Whether the training can begin: all compute one program, so their batches must have the same shapes.
 
         Not if another process has ended the training already.
         """
         self._alike = True
-        begun = self._begun
-        stacks = first_batches(self._together, self._spreader.own, batch, f"batch/{begun}", f"ended/{begun}", self._say)
+        stacks = first_batches(
+            self._together, self._spreader.own, batch, f"batch/{self._begun}", self._ending.key, self._say
+        )
         self._stacks = all(stacks)
         if stacks and not self._has_compared:
             require_one_loss(self._together, self._model, self._shapes, batch)
@@ -396,7 +367,7 @@ class JointReplica(MeshReplica):
         if self._is_settled_over() or self._ended:
             self.settle()
             return
-        self._tell_end(reason)
+        self._ending.tell(reason, self._dispatched)
         if self._batch is None:  # it never took part in a step; the others look before their first one
             self._ended = reason
             return
@@ -427,34 +398,22 @@ class JointReplica(MeshReplica):
     # --- values
 
     def _agreed(self, values: PyTree) -> PyTree:
-        self._together.check()
-        with self._together.watched():
-            return broadcast_one_to_all(values, is_source=self.is_chief)
+        return self._shared.agreed(values)
 
     def _united(self, values: PyTree, what: str) -> PyTree:
-        """The chief's, where they are whole: `init` may draw numbers of its own, or machines may round differently."""
-        kinds = key_kinds(values)
-        leaves, tree = jax.tree.flatten(without_keys(values))
-        mine = {number: _own(leaf) for number, leaf in enumerate(leaves) if leaf.is_fully_replicated}
-        others = that_differ(self._together, what, list(mine.values()), MAKES)
-        if others:
-            if self._is_chief:
-                self._say(f"the {what} of {others} differ from {self.task}'s, with which all begin")
-            for number, value in self._agreed(jax.tree.map(np.asarray, mine)).items():
-                leaves[number] = placed(value, leaves[number].sharding)
-        return with_keys(jax.tree.unflatten(tree, leaves), kinds)
+        return self._shared.united(values, what, self._say)
 
     def optimizer_state(self) -> PyTree:
         """See `Replica.optimizer_state`. Where it is in parts, all processes must ask for it together."""
-        self._meet("asks for the optimizer's state", self._values.optimizer)
-        return jax.tree.map(self._fetched, without_keys(self._values.optimizer))
+        self._shared.come_for("asks for the optimizer's state", self._values.optimizer)
+        return self._shared.fetched(without_keys(self._values.optimizer))
 
     def computed(
         self, function: Callable[[PyTree, PyTree, PyTree], PyTree], batches: Iterable[PyTree], what: str
     ) -> Iterator[tuple[PyTree, PyTree]]:
         """See `Replica.computed`. Where each process has all values, it computes alone."""
         if not self.in_parts:
-            params, state = _own(self._values.params), _own(self._values.state)
+            params, state = own(self._values.params), own(self._values.state)
             for batch in batches:
                 yield batch, function(params, state, batch)
             return
@@ -463,33 +422,18 @@ class JointReplica(MeshReplica):
             with self._together.watched():
                 outputs = function(*given)
                 jax.block_until_ready(outputs)
-            return jax.tree.map(self._fetched, outputs)
+            return self._shared.fetched(outputs)
 
         yield from super().computed(by_all, same_batches(self._together, batches, what), what)
 
     def params(self) -> PyTree:
         """See `Replica.params`. Where the params are in parts, all processes must ask for them together."""
-        self._meet("asks for the params", self._values.params)
-        return jax.tree.map(self._fetched, self._values.params)
+        self._shared.come_for("asks for the params", self._values.params)
+        return self._shared.fetched(self._values.params)
 
     def model_state(self) -> PyTree:
         """See `Replica.model_state`."""
-        return jax.tree.map(self._fetched, self._values.state)
-
-    def _meet(self, what: str, values: PyTree) -> None:
-        """Waits for all to ask for these values, where that takes an exchange."""
-        if not all(leaf.is_fully_replicated for leaf in jax.tree.leaves(values)):
-            self._together.check()
-            self._together.come_together(what)
-
-    def _fetched(self, leaf: jax.Array) -> Any:
-        """All of an array; an exchange, where it is in parts."""
-        if not leaf.is_fully_replicated:
-            self._together.check()
-            with self._together.watched():
-                leaf = self._replicate(leaf)
-                leaf.block_until_ready()
-        return np.array(leaf.addressable_data(0))
+        return self._shared.fetched(self._values.state)
 
     # --- checkpoints
 
@@ -550,7 +494,7 @@ class JointReplica(MeshReplica):
     def _copies(self) -> PyTree:
         if self.in_parts:
             return self._gathered()
-        return copied(_own(without_keys((self._values.params, self._values.state, self._values.optimizer))))
+        return copied(own(saved_of(self._values)))
 
     @property
     def _is_to_save(self) -> bool:
@@ -575,13 +519,12 @@ class JointReplica(MeshReplica):
         return self._steps - saved.batches
 
     def _gathered(self) -> PyTree:
-        """All values, on the chief; the others only give their parts. One after the other: all at once may not fit."""
-        values = without_keys((self._values.params, self._values.state, self._values.optimizer))
-        found = []
-        for leaf in jax.tree.leaves(values):
-            whole_leaf = self._fetched(leaf)
-            found.append(whole_leaf if self.is_chief else ())
-        return jax.tree.unflatten(jax.tree.structure(values), found) if self.is_chief else None
+        """All values, on the chief; the others only give their parts."""
+        values = saved_of(self._values)
+        if self.is_chief:
+            return self._shared.fetched(values)
+        self._shared.fetched(values, lambda _: ())
+        return None
 
     def _restore(self, source: RestoreFrom) -> None:
         """The chief chooses the checkpoint."""
@@ -635,8 +578,3 @@ def _filled_up(several: Several, missing: int) -> Several:
     if several.stack is not None:
         stack = jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[-1:], missing, 0)]), several.stack)
     return Several((*several.batches, *several.batches[-1:] * missing), several.last, stack)
-
-
-def _own(tree: PyTree) -> PyTree:
-    """The copy that this process has, of values that all have."""
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)

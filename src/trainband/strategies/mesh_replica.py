@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,37 +16,36 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
-from trainband.errors import DamagedCheckpoint, DataError, NonFiniteGradient
+from trainband.errors import DamagedCheckpoint, DataError
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.contents import (
-    Contents,
-    Held,
-    check_settings,
-    contents_of_state,
-    contents_of_variables,
-    key_kinds,
-    with_keys,
-    without_keys,
-)
-from trainband.ps.placement import Slice, rows_of
-from trainband.ps.saver import buffer_of
+from trainband.ps.contents import Contents, without_keys
 from trainband.ps.sources import SharedSources
 from trainband.ps.statistics import CheckpointStatus, Rate
-from trainband.ps.variables import PyTree, path_name
-from trainband.strategies.base import MOST_REFUSALS, Progress, StepReport, WorkerRow
+from trainband.ps.variables import PyTree
+from trainband.strategies.alone import Alone
+from trainband.strategies.base import Progress, StepReport, WorkerRow
 from trainband.strategies.local_saving import LocalSaving
 from trainband.strategies.luggage import Luggage
 from trainband.strategies.model import Given, Model, Several, examples_in_step
-from trainband.strategies.sharding import DATA, Rules, is_on_cpu, on_mesh, state_specs, whole
+from trainband.strategies.refusals import Refusals
+from trainband.strategies.sharding import DATA, Rules, is_on_cpu, on_mesh, whole
 from trainband.strategies.spreading import Spreader, owned, spread_evenly
-from trainband.strategies.step_program import Flags, StepProgram, Values, scalars_of
+from trainband.strategies.step_program import Flags, StepProgram, Values
+from trainband.strategies.values_on_mesh import (
+    contents_of,
+    copied,
+    laid_out,
+    placed,
+    placed_all,
+    restored,
+    saved_of,
+    steered,
+)
 from trainband.wire.patience import Say
 
 BEHIND = 1
 """Steps that are under way while the outcome of the one before is looked at. On two cores, small steps are 1.4 times as
 many as if each was waited for."""
-
-copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
 
 
 class Outcome(NamedTuple):
@@ -66,7 +64,7 @@ class Outcome(NamedTuple):
     flags: jax.Array
 
 
-class MeshReplica:
+class MeshReplica(Alone):
     """See `Replica`. A step that is not finite changes nothing, as on a ps.
 
     Params, optimizer and model state lie on the mesh as the rules say, and the batch is split over the axis `data`. The
@@ -124,8 +122,7 @@ class MeshReplica:
         """The global step after all that was looked at."""
         self._known: list[tuple[int, float]] = []
         """That after each step that was looked at since the last report, and its loss."""
-        self._refusals = 0
-        self._all_refused = 0
+        self._refusals = Refusals(self._say if self.is_chief else lambda _: None)
         self._unreported = ""
         """Why a step was refused that no report has spoken of yet."""
         self._step = 0
@@ -152,18 +149,11 @@ class MeshReplica:
     # --- how it is laid out
 
     def _lay_out(self, rules: Rules) -> Values:
-        """Where each value lies, a sharding for each leaf; none for what this training has not."""
-        variables = self._variables
-        specs = rules(variables.trained, self._mesh)
+        """Where each value lies, a sharding for each leaf."""
+        specs = rules(self._variables.trained, self._mesh)
         self._require_one_program(specs)
-        params = variables.unflatten([self._sharding(spec) for spec in specs])
-        kinds = self._shapes.optimizer
-        leaves = [self._sharding(spec) for spec in state_specs(kinds, variables, specs)]
-        optimizer = jax.tree.unflatten(jax.tree.structure(kinds), leaves)
-        everywhere = self._sharding(PartitionSpec())
-        ended = everywhere if self.IN_STEP else None
-        left = everywhere if self.IN_STEP and self._per_call > 1 else None
-        return Values(params, optimizer, everywhere, everywhere, ended, left)
+        several = self.IN_STEP and self._per_call > 1
+        return laid_out(self._shapes, specs, self._sharding, ended=self.IN_STEP, left=several)
 
     def _require_one_program(self, specs: Sequence[PartitionSpec]) -> None:
         """Compares what is about to be trained with what others are, where there are others."""
@@ -178,7 +168,7 @@ class MeshReplica:
         if isinstance(model.init, Given):  # as constants of a program they would be compiled into it
             params, state = self._agreed((model.first_params(), model.first_state()))
             params = jax.tree.map(placed, params, where.params)
-            state = _placed_all(state, where.state)
+            state = placed_all(state, where.state)
         else:
             params = self._united(self._made(model.first_params, where.params), "first params")
             state = self._united(self._made(model.first_state, where.state), "first model state")
@@ -208,16 +198,6 @@ class MeshReplica:
         return self._task
 
     @property
-    def is_chief(self) -> bool:
-        """See `Replica.is_chief`."""
-        return True
-
-    @property
-    def job(self) -> str:
-        """See `Replica.job`."""
-        return ""
-
-    @property
     def global_step(self) -> int:
         """See `Replica.global_step`."""
         return self._step
@@ -242,34 +222,20 @@ class MeshReplica:
         """See `Replica.steps_per_execution`."""
         return self._per_call
 
-    @property
-    def trainings(self) -> tuple[int, ...]:
-        """See `Replica.trainings`: this job is as old as this replica."""
-        return ()
-
     # --- the training
-
-    @property
-    def in_parts(self) -> bool:
-        """See `Replica.in_parts`: this process can ask for all of them."""
-        return False
-
-    @property
-    def unused(self) -> int:
-        """See `Replica.unused`: there are none."""
-        return 0
 
     @property
     def refused(self) -> int:
         """See `Replica.refused`."""
-        return self._all_refused
+        return self._refusals.total
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:  # noqa: ARG002 - nobody asks later
         """See `Replica.begin`."""
         self._settle_all()
         self._dispatched, self._settled = 0, self._step
         self._last_step = last_step
-        self._all_refused, self._unreported = 0, ""
+        self._refusals.begin()
+        self._unreported = ""
         self._known = []
         self._rates()  # those of this training begin now
         return not self._is_over
@@ -450,38 +416,21 @@ class MeshReplica:
             self._seen_loss = flags.loss
             self._known.append((self._settled, flags.loss))
         if flags.finite:
-            self._refusals = 0
+            self._refusals.none()
             return ""
         self._step -= 1
-        return self._refused(self._settled, flags.loss)
-
-    def missing(self) -> int:
-        """See `Replica.missing`: what is made here is not lost."""
-        return 0
+        refusal = f"refused a gradient that is not finite (after global step {self._settled}, loss {flags.loss:g})"
+        self._refusals.note(refusal)
+        return refusal
 
     def pause(self, reason: str = "") -> str:  # noqa: ARG002 - there are no others
         """See `Replica.pause`: nobody waits here."""
         self._settle_all()
         return ""
 
-    def hasten(self) -> None:
-        """See `Replica.hasten`: where others are needed, they are needed for every step, and have `Timeouts`."""
-
     def settle(self) -> None:
         """See `Replica.settle`."""
         self._settle_all()
-
-    def at_work(self) -> tuple[str, ...]:
-        """See `Replica.at_work`: there are no others."""
-        return ()
-
-    def gather(self, work: Callable[[], object]) -> bool:
-        """See `Replica.gather`: nobody has to give anything."""
-        work()
-        return False
-
-    def end(self) -> None:
-        """See `Replica.end`: nobody has to be told."""
 
     def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:
         """See `Replica.assign`."""
@@ -490,7 +439,7 @@ class MeshReplica:
         params, state, optimizer = self._agreed((params, state, optimizer))
         self._values = self._values._replace(
             params=jax.tree.map(placed, params, where.params),
-            state=_placed_all(state, where.state),
+            state=placed_all(state, where.state),
             optimizer=jax.tree.map(placed, optimizer, where.optimizer),
         )
 
@@ -513,10 +462,6 @@ class MeshReplica:
         for batch in batches:
             laid = spread_evenly(self._mesh, self._axes, batch) if is_spread else batch
             yield batch, function(params, state, laid)
-
-    def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody waits for it
-        """See `Replica.busy`."""
-        return nullcontext()
 
     def params(self) -> PyTree:
         """See `Replica.params`."""
@@ -541,9 +486,6 @@ class MeshReplica:
         """See `Replica.lease`."""
         with self._ledgers_lock:
             return self._ledgers.lease(0, request)
-
-    def close(self, failure: str = "") -> None:
-        """See `Replica.close`: there is nothing to leave."""
 
     # --- checkpoints
 
@@ -579,17 +521,10 @@ class MeshReplica:
 
     def _copies(self) -> PyTree:
         """What is saved, as it is now: the next step writes where it lies."""
-        return copied(without_keys((self._values.params, self._values.state, self._values.optimizer)))
+        return copied(saved_of(self._values))
 
     def _contents(self) -> Contents:
-        variables = self._variables
-        held = [
-            Held(path, variable.shape, (Slice(variable, 0, rows_of(variable), 0),))
-            for path, variable in zip(variables.paths, variables.trained, strict=True)
-        ]
-        state = contents_of_state(jax.eval_shape(without_keys, self._values.optimizer), held)
-        assert state is not None  # every leaf that belongs to a variable belongs to one alone
-        return (*contents_of_variables(variables), *state)
+        return contents_of(self._values, self._variables)
 
     def _restore(self, source: RestoreFrom) -> None:
         """Takes the values of the newest checkpoint that is whole, if there is one."""
@@ -602,19 +537,8 @@ class MeshReplica:
             return
 
     def _restore_from(self, checkpoint: Checkpoint, source: RestoreFrom) -> None:
-        contents, values = self._contents(), self._values
-        kept = (values.params, values.state, values.optimizer)
-        if not source.optimizer:
-            contents, kept = contents[: len(self._variables.entries)], (values.params, values.state, ())
-        leaves, tree = jax.tree.flatten(without_keys(kept))
-        checkpoint.require([piece for pieces in contents for piece in pieces], params_only=not source.optimizer)
-        found = [buffer_of(checkpoint, pieces) for pieces in contents]
-        luggage = dict(source.luggage(checkpoint))
-        laid = [placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)]
-        params, state, optimizer = with_keys(jax.tree.unflatten(tree, laid), key_kinds(kept))
-        self._values = values._replace(params=params, state=state)
-        if source.optimizer:
-            self._values = self._values._replace(optimizer=optimizer)
+        luggage = source.luggage(checkpoint)
+        self._values = restored(self._values, self._variables, checkpoint, optimizer=source.optimizer)
         self._restored, self._step = checkpoint, checkpoint.global_step
         self._ledgers.restore(checkpoint.manifest.sources, workers=1)
         self._take_luggage(luggage.get(0), str(checkpoint.path))
@@ -628,41 +552,3 @@ class MeshReplica:
             self._values = self._values._replace(
                 carry=self._luggage.unpack(self._values.carry, lambda leaf: placed(leaf, self._shardings.carry))
             )
-
-    def _refused(self, step: int, loss: float) -> str:
-        self._refusals += 1
-        self._all_refused += 1
-        refusal = f"refused a gradient that is not finite (after global step {step}, loss {loss:g})"
-        if self._refusals == 1 and self.is_chief:
-            self._say(f"{refusal}; the params are as they were, training goes on")
-        if self._refusals >= MOST_REFUSALS:
-            raise NonFiniteGradient(
-                f"{self._refusals} gradients in a row were not finite; the last: {refusal}. "
-                "Look at the data and the loss, or lower the learning rate."
-            )
-        return refusal
-
-
-def steered(state: PyTree, settings: Mapping[str, float]) -> PyTree:
-    """An optimizer's state, as its own arrays or what can replace them, with these numbers in place of its own.
-
-    Raises:
-      ModelError: it has no such scalar.
-    """
-    check_settings(settings, scalars_of(state))
-
-    def set_(path: Any, leaf: Any) -> Any:
-        value = settings.get(path_name(path))
-        return leaf if value is None else placed(np.asarray(value, leaf.dtype), leaf.sharding)
-
-    return jax.tree_util.tree_map_with_path(set_, state)
-
-
-def placed(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """An array that every process has, where it belongs; each process takes its parts."""
-    value = np.asarray(value)
-    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
-
-
-def _placed_all(tree: PyTree, sharding: jax.sharding.Sharding) -> PyTree:
-    return jax.tree.map(lambda leaf: placed(leaf, sharding), tree)

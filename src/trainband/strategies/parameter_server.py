@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
-from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from numpy.typing import NDArray
 
-from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
-from trainband.data.leases import LeaseAnswer, LeaseRequest
-from trainband.errors import ClusterError, ModelError, NonFiniteGradient, PeerError
-from trainband.ps.checkpointing import JobSaving, RestoreFrom
-from trainband.ps.client import Exchange, JobClient
+from trainband.errors import ClusterError, ModelError
+from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.client import JobClient
 from trainband.ps.description import Plan
-from trainband.ps.layout import narrow
 from trainband.ps.placement import GreedyBytes, Placement, PlacementPolicy, Slice, rows_of
 from trainband.ps.program import Optimizer
 from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server import Server
-from trainband.ps.statistics import CheckpointStatus, PsStatus
 from trainband.ps.variables import PyTree, Variables
-from trainband.strategies.base import MOST_REFUSALS, Progress, Replica, StepReport, WorkerRow
+from trainband.strategies.base import Replica
 from trainband.strategies.description import Description, described_on_ps
-from trainband.strategies.devices import choose_device, on_device, placer, take_card
-from trainband.strategies.gradient import Carry, GradientFunction, all_finite
-from trainband.strategies.luggage import Luggage
+from trainband.strategies.devices import choose_device, take_card
 from trainband.strategies.mirrored import Mirrored
-from trainband.strategies.model import Model, examples_in_step
+from trainband.strategies.model import Model
 from trainband.strategies.one_device import OneDevice
+from trainband.strategies.parameter_server_replica import ParameterServerReplica
 from trainband.strategies.scope import Scoped
-from trainband.strategies.sharding import DATA, on_mesh
+from trainband.strategies.sharding import DATA
 from trainband.strategies.spreading import Spreader
-from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
 from trainband.wire.patience import Say, say_on_stderr
 from trainband.wire.transport import Timeouts, Transport
-
-AHEAD = 4
-"""Updates by each worker, by which a checkpoint is ordered ahead: some milliseconds."""
 
 
 class ParameterServer(Scoped):
@@ -259,332 +244,6 @@ class ParameterServer(Scoped):
         return self._begun
 
 
-class ParameterServerReplica:
-    """See `Replica`: one worker."""
-
-    def __init__(
-        self,
-        model: Model,
-        cluster: Cluster,
-        plan: Plan,
-        client: JobClient,
-        restore: RestoreFrom | None,
-        mesh: Mesh,
-        spreader: Spreader,
-        *,
-        overlap: bool,
-        say: Say,
-    ) -> None:
-        self.has_left = False
-        """Whether this worker takes no part in the job any more."""
-        self._cluster = cluster
-        self._plan = plan
-        self._client = client
-        self._device = mesh.devices.flat[0]
-        self._spreader = spreader if mesh.size > 1 else None
-        self._say = say
-        self._fit = 0
-        self._refusals = 0
-        self._all_refused = 0
-        self._overlap = overlap
-        self._in_flight = False
-        self._model_state: PyTree = None
-        self._luggage: Luggage | None = None
-        self._steps = 0
-        self._accumulate = model.accumulate
-        self._several_ps = len(cluster.spec.ps) > 1
-        rule = plan.description.rule
-        self._in_step = rule["name"] == "sync" and not rule["backups"] and rule["aggregate"] is None
-        # A checkpoint may speak of the step before the last, or with overlap of the one before that.
-        self._carries: deque[tuple[int, Carry]] = deque(maxlen=3)
-
-        def first_values() -> Sequence[Sequence[NDArray[Any]]]:
-            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((model.first_params(), model.first_state()))]
-            return plan.layout.scatter(leaves, np)
-
-        gradient_of = GradientFunction(model, cluster.training_index)
-
-        def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
-            params, state = plan.variables.split(plan.layout.gather(shards))
-            loss, gradient, state, carry, metrics = gradient_of(params, state, carry, batch)
-            blocks = plan.layout.scatter(jax.tree.leaves((gradient, state)))
-            # A ps checks its own part. With several, all must refuse what one of them would.
-            wire_dtype = plan.description.wire_dtype
-            blocks = tuple(
-                tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
-                for values, shard in zip(blocks, plan.layout.shards, strict=True)
-            )
-            trained = [
-                b
-                for values, shard in zip(blocks, plan.layout.shards, strict=True)
-                for b, block in zip(values, shard.blocks, strict=True)
-                if block.trained
-            ]
-            finite = all_finite(trained) if self._several_ps else True
-            return loss, blocks, finite, carry, metrics
-
-        self._compute = jax.jit(on_mesh(compute, mesh))
-        try:
-            self._now: Exchange = client.join(first_values, restore)
-            with on_device(self._device):
-                params, _ = plan.variables.split(plan.layout.gather(self._now.params, np))
-                self._carry: Carry = jax.jit(gradient_of.first_carry)(jax.tree.map(np.array, params))
-                data = client.find_luggage()
-                if data:
-                    self._luggage = Luggage.from_bytes(data, "ps:0")
-                    self._steps = self._luggage.steps
-                    if self._luggage.carry:
-                        self._carry = jax.device_put(self._luggage.unpack(self._carry))
-                self._carries.append((self._steps, self._carry))
-        except BaseException as exc:
-            client.leave(f"{type(exc).__name__}: {exc}")
-            raise
-
-    @property
-    def task(self) -> str:
-        """See `Replica.task`."""
-        return str(self._cluster.task)
-
-    @property
-    def is_chief(self) -> bool:
-        """See `Replica.is_chief`."""
-        return self._client.is_chief
-
-    @property
-    def job(self) -> str:
-        """See `Replica.job`."""
-        return self._client.job
-
-    @property
-    def global_step(self) -> int:
-        """See `Replica.global_step`."""
-        return self._now.global_step
-
-    @property
-    def restored(self) -> Checkpoint | None:
-        """See `Replica.restored`."""
-        return self._client.restored
-
-    @property
-    def luggage(self) -> Luggage | None:
-        """See `Replica.luggage`."""
-        return self._luggage
-
-    @property
-    def steps_per_execution(self) -> int:
-        """See `Replica.steps_per_execution`: each step is an exchange."""
-        return 1
-
-    @property
-    def place(self) -> Callable[[PyTree], PyTree] | None:
-        """See `Replica.place`."""
-        return self._spreader or placer(self._device)
-
-    @property
-    def trainings(self) -> tuple[int, ...]:
-        """See `Replica.trainings`."""
-        return self._client.trainings
-
-    @property
-    def in_parts(self) -> bool:
-        """See `Replica.in_parts`: this process can ask for all of them."""
-        return False
-
-    @property
-    def unused(self) -> int:
-        """See `Replica.unused`: there are none."""
-        return 0
-
-    def take_known(self) -> Sequence[tuple[int, float]]:
-        """See `Replica.take_known`: each report says it all."""
-        return ()
-
-    @property
-    def refused(self) -> int:
-        """See `Replica.refused`."""
-        return self._all_refused
-
-    def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
-        """See `Replica.begin`."""
-        self._drain()
-        self._all_refused = 0
-        self._fit += 1
-        state = self._client.await_begin(self._fit, UNLIMITED if last_step is None else last_step, trainings)
-        self._now = self._client.pull()
-        # A worker that came late, in a script that trains several times, finds its early trainings over.
-        return state.fit == self._fit and not self._now.done
-
-    def finish(self) -> None:
-        """See `Replica.finish`."""
-        self._client.finish()
-
-    def save(self, directory: Path, at: int | None) -> JobSaving:
-        """See `Replica.save`."""
-        if at is None and not self._now.done:
-            states = self._client.states()  # this worker may have evaluated for long, while others went on
-            newest = max(state.version for state in states)
-            # In step, the next update waits for this worker, so all ps hear of it before. Else it is one that is a
-            # little ahead, by which all will have heard: each ps is then at the same version.
-            ahead = 1 if self._in_step else AHEAD * max(1, len(states[0].live)) if self._several_ps else 0
-            at = min(newest + ahead, states[0].last_version)
-        return self._client.save(directory, at or 0)
-
-    def landed(self, checkpoint: CheckpointStatus) -> None:
-        """See `Replica.landed`."""
-        self._client.landed(checkpoint.global_step, checkpoint.nbytes, checkpoint.seconds)
-
-    def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:
-        """See `Replica.leave_luggage`."""
-        steps, carry = self._carries[max(0, len(self._carries) - 1 - behind)]
-        luggage = Luggage.pack(self.task, training, steps, position, carry)
-        self._client.leave_luggage(luggage.to_bytes(), behind)
-
-    def lease(self, request: LeaseRequest) -> LeaseAnswer:
-        """See `Replica.lease`."""
-        return self._client.lease(request)
-
-    def step(self, batch: PyTree) -> StepReport:
-        """See `Replica.step`.
-
-        Raises:
-          NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.
-        """
-        if self._spreader is not None:
-            batch = self._spreader(batch) if self._accumulate == 1 else tuple(map(self._spreader, batch))
-        with on_device(self._device):
-            loss, gradients, finite, self._carry, metrics = self._compute(self._now.params, self._carry, batch)
-        self._steps += 1
-        self._carries.append((self._steps, self._carry))
-        arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradients)
-        value = float(loss)
-        used = self._now.versions
-        answer = self._drain()
-        if answer is None or not answer.done:  # what is sent after the last update could only be dropped
-            self._client.send(
-                arrays, used, loss=value, examples=examples_in_step(batch, self._accumulate), finite=bool(finite)
-            )
-            self._in_flight = True
-        if not self._overlap:
-            answer = self._drain()
-        if answer is None:  # the first of overlapping steps: nothing is known of it yet
-            return StepReport(value, self._now.global_step, applied=False, staleness=0, done=False, metrics=metrics)
-        if answer.refusal:
-            self._refused(answer.refusal)
-        else:
-            self._refusals = 0
-        return StepReport(
-            value,
-            answer.global_step,
-            answer.applied,
-            answer.staleness,
-            answer.done,
-            answer.refusal,
-            metrics,
-            # With overlap the answer is that to the step before.
-            None if answer.luggage is None else answer.luggage + self._overlap,
-        )
-
-    def _drain(self) -> Exchange | None:
-        """The answer to the push that is under way, if one is: from now on, its params are the newest."""
-        if not self._in_flight:
-            return None
-        self._in_flight = False
-        self._now = self._client.collect()
-        return self._now
-
-    def missing(self) -> int:
-        """See `Replica.missing`."""
-        limited = [state for state in self._client.states() if state.last_version < UNLIMITED]
-        return max((state.last_version - state.version for state in limited), default=0)
-
-    def pause(self, reason: str = "") -> str:  # noqa: ARG002 - the others go on
-        """See `Replica.pause`."""
-        self._drain()
-        self._client.pause()
-        return ""
-
-    def hasten(self) -> None:
-        """See `Replica.hasten`."""
-        self._client.hasten()
-
-    def settle(self) -> None:
-        """See `Replica.settle`: a step that is hoped for does not count here, only what a ps has told of."""
-
-    def at_work(self) -> tuple[str, ...]:
-        """See `Replica.at_work`."""
-        return self._client.at_work()
-
-    def gather(self, work: Callable[[], object]) -> bool:
-        """See `Replica.gather`: nobody has to give anything."""
-        work()
-        return False
-
-    def end(self) -> None:
-        """See `Replica.end`: each worker ends by itself."""
-
-    def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:  # noqa: ARG002 - it never is
-        """See `Replica.assign`."""
-        raise ClusterError(f"{self.task}: the values are those of the job on the ps, and only training changes them.")
-
-    def steer(self, settings: Mapping[str, float]) -> None:
-        """See `Replica.steer`."""
-        self._drain()
-        self._client.steer(settings)
-
-    def optimizer_state(self) -> PyTree:
-        """See `Replica.optimizer_state`: it is on the ps."""
-        return None
-
-    def computed(
-        self,
-        function: Callable[[PyTree, PyTree, PyTree], PyTree],
-        batches: Iterable[PyTree],
-        what: str,  # noqa: ARG002 - nobody else does it
-    ) -> Iterator[tuple[PyTree, PyTree]]:
-        """See `Replica.computed`."""
-        params = self.params()
-        return ((batch, function(params, self._model_state, batch)) for batch in batches)
-
-    def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody waits for it
-        """See `Replica.busy`."""
-        return nullcontext()
-
-    def params(self) -> PyTree:
-        """See `Replica.params`."""
-        self._drain()
-        self._now = self._client.pull()
-        leaves = self._plan.layout.gather(self._now.params, np)
-        params, self._model_state = self._plan.variables.split([np.array(leaf) for leaf in leaves])
-        return params
-
-    def model_state(self) -> PyTree:
-        """See `Replica.model_state`."""
-        return self._model_state
-
-    def progress(self) -> Progress | None:
-        """See `Replica.progress`."""
-        try:
-            return progress_of(self._client.status())
-        except PeerError:
-            return None
-
-    def close(self, failure: str = "") -> None:
-        """See `Replica.close`."""
-        self.has_left = True
-        self._client.leave(failure)
-
-    def _refused(self, refusal: str) -> None:
-        self._refusals += 1
-        self._all_refused += 1
-        if self._refusals == 1:
-            self._say(f"{self.task}: a ps {refusal}; the params are as they were, training goes on")
-        if self._refusals >= MOST_REFUSALS:
-            raise NonFiniteGradient(
-                f"{self.task}: the ps refused {self._refusals} gradients in a row that were not finite; the last: "
-                f"{refusal}. Look at the data and the loss, or lower the learning rate."
-            )
-
-
 def _checked_wire_dtype(wire_dtype: str | None) -> str:
     if wire_dtype is None:
         return ""
@@ -595,18 +254,3 @@ def _checked_wire_dtype(wire_dtype: str | None) -> str:
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"ParameterServer: wire_dtype must be a floating-point dtype, got {dtype.name}.")
     return str(dtype.name)
-
-
-def progress_of(status: PsStatus) -> Progress:
-    """A ps's status as the display shows it."""
-    rows = tuple(WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss) for w in status.workers)
-    limited = 0 < status.last_version < UNLIMITED
-    return Progress(
-        status.version,
-        status.last_version if limited else None,
-        status.rate,
-        status.loss,
-        rows,
-        status.examples_rate,
-        status.checkpoint,
-    )

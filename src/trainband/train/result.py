@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.errors import YourError
+from trainband.errors import DataError, YourError
+from trainband.ps.variables import PyTree
+from trainband.strategies.model import examples_in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +95,25 @@ class Evaluation:
     def __str__(self) -> str:
         metrics = "".join(f", {name} {value:.4f}" for name, value in self.metrics.items())
         return f"loss {self.loss:.4f}{metrics} on {self.examples} examples at global step {self.global_step}"
+
+
+def mean_over_examples(found: Iterable[tuple[PyTree, tuple[Any, Mapping[str, Any]]]], global_step: int) -> Evaluation:
+    """The means over all examples of batches, each with its loss and metrics.
+
+    Raises:
+      DataError: there are no examples.
+    """
+    total, loss, metrics = 0, 0.0, dict[str, float]()
+    for batch, (batch_loss, batch_metrics) in found:
+        count = examples_in(batch)
+        total += count
+        loss += count * as_float(batch_loss)
+        for name, value in batch_metrics.items():
+            metrics[name] = metrics.get(name, 0.0) + count * as_float(value)
+    if total == 0:
+        raise DataError("evaluate: there are no batches to evaluate on.")
+    means = {name: value / total for name, value in metrics.items()}
+    return Evaluation(loss=loss / total, metrics=means, examples=total, global_step=global_step)
 
 
 def as_float(value: Any) -> float:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,16 +18,17 @@ from trainband.errors import ClusterError, DataError, ModelError, TrainbandError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
-from trainband.strategies.base import Replica, StepReport, Strategy
-from trainband.strategies.model import Model, Several, examples_in, examples_in_step
+from trainband.strategies.base import Replica, Strategy
+from trainband.strategies.model import Model, examples_in
 from trainband.strategies.one_device import OneDevice
 from trainband.strategies.sharding import on_mesh, require_no_mesh
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.feed import Feed
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
 from trainband.train.passes import Position
-from trainband.train.result import Evaluation, FitResult, as_float
+from trainband.train.result import Evaluation, FitResult, mean_over_examples
 from trainband.train.session import MonitoredSession
+from trainband.train.training_log import TrainingLog
 from trainband.wire.patience import Say, say_on_stderr
 
 if TYPE_CHECKING:
@@ -244,7 +243,7 @@ class Trainer:
             save_secs=save_secs,
             retention=retention,
         )
-        log = _Log(self._model.accumulate)
+        log = TrainingLog(self._model.accumulate)
         with session:
             if not session.should_stop():
                 for batch in session.feed(batches, repeat=steps is not None):
@@ -268,7 +267,7 @@ class Trainer:
         replica = self.join()
         what = "evaluates"
         with replica.busy(what):
-            return _means(replica.computed(self._evaluate, _not_empty(batches), what), replica.global_step)
+            return mean_over_examples(replica.computed(self._evaluate, _not_empty(batches), what), replica.global_step)
 
     def predict(self, function: Callable[..., PyTree], batches: Iterable[PyTree]) -> PyTree:
         """What a function makes of batches with the params as they now are, as NumPy arrays.
@@ -359,7 +358,7 @@ class Trainer:
     ) -> Evaluation:
         """As `evaluate`, with these params and this model state; joins no job."""
         found = ((batch, self._evaluate(params, model_state, batch)) for batch in _not_empty(batches))
-        return _means(found, global_step)
+        return mean_over_examples(found, global_step)
 
     def _compiled(self, function: Callable[[PyTree, PyTree, PyTree], PyTree]) -> Callable[..., PyTree]:
         """A function of the params, the model state and a batch."""
@@ -496,74 +495,9 @@ def _either(first: RestoreFrom | None, second: RestoreFrom | None) -> RestoreFro
     return second
 
 
-class _Log:
-    """What a training did, noted cheaply, after every step."""
-
-    def __init__(self, accumulate: int) -> None:
-        self._accumulate = accumulate
-        self._steps = array("q")
-        self._losses = array("d")
-        self._examples = array("q")
-        self._applied = 0
-        self._staleness = 0
-        self._first_at = 0.0
-        self._in_first = 0
-
-    def add(self, report: StepReport, batch: PyTree) -> None:
-        if not self._examples:
-            self._first_at, self._in_first = time.perf_counter(), report.steps
-        for one in (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]:
-            self._examples.append(examples_in_step(one, self._accumulate))
-        self._note(((report.global_step, report.loss),) if report.known is None else report.known)
-        self._applied += report.applied
-        self._staleness += report.staleness
-
-    def _note(self, known: Sequence[tuple[int, float]]) -> None:
-        for step, loss in known:
-            self._steps.append(step)
-            self._losses.append(loss)
-
-    def result(self, replica: Replica, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
-        self._note(replica.take_known())
-        seconds = time.perf_counter() - self._first_at if self._steps else 0.0
-        if replica.unused:
-            for noted in (self._steps, self._losses, self._examples):
-                del noted[-replica.unused :]
-        # A ps that came back from a checkpoint has lost what was made after that.
-        steps = np.minimum.accumulate(np.array(self._steps, np.int64)[::-1])[::-1]
-        return FitResult(
-            task=replica.task,
-            global_step=replica.global_step,
-            updates=int(steps[-1] - steps[min(self._in_first, len(steps)) - 1]) if len(steps) else 0,
-            steps=len(steps),
-            examples=sum(self._examples),
-            seconds=seconds,
-            stopped=stopped,
-            refused=replica.refused,
-            mean_staleness=self._staleness / max(1, self._applied),
-            history=np.stack([steps.astype(np.float64), np.array(self._losses)], axis=1),
-            evaluations=evaluations,
-        )
-
-
 def _not_empty(batches: Iterable[PyTree]) -> Iterator[PyTree]:
     """Without those that have no example: their mean is no number."""
     return (batch for batch in batches if examples_in(batch))
-
-
-def _means(found: Iterable[tuple[PyTree, tuple[Any, Mapping[str, Any]]]], global_step: int) -> Evaluation:
-    """The means over all examples of batches, each with its loss and metrics."""
-    total, loss, metrics = 0, 0.0, dict[str, float]()
-    for batch, (batch_loss, batch_metrics) in found:
-        count = examples_in(batch)
-        total += count
-        loss += count * as_float(batch_loss)
-        for name, value in batch_metrics.items():
-            metrics[name] = metrics.get(name, 0.0) + count * as_float(value)
-    if total == 0:
-        raise DataError("evaluate: there are no batches to evaluate on.")
-    means = {name: value / total for name, value in metrics.items()}
-    return Evaluation(loss=loss / total, metrics=means, examples=total, global_step=global_step)
 
 
 def _checked(strategy: Any) -> Strategy:

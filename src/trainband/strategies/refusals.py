@@ -1,0 +1,50 @@
+"""Refusals: the gradients of a training that were not finite."""
+
+from __future__ import annotations
+
+from trainband.errors import NonFiniteGradient
+from trainband.wire.patience import Say
+
+MOST = 100
+"""In a row, after which a replica gives up: its model is broken for good, and repeating it would go on for ever."""
+
+
+class Refusals:
+    """Counts them, and gives up after many in a row.
+
+    Args:
+      say: told of the first of a row.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._in_a_row = 0
+        self.total = 0
+        """In the training that was begun last."""
+
+    def begin(self) -> None:
+        """Begins a training."""
+        self.total = 0
+
+    def none(self) -> None:
+        """Notes a gradient that was finite."""
+        self._in_a_row = 0
+
+    def note(self, refusal: str) -> None:
+        """Notes one that was not.
+
+        Args:
+          refusal: who has refused it, and where.
+
+        Raises:
+          NonFiniteGradient: there are too many in a row.
+        """
+        self.total += 1
+        self._in_a_row += 1
+        if self._in_a_row == 1:
+            self._say(f"{refusal}; the params are as they were, training goes on")
+        if self._in_a_row >= MOST:
+            raise NonFiniteGradient(
+                f"{self._in_a_row} gradients in a row were not finite; the last: {refusal}. Look at the data and the "
+                "loss, or lower the learning rate."
+            )

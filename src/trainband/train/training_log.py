@@ -1,0 +1,66 @@
+"""TrainingLog: what one task's training did."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from trainband.ps.variables import PyTree
+from trainband.strategies.base import Replica, StepReport
+from trainband.strategies.model import Several, examples_in_step
+from trainband.train.result import Evaluation, FitResult
+
+
+class TrainingLog:
+    """What a training did, noted cheaply, after every step."""
+
+    def __init__(self, accumulate: int) -> None:
+        self._accumulate = accumulate
+        self._steps = array("q")
+        self._losses = array("d")
+        self._examples = array("q")
+        self._applied = 0
+        self._staleness = 0
+        self._first_at = 0.0
+        self._in_first = 0
+
+    def add(self, report: StepReport, batch: PyTree) -> None:
+        """Notes a report on a batch, or on those of a call."""
+        if not self._examples:
+            self._first_at, self._in_first = time.perf_counter(), report.steps
+        for one in (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]:
+            self._examples.append(examples_in_step(one, self._accumulate))
+        self._note(((report.global_step, report.loss),) if report.known is None else report.known)
+        self._applied += report.applied
+        self._staleness += report.staleness
+
+    def _note(self, known: Sequence[tuple[int, float]]) -> None:
+        for step, loss in known:
+            self._steps.append(step)
+            self._losses.append(loss)
+
+    def result(self, replica: Replica, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
+        """What it all came to."""
+        self._note(replica.take_known())
+        seconds = time.perf_counter() - self._first_at if self._steps else 0.0
+        if replica.unused:
+            for noted in (self._steps, self._losses, self._examples):
+                del noted[-replica.unused :]
+        # A ps that came back from a checkpoint has lost what was made after that.
+        steps = np.minimum.accumulate(np.array(self._steps, np.int64)[::-1])[::-1]
+        return FitResult(
+            task=replica.task,
+            global_step=replica.global_step,
+            updates=int(steps[-1] - steps[min(self._in_first, len(steps)) - 1]) if len(steps) else 0,
+            steps=len(steps),
+            examples=sum(self._examples),
+            seconds=seconds,
+            stopped=stopped,
+            refused=replica.refused,
+            mean_staleness=self._staleness / max(1, self._applied),
+            history=np.stack([steps.astype(np.float64), np.array(self._losses)], axis=1),
+            evaluations=evaluations,
+        )
