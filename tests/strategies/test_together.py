@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ import pytest
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError
 from trainband.strategies import together as module
-from trainband.strategies.life_signs import BEAT_S
+from trainband.strategies.life_signs import BEAT_S, CROSSED_S, OF_ALL
 from trainband.strategies.together import Together
 from trainband.version import VERSION
 
@@ -77,6 +78,71 @@ def test_an_exchange_within_another_does_not_end_that(second: Together) -> None:
             pass
         assert says_that_it_waits()
     assert not says_that_it_waits()
+
+
+class Chief:
+    """The signs of life of the other one; every tenth of a second."""
+
+    def __init__(self) -> None:
+        self._wait: tuple[str, str, int] | None = None
+        self._is_silent = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beats)
+        self._thread.start()
+
+    def waits(self, place: str, about: str) -> None:
+        self._wait = (f"words/0/{place}", about, OF_ALL)
+
+    def falls_silent(self) -> None:
+        self._is_silent = True
+
+    def goes_on(self, place: str) -> None:
+        self._wait, self._is_silent = None, False
+        Runtime.words[f"words/0/{place}"] = json.dumps("a word")
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beats(self) -> None:
+        number = 0
+        while not self._ended.wait(0.1):
+            number += 1
+            if not self._is_silent:
+                Runtime.words["beat/0"] = json.dumps([number, [0, 0], True, "", self._wait])
+
+
+@pytest.fixture
+def chief(second: Together) -> Iterator[Chief]:
+    del second  # only the words of one that there is are heard
+    made = Chief()
+    yield made
+    made.end()
+
+
+def test_two_that_wait_for_each_other_at_two_places_are_told(second: Together, chief: Chief) -> None:
+    chief.waits("batch/1", "comes to its first step")
+    with pytest.raises(ClusterError, match="worker:1 begins a training, but worker:0 comes to its first step: workers"):
+        second.hear("begin/2", "begins a training")
+
+
+def test_where_one_has_waited_before_the_other_waits_says_nothing(second: Together, chief: Chief) -> None:
+    """The chief has gone on, and its sign of life says so later."""
+    chief.waits("batch/1", "comes to its first step")
+    time.sleep(CROSSED_S + 2 * BEAT_S)
+    chief.falls_silent()
+    soon = threading.Timer(BEAT_S + 0.2, chief.goes_on, ["begin/2"])
+    soon.start()
+    assert second.hear("begin/2", "begins a training") == "a word"
+    soon.join()
+
+
+def test_another_replica_counts_its_trainings_anew(second: Together) -> None:
+    with second.watched(5, 100):
+        pass
+    second.begin_replica()
+    time.sleep(2.5 * BEAT_S)
+    assert json.loads(Runtime.words["beat/1"])[1] == [0, 0]
 
 
 def test_who_has_left_the_job_computes_no_more_with_the_others(second: Together) -> None:

@@ -362,9 +362,18 @@ def _blame(state: Supervision, team: Team, now: float) -> tuple[Supervision, lis
     """The instant of the failures is over: says whose it was, and what becomes of the team."""
     task, status = first_to_fail(state.suspects)
     stuck = that_is_stuck(state.suspects, state.teammates, team.tasks)
-    cause, most = _failure(task, status), state.restarts.most
-    if stuck is not None:
-        task, cause = stuck, replace(cause, failed=stuck, reason="it is stuck: all others have lost it")
+    cause = _failure(task, status)
+    if stuck is None:
+        return _after_failure(state, team, task, cause, now)
+    cause = replace(cause, failed=stuck, reason="it is stuck: all others have lost it")
+    state, instructions = _after_failure(state, team, stuck, cause, now)
+    return state, [*instructions, Send(stuck, signal.SIGKILL)]  # it has no ear for SIGTERM
+
+
+def _after_failure(
+    state: Supervision, team: Team, task: Task, cause: Outcome, now: float
+) -> tuple[Supervision, list[Instruction]]:
+    most = state.restarts.most
     failures = {} if _has_settled(state, task, now) else {t: n for t, n in state.failures.items() if t in team.tasks}
     failures[task] = failures.get(task, 0) + 1
     times = sum(failures.values())

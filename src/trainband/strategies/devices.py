@@ -16,7 +16,7 @@ from trainband.wire.patience import Say
 
 _CARDS = ("gpu", "cuda", "rocm")
 """What JAX calls the platforms whose devices are cards."""
-_COMMON = ("cpu", "gpu", "tpu")
+_COMMON = ("cpu", "tpu", *_CARDS)
 """Platforms whose names people write in capitals, too."""
 _OPTIONS = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
 _ALL = "all"
@@ -77,7 +77,7 @@ def find_device(wanted: str | jax.Device | None, index: int = 0) -> jax.Device |
     platform, colon, number = name.partition(":")
     if platform.lower() in _COMMON:
         platform = platform.lower()
-    if (wanted and not platform.isalnum()) or (colon and not number.isdigit()):
+    if (wanted and not platform.replace("_", "").isalnum()) or (colon and not number.isdecimal()):
         raise ClusterError(f"device must read like cpu, gpu or gpu:1, got {wanted!r}.")
     try:
         devices = jax.local_devices(backend=platform) if platform else jax.local_devices()

@@ -551,6 +551,11 @@ class JointReplica(MeshReplica):
         owner = next((number for number in self._spreader.own.sharers if number in luggage), None)
         if owner is None:
             self._luggage = None
+            if luggage:
+                self._say(
+                    f"{self.task} begins at the start of its data: fewer workers left the checkpoint, and only of "
+                    "trainband.data.Batches is it known how far they have come together"
+                )
         else:
             own = Luggage.from_bytes(luggage[owner], str(checkpoint.path))
             self._luggage = msgspec.structs.replace(own, task=self.task, carry=())

@@ -43,8 +43,8 @@ HURT = ("gloo", "nccl", "connection", "unavailable", "deadline", "collective", "
 """Words in the errors of XLA's exchanges, when a peer has gone."""
 
 IN_ORDER = (
-    "workers that compute in step make the same calls in the same order; where each holds a part of the variables, "
-    "that goes for params, evaluate, predict and save too"
+    "workers that compute in step make the same calls in the same order, fit and restore among them; where each holds "
+    "a part of the variables, that goes for params, evaluate, predict and save too"
 )
 
 OF_ALL = -1
@@ -227,6 +227,10 @@ class LifeSigns:
         self._exchanges -= 1
         self._waits_since = time.monotonic() if self._exchanges else None
 
+    def begin_replica(self) -> None:
+        """Trainings are counted from 1 again."""
+        self._step = (0, 0)
+
     def settled(self) -> None:
         """A step is computed: what is compiled is compiled, and the next ones are as fast as this one."""
         self._settled = True
@@ -381,17 +385,23 @@ class LifeSigns:
         if waited >= max(self._start_s, self._timeout_s) and not slow:
             self._fail(
                 f"{self._task}: all workers live and wait for one another since {waited:.0f} s, at step "
-                f"{self._step[1]}: something between them does not let their exchanges through"
+                f"{self._step[1]}: start_s is too short for what they compute, or something between them does not let "
+                "their exchanges through"
             )
 
     def _look_at_the_crossed(self) -> None:
-        """Whether one whose word this process waits for has gone past that place, or waits for this one at another."""
-        mine = self._wait
-        if mine is None:
+        """Whether one whose word this process waits for has gone past that place, or waits for this one at another.
+
+        What is known of it must be later than the beginning of both waits: an earlier sign of life may be of a place
+        that it has left since.
+        """
+        mine, since = self._wait, self._waits_since
+        if mine is None or since is None:
             return
         for index, peer in self._peers.items():
             theirs = peer.wait
-            if peer.since - peer.moved_at < CROSSED_S or (theirs is not None and theirs.place == mine.place):
+            waited = peer.since - max(since, peer.moved_at)
+            if waited < CROSSED_S or (theirs is not None and theirs.place == mine.place):
                 continue
             waits_elsewhere = theirs is not None and self._owes(self._index, theirs)
             if (waits_elsewhere or peer.step > self._step) and self._owes(index, mine):

@@ -22,10 +22,14 @@ WAITING = "waiting for "
 LOOK_S = 0.05
 WORD_S = 1.0
 """Between two words of the chief to those who wait."""
+KEEP_S = 30
+"""Of silence on a connection, after which the kernel speaks."""
 ANSWER_S = 5.0
 """For an answer, or a connection."""
 
-ADVICE = "is it running, and can its port be reached from here"
+RUNS = "check that it runs"
+REACH = "check that it runs, and that its port can be reached from here"
+ANOTHER = "check that no other program has that port"
 
 
 def meet(chief: Address, index: int, tasks: Sequence[str], start_s: float, say: Say) -> dict[int, socket.socket]:
@@ -70,12 +74,13 @@ def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> dict
                 if is_taken or number is None:
                     connection.close()
                 else:
+                    _keep_alive(connection)
                     come[number] = connection
             for number in [number for number, one in come.items() if has_ended(one)]:
                 come.pop(number).close()
             missing = ", ".join(task for i, task in enumerate(tasks) if i and i not in come)
             if missing:
-                patience.check(f"{missing} to come up", ADVICE)
+                patience.check(f"{missing} to come up", f"check that it runs, and that it can reach {chief}")
             if time.monotonic() - told_at >= WORD_S:
                 told_at = time.monotonic()
                 for one in come.values():
@@ -95,7 +100,7 @@ def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Pati
         except socket.gaierror as exc:
             raise Unreachable(f"{where}: {exc.strerror}; look at the addresses of the cluster.") from exc
         except OSError:
-            patience.check(f"{where} to come up", ADVICE)
+            patience.check(f"{where} to come up", REACH)
             time.sleep(LOOK_S)
             continue
         with contextlib.ExitStack() as stack:
@@ -103,6 +108,7 @@ def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Pati
             _tell(connection, f"{HELLO}{index}")
             word = _hear(connection, f"{where} to answer as a worker of this job", patience)
             if word == GO:
+                _keep_alive(connection)
                 stack.pop_all()
                 return connection
         if word == TAKEN:
@@ -113,9 +119,9 @@ def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Pati
 def _hear(connection: socket.socket, where: str, patience: Patience) -> str:
     """The chief's last word; empty where it has gone without one. What it says before is said on."""
     connection.settimeout(LOOK_S)
-    waiting_for, data = where, b""
+    waiting_for, advice, data = where, ANOTHER, b""
     while True:
-        patience.check(waiting_for, ADVICE)
+        patience.check(waiting_for, advice)
         try:
             got = connection.recv(4096)
         except TimeoutError:
@@ -129,7 +135,7 @@ def _hear(connection: socket.socket, where: str, patience: Patience) -> str:
             if word in (GO, TAKEN):
                 return word
             if word.startswith(WAITING):
-                waiting_for = f"{word.removeprefix(WAITING)} to come up"
+                waiting_for, advice = f"{word.removeprefix(WAITING)} to come up", RUNS
 
 
 def listening_host(chief: Address) -> str:
@@ -163,6 +169,13 @@ def _introduced(connection: socket.socket, count: int) -> int | None:
     if not word.startswith(HELLO) or not number.isdigit() or not 0 < int(number) < count:
         return None
     return int(number)
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Has the kernel speak now and then: nobody else does after the meeting, and what filters packets forgets it."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_S)
 
 
 def has_ended(connection: socket.socket) -> bool:

@@ -14,7 +14,7 @@ from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree, Variables
 from trainband.strategies.description import Description, described
 from trainband.strategies.scope import Scoped
-from trainband.strategies.sharding import DATA, Rules, state_specs, whole
+from trainband.strategies.sharding import DATA, Rules, names_of, state_specs, whole
 from trainband.strategies.spreading import Spreader
 from trainband.wire.patience import Say
 
@@ -102,22 +102,7 @@ def describe_on_mesh(
         state = list(zip(jax.tree.leaves(kinds), state_specs(kinds, variables, specs), strict=True))
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     title = f"{name}: {mesh.size} device{'s' if mesh.size > 1 else ''} ({axes})"
-    description = described(title, variables, specs, mesh, state, _holders(mesh, tasks))
+    description = described(title, variables, specs, mesh, state, names_of(list(mesh.devices.flat), tasks))
     if show:
         print(description)
     return description
-
-
-def _holders(mesh: Mesh, tasks: Sequence[Task]) -> list[str]:
-    """How people know the devices: JAX numbers those of several processes on, with gaps."""
-    devices = list(mesh.devices.flat)
-    if not tasks:
-        return [str(device) for device in devices]
-    own: dict[int, list[int]] = {}
-    for device in devices:
-        own.setdefault(device.process_index, []).append(device.id)
-    names = []
-    for device in devices:
-        place = sorted(own[device.process_index]).index(device.id)
-        names.append(f"{str(device).partition(':')[0]}:{place} of {tasks[device.process_index]}")
-    return names

@@ -76,7 +76,8 @@ class Mirrored(MeshStrategy):
         if not self._central:
             return super().describe(params, optimizer)
         storage = mesh_of({DATA: 1}, jax.local_devices(backend="cpu")[:1])
-        return describe_on_mesh("Mirrored, with its central storage", params, optimizer, storage, self.rules)
+        name = f"Mirrored on {self.num_replicas} devices, with its central storage"
+        return describe_on_mesh(name, params, optimizer, storage, self.rules)
 
     @property
     def takes_all(self) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 from jax.sharding import Mesh
 
-from trainband.cluster import Cluster
+from trainband.cluster import Cluster, Task
 from trainband.errors import ClusterError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
@@ -93,8 +95,13 @@ class MultiWorkerMirrored(MeshStrategy):
         if self._mesh is None:
             if self._together is not None:
                 self._together.check_devices()
-            self._mesh = mesh_of(self._axes(), jax.devices())
+            self._mesh = mesh_of(self._axes(), jax.devices(), self._tasks)
         return self._mesh
+
+    @property
+    def _tasks(self) -> Sequence[Task]:
+        """Whose devices are in the mesh, by process."""
+        return () if self._cluster is None else self._cluster.spec.workers
 
     def _axes(self) -> dict[str, int]:
         return {DATA: -1}
@@ -111,10 +118,8 @@ class MultiWorkerMirrored(MeshStrategy):
 
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
         """See `Strategy.describe`. To be called on all workers, or on none; the chief prints."""
-        tasks = () if self._cluster is None else self._cluster.spec.workers
-        return describe_on_mesh(
-            type(self).__name__, params, optimizer, self.mesh(), self.rules, tasks=tasks, show=self.is_chief
-        )
+        mesh, name = self.mesh(), type(self).__name__
+        return describe_on_mesh(name, params, optimizer, mesh, self.rules, tasks=self._tasks, show=self.is_chief)
 
     def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
         """See `Strategy.start`."""

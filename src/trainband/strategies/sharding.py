@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
+from trainband.cluster import Task
 from trainband.errors import ModelError
 from trainband.ps.variables import PyTree, Variable, Variables
 
@@ -31,8 +32,9 @@ SMALL = 2**14
 """Elements below which `auto_fsdp` leaves a variable whole: to gather it would cost more than it saves."""
 
 
-def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device]) -> Mesh:
-    """A mesh of so many devices along each named axis; one axis may be -1, for all that are left.
+def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device], tasks: Sequence[Task] = ()) -> Mesh:
+    """A mesh of so many devices along each named axis; one axis may be -1, for all that are left. `tasks`: see
+    `names_of`.
 
     Raises:
       ModelError: the axes have not as many places as there are devices.
@@ -48,16 +50,18 @@ def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device]) -> Mesh:
     if unknown:
         sizes[unknown[0]] = max(1, len(devices) // known)
     needed = math.prod(sizes.values())
+    names = names_of(devices, tasks)
+    found = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     words = " x ".join(f"{name} {size}" for name, size in sizes.items())
     if needed > len(devices):
         raise ModelError(
-            f"mesh: {words} needs {needed} devices, but there are {len(devices)}: {_names(devices)}. Make an axis "
+            f"mesh: {words} needs {needed} devices, but there are {len(devices)}: {found}. Make an axis "
             "smaller, or start more workers."
         )
     if needed < len(devices):
         advice = f"which {known} does not divide" if unknown else f"such as {DATA}: -1"
         raise ModelError(
-            f"mesh: {words} takes {needed} of the {len(devices)} devices ({_names(devices)}); let the axes have as "
+            f"mesh: {words} takes {needed} of the {len(devices)} devices ({found}); let the axes have as "
             f"many places as there are devices, {advice}."
         )
     return Mesh(
@@ -249,8 +253,20 @@ def _said(spec: PartitionSpec) -> str:
     return "(" + ", ".join("None" if not axes_of(entry) else " x ".join(axes_of(entry)) for entry in spec) + ")"
 
 
-def _names(devices: Sequence[jax.Device]) -> str:
-    return ", ".join(map(str, devices[:8])) + (", ..." if len(devices) > 8 else "")
+def names_of(devices: Sequence[jax.Device], tasks: Sequence[Task] = ()) -> list[str]:
+    """How people know the devices: JAX numbers those of several processes on, with gaps. `tasks`: whose they are, by
+    process, where they are those of several.
+    """
+    if not tasks:
+        return [str(device) for device in devices]
+    own: dict[int, list[int]] = {}
+    for device in devices:
+        own.setdefault(device.process_index, []).append(device.id)
+    names = []
+    for device in devices:
+        place = sorted(own[device.process_index]).index(device.id)
+        names.append(f"{str(device).partition(':')[0]}:{place} of {tasks[device.process_index]}")
+    return names
 
 
 def state_specs(state: PyTree, variables: Variables, specs: Sequence[PartitionSpec]) -> list[PartitionSpec]:

@@ -111,6 +111,7 @@ class Together:
     def begin_replica(self) -> None:
         """From now on, words are about another replica: none of the one before is heard any more."""
         self._replica += 1
+        self._signs.begin_replica()
 
     def _place_of(self, key: str) -> str:
         return f"words/{self._replica}/{key}"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trainband.errors import ModelError
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook, Timer
@@ -79,6 +80,8 @@ class ValidationHook(Hook):
         self._criterion = early_stopping or EarlyStopping()
         self._best: float | None = None
         self._recalled = False
+        self._is_known = False
+        """Whether the loss gives the metric."""
         self._without = 0
         self._evaluations: list[Evaluation] = []
 
@@ -95,7 +98,14 @@ class ValidationHook(Hook):
             self._recall(session)
 
     def after_run(self, session: MonitoredSession, report: StepReport) -> None:
-        """See `Hook.after_run`."""
+        """See `Hook.after_run`.
+
+        Raises:
+          ModelError: the loss gives no metric of the name by which the best is chosen.
+        """
+        if not self._is_known and report.steps:
+            self._require_metric(("loss", *report.metrics))
+            self._is_known = True
         if not session.is_chief:
             self._recalled = False
         if not self._timer.due(report.global_step, time.monotonic()):
@@ -114,6 +124,13 @@ class ValidationHook(Hook):
         if (session.is_chief or session.in_parts) and last != session.global_step:
             self._validate(session)
 
+    def _require_metric(self, names: Iterable[str]) -> None:
+        names = tuple(names)
+        if self._criterion.metric not in names:
+            raise ModelError(
+                f"EarlyStopping.metric is {self._criterion.metric!r}, but the loss gives only {', '.join(names)}."
+            )
+
     def _recall(self, session: MonitoredSession) -> None:
         """What the best was, found by this worker in an earlier life or by the chief before it."""
         self._recalled = True
@@ -131,10 +148,7 @@ class ValidationHook(Hook):
         if session.is_chief:
             session.say(f"validation: {evaluation}")
         values = {"loss": evaluation.loss, **evaluation.metrics}
-        if self._criterion.metric not in values:
-            raise ValueError(
-                f"EarlyStopping.metric is {self._criterion.metric!r}, but the loss gives only {', '.join(values)}."
-            )
+        self._require_metric(values)
         value = values[self._criterion.metric]
         is_best = self._criterion.better(value, self._best)
         session.note_validation(values, self._criterion.metric if is_best else "")
