@@ -198,6 +198,14 @@ def test_who_does_not_end_is_killed_first() -> None:
     assert (todo, ended.phase, ended.deadline) == ([StartTeam((W0, W1, W2))], Phase.RUNNING, None)
 
 
+def test_who_is_stuck_is_killed_at_once() -> None:
+    state, todo = _drive(_job(W0, W1, W2), (0, Exited(W0, LOST_A_PEER)), (0.1, Exited(W2, LOST_A_PEER)))
+    assert (todo, state.next_s) == ([], WITNESS_S)
+    state, todo = _drive(state, (WITNESS_S, Tick()))
+    why = "worker:1 failed (it is stuck: all others have lost it); ending worker:1 and starting the job again in 1 s"
+    assert todo == [Say(f"{why} (1 of 2)"), Send(W1, signal.SIGTERM), Send(W1, signal.SIGKILL)]
+
+
 def test_who_does_not_end_even_then_fails_the_job() -> None:
     state, _ = _drive(_job(W0, W1, EVALUATOR), (0, Exited(W1, KILLED)), (5, Tick()))
     state, todo = _drive(state, (8, Tick()))

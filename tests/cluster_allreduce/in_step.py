@@ -110,7 +110,8 @@ def strategy_of(flag: argparse.Namespace, cluster: Any) -> Any:
             return trainband.MultiWorkerMirrored(cluster, **limits)
         case "tensor":
             rules = zoo.RULES[flag.model]
-            return trainband.ModelParallel({"data": 1, "model": -1}, rules, cluster=cluster, **limits)
+            data = 4 if flag.fault == "large mesh" else 1
+            return trainband.ModelParallel({"data": data, "model": -1}, rules, cluster=cluster, **limits)
         case "fsdp":
             is_other = flag.fault == "other rules" and cluster.training_index == flag.of
             rules = trainband.auto_fsdp(smallest=2**20 if is_other else 64)

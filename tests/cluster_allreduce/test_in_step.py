@@ -167,6 +167,15 @@ def test_those_who_share_a_part_go_on_at_one_place_in_the_data(programs: Program
     assert apart(read(tmp_path / "one"), read(tmp_path / "shared")) <= TOLERANCE
 
 
+def test_a_newcomer_says_that_it_begins_its_data(programs: Programs, tmp_path: Path) -> None:
+    home = f"--dir={tmp_path / 'saved'}"
+    run(programs, "--strategy=one", "--steps=4", home, workers=1).succeed()
+    job = run(programs, "--steps=6", home)
+    job.succeed()
+    told = [line for line in job.stderr.splitlines() if "begins at the start of its data" in line]
+    assert [line.partition(" ")[0] for line in told] == ["[worker:1]"], job.output
+
+
 # what happens, whom it happens to, what the others say
 FAULTS = [
     ("is killed", 1, r"worker:1 at \S+ is gone: its connection broke off"),
@@ -447,6 +456,7 @@ WRONG = [
         "evaluates alone",
         r"PeerError: worker:0 at \S+ has left the job, while worker:1 evaluates: workers that",
     ),
+    ("large mesh", "ModelError: mesh: data 4 x model 1 needs 4 devices, .* 2: cpu:0 of worker:0, cpu:0 of worker:1"),
     ("other devices", r"ClusterError: the workers must have as many devices each .*: worker:0 1, worker:1 2"),
     ("twice", r"ClusterError: this process takes part in a job of several workers already"),
     ("JAX first", r"ClusterError: JAX has started its backends already, without the other workers"),
@@ -466,7 +476,7 @@ IN_PARTS = (
 
 @pytest.mark.parametrize(("fault", "words"), WRONG)
 def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> None:
-    strategy = {"other mesh": "tensor"}.get(fault, "fsdp" if fault in IN_PARTS else "mirrored")
+    strategy = {"other mesh": "tensor", "large mesh": "tensor"}.get(fault, "fsdp" if fault in IN_PARTS else "mirrored")
     job = run(programs, f"--fault={fault}", "--start_s=20", f"--strategy={strategy}")
     assert job.wait() != 0
     assert re.search(rf"^\[worker:\d\] error: {words}", job.stderr, re.MULTILINE), job.output
