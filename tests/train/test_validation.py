@@ -132,6 +132,15 @@ def test_a_metric_that_there_is_not() -> None:
     assert not lines_with(said, "validation: ")  # known after the first step
 
 
+def test_a_metric_of_evaluations_alone() -> None:
+    made = mean_model(
+        say=quiet, evaluation_loss=lambda params, batch: (params["w"] * batch.mean(), {"width": params["w"]})
+    )
+    criterion = EarlyStopping(metric="width", mode="max", patience=1)
+    result = made.fit([ONES], 20, validation=CHECK, every=1, early_stopping=criterion)
+    assert result.stopped.startswith("width has got no better than")
+
+
 class SavesEachStep(Hook):
     """Has a checkpoint after each step."""
 

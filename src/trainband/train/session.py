@@ -176,6 +176,11 @@ class MonitoredSession:
     def _checkpointer(self) -> Checkpointer | None:
         return self._duties.checkpointer
 
+    @property
+    def evaluates_as_it_trains(self) -> bool:
+        """Whether evaluations give the metrics of training."""
+        return self._trainer.evaluates_as_it_trains
+
     def params(self) -> PyTree:
         """The params as they now are, as NumPy arrays."""
         return self._joined().params()

@@ -125,6 +125,8 @@ class Trainer:
         """Whether this task had the chief's duties when a session last looked; `None` before the first look."""
         self.preempted = False
         """Whether SIGTERM has asked this task to end, at the end of a training."""
+        self.evaluates_as_it_trains = evaluation_loss is None
+        """Whether evaluations give the metrics of training."""
         evaluated = self._model if evaluation_loss is None else replace(self._model, loss=evaluation_loss)
         self._evaluate = self._compiled(lambda params, state, batch: evaluated.value(params, batch, None, state)[:2])
         self._predictors: dict[Callable[..., Any], Callable[..., Any]] = {}

@@ -103,7 +103,7 @@ class ValidationHook(Hook):
         Raises:
           ModelError: the loss gives no metric of the name by which the best is chosen.
         """
-        if not self._is_known and report.steps:
+        if not self._is_known and report.steps and session.evaluates_as_it_trains:
             self._require_metric(("loss", *report.metrics))
             self._is_known = True
         if not session.is_chief:
