@@ -1,19 +1,31 @@
 # Everything a user or a developer types. Each target sets itself up: .venv is made from the pinned constraints.
-PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+PYTEST = $(BIN)/python -m pytest
+# Tests wait more than they compute: three processes for each two cores keep them busy. JOBS= decides otherwise.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 
-.PHONY: demo test test-faults test-gpu lint bench setup clean
+# PYTHON= names the interpreter; without it, the newest of these that runs and can make environments is taken.
+pyenv = $(shell ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(1).*/bin/python 2>/dev/null | sort -rV)
+CANDIDATES = python3.13 $(call pyenv,3.13) python3.12 $(call pyenv,3.12) python3.11 $(call pyenv,3.11) python3
+PROBE = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+VERSION = import sys; print(*sys.version_info[:3], sep=".")
+
+.PHONY: demo test test-all test-gpu smoke lint lock bench setup same-python clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 	@$(BIN)/trainband run --ps 1 --workers 2 examples/mnist.py -- --train_steps 10000 --plot runs/demo/training_curve.png
 
-test: $(VENV)/.ready-dev   ## run the whole test suite
-	@$(BIN)/python -m pytest
+test: $(VENV)/.ready-dev   ## run the test suite (docs/testing.md says what it proves)
+	@$(PYTEST) -n $(JOBS)
 
-test-faults: $(VENV)/.ready-dev   ## every fault on every kind of task, in every phase, under every update rule (twenty minutes)
-	@TRAINBAND_FAULTS=$${TRAINBAND_FAULTS:-all} $(BIN)/python -m pytest tests/cluster_faults
+test-all: $(VENV)/.ready-dev   ## run every test: each fault on each kind of task, each variant of a job (an hour)
+	@$(PYTEST) -n $(JOBS) -m "slow or not slow"
+
+smoke: $(VENV)/.ready-dev   ## train the demo's job and run one test of each folder
+	@$(BIN)/trainband run --ps 1 --workers 2 examples/mnist.py -- --train_steps 500
+	@$(PYTEST) -n $(JOBS) -m smoke
 
 test-gpu: $(VENV)/.ready-dev   ## the checks that need an accelerator; without one they only show that they run
 	@$(BIN)/python -m bench.gpu
@@ -22,6 +34,13 @@ lint: $(VENV)/.ready-dev   ## check style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+lock: $(VENV)/.ready-dev   ## renew constraints.txt: the newest versions that pyproject.toml allows, for every supported Python
+	@( echo '# Exact versions that trainband is developed and tested with, for every supported Python; pyproject.toml has'; \
+	   echo '# the bounds. Written by `make lock`, which resolves them with uv: do not edit it by hand.'; \
+	   $(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --strip-extras \
+	     --no-annotate --no-header pyproject.toml ) > constraints.new
+	@mv constraints.new constraints.txt
 
 bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (an hour and a quarter)
 	@$(BIN)/python -m bench.ps_mnist --rule async
@@ -42,12 +61,24 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 setup: $(VENV)/.ready-dev   ## only make the environment
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trainband needs Python 3.11 or later, but $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.11")'
-	@echo "making $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
-	@touch $@
+	@for python in $(if $(PYTHON),"$(PYTHON)",$(CANDIDATES)); do \
+	   if "$$python" -c '$(PROBE)' 2>/dev/null; then \
+	     echo "making $(VENV) with Python $$("$$python" -c '$(VERSION)') ($$(command -v "$$python"))"; \
+	     "$$python" -m venv --clear $(VENV) && touch $@; exit; \
+	   fi; \
+	 done; \
+	 echo "trainband needs Python 3.11 or later with its venv module, and none of these is one:" \
+	   $(or $(PYTHON),$(CANDIDATES)). "Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1
 
-$(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/.made
+same-python: | $(VENV)/.made
+ifdef PYTHON
+	@wanted=$$("$(PYTHON)" -c '$(VERSION)'); there=$$($(BIN)/python -c '$(VERSION)'); \
+	 if [ "$$wanted" != "$$there" ]; then \
+	   echo "$(VENV) has Python $$there, and PYTHON=$(PYTHON) is $$wanted: make clean first, or VENV=another" >&2; exit 1; \
+	 fi
+endif
+
+$(VENV)/.ready: pyproject.toml constraints.txt | same-python
 	@echo "installing trainband into $(VENV) (once; about a minute)"
 	@$(INSTALL) '.[plot]'
 	@touch $@
@@ -58,4 +89,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .bench runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .bench runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
