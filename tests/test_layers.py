@@ -149,6 +149,18 @@ def test_only_the_edge_reads_the_environment() -> None:
     assert found == []
 
 
+PRIVATE = {"jax": "strategies/inside.py", "jaxlib": "strategies/inside.py", "keras": "keras/inside.py"}
+"""Libraries of which we need what they do not promise to keep, and the one file that may."""
+
+
+def test_what_is_private_of_a_library_is_used_in_one_file() -> None:
+    for path in FILES:
+        for line, module in imports_of(path):
+            library, *parts = module.split(".")
+            if library != "trainband" and any(part == "src" or part[0] == "_" != part[-1] for part in parts):
+                assert path == ROOT / PRIVATE.get(library, ""), f"{path}:{line} imports {module}"
+
+
 def _is_self(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "self"
 

@@ -62,14 +62,15 @@ def same_params(model: str) -> dict[str, Any]:
 def switches() -> dict[str, Any]:
     """Every switch of the Trainer, under each strategy."""
     found: dict[str, Any] = {}
-    for switch, changes in {
+    switches: dict[str, dict[str, Any]] = {
         "accumulate": {"accumulate": 2},
         "bf16": {"compute_dtype": jnp.bfloat16},
         "remat": {"remat": True},
         "policy": {"remat": jax.checkpoint_policies.dots_saveable},
         "not donated": {"donate": False},
         "transform": {"worker_transform": optax.clip_by_global_norm(0.1)},
-    }.items():
+    }
+    for switch, changes in switches.items():
         found[switch] = {}
         for name in ("OneDevice", "Mirrored", "central", "tensor"):
             trained = trainer("mlp", strategies("mlp")[name](), **changes)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from xxhash import xxh64
 
-from trainband.keras.inside import keras, losses_and_updates, metrics_after
+from trainband.keras.inside import keras, layers_of, losses_and_updates, metrics_after
 from trainband.keras.metrics import CONTRIBUTION, MetricLayout, Step
 from trainband.ps.variables import PyTree
 
@@ -156,7 +156,7 @@ class TrainingLoss:
 
 def _seed_generators(model: Any) -> list[Any]:
     found: list[Any] = []
-    for layer in model._flatten_layers():  # noqa: SLF001 - the model's own walk over all that is in it
+    for layer in layers_of(model):
         found += getattr(layer, "_seed_generators", [])
         found += [value for value in vars(layer).values() if isinstance(value, keras.random.SeedGenerator)]
     return found

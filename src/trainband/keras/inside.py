@@ -61,19 +61,48 @@ from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDat
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter  # noqa: E402
 from keras.src.utils.rng_utils import get_random_seed  # noqa: E402
 
+NAMES = (
+    "keras.src.backend.common.stateless_scope.in_stateless_scope",
+    "keras.src.backend.jax.trainer.JAXTrainer.make_train_function",
+    "keras.src.backend.jax.trainer.JAXTrainer.jax_state_sync",
+    "keras.src.backend.jax.trainer.JAXTrainer.compute_loss_and_updates",
+    "keras.src.backend.jax.trainer.JAXTrainer._update_metrics_variables",
+    "keras.src.trainers.data_adapters.get_data_adapter",
+    "keras.src.trainers.data_adapters.data_adapter_utils.unpack_x_y_sample_weight",
+    "keras.src.trainers.data_adapters.array_data_adapter.ArrayDataAdapter",
+    "keras.src.trainers.data_adapters.array_data_adapter.can_convert_arrays",
+    "keras.src.trainers.data_adapters.array_slicing.convert_to_sliceable",
+    "keras.src.trainers.data_adapters.array_slicing.train_validation_split",
+    "keras.src.trainers.data_adapters.data_adapter.DataAdapter",
+    "keras.src.trainers.data_adapters.generator_data_adapter.GeneratorDataAdapter",
+    "keras.src.trainers.data_adapters.py_dataset_adapter.PyDatasetAdapter",
+    "keras.src.utils.rng_utils.get_random_seed",
+    "keras.Model._flatten_layers",
+)
+"""Every private name of Keras's that trainband needs, but for the attributes of `OF_INSTANCES`."""
+
+OF_INSTANCES = {"optimizer": ("_iterations", "_learning_rate"), "model": ("_compile_loss", "_compile_metrics")}
+"""Attributes of a compiled model and of its optimizer."""
+
 __all__ = [
+    "NAMES",
+    "OF_INSTANCES",
     "ArrayDataAdapter",
     "DataAdapter",
     "GeneratorDataAdapter",
     "JAXTrainer",
     "PyDatasetAdapter",
     "can_convert_arrays",
+    "compiled_with",
     "config_of",
     "convert_to_sliceable",
     "get_data_adapter",
     "get_random_seed",
     "in_stateless_scope",
+    "iterations",
     "keras",
+    "layers_of",
+    "learning_rate",
     "losses_and_updates",
     "metrics_after",
     "train_validation_split",
@@ -87,6 +116,27 @@ def config_of(optimizer: Any) -> dict[str, Any]:
         warnings.filterwarnings("ignore", "__array__ implementation doesn't accept a copy", DeprecationWarning)
         found: dict[str, Any] = optimizer.get_config()
     return found
+
+
+def iterations(optimizer: Any) -> Any:
+    """The variable that counts an optimizer's updates; its public property may be a quotient of it."""
+    return optimizer._iterations  # noqa: SLF001
+
+
+def learning_rate(optimizer: Any) -> Any:
+    """The variable that holds an optimizer's rate, `None` where a schedule computes it, as the property would."""
+    variable = optimizer._learning_rate  # noqa: SLF001
+    return variable if isinstance(variable, keras.Variable) else None
+
+
+def compiled_with(model: Any) -> tuple[Any, Any]:
+    """The loss and the metrics that compile() has made, which may be called again."""
+    return model._compile_loss, model._compile_metrics  # noqa: SLF001
+
+
+def layers_of(model: Any) -> Any:
+    """The model's own walk over all that is in it."""
+    return model._flatten_layers()  # noqa: SLF001
 
 
 def unpacked(batch: Any) -> tuple[Any, Any, Any]:

@@ -10,7 +10,7 @@ from xxhash import xxh64
 
 from trainband.errors import DataError, ModelError, ModelMismatch
 from trainband.keras.function import FROZEN, Batch, Parts, TrainingLoss, digest_of, metrics_of_step
-from trainband.keras.inside import JAXTrainer, keras
+from trainband.keras.inside import JAXTrainer, compiled_with, iterations, keras
 from trainband.keras.metrics import MetricLayout, RunningMetrics
 from trainband.keras.optimizer import LEARNING_RATE, KerasOptimizer, listed
 from trainband.ps.variables import PyTree
@@ -176,7 +176,7 @@ class Job:
         return self._iterations() > 0
 
     def _iterations(self) -> int:
-        return int(self.model.optimizer._iterations.value)  # noqa: SLF001 - the property may be a quotient of it
+        return int(iterations(self.model.optimizer).value)
 
     def _entries(self) -> list[tuple[str, Any]]:
         entries = [*self._parts.trained.items(), *self._parts.changed.items()]
@@ -208,7 +208,7 @@ class Job:
     def _fill_optimizer(self, replica: Replica) -> None:
         state = replica.optimizer_state()
         if state is None:
-            self._write(self.model.optimizer._iterations, np.int32(replica.global_step))  # noqa: SLF001
+            self._write(iterations(self.model.optimizer), np.int32(replica.global_step))
             return
         for variable, value in zip(self.model.optimizer.variables, listed(state, self._slots), strict=True):
             self._write(variable, value)
@@ -232,8 +232,7 @@ def _what_is_trained(model: Any) -> tuple[Any, ...]:
         tuple(id(variable) for variable in model.trainable_variables),
         tuple(id(variable) for variable in model.non_trainable_variables),
         id(model.optimizer),
-        id(model._compile_loss),  # noqa: SLF001 - made by compile(), which may be called again
-        id(model._compile_metrics),  # noqa: SLF001
+        *map(id, compiled_with(model)),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from trainband.errors import ModelError
-from trainband.keras.inside import config_of, keras
+from trainband.keras.inside import config_of, iterations, keras, learning_rate
 from trainband.ps.dependence import NewParams
 from trainband.ps.variables import PyTree, path_name
 
@@ -100,9 +100,9 @@ class KerasOptimizer:
             names[id(variable)] = name
             variables.append(variable)
         self._exclude(optimizer, variables, names)
-        slots: dict[int, tuple[str, str]] = {id(optimizer._iterations): (ITERATIONS, "")}  # noqa: SLF001 - the property may be a quotient of it
-        if isinstance(optimizer._learning_rate, keras.Variable):  # noqa: SLF001 - likewise, of a schedule
-            slots[id(optimizer._learning_rate)] = (LEARNING_RATE, "")  # noqa: SLF001
+        slots: dict[int, tuple[str, str]] = {id(iterations(optimizer)): (ITERATIONS, "")}
+        if (rate := learning_rate(optimizer)) is not None:
+            slots[id(rate)] = (LEARNING_RATE, "")
         add = optimizer.add_variable_from_reference
 
         def noted(reference_variable: Any, name: str | None = None, initializer: Any = "zeros") -> Any:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from trainband.errors import DataError, ModelError
-from trainband.keras.inside import keras, unpacked
+from trainband.keras.inside import learning_rate, unpacked
 from trainband.keras.job import Job
 from trainband.keras.metrics import CONTRIBUTION, LazyLogs
 from trainband.keras.optimizer import LEARNING_RATE
@@ -172,8 +172,8 @@ class Training:
             self._job.running.add(report.metrics[CONTRIBUTION], examples_in(batch))
 
     def _rate_now(self) -> Any:
-        variable = self._model.optimizer._learning_rate  # noqa: SLF001 - its property may be computed from a schedule
-        return variable._value if isinstance(variable, keras.Variable) else None  # noqa: SLF001 - a look that costs nothing
+        variable = learning_rate(self._model.optimizer)
+        return None if variable is None else variable.value
 
     def _steer(self) -> None:
         """Hands on what a callback has made of the learning rate."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import Jaxpr, Literal
 
 from trainband.errors import ModelError
 from trainband.ps.variables import PyTree
@@ -142,8 +142,7 @@ class _Interpreter:
         name = equation.primitive.name
         inner = next((equation.params[key] for key in ("jaxpr", "call_jaxpr") if key in equation.params), None)
         if name in _CALLS and inner is not None:
-            closed = inner if isinstance(inner, ClosedJaxpr) else None
-            jaxpr, consts = (closed.jaxpr, closed.consts) if closed is not None else (inner, ())
+            jaxpr, consts = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
             if len(jaxpr.invars) == len(inputs):
                 return self.run(jaxpr, consts, inputs)
         if name == "cond" and inputs[0].scalar:
@@ -238,7 +237,7 @@ def _same_state(old: PyTree, new: PyTree) -> None:
             )
 
 
-def _text(*programs: ClosedJaxpr) -> str:
+def _text(*programs: Any) -> str:
     """Programs as text, their array constants by digest: they do not stand in a jaxpr's own text."""
     lines = []
     for closed in programs:

@@ -68,6 +68,7 @@ class Founder:
             optimizer.state_contents,
             job,
             alone,
+            program.jax,
         )
         return link.call("define", define, m.Joined, self._timeouts.stall_s)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-import jaxlib.version
 import numpy as np
 from jax import export
 
@@ -27,7 +27,7 @@ from trainband.ps.variables import PyTree, Variables
 PLATFORM = "cpu"
 """What a ps computes on. The chief may trace on any other."""
 
-COMPILER = f"jaxlib {jaxlib.version.__version__} for {platform.machine()}"
+COMPILER = f"jaxlib {metadata.version('jaxlib')} for {platform.machine()}"
 """What makes machine code of an update program here. Another one may round the last bits differently."""
 
 
@@ -51,6 +51,8 @@ class UpdateProgram:
 
     initialise: bytes
     update: bytes
+    jax: str = ""
+    """The version of JAX that has exported them, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class ShardOptimizer:
             raise
         except Exception as exc:
             raise ModelError(f"{self._where}: it cannot be exported: {type(exc).__name__}: {exc}") from exc
-        return UpdateProgram(bytes(initialise.serialize()), bytes(update.serialize()))
+        return UpdateProgram(bytes(initialise.serialize()), bytes(update.serialize()), jax.__version__)
 
     def _first_state(self, params: PyTree) -> PyTree:
         state = self._optimizer.init(params)
@@ -212,8 +214,9 @@ class CompiledProgram:
             update = export.deserialize(bytearray(program.update))
         except Exception as exc:
             raise ProtocolError(
-                f"the update program that {sender} sent cannot be loaded by JAX {jax.__version__} here ({exc}); "
-                "run versions of JAX on all tasks that are at most six months apart."
+                f"the update program that {sender} exported with JAX {program.jax or 'of an unknown version'} cannot "
+                f"be loaded by JAX {jax.__version__} here ({exc}); install one version of JAX on all tasks: it reads "
+                "what versions up to six months older, and up to three weeks newer, have exported."
             ) from exc
         self._initialise = jax.jit(initialise.call)
         self.state_shapes: tuple[tuple[int, ...], ...] = tuple(aval.shape for aval in initialise.out_avals)

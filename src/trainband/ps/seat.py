@@ -239,7 +239,7 @@ class Seat:
 
     def _compile(self, define: m.Define, layout: JobLayout, sender: str) -> CompiledProgram:
         trained = [block.trained for block in layout.shards[define.ps].blocks]
-        program = CompiledProgram(UpdateProgram(define.initialise, define.update), sender, trained)
+        program = CompiledProgram(UpdateProgram(define.initialise, define.update, define.jax), sender, trained)
         _check_contents(define, program.state_shapes)
         rule_of(define.description.rule)
         return program

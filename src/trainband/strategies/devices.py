@@ -12,6 +12,7 @@ import jax
 
 from trainband.cluster.resolvers.cards import count_cards, jax_is_restricted
 from trainband.errors import ClusterError
+from trainband.strategies.inside import backends_have_started
 from trainband.wire.patience import Say
 
 _CARDS = ("gpu", "cuda", "rocm")
@@ -54,7 +55,7 @@ def take_card(
     if jax_is_restricted(environ) or any(options.get(name, _ALL) != _ALL for name in _OPTIONS):
         return None
     cards = count_cards(environ, root=root)
-    if cards < 2 or _backends_have_started():
+    if cards < 2 or backends_have_started():
         return None
     card = index % cards
     for name in _OPTIONS:
@@ -151,13 +152,3 @@ def _names() -> list[str]:
             devices += jax.local_devices(backend="cpu")
     platforms = [device.platform for device in devices]
     return [f"{platform}:{platforms[:place].count(platform)}" for place, platform in enumerate(platforms)]
-
-
-def _backends_have_started() -> bool:
-    """Whether JAX holds its devices already; yes where this version of it does not say."""
-    try:
-        from jax._src import xla_bridge  # JAX has no public name for it
-    except ImportError:
-        return True
-    started: Callable[[], bool] | None = getattr(xla_bridge, "backends_are_initialized", None)
-    return started is None or started()

@@ -1,4 +1,4 @@
-"""JAX's distributed runtime, started for one task of a cluster. The one file that knows JAX's private parts.
+"""JAX's distributed runtime, started for one task of a cluster.
 
 `jax.distributed.initialize` would do, but its client ends the process from C++ when another task or the service dies,
 and lets nobody say whom it waits for. This starts the same service and client so that neither happens.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import sys
 import threading
@@ -17,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax._src import distributed, xla_bridge
-from jax._src.lib import _jax  # type: ignore[attr-defined]
 
 from trainband.cluster.address import Address
 from trainband.errors import ClusterError
+from trainband.strategies import inside
 from trainband.strategies.meeting import has_ended, listening_host, meet
 from trainband.strategies.relay import Relay
 from trainband.wire.patience import Say
@@ -67,38 +65,21 @@ class Runtime:
         self._index = index
         self._has_hung_up = False
         self._connections = meet(address, index, tasks, start_s, say)
-        state = distributed.global_state
+        self._service: Any = None
         connect_to = coordinator
         if index == 0:
             with _hushed():  # it warns of `recoverable` on stderr, each time
-                state.service = _jax.get_distributed_runtime_service(
-                    str(Address(listening_host(address), address.port)),
-                    count,
-                    heartbeat_timeout=NEVER_S,
-                    shutdown_timeout=CALL_S,
-                    recoverable=True,
-                )
+                own = str(Address(listening_host(address), address.port))
+                self._service = inside.service_at(own, count, heartbeat_s=NEVER_S, shutdown_s=CALL_S)
             # Where Python frees it, it is shut down: see `close`.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(state.service))
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._service))
         else:
             self._relay = Relay(address.host, address.port)
             connect_to = self._relay.address
-        client = _jax.get_distributed_runtime_client(
-            connect_to,
-            index,
-            rpc_timeout=CALL_S,
-            init_timeout=CONNECT_S,
-            shutdown_timeout=CALL_S,
-            heartbeat_timeout=NEVER_S,
-            shutdown_on_destruction=False,
-            use_compression=True,
+        self._client = inside.client_of(
+            connect_to, index, call_s=CALL_S, connect_s=CONNECT_S, shutdown_s=CALL_S, heartbeat_s=NEVER_S
         )
-        client.connect()
-        state.client, state.process_id, state.num_processes = client, index, count
-        state.coordinator_address = coordinator
-        self._client: Any = client
-        # The name that a machine has for itself is often one that no other machine can use.
-        _jax.make_gloo_tcp_collectives = functools.partial(_make_gloo, hostname=own_host)
+        inside.take_part(self._client, self._service, index, count, coordinator, own_host)
 
     @property
     def lost(self) -> bool:
@@ -146,30 +127,26 @@ class Runtime:
         end of the process, it answers the question that each client has open, "is there an error?", with one: and that
         ends the others' processes, from C++.
         """
-        state = distributed.global_state
-        service, state.client, state.service = state.service, None, None
+        inside.forget()
         if not well:
             return
         self._client.shutdown()
-        if service is not None:
-            service.shutdown()
+        if self._service is not None:
+            self._service.shutdown()
         if self._relay is not None:
             self._relay.close()
-
-
-_make_gloo = _jax.make_gloo_tcp_collectives
 
 
 def _claim(what: str) -> None:
     global _started
     with _lock:
-        if _started or distributed.global_state.client is not None:
+        if _started or inside.takes_part():
             raise ClusterError(
                 f"this process takes part in a job of several workers already ({_started or 'jax.distributed'}): "
                 "construct one MultiWorkerMirrored or ModelParallel with a cluster in a process, and do not call "
                 "jax.distributed.initialize beside it."
             )
-        if xla_bridge.backends_are_initialized():
+        if inside.backends_have_started():
             raise ClusterError(
                 "JAX has started its backends already, without the other workers: construct the strategy first in the "
                 "program, before any jax.numpy array, jax.devices() or jax.random.key()."

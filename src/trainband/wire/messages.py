@@ -135,6 +135,8 @@ class Define(Struct, frozen=True):
     """Random, made by the chief: which job this is."""
     alone: bool = False
     """Whether this ps comes back into a job that is under way: nobody is waited for who has not come."""
+    jax: str = ""
+    """The version of JAX that exported the program."""
 
 
 class Invite(Struct, frozen=True):
