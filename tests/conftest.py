@@ -1,17 +1,41 @@
-"""What all tests share: repeatable examples, and a watch over threads that are left behind."""
+"""What all tests share: repeatable examples, compiled programs, signals, and a watch over what is left behind."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests import hanging
+from tests.compiled import share_compiled_programs
+from tests.hanging import pytest_addoption as pytest_addoption
+from tests.hanging import pytest_runtest_protocol as pytest_runtest_protocol
+from tests.side_by_side import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.side_by_side import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
+
 # The same examples every time: a failure is the change's, never the dice's. No deadline: the first call compiles.
 settings.register_profile("trainband", derandomize=True, database=None, deadline=None, print_blob=False)
 settings.load_profile("trainband")
+
+# A shell without job control, or nohup, has its background processes ignore these, and so would every process that a
+# test starts: a signal that has a handler is back at its default there.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepares what the tests and their processes share."""
+    hanging.prepare(config)
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # else the environment is prepared already
+        share_compiled_programs(optimised=config.option.markexpr != "not slow")
 
 
 def our_threads() -> set[threading.Thread]:
@@ -21,6 +45,13 @@ def our_threads() -> set[threading.Thread]:
         for thread in threading.enumerate()
         if not isinstance(thread, threading._DummyThread)  # noqa: SLF001 - there is no public way
     }
+
+
+@pytest.fixture(scope="session")
+def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One directory for all processes of a test run."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(autouse=True)

@@ -16,19 +16,21 @@ import termios
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar
 
 import pytest
 
+from tests.compiled import TORN
 from trainband.cluster import ReservedPorts
 
 ROOT = Path(__file__).resolve().parent.parent
 MNIST = ROOT / "examples" / "mnist.py"
 LINE = ROOT / "tests" / "line.py"
-DEADLINE_S = 180.0
-"""For anything that must happen; what takes longer has failed."""
+DEADLINE_S = 80.0
+"""For anything that must happen; what takes longer has failed. Shorter than what a whole test may take."""
 
 _MARK = "TRAINBAND_TEST"
 _LEAVE_S = 20.0
@@ -63,6 +65,7 @@ class Program:
         self.name = name
         self._news = threading.Condition()
         self._text = {"stdout": "", "stderr": ""}
+        self._is_over = False
         self.started_at = time.monotonic()
         self.lines: list[tuple[float, str]] = []
         """Every line on either stream, with the time at which it came, on the clock of `time.monotonic`."""
@@ -93,6 +96,11 @@ class Program:
         ]
         for reader in self._readers:
             reader.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was ended here, for good."""
+        return self._is_over
 
     @property
     def pid(self) -> int:
@@ -176,6 +184,7 @@ class Program:
         self._process.wait(DEADLINE_S)
         for reader in self._readers:
             reader.join(1.0)
+        self._is_over = True
 
     def _read(self, stream: str, pipe: IO[bytes]) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -197,9 +206,13 @@ class Program:
 class Programs:
     """Starts programs and knows every process that comes of them, by a mark in their environment."""
 
+    _all: ClassVar[weakref.WeakSet[Programs]] = weakref.WeakSet()
+
     def __init__(self) -> None:
+        self._all.add(self)
         self._mark = f"mark-{uuid.uuid4()}"
-        self._started: list[Program] = []
+        self.started: list[Program] = []
+        """In this order."""
         self.environ = {
             **{name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "NPROC", "PJRT_NPROC")},
             "PYTHONPATH": str(ROOT / "src"),
@@ -208,6 +221,11 @@ class Programs:
             "PJRT_NPROC": "1",
             _MARK: self._mark,
         }
+
+    @classmethod
+    def running(cls) -> list[Program]:
+        """All that have been started, in any test, and not ended."""
+        return [program for programs in cls._all for program in programs.started if not program.is_over]
 
     def start(
         self,
@@ -219,7 +237,7 @@ class Programs:
     ) -> Program:
         """Starts any command; `environ` is added to the environment."""
         program = Program(name, command, {**self.environ, **(environ or {})}, cwd, terminal=terminal)
-        self._started.append(program)
+        self.started.append(program)
         return program
 
     def python(
@@ -233,7 +251,7 @@ class Programs:
     ) -> Program:
         """Starts this Python, with warnings as errors; in the network namespace `machine` if it is given."""
         there = ("ip", "netns", "exec", machine) if machine else ()
-        command = (*there, sys.executable, "-W", "error", *arguments)
+        command = (*there, sys.executable, "-W", "error", "-W", TORN, *arguments)
         return self.start(name, *command, environ=environ, cwd=cwd, terminal=terminal)
 
     def trainband(
@@ -290,7 +308,7 @@ class Programs:
     def end_all(self) -> list[int]:
         """Kills all that runs yet. Returns the processes that had been left behind."""
         left = self.processes()
-        for program in self._started:
+        for program in self.started:
             program.end()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -303,7 +321,7 @@ class Programs:
         for pid in self.processes():
             if not ended(pid, until - time.monotonic()):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                told = "\n".join(program.output for program in self._started)
+                told = "\n".join(program.output for program in self.started)
                 pytest.fail(f"the process {pid} was left behind: {command}\n{told}")
 
 

@@ -47,6 +47,7 @@ def ending(counts: dict[tuple[int, int], int], *, more: tuple[int, int] = (0, 0)
 THREE = steps_of((0, 0, 1, 1.0, True), (1, 0, 2, 2.0, True), (0, 0, 3, 3.0, True))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("more", "lost", "twice"), [((0, 0), [0, 0], [0, 0]), ((0, -1), [0, 1], [0, 0]), ((2, 0), [0, 0], [2, 0])]
 )

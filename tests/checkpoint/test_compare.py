@@ -37,6 +37,7 @@ def only(changes: list[Change]) -> Change:
     return change
 
 
+@pytest.mark.smoke
 def test_a_checkpoint_is_identical_to_itself_and_to_its_copy(home: CheckpointDirectory) -> None:
     first, second = (Checkpoint.open(samples.commit(home, step)) for step in (1, 2))
     changes = compare(first, second)

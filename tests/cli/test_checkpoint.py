@@ -275,6 +275,7 @@ def test_values_that_every_ps_has_of_its_own(home: CheckpointDirectory, capsys: 
 # --- verify
 
 
+@pytest.mark.smoke
 def test_verify(trained: Path, capsys: Capture) -> None:
     code, out, err = run(capsys, "verify", trained)
     assert (code, err) == (0, "")

@@ -75,6 +75,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test that leaves a process, a thread or a signal handler behind."""
     marker = f"marker-{uuid.uuid4()}"
     monkeypatch.setenv("TRAINBAND_TEST", marker)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)  # of the tests: the launcher makes its own
     threads = threading.active_count()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     descriptors = open_descriptors()
@@ -516,7 +517,8 @@ def test_many_restarts_hold_no_more_than_the_first() -> None:
     with _cluster(recorder, script, ps=0, restarts=restarts, on_note=look) as cluster:
         assert cluster.wait(DEADLINE_S).failed == WORKER0
     assert len(held) == 7
-    assert max(held) == held[0]
+    # At a note, the readers of the tasks before may not have closed their pipes yet; what leaks would grow each time.
+    assert min(held[3:]) <= min(held[:3]), held
 
 
 def test_leaving_the_block_while_a_job_waits_for_its_next_start() -> None:
@@ -548,6 +550,7 @@ def test_guests_are_started_again_each_by_itself(tmp_path: Path) -> None:
     assert len(recorder.of(Task("worker", 4))) == 1
 
 
+@pytest.mark.smoke
 def test_lines_are_cut_at_their_ends_only() -> None:
     cutter = LineCutter()
     text = "naïve — 漢字\n".encode()

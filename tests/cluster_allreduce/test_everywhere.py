@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.programs import Programs
 
+SLOW = pytest.mark.slow
 SCRIPT = ("-m", "tests.cluster_allreduce.everywhere")
 TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 TOLERANCE = 2e-6
@@ -48,7 +49,15 @@ STRATEGIES: dict[str, tuple[int, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "mirrored",
+        pytest.param("tensor", marks=SLOW),
+        pytest.param("fsdp", marks=SLOW),
+        pytest.param("local", marks=SLOW),
+    ],
+)
 def test_each_switch_does_what_it_does_on_one_device(
     strategy: str, one: Any, programs: Programs, tmp_path: Path
 ) -> None:

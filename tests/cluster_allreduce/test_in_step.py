@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cluster_allreduce.conftest import OnOneDevice
 from tests.machines import Machines
 from tests.programs import Program, Programs
 
@@ -23,7 +24,8 @@ TIMEOUT_S = 15.0
 ENDLESS = ("--steps=100000", "--step_s=0.02")
 TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 TOLERANCE = 2e-6
-PER_CALL = pytest.mark.parametrize("per_call", ["--per_call=1", "--per_call=3"])
+SLOW = pytest.mark.slow
+PER_CALL = pytest.mark.parametrize("per_call", ["--per_call=1", pytest.param("--per_call=3", marks=SLOW)])
 """Every step a call of its own, and three in each."""
 
 
@@ -53,52 +55,64 @@ def apart(one: Any, other: Any) -> float:
 @pytest.mark.parametrize(
     ("model", "per_call", "fault"),
     [
-        ("mlp", 1, ""),
-        ("mlp", 3, ""),
+        pytest.param("mlp", 1, "", marks=SLOW),
+        pytest.param("mlp", 3, "", marks=SLOW),
         ("mlp", 3, "other kind"),
         ("mlp", 1, "other init"),
-        ("mlp", 1, "keys"),
+        pytest.param("mlp", 1, "keys", marks=SLOW),
         ("mlp", 1, "scalars"),
         ("convnet", 1, ""),
-        ("convnet", 3, ""),
-        ("convnet", 1, "accelerators"),
+        pytest.param("convnet", 3, "", marks=SLOW),
+        pytest.param("convnet", 1, "accelerators", marks=SLOW),
         ("mlp", 3, "accelerators"),
         ("transformer", 1, ""),
     ],
 )
-def test_they_train_as_one_device(model: str, per_call: int, fault: str, programs: Programs, tmp_path: Path) -> None:
+def test_they_train_as_one_device(
+    model: str, per_call: int, fault: str, programs: Programs, on_one_device: OnOneDevice, tmp_path: Path
+) -> None:
     """With batches of NumPy's, where those of one worker are on its device, and with a scalar in them; from other first
     params on one; with random keys in the optimizer's state; and by the programs for accelerators.
     """
-    programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
     flags = (f"--model={model}", f"--per_call={per_call}", f"--fault={fault}")
     run(programs, *flags, f"--out={tmp_path / 'all'}").succeed()
     assert read(tmp_path / "all")["step"] == 8
-    assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
+    assert apart(on_one_device(f"--model={model}"), read(tmp_path / "all")) < TOLERANCE
 
 
-@pytest.mark.parametrize("strategy", ["mirrored", "fsdp", "sync", "local"])
-def test_a_loss_may_say_where_an_activation_lies(strategy: str, programs: Programs, tmp_path: Path) -> None:
-    programs.python("alone", *SCRIPT, "--strategy=one", f"--out={tmp_path / 'one'}").succeed()
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("mirrored", marks=SLOW), "fsdp", pytest.param("sync", marks=SLOW), "local"]
+)
+def test_a_loss_may_say_where_an_activation_lies(
+    strategy: str, programs: Programs, on_one_device: OnOneDevice, tmp_path: Path
+) -> None:
     flags = (f"--strategy={strategy}", "--fault=constrained", "--validate", f"--out={tmp_path / 'all'}")
     ps = "--ps=1" if strategy in ("sync", "local") else "--ps=0"
     devices = TWO_DEVICES if strategy == "local" else {}
     programs.trainband("run", ps, "--workers=2", *SCRIPT, *flags, environ=devices).succeed()
-    assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
+    assert apart(on_one_device(), read(tmp_path / "all")) < TOLERANCE
 
 
-@pytest.mark.parametrize("strategy", ["tensor", "fsdp"])
-def test_variables_in_parts_over_workers(strategy: str, programs: Programs, tmp_path: Path) -> None:
-    flags = ("--model=transformer", "--validate")
-    programs.python("alone", *SCRIPT, "--strategy=one", *flags, f"--out={tmp_path / 'one'}").succeed()
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [
+        ("fsdp", "mlp"),
+        pytest.param("fsdp", "transformer", marks=SLOW),
+        pytest.param("tensor", "transformer", marks=SLOW),
+    ],
+)
+def test_variables_in_parts_over_workers(
+    strategy: str, model: str, programs: Programs, on_one_device: OnOneDevice, tmp_path: Path
+) -> None:
+    flags = (f"--model={model}", "--validate")
     run(
         programs, f"--strategy={strategy}", *flags, f"--out={tmp_path / 'all'}", f"--dir={tmp_path / 'saved'}"
     ).succeed()
-    one, all_ = read(tmp_path / "one"), read(tmp_path / "all")
+    one, all_ = on_one_device(*flags), read(tmp_path / "all")
     assert apart(one, all_) < TOLERANCE
     assert one["evaluations"] == all_["evaluations"] == [4, 8]
     # What they saved together, one device goes on from; and from what that saves, they.
-    more = ("--model=transformer", "--steps=12", f"--dir={tmp_path / 'saved'}")
+    more = (f"--model={model}", "--steps=12", f"--dir={tmp_path / 'saved'}")
     run(programs, f"--strategy={strategy}", *more, f"--out={tmp_path / 'more'}").succeed()
     programs.python("again", *SCRIPT, "--strategy=one", *more, "--steps=16").succeed()
     by_hand = tmp_path / "by_hand"
@@ -125,10 +139,16 @@ def test_a_checkpoint_that_cannot_be_written_by_hand_holds_nobody_up(programs: P
 
 
 @pytest.mark.parametrize(
-    ("strategy", "model"), [("sync", "transformer"), ("local", "transformer"), ("local", "convnet")]
+    ("strategy", "model"),
+    [
+        ("sync", "mlp"),
+        pytest.param("sync", "transformer", marks=SLOW),
+        pytest.param("local", "transformer", marks=SLOW),
+        pytest.param("local", "convnet", marks=SLOW),
+    ],
 )
 def test_a_checkpoint_goes_to_parameter_servers_and_back(
-    strategy: str, model: str, programs: Programs, tmp_path: Path
+    strategy: str, model: str, programs: Programs, on_one_device: OnOneDevice, tmp_path: Path
 ) -> None:
     """As if one device had trained all the time, but for batch normalisation, which is each worker's own on a ps."""
     home = (f"--dir={tmp_path / 'saved'}", f"--model={model}")
@@ -140,20 +160,20 @@ def test_a_checkpoint_goes_to_parameter_servers_and_back(
     assert "goes on from" in ps.stderr
     run(programs, *home, "--strategy=fsdp", "--steps=12", f"--out={tmp_path / 'all'}").succeed()
     assert read(tmp_path / "all")["step"] == 12
-    if model == "transformer":
-        whole = ("--strategy=one", f"--model={model}", "--steps=12", f"--out={tmp_path / 'one'}")
-        programs.python("alone", *SCRIPT, *whole).succeed()
-        assert apart(read(tmp_path / "one"), read(tmp_path / "all")) < TOLERANCE
+    if model != "convnet":
+        assert apart(on_one_device(f"--model={model}", "--steps=12"), read(tmp_path / "all")) < TOLERANCE
 
 
+@pytest.mark.slow  # tests/cluster_allreduce/test_everywhere.py has the main case
 @pytest.mark.parametrize("model", ["mlp", "transformer"])
-def test_workers_of_several_devices_train_as_one(model: str, programs: Programs, tmp_path: Path) -> None:
+def test_workers_of_several_devices_train_as_one(
+    model: str, programs: Programs, on_one_device: OnOneDevice, tmp_path: Path
+) -> None:
     """On a ps, and in step."""
-    programs.python("alone", *SCRIPT, "--strategy=one", f"--model={model}", f"--out={tmp_path / 'one'}").succeed()
     for strategy, ps in (("local", 1), ("mirrored", 0)):
         flags = (f"--strategy={strategy}", f"--model={model}", f"--out={tmp_path / strategy}")
         programs.trainband("run", f"--ps={ps}", "--workers=2", *SCRIPT, *flags, environ=TWO_DEVICES).succeed()
-        assert apart(read(tmp_path / "one"), read(tmp_path / strategy)) < TOLERANCE
+        assert apart(on_one_device(f"--model={model}"), read(tmp_path / strategy)) < TOLERANCE
 
 
 def test_those_who_share_a_part_go_on_at_one_place_in_the_data(programs: Programs, tmp_path: Path) -> None:
@@ -178,10 +198,10 @@ def test_a_newcomer_says_that_it_begins_its_data(programs: Programs, tmp_path: P
 
 # what happens, whom it happens to, what the others say
 FAULTS = [
-    ("is killed", 1, r"worker:1 at \S+ is gone: its connection broke off"),
+    pytest.param("is killed", 1, r"worker:1 at \S+ is gone: its connection broke off", marks=SLOW),
     ("is killed", 0, r"worker:0 at \S+ is gone: its connection broke off"),
     ("stands still", 2, r"worker:2 at \S+ is gone: not heard for \d+ s"),
-    ("stands still", 0, r"worker:0 at \S+ is gone: not heard for \d+ s"),
+    pytest.param("stands still", 0, r"worker:0 at \S+ is gone: not heard for \d+ s", marks=SLOW),
 ]
 
 
@@ -205,7 +225,7 @@ def test_the_others_end_with_the_name(
     workers[of].send(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("of", [0, 1])
+@pytest.mark.parametrize("of", [pytest.param(0, marks=SLOW), 1])
 def test_one_that_is_killed_before_its_first_step_is_named_at_once(
     of: int, programs: Programs, ports: tuple[str, ...]
 ) -> None:
@@ -242,7 +262,7 @@ def test_an_error_of_one_is_told_by_the_others(programs: Programs, ports: tuple[
         assert "worker:1 has failed: OSError: the disk with the pictures is gone" in worker.stderr
 
 
-@pytest.mark.parametrize("of", [0, 1])
+@pytest.mark.parametrize("of", [0, pytest.param(1, marks=SLOW)])
 def test_one_that_is_in_python_is_not_ended_from_c(of: int, programs: Programs, ports: tuple[str, ...]) -> None:
     """The service is in the chief's process: where that shuts it down, XLA ends all others."""
     workers = by_hand(programs, ports, "--steps=100", "--fault=raises in time", f"--of={of}", "--at=4", workers=2)
@@ -273,9 +293,15 @@ def test_the_launcher_brings_the_job_back(per_call: str, programs: Programs, tmp
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"), [("dies", "killed by SIGKILL"), ("stands still", "it is stuck: all others have lost it")]
+    ("fault", "reason"),
+    [
+        pytest.param("dies", "killed by SIGKILL", marks=SLOW),
+        ("stands still", "it is stuck: all others have lost it"),
+    ],
 )
-def test_it_goes_on_with_fewer(fault: str, reason: str, programs: Programs, tmp_path: Path) -> None:
+def test_it_goes_on_with_fewer(
+    fault: str, reason: str, programs: Programs, on_one_device: OnOneDevice, tmp_path: Path
+) -> None:
     job = run(
         programs,
         "--steps=20",
@@ -294,11 +320,10 @@ def test_it_goes_on_with_fewer(fault: str, reason: str, programs: Programs, tmp_
     assert "SIGTERM; sent SIGKILL" not in job.stderr  # who is stuck is not asked first
     assert "worker:2 failed once; going on without it, on 2 workers (at least 2 are wanted)" in job.stderr
     assert "[worker:1] worker:1 is done at global step 20" in job.stdout
-    programs.python("alone", *SCRIPT, "--strategy=one", "--steps=20", f"--out={tmp_path / 'one'}").succeed()
-    assert apart(read(tmp_path / "one"), read(tmp_path / "fewer")) < TOLERANCE
+    assert apart(on_one_device("--steps=20"), read(tmp_path / "fewer")) < TOLERANCE
 
 
-@pytest.mark.parametrize("strategy", ["--strategy=mirrored", "--strategy=fsdp"])
+@pytest.mark.parametrize("strategy", [pytest.param("--strategy=mirrored", marks=SLOW), "--strategy=fsdp"])
 def test_sigterm_to_one_saves_and_ends_all(
     strategy: str, programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -318,8 +343,15 @@ def test_sigterm_to_one_saves_and_ends_all(
     assert f"goes on from {saved}" in again[0].stderr
 
 
-@PER_CALL
-@pytest.mark.parametrize("at", [2, 7])
+@pytest.mark.parametrize(
+    ("at", "per_call"),
+    [
+        (2, "--per_call=3"),
+        (7, "--per_call=1"),
+        pytest.param(2, "--per_call=1", marks=SLOW),
+        pytest.param(7, "--per_call=3", marks=SLOW),
+    ],
+)
 def test_the_end_of_one_workers_data_ends_all(at: int, per_call: str, programs: Programs) -> None:
     output = run(programs, "--fault=used up", "--steps=20", f"--at={at}", per_call).succeed()
     assert f"worker:1 is done at global step {at}: its batches are used up" in output
@@ -334,9 +366,11 @@ def test_the_end_may_come_with_a_checkpoint(per_call: str, programs: Programs, t
         assert f"[worker:{worker}] worker:{worker} is done at global step 9" in output
 
 
-@PER_CALL
-@pytest.mark.parametrize("strategy", ["mirrored", "fsdp"])
-@pytest.mark.parametrize(("at", "evaluations"), [(3, [3]), (5, [4, 5]), (7, [4, 7])])
+@pytest.mark.parametrize("per_call", ["--per_call=1", "--per_call=3"])
+@pytest.mark.parametrize("strategy", [pytest.param("mirrored", marks=SLOW), "fsdp"])
+@pytest.mark.parametrize(
+    ("at", "evaluations"), [pytest.param(3, [3], marks=SLOW), pytest.param(5, [4, 5], marks=SLOW), (7, [4, 7])]
+)
 def test_the_end_may_come_with_a_validation(
     at: int, evaluations: list[int], strategy: str, per_call: str, programs: Programs, tmp_path: Path
 ) -> None:
@@ -361,9 +395,9 @@ def test_the_chief_may_end_it_before_a_hook_in_which_all_take_part(programs: Pro
 # flags -> the step of the best checkpoint: in parts, all give theirs in the step that was validated, and no later
 BEST = [
     (("--validate", "--steps=7"), 7),
-    (("--validate", "--steps=7", "--fault=no directory"), 7),
+    pytest.param(("--validate", "--steps=7", "--fault=no directory"), 7, marks=SLOW),
     (("--validate", "--steps=20", "--fault=used up", "--at=4"), 4),
-    (("--validate_last", "--fault=stops", "--at=4"), 4),
+    pytest.param(("--validate_last", "--fault=stops", "--at=4"), 4, marks=SLOW),
     (("--validate_last", "--fault=stops", "--at=5"), 5),
 ]
 
@@ -394,6 +428,7 @@ def test_another_training_after_an_early_end(per_call: str, programs: Programs, 
         assert f"[worker:{worker}] worker:{worker} is done at global step 15" in output
 
 
+@pytest.mark.smoke
 def test_another_trainer_on_the_same_strategy(programs: Programs) -> None:
     """It has another optimizer and another end: what was said of the first training is not heard again."""
     output = run(programs, "--fault=another trainer", "--steps=4").succeed()
@@ -474,7 +509,16 @@ IN_PARTS = (
 )
 
 
-@pytest.mark.parametrize(("fault", "words"), WRONG)
+PROVEN_BELOW = {
+    *("other model", "other values", "other steps", "other transform", "other dtype", "other metrics"),
+    *("other mesh", "other rules", "asks first", "asks later", "predicts instead"),
+}
+"""By `tests/strategies/test_agreement.py` and `test_together.py`."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"), [pytest.param(*row, marks=SLOW if row[0] in PROVEN_BELOW else ()) for row in WRONG]
+)
 def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> None:
     strategy = {"other mesh": "tensor", "large mesh": "tensor"}.get(fault, "fsdp" if fault in IN_PARTS else "mirrored")
     job = run(programs, f"--fault={fault}", "--start_s=20", f"--strategy={strategy}")
@@ -482,6 +526,7 @@ def test_what_cannot_be_is_said(fault: str, words: str, programs: Programs) -> N
     assert re.search(rf"^\[worker:\d\] error: {words}", job.stderr, re.MULTILINE), job.output
 
 
+@pytest.mark.slow
 def test_first_values_that_differ_are_said(programs: Programs) -> None:
     job = run(programs, "--fault=other init", workers=3)
     job.succeed()
@@ -490,16 +535,19 @@ def test_first_values_that_differ_are_said(programs: Programs) -> None:
     assert "model state" not in job.stderr
 
 
-@pytest.mark.parametrize(("strategy", "per_call"), [("mirrored", 1), ("mirrored", 3), ("fsdp", 1)])
+@pytest.mark.parametrize(
+    ("strategy", "per_call"),
+    [pytest.param("mirrored", 1, marks=SLOW), ("mirrored", 3), pytest.param("fsdp", 1, marks=SLOW)],
+)
 def test_an_optimizer_with_other_numbers_is_seen_after_its_first_step(
     strategy: str, per_call: int, programs: Programs
 ) -> None:
     flags = (f"--strategy={strategy}", f"--per_call={per_call}", "--steps=6")
-    job = run(programs, *flags, "--fault=other numbers", workers=3)
+    job = run(programs, *flags, "--fault=other numbers")
     job.succeed()
     words = r"^\[(worker:\d)\] trainband: WARNING: after the first step, \S+ of worker:1 differs from worker:0's by \d"
     assert sorted(re.findall(words, job.stderr, re.MULTILINE)) == ["worker:0", "worker:1"], job.output
-    job = run(programs, *flags, workers=3)
+    job = run(programs, *flags)
     job.succeed()
     assert "differ" not in job.stderr
 
@@ -517,10 +565,14 @@ def test_workers_with_one_part_of_the_batch_should_bring_the_same(programs: Prog
 
 
 @pytest.mark.parametrize(
-    ("fault", "why"),
-    [("fails first", "OSError: the disk with the pictures is gone"), ("ends first", "its script ended")],
+    ("fault", "why", "of"),
+    [
+        ("fails first", "OSError: the disk with the pictures is gone", 0),
+        ("ends first", "its script ended", 1),
+        pytest.param("fails first", "OSError: the disk with the pictures is gone", 1, marks=SLOW),
+        pytest.param("ends first", "its script ended", 0, marks=SLOW),
+    ],
 )
-@pytest.mark.parametrize("of", [0, 1])
 def test_a_script_that_fails_before_it_trains_is_named(
     of: int, fault: str, why: str, programs: Programs, ports: tuple[str, ...]
 ) -> None:

@@ -86,6 +86,7 @@ def test_sigterm_lets_a_task_finish_its_step_save_and_leave(programs: Programs, 
     assert steps_in(tmp_path) == [int(left[1].replace(",", ""))]
 
 
+@pytest.mark.smoke
 def test_ctrl_c_of_a_job_saves_it(programs: Programs, tmp_path: Path) -> None:
     job = run(programs, tmp_path, "--steps=100000", "--step_s=0.02", "--save_steps=100000", ps=2)
     job.wait_for(r"^\[worker:0\] training")

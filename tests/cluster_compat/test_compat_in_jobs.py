@@ -90,6 +90,7 @@ with tf.Session() as session:
     assert float(programs.python("restore", "-c", code).succeed()) < 0.1
 
 
+@pytest.mark.smoke
 def test_a_worker_waits_for_the_chief_and_says_so(programs: Programs, ports: tuple[str, ...]) -> None:
     script = SCRIPTS / "mlp_supervisor.py"
     tasks = start(programs, script, ports[:1], ports[1:3], only="ps:0")
@@ -135,7 +136,10 @@ def test_a_script_that_leaves_its_session_open(programs: Programs, ports: tuple[
     assert [path.name for path in home.glob("step-*")] == ["step-000000000005"]
 
 
-@pytest.mark.parametrize("more", [(), ("--double",)], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param((), id="float32"), pytest.param(("--double",), id="float64", marks=pytest.mark.slow)],
+)
 def test_a_job_of_one_worker_does_what_a_process_by_itself_does(
     programs: Programs, ports: tuple[str, ...], tmp_path: Path, more: tuple[str, ...]
 ) -> None:

@@ -35,10 +35,15 @@ def process_of(programs: Programs, task: str) -> int:
 
 
 # the rule, who is killed, what is said by those who live
-KILLED: list[tuple[str, str, str]] = [
+KILLED = [
     ("sync", "ps:1", r"^\[worker:1\] trainband: ps:1 at \S+ is back, with the values of the last checkpoint$"),
-    ("async", "ps:0", r"^\[worker:1\] trainband: ps:0 at \S+ is back, with the values of the last checkpoint$"),
-    ("sync", "worker:1", r"^\[ps:0\] trainband: worker:1 is gone: its stream broke off$"),
+    pytest.param(
+        *("async", "ps:0", r"^\[worker:1\] trainband: ps:0 at \S+ is back, with the values of the last checkpoint$"),
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        *("sync", "worker:1", r"^\[ps:0\] trainband: worker:1 is gone: its stream broke off$"), marks=pytest.mark.slow
+    ),
     ("bounded", "worker:0", r"^\[ps:0\] trainband: worker:0 is gone: its stream broke off$"),
 ]
 

@@ -11,7 +11,7 @@ from tests.programs import LINE, Programs, ended
 
 from trainband.ps.ending import LINGER_S
 
-ENDLESS = ("--train_steps=100000000",)
+ENDLESS = ("--train_steps=100000000", "--pause_s=0.01")
 
 # the stage, the flags that make it last, what says that it is reached
 STAGES: list[tuple[str, list[str], str]] = [
@@ -21,7 +21,7 @@ STAGES: list[tuple[str, list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("stage", "flags", "reached"), STAGES)
+@pytest.mark.parametrize(("stage", "flags", "reached"), [*STAGES[:2], pytest.param(*STAGES[2], marks=pytest.mark.slow)])
 def test_ctrl_c_of_the_launcher(stage: str, flags: list[str], reached: str, programs: Programs) -> None:
     job = programs.trainband("run", "--ps=1", "--workers=2", str(LINE), *flags)
     job.wait_for(rf"^\[worker:0\] {reached}")
@@ -34,7 +34,9 @@ def test_ctrl_c_of_the_launcher(stage: str, flags: list[str], reached: str, prog
     assert all(ended(pid, 15.0) for pid in before)
 
 
-@pytest.mark.parametrize(("stage", "flags", "reached"), STAGES)
+@pytest.mark.parametrize(
+    ("stage", "flags", "reached"), [pytest.param(*STAGES[1], marks=pytest.mark.slow), STAGES[0], STAGES[2]]
+)
 def test_ctrl_c_of_a_worker_alone(
     stage: str, flags: list[str], reached: str, programs: Programs, ports: tuple[str, ...]
 ) -> None:
@@ -74,7 +76,12 @@ def test_ctrl_c_while_waiting_for_the_chief(programs: Programs, ports: tuple[str
 
 
 @pytest.mark.parametrize(
-    ("number", "network_only"), [(signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True)]
+    ("number", "network_only"),
+    [
+        (signal.SIGINT, False),
+        pytest.param(signal.SIGKILL, False, marks=pytest.mark.slow),
+        (signal.SIGKILL, True),
+    ],
 )
 def test_the_end_of_a_ps_ends_its_workers(
     number: signal.Signals, network_only: bool, programs: Programs, ports: tuple[str, ...]
@@ -95,7 +102,7 @@ def test_the_end_of_a_ps_ends_its_workers(
 
 
 def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tuple[str, ...]) -> None:
-    steps = 2000
+    steps = 1000
     tasks = programs.cluster(f"--train_steps={steps}", "--pause_s=0.01", ps=ports[:1], workers=ports[1:4])
     for name in ("worker:0", "worker:1", "worker:2"):
         tasks[name].wait_for("^training$")
@@ -110,25 +117,25 @@ def test_a_killed_worker_does_not_stop_the_others(programs: Programs, ports: tup
     assert re.search(waits, tasks["ps:0"].stderr, re.MULTILINE)
 
 
-@pytest.mark.parametrize("network_only", [False, True])
+@pytest.mark.parametrize("network_only", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_worker_that_stands_still_longer_than_its_lease(
     network_only: bool, programs: Programs, ports: tuple[str, ...]
 ) -> None:
-    flags = ["--train_steps=2000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2,grace_s=1,connect_s=3,call_s=3"]
+    flags = ["--train_steps=1000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2,grace_s=1,connect_s=3,call_s=3"]
     flags += ["--network_only"] if network_only else []
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
     os.kill(tasks["worker:1"].pid, signal.SIGSTOP)
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is gone: not heard for 1 s$", 40.0)
-    assert "worker:0 is done at global step 2000" in tasks["worker:0"].succeed()
+    assert "worker:0 is done at global step 1000" in tasks["worker:0"].succeed()
     tasks["ps:0"].succeed(LINGER_S + 40.0)
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
     tasks["worker:1"].fail(rf"^error: .*{ports[0]}", 40.0)
 
 
 def test_a_worker_that_stood_still_comes_back(programs: Programs, ports: tuple[str, ...]) -> None:
-    flags = ["--train_steps=2000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2"]
+    flags = ["--train_steps=1000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2"]
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
@@ -137,7 +144,7 @@ def test_a_worker_that_stood_still_comes_back(programs: Programs, ports: tuple[s
     os.kill(tasks["worker:1"].pid, signal.SIGCONT)
     tasks["ps:0"].wait_for(r"^trainband: worker:1 is back$", 40.0)
     for name in ("worker:0", "worker:1"):
-        assert f"{name} is done at global step 2000" in tasks[name].succeed()
+        assert f"{name} is done at global step 1000" in tasks[name].succeed()
     tasks["ps:0"].succeed(40.0)
 
 

@@ -1,26 +1,17 @@
-"""The cases of the matrix, and running a few of them at the same time."""
+"""The cases of the matrix, and running one of them."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from itertools import combinations, product
 from pathlib import Path
-from types import TracebackType
 
-import pytest
 from tests.machines import connected
 from tests.programs import Programs
 
-AT_ONCE = 2
-"""A case waits most of the time: for leases to end, and for cables to be plugged in again."""
-
 EVERY_CASE = "TRAINBAND_FAULTS"
-"""An environment variable: `all` runs the cases that are left out otherwise, for they take ten minutes more;
-`product`, every combination there is, which takes hours. None of them is run a second time."""
+"""An environment variable: `product` runs every combination there is, which takes hours."""
 
 FAULTS = {
     "dies": "kill -9, and it is started again at once",
@@ -102,65 +93,6 @@ def every_case() -> list[Case]:
         with suppress(ValueError):
             cases.append(Case(*row))
     return cases
-
-
-class Matrix:
-    """Runs cases, each with processes and machines of its own; a context manager.
-
-    Args:
-      cases: which.
-      directory: for what they write.
-      run: runs a case that may write under this path; raises what fails.
-      twice: whether a case that fails beside another is run once more, alone: on a busy machine, the two together may
-        have been too much for it.
-    """
-
-    def __init__(
-        self, cases: Sequence[Case], directory: Path, run: Callable[[Case, Path], None], *, twice: bool
-    ) -> None:
-        self.failed_once: dict[Case, str] = {}
-        """What failed in each case that has passed alone."""
-        self._cases = cases
-        self._directory = directory
-        self._run = run
-        self._twice = twice
-        self._turnstile = threading.Lock()
-        self._room = threading.Semaphore(AT_ONCE)
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="case")
-        self._running: dict[Case, Future[None]] = {}
-
-    def __enter__(self) -> Matrix:
-        self._running = {case: self._pool.submit(self._run_beside, case) for case in self._cases}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def expect_good_end(self, case: Case) -> None:
-        """Waits for the end of this case; raises what has failed in it."""
-        try:
-            self._running[case].result()
-        except (Exception, pytest.fail.Exception) as exc:
-            if not self._twice:
-                raise
-            self._run_alone(case)
-            self.failed_once[case] = f"{type(exc).__name__}: {exc}"
-
-    def _run_beside(self, case: Case) -> None:
-        with self._turnstile:
-            self._room.acquire()
-        try:
-            self._run(case, self._directory / str(case))
-        finally:
-            self._room.release()
-
-    def _run_alone(self, case: Case) -> None:
-        with self._turnstile, ExitStack() as stack:
-            for _ in range(AT_ONCE):
-                stack.enter_context(self._room)
-            self._run(case, self._directory / f"{case}-alone")
 
 
 def run(case: Case, directory: Path) -> None:

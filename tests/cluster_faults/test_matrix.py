@@ -18,9 +18,10 @@ from tests.cluster_faults.matrix import (
     PHASES,
     RULES,
     TARGETS,
+    WITH_A_STANDBY,
     Case,
-    Matrix,
     every_case,
+    run,
 )
 
 CASES = [
@@ -167,23 +168,63 @@ CASES += [
 ]
 
 
-LATER = pytest.mark.skip(reason="one of the faults that `make test-faults` runs, beside those of every run")
+# One of each fault, among them every kind of task, phase and rule: what `make test` runs. The others are slow, and so
+# are some faults in two steps, of which the simulation tries thousands.
+EVERY_RUN = {
+    *(
+        Case(*row)
+        for row in [
+            ("dies", "worker:1", "training", "async"),
+            ("dies", "ps:0", "training", "sync"),
+            ("stays dead", "worker:0", "training", "async"),
+            ("pauses", "ps:1", "training", "async"),
+            ("sleeps", "worker:1", "training", "bounded"),
+            ("unplugged", "worker:0", "training", "sync"),
+            ("mute", "ps:1", "saving", "async"),
+            ("deaf", "ps:0", "start", "bounded"),
+            ("slow", "worker:2", "end", "sync"),
+            ("leaves", "worker:2", "training", "backups"),
+        ]
+    ),
+    *(
+        Case(*row, replicas=1)
+        for row in [
+            ("dies", "ps:1", "training", "sync"),
+            ("stays dead", "ps:0", "training", "bounded"),
+            ("parted", "ps:0", "training", "sync"),
+            ("half parted", "ps:1", "training", "async"),
+            ("dies after the chief", "ps:1", "training", "sync"),
+            ("dies before the other", "ps:0", "training", "bounded"),
+        ]
+    ),
+}
+
+RUN = every_case() if os.environ.get(EVERY_CASE) == "product" else CASES
 
 
-ASKED_FOR = os.environ.get(EVERY_CASE)
-RUN = every_case() if ASKED_FOR == "product" else CASES
+SMOKE = Case("dies", "ps:1", "training", "sync", replicas=1)
 
 
-def _is_of_every_run(case: Case) -> bool:
-    dies_at_the_end = case.fault == "dies" and case.phase == "end" and case.target != "worker:1"
-    return bool(ASKED_FOR) or case.phase == "training" or dies_at_the_end
+def _marks(case: Case) -> list[pytest.MarkDecorator]:
+    return [*([] if case in EVERY_RUN else [pytest.mark.slow]), *([pytest.mark.smoke] if case == SMOKE else [])]
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=str(case), marks=() if _is_of_every_run(case) else LATER) for case in RUN]
-)
-def test_the_job_survives(case: Case, matrix: Matrix) -> None:
-    matrix.expect_good_end(case)
+@pytest.mark.limit(300)
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=_marks(case)) for case in RUN])
+def test_the_job_survives(case: Case, tmp_path: Path) -> None:
+    run(case, tmp_path)
+
+
+def test_every_run_has_everything_once() -> None:
+    assert set(CASES) > EVERY_RUN
+    for attribute, values in (
+        ("fault", {*FAULTS, *OF_WORKERS, *WITH_A_STANDBY, "dies before the other", "dies after the chief"}),
+        ("target", set(TARGETS)),
+        ("phase", set(PHASES)),
+        ("rule", set(RULES)),
+        ("replicas", {0, 1}),
+    ):
+        assert {getattr(case, attribute) for case in EVERY_RUN} == values, attribute
 
 
 @pytest.mark.parametrize(
@@ -205,26 +246,3 @@ def test_the_product_has_every_case_once() -> None:
     cases = every_case()
     assert set(CASES) < set(cases)
     assert len(set(map(str, cases))) == len(cases)
-
-
-CASE = CASES[0]
-
-
-@pytest.mark.parametrize("failures", [0, 1, 2])
-@pytest.mark.parametrize("twice", [False, True])
-def test_a_case_that_fails_beside_another_may_pass_alone(failures: int, twice: bool, tmp_path: Path) -> None:
-    begun: list[Path] = []
-
-    def fails_at_first(case: Case, directory: Path) -> None:
-        begun.append(directory)
-        if len(begun) <= failures:
-            pytest.fail(f"{case} has failed")
-
-    with Matrix([CASE], tmp_path, fails_at_first, twice=twice) as matrix:
-        if failures > twice:
-            with pytest.raises(pytest.fail.Exception, match="has failed"):
-                matrix.expect_good_end(CASE)
-        else:
-            matrix.expect_good_end(CASE)
-    assert list(matrix.failed_once) == ([CASE] if failures and not failures > twice else [])
-    assert len(set(begun)) == len(begun) == (2 if failures and twice else 1)

@@ -24,12 +24,14 @@ CLUSTERS = {
 }
 
 # library, strategy, how near what it trains to is to one device on the batches of all; None: each run is another one
-CASES: list[tuple[str, str, float | None]] = [
-    ("nnx", "mirrored", 5e-6),  # one program on the batches of all: the same dropout, but for rounding
-    ("nnx", "async", None),
-    ("linen", "mirrored", 5e-6),
+CASES = [
+    pytest.param(
+        "nnx", "mirrored", 5e-6, marks=pytest.mark.smoke
+    ),  # one program on the batches of all: the same dropout, but for rounding
+    pytest.param("nnx", "async", None, marks=pytest.mark.slow),
+    pytest.param("linen", "mirrored", 5e-6, marks=pytest.mark.slow),
     ("linen", "sync", None),  # each worker draws its own dropout, and has the statistics of its own part
-    ("equinox", "mirrored", 5e-6),
+    pytest.param("equinox", "mirrored", 5e-6, marks=pytest.mark.slow),
     ("equinox", "sync", 5e-6),
 ]
 
@@ -61,7 +63,7 @@ def test_they_train(library: str, strategy: str, tolerance: float | None, progra
 # options of `trainband run`, the example's own
 DIGITS = [
     (["--ps=1", "--workers=2"], []),
-    (["--ps=0", "--workers=2"], ["--strategy=mirrored"]),
+    pytest.param(["--ps=0", "--workers=2"], ["--strategy=mirrored"], marks=pytest.mark.slow),
 ]
 
 

@@ -95,7 +95,7 @@ def finished(address: str) -> PsStatus:
     return ask(address, 10.0)
 
 
-@pytest.mark.parametrize("rule", ["async", "bounded"])
+@pytest.mark.parametrize("rule", ["async", pytest.param("bounded", marks=pytest.mark.slow)])
 def test_a_worker_that_nobody_planned_takes_part(rule: str, programs: Programs, pace: Pace) -> None:
     job, (address,) = started(programs, pace, "--ps=1", rule=rule)
     guest = programs.trainband("run", "--join", address, *arguments(pace, rule))
@@ -117,6 +117,7 @@ def test_a_worker_that_nobody_planned_takes_part(rule: str, programs: Programs, 
     assert not re.search(r"^\[worker:0\]", guest.stdout, re.M)
 
 
+@pytest.mark.smoke
 def test_sync_counts_a_guest_from_its_first_push(programs: Programs, pace: Pace) -> None:
     job, (address,) = started(programs, pace, "--ps=1", rule="sync")
     guest = programs.trainband("run", "--join", address, *arguments(pace, "sync"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +30,16 @@ def job(programs: Programs, *arguments: str) -> Program:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Plain Keras on the union batch, by model."""
-    found = {}
-    programs = Programs()
-    for model in ("dense", "frozen", "scheduled"):
-        out = tmp_path_factory.mktemp("plain") / "plain.npz"
+
+    @functools.cache
+    def found(model: str) -> Any:
+        programs, out = Programs(), tmp_path_factory.mktemp("plain") / "plain.npz"
         flags = ("--strategy=plain", "--batch_size=32", f"--model={model}", f"--out={out}")
         programs.python("plain", str(SCRIPT), *flags).succeed(DEADLINE_S)
-        found[model] = values(out)
+        return values(out)
+
     return found
 
 
@@ -48,27 +51,29 @@ def values(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("cluster", "strategy", "model"),
     [
-        (ON_PS, "sync", "dense"),
+        pytest.param(ON_PS, "sync", "dense", marks=pytest.mark.slow),
         (IN_STEP, "mirrored", "frozen"),
         (ON_PS, "sync", "scheduled"),
-        (IN_STEP, "mirrored", "scheduled"),
+        pytest.param(IN_STEP, "mirrored", "scheduled", marks=pytest.mark.slow),
     ],
     ids=["sync", "mirrored", "sync-scheduled", "mirrored-scheduled"],
 )
 def test_two_workers_are_plain_keras_on_the_union_batch(
-    cluster: tuple[str, ...], strategy: str, model: str, plain: Any, programs: Programs, tmp_path: Path
+    cluster: tuple[str, ...], strategy: str, model: str, plain: Callable[[str], Any], programs: Programs, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.npz"
     run = job(programs, *cluster, str(SCRIPT), "--", f"--strategy={strategy}", f"--model={model}", f"--out={out}")
     run.succeed(DEADLINE_S)
     got = values(out)
-    assert set(got) == set(plain[model])
-    for name, expected in plain[model].items():
+    on_one_device = plain(model)
+    assert set(got) == set(on_one_device)
+    for name, expected in on_one_device.items():
         # Of the losses, the chief's own half of each batch.
         tolerance = 0.5 if name == "loss" and strategy == "sync" else TOLERANCE
         np.testing.assert_allclose(got[name], expected, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
+@pytest.mark.slow
 def test_asynchronous_workers_with_batch_normalisation_learn(programs: Programs) -> None:
     run = job(programs, *ON_PS, str(SCRIPT), "--", "--strategy=async", "--model=normal", "--epochs=30")
     accuracy = re.search(r"accuracy ([\d.]+), loss", run.succeed(DEADLINE_S))
@@ -76,6 +81,7 @@ def test_asynchronous_workers_with_batch_normalisation_learn(programs: Programs)
     assert float(accuracy[1]) > 0.9
 
 
+@pytest.mark.smoke
 def test_frozen_values_of_its_own_are_refused(programs: Programs) -> None:
     run = job(programs, *ON_PS, str(SCRIPT), "--", "--strategy=async", "--model=frozen", "--seeds")
     run.fail(
@@ -93,7 +99,13 @@ def test_a_worker_that_is_killed_comes_back(programs: Programs, tmp_path: Path) 
     assert mark.exists()
 
 
-@pytest.mark.parametrize("cluster", [ON_PS, IN_STEP], ids=["a ps and two workers", "two mirrored workers"])
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        pytest.param(ON_PS, id="a ps and two workers"),
+        pytest.param(IN_STEP, id="two mirrored workers", marks=pytest.mark.slow),
+    ],
+)
 def test_the_example(cluster: tuple[str, ...], programs: Programs) -> None:
     run = job(programs, *cluster, str(EXAMPLE))
     accuracy = re.search(r"held out: loss [\d.]+, accuracy ([\d.]+)$", run.succeed(DEADLINE_S), re.M)

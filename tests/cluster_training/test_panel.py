@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 
+import pytest
 from rich.console import Console
 from tests.programs import LINE, Programs
 
@@ -88,6 +89,7 @@ def test_a_panel_does_not_stand_in_the_way_of_a_failure(programs: Programs) -> N
     assert re.search(r"── \S+ failed: exit code 1 ── its last 1 lines ──", text)
 
 
+@pytest.mark.smoke
 def test_no_panel_where_there_is_no_terminal(programs: Programs) -> None:
     job = programs.trainband("run", "--ps=0", "--workers=1", "-m", "this")
     output = job.succeed()

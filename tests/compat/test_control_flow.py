@@ -66,6 +66,7 @@ def test_nested_structures() -> None:
         assert session.run(pair) == (3, {"a": 8, "b": [3.0]})
 
 
+@pytest.mark.smoke
 def test_a_loop_in_a_loop_and_a_branch_in_a_loop() -> None:
     x = tf.placeholder(tf.float32, [])
 

@@ -69,6 +69,7 @@ def test_one_worker_visits_all(batch_size: int, piece: int | None, drop: bool) -
     assert (batches.report.examples_visited, batches.report.repeated) == (len(seen), 0)
 
 
+@pytest.mark.smoke
 def test_arrays_are_batched_as_batches_does() -> None:
     rows = np.arange(N * 5, dtype=np.float32).reshape(N, 5)
     labels = np.arange(N)

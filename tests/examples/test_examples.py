@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.programs import MNIST, ROOT, Programs
 
 EXAMPLES = ROOT / "examples"
@@ -16,6 +17,7 @@ def test_every_example_is_tested_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == TESTED
 
 
+@pytest.mark.smoke
 def test_mnist_in_one_process(programs: Programs, tmp_path: Path) -> None:
     """tests/cluster_training runs it on clusters."""
     output = programs.python("mnist.py", str(MNIST), "--train_steps=200", f"--plot={tmp_path / 'curve.png'}").succeed()

@@ -29,7 +29,7 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> Any:
         there = slice((index + self.epoch) % 4 * 16, (index + self.epoch) % 4 * 16 + 16)
-        return X[there], Y[there], np.linspace(0, 2, 16)
+        return X[there], Y[there], np.linspace(0, 2, 16, dtype=np.float32)
 
     def on_epoch_end(self) -> None:
         self.epoch += 1

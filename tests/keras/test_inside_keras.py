@@ -9,11 +9,13 @@ import keras
 from trainband.keras import inside
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", inside.NAMES)
 def test_keras_has_it(name: str) -> None:
     found(name, f"Keras {keras.__version__}")
 
 
+@pytest.mark.smoke
 def test_a_compiled_model_has_it() -> None:
     model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

@@ -210,6 +210,7 @@ print("done")
 """
 
 
+@pytest.mark.smoke
 def test_a_ps_runs_no_user_code(tmp_path: Path) -> None:
     params = jax.tree.map(lambda leaf: leaf.astype(np.float32), small_params())  # .npy knows no bfloat16
     names = ["adam", "lamb", "multi_transform", "table schedule"]

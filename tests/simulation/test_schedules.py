@@ -27,6 +27,7 @@ def test_every_promise_holds_under_every_schedule(kind: str) -> None:
         pytest.fail(f"{len(failed)} schedules fail:\n" + "\n".join(failed[:5]), pytrace=False)
 
 
+@pytest.mark.smoke
 def test_a_seed_is_the_same_job_every_time() -> None:
     one, other = (run_seed(11, "sync") for _ in range(2))
     assert one.history == other.history

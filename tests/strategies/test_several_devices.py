@@ -26,9 +26,17 @@ COARSE = 1e-3
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    directory = tmp_path_factory.mktemp("devices")
+    return _found(tmp_path_factory.mktemp("devices"))
+
+
+@pytest.fixture(scope="module")
+def as_on_accelerators(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return _found(tmp_path_factory.mktemp("accelerators"), "accelerators")
+
+
+def _found(directory: Path, *arguments: str) -> Any:
     environ = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    command = (sys.executable, "-W", "error", "-m", "tests.strategies.several_devices", str(directory))
+    command = (sys.executable, "-W", "error", "-m", "tests.strategies.several_devices", str(directory), *arguments)
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads((directory / "found.json").read_text(encoding="utf-8"))
@@ -174,9 +182,11 @@ def test_predictions(name: str, found: Any) -> None:
     assert apart(found["predictions"][name], found["predictions"]["OneDevice"]) < TOLERANCE
 
 
+@pytest.mark.slow
+@pytest.mark.limit(600)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_programs_for_accelerators_compute_the_same(name: str, found: Any) -> None:
-    told = found["accelerators"]
+def test_the_programs_for_accelerators_compute_the_same(name: str, found: Any, as_on_accelerators: Any) -> None:
+    told = as_on_accelerators
     for model in zoo.MODELS:
         one, other = found["same"][model]["OneDevice"], told["same"][model][name]
         assert apart(one["params"], other["params"]) < TOLERANCE, model
@@ -191,8 +201,9 @@ def test_the_programs_for_accelerators_compute_the_same(name: str, found: Any) -
     assert apart(told["predictions"][name], found["predictions"]["OneDevice"]) < TOLERANCE
 
 
-def test_padding_on_accelerators(found: Any) -> None:
-    one, other = found["padded"]["OneDevice"], found["accelerators"]["padded"]["Mirrored"]
+@pytest.mark.slow
+def test_padding_on_accelerators(found: Any, as_on_accelerators: Any) -> None:
+    one, other = found["padded"]["OneDevice"], as_on_accelerators["padded"]["Mirrored"]
     assert apart(one["params"], other["params"]) < TOLERANCE
     assert one["examples"] == other["examples"]
 

@@ -104,6 +104,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_S", 0.002)
 
 
+@pytest.mark.smoke
 def test_from_an_order_to_a_checkpoint(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "new" / "runs")
     with bench.checkpointer as checkpointer:

@@ -78,6 +78,7 @@ class TestPublicFace:
         )
         assert table.schema.metadata[b"trainband.first_row"] == b"0"
 
+    @pytest.mark.smoke
     @pytest.mark.parametrize(
         "name",
         ["hidden/bias", "large", "half", "brain", "eight", "mask", "step", "no rows", "no columns"],
