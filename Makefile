@@ -3,8 +3,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 PYTEST = $(BIN)/python -m pytest
-# Tests wait more than they compute: three processes for each two cores keep them busy. JOBS= decides otherwise.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+# Tests wait as much as they compute: two processes for each core keep it busy. JOBS= decides otherwise.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
 # PYTHON= names the interpreter; without it, the newest of these that runs and can make environments is taken.
 pyenv = $(shell ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(1).*/bin/python 2>/dev/null | sort -rV)

@@ -206,10 +206,10 @@ SMOKE = Case("dies", "ps:1", "training", "sync", replicas=1)
 
 
 def _marks(case: Case) -> list[pytest.MarkDecorator]:
-    return [*([] if case in EVERY_RUN else [pytest.mark.slow]), *([pytest.mark.smoke] if case == SMOKE else [])]
+    slow = [] if case in EVERY_RUN else [pytest.mark.slow, pytest.mark.limit(300)]
+    return [*slow, *([pytest.mark.smoke] if case == SMOKE else [])]
 
 
-@pytest.mark.limit(300)
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=_marks(case)) for case in RUN])
 def test_the_job_survives(case: Case, tmp_path: Path) -> None:
     run(case, tmp_path)

@@ -42,25 +42,26 @@ def strategies() -> dict[str, Any]:
 
 
 def main() -> None:
+    """Writes what a model comes to under each strategy."""
+    make, out = {"dense": dense, "normal": normal}[sys.argv[1]], Path(sys.argv[2])
     found: dict[str, Any] = {}
     weights = np.linspace(0, 2, 64).astype("float32")
     schedule = keras.callbacks.LearningRateScheduler(lambda _, rate: 0.5 * rate)
     # 60 examples: the last batch is of 12, which 4 devices divide, and so is every other.
     fit = fits(X[:60], Y[:60], sample_weight=weights[:60], callbacks=[schedule], validation_data=(X, Y))
-    for make in (dense, normal):
-        for name, strategy in strategies().items():
-            model, history = trained(make, fit, strategy)
-            values = [float(x) for value in model.get_weights() for x in np.ravel(value)]
-            state = [float(x) for variable in model.optimizer.variables for x in np.ravel(np.asarray(variable.value))]
-            found[f"{make.__name__} {name}"] = {
-                "weights": values,
-                "optimizer": state,
-                "history": history,
-                "evaluated": model.evaluate(X[:40], Y[:40], verbose=0, batch_size=16),
-                "predicted": float(np.abs(model.predict(X[:42], verbose=0, batch_size=16)).sum()),
-                "devices": len(model.trainable_variables[0].value.sharding.device_set),
-            }
-    Path(sys.argv[1]).write_text(json.dumps(found, default=float), encoding="utf-8")
+    for name, strategy in strategies().items():
+        model, history = trained(make, fit, strategy)
+        values = [float(x) for value in model.get_weights() for x in np.ravel(value)]
+        state = [float(x) for variable in model.optimizer.variables for x in np.ravel(np.asarray(variable.value))]
+        found[name] = {
+            "weights": values,
+            "optimizer": state,
+            "history": history,
+            "evaluated": model.evaluate(X[:40], Y[:40], verbose=0, batch_size=16),
+            "predicted": float(np.abs(model.predict(X[:42], verbose=0, batch_size=16)).sum()),
+            "devices": len(model.trainable_variables[0].value.sharding.device_set),
+        }
+    out.write_text(json.dumps(found, default=float), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -233,7 +234,7 @@ def test_a_ps_runs_no_user_code(tmp_path: Path) -> None:
         text=True,
         timeout=60,
         check=False,
-        env={"PYTHONPATH": str(source), "PATH": "", "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, "PYTHONPATH": str(source), "PATH": "", "JAX_PLATFORMS": "cpu"},
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     for name in names:

@@ -307,27 +307,34 @@ def as_on_accelerators() -> dict[str, Any]:
     }
 
 
+PARTS: dict[str, dict[str, Callable[[Path], Any]]] = {
+    "mlp": {"devices": lambda _: len(jax.devices()), "same mlp": lambda _: same_params("mlp")},
+    "convnet": {"same convnet": lambda _: same_params("convnet")},
+    "transformer": {"same transformer": lambda _: same_params("transformer")},
+    "settings": {
+        "switches": lambda _: switches(),
+        "executions": lambda _: executions(),
+        "padded": lambda _: padded(),
+    },
+    "others": {
+        "checkpoints": checkpoints,
+        "refusals": lambda _: refusals(),
+        "descriptions": lambda _: descriptions(),
+        "coupled": lambda _: coupled(),
+        "constrained": lambda _: constrained(),
+        "mesh of the script": lambda _: mesh_of_the_script(),
+        "refused": lambda _: refused_steps(),
+        "predictions": lambda _: predictions(),
+        "transfers": lambda _: transfers(),
+    },
+    "accelerators": {"accelerators": lambda _: as_on_accelerators()},
+}
+"""What one run of the script finds out, by name; each takes up to twenty seconds."""
+
+
 def main() -> None:
-    directory = Path(sys.argv[1])
-    if sys.argv[2:] == ["accelerators"]:
-        (directory / "found.json").write_text(json.dumps(as_on_accelerators()), encoding="utf-8")
-        return
-    found = {
-        "devices": len(jax.devices()),
-        "same": {model: same_params(model) for model in zoo.MODELS},
-        "switches": switches(),
-        "executions": executions(),
-        "checkpoints": checkpoints(directory),
-        "padded": padded(),
-        "refusals": refusals(),
-        "descriptions": descriptions(),
-        "coupled": coupled(),
-        "constrained": constrained(),
-        "mesh of the script": mesh_of_the_script(),
-        "refused": refused_steps(),
-        "predictions": predictions(),
-        "transfers": transfers(),
-    }
+    directory, part = Path(sys.argv[1]), sys.argv[2]
+    found = {name: find(directory) for name, find in PARTS[part].items()}
     (directory / "found.json").write_text(json.dumps(found), encoding="utf-8")
 
 

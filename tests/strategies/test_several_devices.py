@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.strategies import zoo
+from tests.strategies.several_devices import PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("OneDevice", "Mirrored", "central", "two", "tensor", "fsdp")
@@ -24,22 +25,28 @@ COARSE = 1e-3
 """Where the computation is in bfloat16."""
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return _found(tmp_path_factory.mktemp("devices"))
+class Found:
+    """What the script finds out, each part of it once, when a test asks for it."""
+
+    def __init__(self, directories: pytest.TempPathFactory) -> None:
+        self._directories = directories
+        self._found: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._found:
+            (part,) = [part for part, names in PARTS.items() if name in names]
+            directory = self._directories.mktemp(part)
+            environ = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+            command = (sys.executable, "-W", "error", "-m", "tests.strategies.several_devices", str(directory), part)
+            done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            self._found |= json.loads((directory / "found.json").read_text(encoding="utf-8"))
+        return self._found[name]
 
 
 @pytest.fixture(scope="module")
-def as_on_accelerators(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return _found(tmp_path_factory.mktemp("accelerators"), "accelerators")
-
-
-def _found(directory: Path, *arguments: str) -> Any:
-    environ = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    command = (sys.executable, "-W", "error", "-m", "tests.strategies.several_devices", str(directory), *arguments)
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads((directory / "found.json").read_text(encoding="utf-8"))
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return Found(tmp_path_factory)
 
 
 def apart(one: Any, other: Any) -> float:
@@ -48,8 +55,8 @@ def apart(one: Any, other: Any) -> float:
 
 @pytest.mark.parametrize("name", NAMES[1:])
 @pytest.mark.parametrize("model", zoo.MODELS)
-def test_each_trains_as_one_device(model: str, name: str, found: Any) -> None:
-    one, other = found["same"][model]["OneDevice"], found["same"][model][name]
+def test_each_trains_as_one_device(model: str, name: str, found: Found) -> None:
+    one, other = found[f"same {model}"]["OneDevice"], found[f"same {model}"][name]
     assert found["devices"] == 4
     assert apart(one["params"], other["params"]) < TOLERANCE
     assert other["loss"] == pytest.approx(one["loss"], abs=TOLERANCE)
@@ -57,14 +64,14 @@ def test_each_trains_as_one_device(model: str, name: str, found: Any) -> None:
 
 
 @pytest.mark.parametrize("switch", ["accumulate", "bf16", "remat", "policy", "not donated", "transform"])
-def test_the_switches_are_the_same_everywhere(switch: str, found: Any) -> None:
+def test_the_switches_are_the_same_everywhere(switch: str, found: Found) -> None:
     one = found["switches"][switch].pop("OneDevice")
     for name, params in found["switches"][switch].items():
         assert apart(one, params) < (COARSE if switch == "bf16" else TOLERANCE), name
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_several_steps_in_a_call_are_the_same_steps(name: str, found: Any) -> None:
+def test_several_steps_in_a_call_are_the_same_steps(name: str, found: Found) -> None:
     one, three = found["executions"]["1"][name], found["executions"]["3"][name]
     assert one["steps"] == three["steps"]
     assert one["steps"][:3] == [8, 1, 12]
@@ -72,7 +79,7 @@ def test_several_steps_in_a_call_are_the_same_steps(name: str, found: Any) -> No
     assert apart(one["losses"], three["losses"]) < TOLERANCE
 
 
-def test_a_checkpoint_moves_between_all(found: Any) -> None:
+def test_a_checkpoint_moves_between_all(found: Found) -> None:
     pairs = [(saved, other) for saved, kept in found["checkpoints"].items() for other in kept if other != "itself"]
     assert len(pairs) == 11
     for saved, other in pairs:
@@ -82,7 +89,7 @@ def test_a_checkpoint_moves_between_all(found: Any) -> None:
         assert apart(kept[other]["after"], found["checkpoints"]["OneDevice"]["OneDevice"]["after"]) < TOLERANCE
 
 
-def test_padding_counts_for_nothing(found: Any) -> None:
+def test_padding_counts_for_nothing(found: Found) -> None:
     padded = found["padded"]
     assert apart(padded["OneDevice"]["params"], padded["Mirrored"]["params"]) < TOLERANCE
     assert padded["Mirrored"]["examples"] == padded["OneDevice"]["examples"] == 8 * 22
@@ -132,12 +139,12 @@ def test_padding_counts_for_nothing(found: Any) -> None:
         ("remainder", "remainder must be 'refuse' or 'pad', got 'drop'"),
     ],
 )
-def test_what_cannot_be_is_said(what: str, words: str, found: Any) -> None:
+def test_what_cannot_be_is_said(what: str, words: str, found: Found) -> None:
     assert words in found["refusals"][what]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_described_is_so(name: str, found: Any) -> None:
+def test_what_is_described_is_so(name: str, found: Found) -> None:
     told = found["descriptions"][name]
     assert told["told"] == told["held"]
     replicas = {"OneDevice": 1, "two": 2, "tensor": 2}.get(name, 4)
@@ -147,37 +154,37 @@ def test_what_is_described_is_so(name: str, found: Any) -> None:
         assert words in told["text"]
 
 
-def test_the_parts_of_a_variable_are_named(found: Any) -> None:
+def test_the_parts_of_a_variable_are_named(found: Found) -> None:
     assert "axis 1 in 2 over model" in found["descriptions"]["tensor"]["text"]
     assert "cpu:0 to cpu:3, each: 3.3 kB" in found["descriptions"]["tensor"]["text"]
 
 
-def test_a_loss_that_couples_examples_is_the_same_on_several_devices(found: Any) -> None:
+def test_a_loss_that_couples_examples_is_the_same_on_several_devices(found: Found) -> None:
     assert apart(found["coupled"]["OneDevice"], found["coupled"]["Mirrored"]) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["OneDevice", "Mirrored", "central", "tensor", "fsdp"])
-def test_a_loss_may_say_where_activations_lie(name: str, found: Any) -> None:
+def test_a_loss_may_say_where_activations_lie(name: str, found: Found) -> None:
     told = found["constrained"][name]
-    assert apart(told["params"], found["same"]["mlp"]["OneDevice"]["params"]) < TOLERANCE
+    assert apart(told["params"], found["same mlp"]["OneDevice"]["params"]) < TOLERANCE
     assert told["loss"] == pytest.approx(found["constrained"]["OneDevice"]["loss"], abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_mesh_that_the_script_has_set_is_refused(name: str, found: Any) -> None:
+def test_a_mesh_that_the_script_has_set_is_refused(name: str, found: Found) -> None:
     for told in found["mesh of the script"][name]:
         assert "ModelError: jax.set_mesh has set the mesh {'mine': 4} here: leave jax.set_mesh out" in told
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_gradient_that_is_not_finite_changes_nothing(name: str, found: Any) -> None:
+def test_a_gradient_that_is_not_finite_changes_nothing(name: str, found: Found) -> None:
     told = found["refused"][name]
     assert (told["refused"], told["step"]) == (1, 3)
     assert apart(told["params"], found["refused"]["OneDevice"]["params"]) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_predictions(name: str, found: Any) -> None:
+def test_predictions(name: str, found: Found) -> None:
     assert len(found["predictions"][name]) == (24 + 5) * 32
     assert apart(found["predictions"][name], found["predictions"]["OneDevice"]) < TOLERANCE
 
@@ -185,10 +192,10 @@ def test_predictions(name: str, found: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.limit(600)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_programs_for_accelerators_compute_the_same(name: str, found: Any, as_on_accelerators: Any) -> None:
-    told = as_on_accelerators
+def test_the_programs_for_accelerators_compute_the_same(name: str, found: Found) -> None:
+    told = found["accelerators"]
     for model in zoo.MODELS:
-        one, other = found["same"][model]["OneDevice"], told["same"][model][name]
+        one, other = found[f"same {model}"]["OneDevice"], told["same"][model][name]
         assert apart(one["params"], other["params"]) < TOLERANCE, model
         assert other["loss"] == pytest.approx(one["loss"], abs=TOLERANCE)
     for per_call in ("1", "3"):
@@ -202,12 +209,13 @@ def test_the_programs_for_accelerators_compute_the_same(name: str, found: Any, a
 
 
 @pytest.mark.slow
-def test_padding_on_accelerators(found: Any, as_on_accelerators: Any) -> None:
-    one, other = found["padded"]["OneDevice"], as_on_accelerators["padded"]["Mirrored"]
+@pytest.mark.limit(600)
+def test_padding_on_accelerators(found: Found) -> None:
+    one, other = found["padded"]["OneDevice"], found["accelerators"]["padded"]["Mirrored"]
     assert apart(one["params"], other["params"]) < TOLERANCE
     assert one["examples"] == other["examples"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_on_a_device_does_not_go_by_way_of_the_host(name: str, found: Any) -> None:
+def test_what_is_on_a_device_does_not_go_by_way_of_the_host(name: str, found: Found) -> None:
     assert found["transfers"][name] == ""
