@@ -506,11 +506,11 @@ wait_forever()
 
 
 def test_many_restarts_hold_no_more_than_the_first() -> None:
-    recorder, held = Recorder(), []
+    recorder, held = Recorder(), list[int]()
 
     def look(text: str) -> None:
-        recorder.notes.append(text)
-        held.append(len(open_descriptors()))
+        if " failed (" in text:  # on a busy machine, there is also a note of each task that SIGTERM ends too slowly
+            held.append(len(open_descriptors()))
 
     restarts = Restarts(most=6, first_s=0.01, longest_s=0.01)
     script = "sys.exit(1) if task == 'worker:0' else wait_forever()"

@@ -278,8 +278,16 @@ def _shifted(value: Value, by: int) -> Value:
     return value
 
 
+def _loop_sizes(step: Step, count: int) -> tuple[int, int]:
+    """How many of a scan's `count` inputs are constants of the loop, and how many are carried on."""
+    if "ft_in" not in step.params:  # JAX before 0.12
+        return step.params["num_consts"], step.params["num_carry"]
+    consts, carried, _rows = (len(list(group)) for group in step.params["ft_in"].update(range(count)).unpack())
+    return consts, carried
+
+
 def _scan(step: Step, inputs: list[Value]) -> Result:
-    consts, carried = step.params["num_consts"], step.params["num_carry"]
+    consts, carried = _loop_sizes(step, len(inputs))
     if not step.same("jaxpr"):
         return "scan is another one for another number of examples"
     fixed = inputs[:consts]
