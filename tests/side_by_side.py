@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 TOGETHER = (
-    "tests/cluster_allreduce/test_everywhere.py",
     "tests/compat/test_operations.py",
     "tests/keras/test_keras_devices.py",
     "tests/strategies/test_several_devices.py",

@@ -52,7 +52,7 @@ STRATEGIES: dict[str, tuple[int, list[str]]] = {
 @pytest.mark.parametrize(
     "strategy",
     [
-        "mirrored",
+        pytest.param("mirrored", marks=SLOW),
         pytest.param("tensor", marks=SLOW),
         pytest.param("fsdp", marks=SLOW),
         pytest.param("local", marks=SLOW),

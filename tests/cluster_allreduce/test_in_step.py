@@ -164,8 +164,7 @@ def test_a_checkpoint_goes_to_parameter_servers_and_back(
         assert apart(on_one_device(f"--model={model}", "--steps=12"), read(tmp_path / "all")) < TOLERANCE
 
 
-@pytest.mark.slow  # tests/cluster_allreduce/test_everywhere.py has the main case
-@pytest.mark.parametrize("model", ["mlp", "transformer"])
+@pytest.mark.parametrize("model", ["mlp", pytest.param("transformer", marks=SLOW)])
 def test_workers_of_several_devices_train_as_one(
     model: str, programs: Programs, on_one_device: OnOneDevice, tmp_path: Path
 ) -> None:
@@ -200,7 +199,7 @@ def test_a_newcomer_says_that_it_begins_its_data(programs: Programs, tmp_path: P
 FAULTS = [
     pytest.param("is killed", 1, r"worker:1 at \S+ is gone: its connection broke off", marks=SLOW),
     ("is killed", 0, r"worker:0 at \S+ is gone: its connection broke off"),
-    ("stands still", 2, r"worker:2 at \S+ is gone: not heard for \d+ s"),
+    pytest.param("stands still", 2, r"worker:2 at \S+ is gone: not heard for \d+ s", marks=SLOW),
     pytest.param("stands still", 0, r"worker:0 at \S+ is gone: not heard for \d+ s", marks=SLOW),
 ]
 
@@ -347,7 +346,7 @@ def test_sigterm_to_one_saves_and_ends_all(
     ("at", "per_call"),
     [
         (2, "--per_call=3"),
-        (7, "--per_call=1"),
+        pytest.param(7, "--per_call=1", marks=SLOW),
         pytest.param(2, "--per_call=1", marks=SLOW),
         pytest.param(7, "--per_call=3", marks=SLOW),
     ],
@@ -366,7 +365,7 @@ def test_the_end_may_come_with_a_checkpoint(per_call: str, programs: Programs, t
         assert f"[worker:{worker}] worker:{worker} is done at global step 9" in output
 
 
-@pytest.mark.parametrize("per_call", ["--per_call=1", "--per_call=3"])
+@pytest.mark.parametrize("per_call", [pytest.param("--per_call=1", marks=SLOW), "--per_call=3"])
 @pytest.mark.parametrize("strategy", [pytest.param("mirrored", marks=SLOW), "fsdp"])
 @pytest.mark.parametrize(
     ("at", "evaluations"), [pytest.param(3, [3], marks=SLOW), pytest.param(5, [4, 5], marks=SLOW), (7, [4, 7])]
@@ -396,7 +395,7 @@ def test_the_chief_may_end_it_before_a_hook_in_which_all_take_part(programs: Pro
 BEST = [
     (("--validate", "--steps=7"), 7),
     pytest.param(("--validate", "--steps=7", "--fault=no directory"), 7, marks=SLOW),
-    (("--validate", "--steps=20", "--fault=used up", "--at=4"), 4),
+    pytest.param(("--validate", "--steps=20", "--fault=used up", "--at=4"), 4, marks=SLOW),
     pytest.param(("--validate_last", "--fault=stops", "--at=4"), 4, marks=SLOW),
     (("--validate_last", "--fault=stops", "--at=5"), 5),
 ]
@@ -436,6 +435,7 @@ def test_another_trainer_on_the_same_strategy(programs: Programs) -> None:
         assert f"[worker:{worker}] worker:{worker} is done at global step 8" in output
 
 
+@pytest.mark.slow
 def test_one_that_evaluates_before_its_first_step_is_waited_for(programs: Programs) -> None:
     run(programs, "--fault=evaluates first", "--start_s=6", "--timeout_s=4").succeed()
 
@@ -511,7 +511,15 @@ IN_PARTS = (
 
 PROVEN_BELOW = {
     *("other model", "other values", "other steps", "other transform", "other dtype", "other metrics"),
-    *("other mesh", "other rules", "asks first", "asks later", "predicts instead"),
+    *(
+        "other mesh",
+        "other rules",
+        "asks first",
+        "asks later",
+        "predicts instead",
+        "uneven evaluation",
+        "other devices",
+    ),
 }
 """By `tests/strategies/test_agreement.py` and `test_together.py`."""
 

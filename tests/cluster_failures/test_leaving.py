@@ -22,7 +22,9 @@ LEAVES = r"SIGTERM asked this task to end; it leaves the job at global step ([\d
     ("ps", "flags", "deadline_s"),
     [
         pytest.param(2, [], 40.0, id="fit"),
-        pytest.param(1, ["--fault=no question"], 15.0, id="a loop that does not ask whether to stop"),
+        pytest.param(
+            1, ["--fault=no question"], 15.0, id="a loop that does not ask whether to stop", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_ctrl_c_of_the_launcher_lets_every_worker_finish_its_step(

@@ -44,7 +44,10 @@ KILLED = [
     pytest.param(
         *("sync", "worker:1", r"^\[ps:0\] trainband: worker:1 is gone: its stream broke off$"), marks=pytest.mark.slow
     ),
-    ("bounded", "worker:0", r"^\[ps:0\] trainband: worker:0 is gone: its stream broke off$"),
+    pytest.param(
+        *("bounded", "worker:0", r"^\[ps:0\] trainband: worker:0 is gone: its stream broke off$"),
+        marks=pytest.mark.slow,
+    ),
 ]
 
 

@@ -32,7 +32,7 @@ CASES = [
     pytest.param("linen", "mirrored", 5e-6, marks=pytest.mark.slow),
     ("linen", "sync", None),  # each worker draws its own dropout, and has the statistics of its own part
     pytest.param("equinox", "mirrored", 5e-6, marks=pytest.mark.slow),
-    ("equinox", "sync", 5e-6),
+    pytest.param("equinox", "sync", 5e-6, marks=pytest.mark.slow),
 ]
 
 

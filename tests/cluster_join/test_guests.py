@@ -169,6 +169,7 @@ def test_guests_come_and_go_as_they_like(programs: Programs, pace: Pace) -> None
     gone.fail(rf"^error: nobody listens at {address}\. Give --join the address of any ps of a job that runs", code=2)
 
 
+@pytest.mark.slow
 def test_several_guests_at_once_by_any_ps(programs: Programs, pace: Pace) -> None:
     job, addresses = started(programs, pace, "--ps=2", "--chief")
     guests = programs.trainband("run", "--join", addresses[1], "--workers=2", *arguments(pace))

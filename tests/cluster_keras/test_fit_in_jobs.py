@@ -102,7 +102,7 @@ def test_a_worker_that_is_killed_comes_back(programs: Programs, tmp_path: Path) 
 @pytest.mark.parametrize(
     "cluster",
     [
-        pytest.param(ON_PS, id="a ps and two workers"),
+        pytest.param(ON_PS, id="a ps and two workers", marks=pytest.mark.slow),
         pytest.param(IN_STEP, id="two mirrored workers", marks=pytest.mark.slow),
     ],
 )

@@ -14,7 +14,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 # options of `trainband run`, the chief, how many train
 CLUSTERS = [
     pytest.param(["--ps", "1", "--workers", "2"], "worker:0", 2, marks=pytest.mark.slow),
-    (["--ps", "2", "--workers", "3"], "worker:0", 3),
+    pytest.param(["--ps", "2", "--workers", "3"], "worker:0", 3, marks=pytest.mark.slow),
     (["--ps", "1", "--workers", "1", "--chief"], "chief:0", 2),
 ]
 

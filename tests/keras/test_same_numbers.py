@@ -53,7 +53,13 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+VARIANTS = {"adam", "amsgrad", "adamw", "adagrad", "lion", "lamb", "adamax", "adadelta", "global_clipnorm"}
+"""Whose state and arithmetic are like those of another one here."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in VARIANTS else ()) for name in OPTIMIZERS]
+)
 def test_optimizers(name: str) -> None:
     plain, ours = expect_as_keras(lambda: small(optimizer=OPTIMIZERS[name]()), fits(X, Y), STEP)
     assert int(ours.optimizer.iterations) == int(plain.optimizer.iterations) > 0

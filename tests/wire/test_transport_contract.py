@@ -631,6 +631,7 @@ class TestProcesses:
             connection.close()
         assert (status, errors) == (0, "")
 
+    @pytest.mark.slow
     def test_more_than_two_gigabytes(self, mode: str, make: Callable[[], Transport]) -> None:
         class Sum(EchoHandler):
             def stream(self, stream: Stream) -> None:
