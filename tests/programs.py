@@ -151,7 +151,8 @@ class Program:
         try:
             code = self._process.wait(deadline_s)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"{self.name} did not end within {deadline_s:g} s:\n{self.output}")
+            others = "\n".join(each.output for each in Programs.running() if each is not self)
+            pytest.fail(f"{self.name} did not end within {deadline_s:g} s:\n{self.output}\n{others}")
         for reader in self._readers:
             reader.join(deadline_s)
         return code

@@ -7,19 +7,29 @@ from typing import Any
 import pytest
 
 TOGETHER = (
+    "tests/cluster_allreduce/test_everywhere.py",
     "tests/compat/test_operations.py",
     "tests/keras/test_keras_devices.py",
     "tests/strategies/test_several_devices.py",
 )
 """The tests of such a file look at what a fixture of the file has found out, which takes up to a minute."""
 
-LONG = ("tests/cluster_", "tests/keras/", "tests/simulation/")
-"""The longest tests begin, so that the end does not wait for one of them."""
+WAIT = "tests/cluster_"
+"""The tests in these folders wait most of their time, and the others compute."""
+
+SPREAD = 0.85
+"""Over how much of the others those that wait are spread: the end shall not wait for one of them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders the tests."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Mixes tests that wait and tests that compute, so that the processor has something to do all the time."""
+    waiting = [item for item in items if item.nodeid.startswith(WAIT)]
+    others = [item for item in items if not item.nodeid.startswith(WAIT)]
+    between = int(SPREAD * len(others)) // max(1, len(waiting))
+    mixed: list[pytest.Item] = []
+    for index, item in enumerate(waiting):
+        mixed += [item, *others[index * between : (index + 1) * between]]
+    items[:] = [*mixed, *others[len(waiting) * between :]]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -62,7 +62,7 @@ def test_they_train(library: str, strategy: str, tolerance: float | None, progra
 
 # options of `trainband run`, the example's own
 DIGITS = [
-    (["--ps=1", "--workers=2"], []),
+    pytest.param(["--ps=1", "--workers=2"], [], marks=pytest.mark.slow),
     pytest.param(["--ps=0", "--workers=2"], ["--strategy=mirrored"], marks=pytest.mark.slow),
 ]
 

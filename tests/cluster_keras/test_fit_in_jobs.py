@@ -90,6 +90,7 @@ def test_frozen_values_of_its_own_are_refused(programs: Programs) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_comes_back(programs: Programs, tmp_path: Path) -> None:
     mark = tmp_path / "killed"
     run = job(
