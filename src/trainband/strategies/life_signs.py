@@ -275,8 +275,12 @@ class LifeSigns:
         # A call hangs where the chief has gone, and then there is nobody to say goodbye to.
         goodbye = threading.Thread(target=self._say_goodbye, args=(failure,), name="trainband-goodbye", daemon=True)
         if not self._runtime.lost:
-            goodbye.start()
-            goodbye.join(GOODBYE_S)
+            try:
+                goodbye.start()
+            except RuntimeError:  # Python 3.12.0 to 3.12.2 start no thread at exit (python/cpython#113964)
+                self._say_goodbye(failure)
+            else:
+                goodbye.join(GOODBYE_S)
         self._runtime.hang_up()
 
     def _say_goodbye(self, failure: str) -> None:
