@@ -277,7 +277,7 @@ class LifeSigns:
         if not self._runtime.lost:
             try:
                 goodbye.start()
-            except RuntimeError:  # Python 3.12.0 to 3.12.2 start no thread at exit (python/cpython#113964)
+            except RuntimeError:  # Python 3.12.0 to 3.12.2 start no thread at exit
                 self._say_goodbye(failure)
             else:
                 goodbye.join(GOODBYE_S)
