@@ -378,13 +378,19 @@ class Job:
         ]
 
     def _all_go_on(self, since: float) -> bool:
-        """Whether every worker has got answers since."""
-        going = re.compile("^(at global step|waits for the tests' word: finish)")
-        return all(
-            any(at >= since and going.search(line) for at, line in list(self._tasks[worker].lines))
+        """Whether every worker has got answers since.
+
+        Or one has, and waits for the tests' word: where a ps has made an update without it, the others are a step
+        ahead of it and wait for its push, which comes only after the word. That they go on, their end shows.
+        """
+        lines = {
+            worker: [line for at, line in list(self._tasks[worker].lines) if at >= since]
             for worker in WORKERS
             if worker in self._tasks
-        )
+        }
+        if any(line.startswith("waits for the tests' word: finish") for said in lines.values() for line in said):
+            return True
+        return all(any(line.startswith("at global step") for line in said) for said in lines.values())
 
     # --- what must hold
 
