@@ -18,6 +18,7 @@ LAYERS = [
     "errors",
     "figures",
     "preemption",
+    "runtime",
     "data",
     "cluster",
     "checkpoint",

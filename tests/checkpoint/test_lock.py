@@ -166,14 +166,14 @@ def test_a_newer_lock_than_was_looked_at_stays(tmp_path: Path, monkeypatch: pyte
     DirectoryLock(tmp_path, "worker:7").acquire()
     age(tmp_path, 100.0)
     first, second = DirectoryLock(tmp_path, "worker:1"), DirectoryLock(tmp_path, "worker:2")
-    counts = lock_module._counts  # noqa: SLF001 - the moment between look and removal
+    counts = DirectoryLock._counts  # noqa: SLF001 - the moment between look and removal
 
     def look(*_: Any) -> bool:
-        monkeypatch.setattr(lock_module, "_counts", counts)
+        monkeypatch.setattr(DirectoryLock, "_counts", counts)
         first.acquire()
         return False
 
-    monkeypatch.setattr(lock_module, "_counts", look)
+    monkeypatch.setattr(DirectoryLock, "_counts", look)
     with pytest.raises(DirectoryLocked, match="in use by worker:1"):
         second.acquire()
     first.renew()

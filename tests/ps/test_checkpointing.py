@@ -21,6 +21,7 @@ from trainband.ps.checkpointing import LUGGAGE_S, JobSaving, SavedParts, restore
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.contents import contents_of_blocks
 from trainband.ps.placement import RoundRobin
+from trainband.runtime import SYSTEM, SystemRuntime
 from trainband.wire import messages as m
 
 PLAN = plan_of(PARAMS, optax.sgd(0.5, momentum=0.5), ps=2, policy=RoundRobin(max_slice_bytes=16))
@@ -83,16 +84,14 @@ def test_a_reading_that_the_ps_knows_nothing_of_may_be_tried_again(tmp_path: Pat
     contents = [(*contents_of_blocks(shard), *PLAN.shard_optimizer(ps).state_contents) for ps, shard in shards]
     wanted = [piece for buffers in contents for pieces in buffers for piece in pieces]
     with pytest.raises(Refused, match="ps:1 has died, or was given its values by another, while it read"):
-        restore_job(
-            [Reader("ps:0", ""), Reader("ps:1", m.FORGOTTEN)], wanted, source_of(directory), print, FakeClock(), 1.0
-        )
+        restore_job([Reader("ps:0", ""), Reader("ps:1", m.FORGOTTEN)], wanted, source_of(directory), print, SYSTEM, 1.0)
 
 
 def test_a_slow_workers_luggage_is_not_awaited_for_ever() -> None:
     clock = FakeClock()
     states = [m.SaveState(m.WRITTEN, 5, part=part(i)) for i in range(2)]
     ps = [Played(f"ps:{i}", [], state) for i, state in enumerate(states)]
-    saving = JobSaving(ps, Path("/x"), 5, clock)
+    saving = JobSaving(ps, Path("/x"), 5, SystemRuntime(clock))
     ps[0].state = replace(states[0], awaited=("worker:1",), luggage={0: b"new", 1: b"old"})
     clock.now += 100.0  # it counts from when all parts are there
     assert saving.poll() is None

@@ -11,6 +11,7 @@ from trainband.ps.rules import Sync
 from trainband.ps.rules.base import Push
 from trainband.ps.service import ParameterService
 from trainband.ps.vigil import CIRCLE_S
+from trainband.runtime import SystemRuntime
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 
@@ -19,7 +20,9 @@ def ps_where_worker_0_waits_for_worker_1() -> tuple[ParameterService, FakeClock,
     plan = plan_of(PARAMS, optax.sgd(1.0), rule=Sync(), ps=2)
     clock, said = FakeClock(), list[str]()
     cluster = Cluster(spec=spec_of(2, 3), task=Task("ps", 0))
-    service = ParameterService(cluster, timeouts=FAST, say=said.append, clock=clock, incarnation="life")
+    service = ParameterService(
+        cluster, timeouts=FAST, say=said.append, runtime=SystemRuntime(clock), incarnation="life"
+    )
     for worker in range(3):
         service.call("join", encode(m.Join(f"worker:{worker}", f"life {worker}", "here", 1, plan.description)))
     program = plan.shard_optimizer(0).export()

@@ -377,7 +377,7 @@ def test_heartbeats_that_come_at_once_revive_a_ps_once(
         over.wait(10.0)
 
     monkeypatch.setattr(client, "_revive", revive)
-    monkeypatch.setattr("trainband.ps.client.threading.Thread", Slow)
+    monkeypatch.setattr("trainband.runtime.system.threading.Thread", Slow)
     heard = [in_thread(lambda: client._start_reviving(1, None), f"pulse-{i}") for i in range(4)]  # type: ignore[arg-type]  # noqa: SLF001
     for one in heard:
         one.result(10.0)

@@ -29,6 +29,7 @@ from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.base import ENOUGH, REPLAYED
 from trainband.ps.service import DISMISSED_S, ParameterService
 from trainband.ps.statistics import PsStatus
+from trainband.runtime import SystemRuntime
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 
@@ -45,7 +46,7 @@ class Ps:
         self.said: list[str] = []
         cluster = Cluster(spec=spec_of(plan.description.ps_count, workers), task=Task("ps", index))
         self.service = ParameterService(
-            cluster, timeouts=FAST, say=self.said.append, clock=self.clock, incarnation="one life"
+            cluster, timeouts=FAST, say=self.said.append, runtime=SystemRuntime(self.clock), incarnation="one life"
         )
 
     def call(self, action: str, record: Struct | None, answer: type[Any]) -> Any:

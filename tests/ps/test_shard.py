@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tests.ps.plans import blocks_of, plan_of
 
 from trainband.errors import Refused
+from trainband.ps.gradients import all_finite
 from trainband.ps.program import CompiledProgram
-from trainband.ps.shard import ParamsVersion, Shard, all_finite
+from trainband.ps.shard import ParamsVersion, Shard
 
 N = 4096
 """Elements: enough that JAX aligns and keeps the buffers as they are."""

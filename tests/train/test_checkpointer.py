@@ -15,6 +15,7 @@ from tests.train.fakes import ONES, lines_with, mean_model
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, Retention
 from trainband.errors import CheckpointError, DirectoryLocked, Refused, Unreachable
 from trainband.ps.checkpointing import SavedParts
+from trainband.runtime import SystemRuntime
 from trainband.strategies.luggage import Luggage
 from trainband.train import checkpointer as module
 from trainband.train.checkpointer import About, Checkpointer
@@ -221,7 +222,7 @@ def test_a_directory_that_another_job_has(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_lost(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, clock=Leaping())
+    bench = Bench(tmp_path, runtime=SystemRuntime(Leaping()))
     with bench.checkpointer as checkpointer:
         saving = bench.order()
         saving.await_poll()
@@ -268,7 +269,7 @@ def test_another_of_the_job_takes_the_directory_over(tmp_path: Path) -> None:
 
 def test_one_that_is_the_chief_all_the_same_takes_it_back(tmp_path: Path) -> None:
     """It was cut off for a while; whoever took it over will hear that it is there again."""
-    bench = Bench(tmp_path, job="a", clock=Leaping())
+    bench = Bench(tmp_path, job="a", runtime=SystemRuntime(Leaping()))
     with bench.checkpointer as checkpointer:
         heir = DirectoryLock(tmp_path, "worker:1", job="a")
         heir.acquire()
@@ -293,7 +294,7 @@ def test_an_heir_is_believed_until_word_of_it_must_have_come(tmp_path: Path) -> 
             waiting.release()
         return now[0]
 
-    bench = Bench(tmp_path, job="a", clock=clock)
+    bench = Bench(tmp_path, job="a", runtime=SystemRuntime(clock))
     with bench.checkpointer as checkpointer:
         saving = bench.order()
         heir = DirectoryLock(tmp_path, "worker:1", job="a")

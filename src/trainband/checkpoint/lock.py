@@ -9,9 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +20,7 @@ import msgspec
 
 from trainband.checkpoint.disk import refusal, remove_quietly
 from trainband.errors import DirectoryLocked
+from trainband.runtime import SYSTEM, Runtime
 
 LOCK_FILE = "LOCK"
 
@@ -60,7 +58,9 @@ class DirectoryLock:
     the former holder finds out when it renews.
     """
 
-    def __init__(self, directory: Path, owner: str, *, lease_s: float = 20.0, job: str = "") -> None:
+    def __init__(
+        self, directory: Path, owner: str, *, lease_s: float = 20.0, job: str = "", runtime: Runtime = SYSTEM
+    ) -> None:
         """Nothing is taken yet.
 
         Args:
@@ -68,6 +68,7 @@ class DirectoryLock:
           owner: for whom, such as `worker:0`.
           lease_s: how long after the last `renew` another job may take it over.
           job: the id of the job, if it is known; see `name_job`.
+          runtime: this task's.
 
         Raises:
           ValueError: a lease that is not more than 0 seconds.
@@ -76,22 +77,23 @@ class DirectoryLock:
             raise ValueError(f"DirectoryLock.lease_s must be > 0 seconds, got {lease_s}.")
         self.directory = directory
         self.path = directory / LOCK_FILE
-        start = _process_start(os.getpid())
+        self._runtime = runtime
+        start = runtime.started_at(runtime.pid)
         self._me = Holder(
             owner=owner,
-            host=socket.gethostname(),
-            pid=os.getpid(),
+            host=runtime.host,
+            pid=runtime.pid,
             process_start=start or 0,
             machine=_machine() if start else "",
             acquired_at=time.time(),
             lease_s=lease_s,
-            token=secrets.token_hex(16),
+            token=runtime.token(16),
             job=job,
         )
         self._heir = ""
         self._rival_job = ""
         self._held = False
-        self._mutex = threading.Lock()
+        self._mutex = runtime.lock()
 
     @property
     def heir(self) -> str:
@@ -122,7 +124,7 @@ class DirectoryLock:
           CheckpointError: the file system refuses.
         """
         with self._mutex:
-            self._me = msgspec.structs.replace(self._me, acquired_at=time.time(), token=secrets.token_hex(16))
+            self._me = msgspec.structs.replace(self._me, acquired_at=time.time(), token=self._runtime.token(16))
             self._heir = self._rival_job = ""
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
@@ -202,19 +204,19 @@ class DirectoryLock:
 
     def _take(self, mine: Path) -> None:
         """Makes `mine` the lock file, after removing one that no longer counts."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = self._runtime.clock() + _PATIENCE_S
         while not _make_exclusively(mine, self.path):
             try:
                 seen = _Seen.at(self.path)
             except FileNotFoundError:
                 continue
             idle_s = _idle_s(seen, mine)
-            if _counts(seen, idle_s, self._me) and not self._is_own_job(seen):
+            if self._counts(seen, idle_s) and not self._is_own_job(seen):
                 raise self._locked(seen, idle_s)
             if not self._remove(self.path, seen, mine):
-                if time.monotonic() > deadline:
+                if self._runtime.clock() > deadline:
                     raise self._locked(seen, idle_s)
-                time.sleep(0.002)  # another is just taking it over
+                self._runtime.sleep(0.002)  # another is just taking it over
 
     def _remove(self, path: Path, seen: _Seen, mine: Path, *, instead: Path | None = None) -> bool:
         """Removes a file if it is still the one that was seen; whether that is so, or it has gone already.
@@ -228,7 +230,7 @@ class DirectoryLock:
         if not _make_exclusively(mine, claim):
             with contextlib.suppress(FileNotFoundError):
                 other = _Seen.at(claim)
-                if not _counts(other, _idle_s(other, mine), self._me):
+                if not self._counts(other, _idle_s(other, mine)):
                     self._remove(claim, other, mine)
             return False
         try:
@@ -252,6 +254,16 @@ class DirectoryLock:
             yield mine
         finally:
             remove_quietly(mine)
+
+    def _counts(self, seen: _Seen, idle_s: float) -> bool:
+        """Whether a lock that was renewed `idle_s` ago is to be respected."""
+        holder, me = seen.holder, self._me
+        if holder is None:
+            return idle_s <= me.lease_s
+        is_here = holder.machine and holder.machine == me.machine
+        if is_here and self._runtime.started_at(holder.pid) != holder.process_start:
+            return False
+        return idle_s <= holder.lease_s
 
     def _locked(self, seen: _Seen, idle_s: float) -> DirectoryLocked:
         self._rival_job = seen.job
@@ -297,16 +309,6 @@ def _idle_s(seen: _Seen, mine: Path) -> float:
     return max(0.0, mine.stat().st_mtime - seen.renewed_at)
 
 
-def _counts(seen: _Seen, idle_s: float, me: Holder) -> bool:
-    """Whether a lock that was renewed `idle_s` ago is to be respected."""
-    holder = seen.holder
-    if holder is None:
-        return idle_s <= me.lease_s
-    if holder.machine and holder.machine == me.machine and _process_start(holder.pid) != holder.process_start:
-        return False
-    return idle_s <= holder.lease_s
-
-
 def _make_exclusively(mine: Path, path: Path) -> bool:
     """Makes a file that says what `mine` says; False if there is one already."""
     try:
@@ -322,16 +324,6 @@ def _make_exclusively(mine: Path, path: Path) -> bool:
         except FileExistsError:
             return False
     return True
-
-
-def _process_start(pid: int) -> int | None:
-    """When a live process was started, in clock ticks since the machine was; None if there is none."""
-    try:
-        # The command's name, in brackets, may hold anything; the state follows it and the start is 19 fields on.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return None if fields[0] in (b"Z", b"X") else int(fields[19])
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _machine() -> str:

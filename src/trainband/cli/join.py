@@ -21,11 +21,12 @@ from trainband.errors import (
     Unreachable,
 )
 from trainband.ps.statistics import PsStatus
+from trainband.runtime import Clock
 from trainband.wire.codec import decode
 from trainband.wire.messages import Vacancy
 from trainband.wire.network import Network
 from trainband.wire.patience import Patience, Say, say_on_stderr
-from trainband.wire.transport import Clock, Connection, Timeouts, Transport
+from trainband.wire.transport import Connection, Timeouts, Transport
 
 Record = TypeVar("Record")
 

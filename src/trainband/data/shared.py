@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -18,6 +16,7 @@ from trainband.data.batches import common_length, epoch_order
 from trainband.data.leases import LeaseAnswer, LeaseRequest, Piece, PieceLedger, SourceSettings
 from trainband.data.readers import Arrays, Chunk, Files, Indexed, Reader, Rows, cut
 from trainband.errors import DataError, TrainbandError
+from trainband.runtime import SYSTEM, Runtime
 
 Office = Callable[[LeaseRequest], LeaseAnswer]
 """Where pieces are asked for."""
@@ -121,22 +120,25 @@ class SharedBatches:
         self.say: Say | None = None
         self._reader = reader
         self._office: Office | None = None
-        self._lock = threading.Lock()
+        self.runtime: Runtime = SYSTEM
+        self._lock = SYSTEM.lock()
         self._ledger = PieceLedger(settings)
         self._visited = 0
         self._repeated = 0
         self._ended = False
 
-    def bind(self, office: Office, say: Say | None = None) -> None:
+    def bind(self, office: Office, say: Say | None = None, runtime: Runtime = SYSTEM) -> None:
         """Makes it a part of a job.
 
         Args:
           office: carries a request to whoever keeps the job's ledger, and the answer back. If it raises, the request is
             sent again when the next batch is asked for.
           say: is told every 5 s for whom this worker waits.
+          runtime: this task's.
         """
         self._office = office
         self.say = say
+        self.runtime = runtime
 
     def __iter__(self) -> SharedIterator:
         """Goes on with the stream.
@@ -261,9 +263,10 @@ class SharedIterator(Iterator[Any]):
         """Asks for nothing yet."""
         self._owner = owner
         self._reader = reader
-        self._lock = threading.RLock()
-        self._asking = threading.Lock()  # requests go out one by one, for each has its number
-        self._closed = threading.Event()
+        self._runtime = owner.runtime
+        self._lock = self._runtime.recursive_lock()
+        self._asking = self._runtime.lock()  # requests go out one by one, for each has its number
+        self._closed = self._runtime.event()
         self.pause = self._closed.wait
         self.on_wait = None
         self._order: tuple[int, NDArray[np.intp]] = (-1, np.zeros(0, np.intp))
@@ -363,7 +366,7 @@ class SharedIterator(Iterator[Any]):
 
     def _begin(self) -> None:
         """Begins a life: with empty hands."""
-        self._life = secrets.token_hex(6)
+        self._life = self._runtime.token(6)
         self._number = 1
         self._over = self._gone = False
         self._trained = self._rows = self._barren = 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +11,9 @@ from msgspec import Struct
 
 from trainband.checkpoint import Checkpoint, Part, Piece
 from trainband.errors import CheckpointError, DamagedCheckpoint, DeadlineExceeded, Refused
+from trainband.runtime import SYSTEM, Runtime
 from trainband.wire import messages as m
 from trainband.wire.patience import Patience, Say
-from trainband.wire.transport import Clock
 
 Record = TypeVar("Record")
 
@@ -65,7 +63,7 @@ class SavedParts:
 class JobSaving:
     """A checkpoint being written by all ps. Thread-safe where the ps are."""
 
-    def __init__(self, ps: Sequence[Ps], directory: Path, at: int, clock: Clock = time.monotonic) -> None:
+    def __init__(self, ps: Sequence[Ps], directory: Path, at: int, runtime: Runtime = SYSTEM) -> None:
         """Orders it: each ps writes when its version is `at`, at once if it is.
 
         Raises:
@@ -73,8 +71,8 @@ class JobSaving:
           PeerError: a ps cannot be reached.
         """
         self._ps = ps
-        self._token = secrets.token_hex(8)
-        self._clock = clock
+        self._token = runtime.token()
+        self._clock = runtime.clock
         self.begun_at: float | None = None
         """When its version had come, as nearly as is known."""
         self._written_at: float | None = None
@@ -144,7 +142,7 @@ def restore_job(
     wanted: Sequence[Piece],
     source: RestoreFrom,
     say: Say,
-    clock: Clock,
+    runtime: Runtime,
     stall_s: float,
     at: int | None = None,
     *,
@@ -167,10 +165,10 @@ def restore_job(
         if at is not None and checkpoint.global_step != at:
             continue
         checkpoint.require(wanted, params_only=not source.optimizer)
-        token = secrets.token_hex(8)
+        token = runtime.token()
         for one in ps:
             one.ask("restore", m.Restore(ANY, token, str(checkpoint.path), source.optimizer), m.RestoreState)
-        states = [_read(one, token, checkpoint, say, clock, stall_s) for one in ps]
+        states = [_read(one, token, checkpoint, say, runtime, stall_s) for one in ps]
         for one, state in zip(ps, states, strict=True):
             if state.failure == m.FORGOTTEN:
                 raise Overtaken(
@@ -197,8 +195,8 @@ def restore_job(
     return None
 
 
-def _read(one: Ps, token: str, checkpoint: Checkpoint, say: Say, clock: Clock, stall_s: float) -> m.RestoreState:
-    patience = Patience(stall_s, say, clock)
+def _read(one: Ps, token: str, checkpoint: Checkpoint, say: Say, runtime: Runtime, stall_s: float) -> m.RestoreState:
+    patience = Patience(stall_s, say, runtime.clock)
     while True:
         try:
             state = one.ask("restore_state", m.RestoreQuestion(ANY, token), m.RestoreState)
@@ -208,4 +206,4 @@ def _read(one: Ps, token: str, checkpoint: Checkpoint, say: Say, clock: Clock, s
         except DeadlineExceeded:
             pass  # it may be busy
         patience.check(f"{one.name} to read its part of {checkpoint.path}", "check that it runs")
-        time.sleep(POLL_S)
+        runtime.sleep(POLL_S)

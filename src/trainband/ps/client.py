@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +31,12 @@ from trainband.ps.link import Blocks, Link
 from trainband.ps.outlook import Outlook, has_nothing
 from trainband.ps.pulse import Pulse
 from trainband.ps.statistics import PsStatus
+from trainband.runtime import SYSTEM, Runtime, Thread
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import Patience, Say, say_on_stderr
 from trainband.wire.replication import Grant, Petition
-from trainband.wire.transport import Clock, Connection, Stream, Timeouts, Transport
+from trainband.wire.transport import Connection, Stream, Timeouts, Transport
 
 POLL_S = 0.05
 """Between two questions to a ps that is not ready yet."""
@@ -104,7 +100,7 @@ class JobClient:
         transport: Transport,
         timeouts: Timeouts,
         say: Say = say_on_stderr,
-        clock: Clock = time.monotonic,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self._cluster = cluster
         self._task = str(cluster.task)
@@ -112,8 +108,9 @@ class JobClient:
         self._transport = transport
         self._timeouts = timeouts
         self._say = say
-        self._clock = clock
-        self._incarnation = secrets.token_hex(8)
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._incarnation = runtime.token()
         self._sequence = 0
         self._fit = 0
         self._joined = False
@@ -130,6 +127,7 @@ class JobClient:
                 self._incarnation,
                 transport,
                 timeouts,
+                runtime,
             )
             for shard in range(len(ps))
         ]
@@ -144,6 +142,7 @@ class JobClient:
                 self._incarnation,
                 transport,
                 timeouts,
+                runtime,
                 blocked_by=lambda: self._blocked_by,
                 paused=lambda: self._paused,
                 hurries=self._is_in_trouble,
@@ -153,10 +152,10 @@ class JobClient:
             for i, address in ps
         ]
         self._founder: Founder | None = None
-        self._outlook = Outlook(self._incarnation, str(cluster.spec.chief), clock)
+        self._outlook = Outlook(self._incarnation, str(cluster.spec.chief), runtime)
         self._last_version = m.UNLIMITED
-        self._reviving: dict[int, threading.Thread] = {}
-        self._starting = threading.Lock()
+        self._reviving: dict[int, Thread] = {}
+        self._starting = runtime.lock()
         """Of these threads: each ps's heartbeats may see that one is wanted."""
         self._hopeless: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
         self.restored: Checkpoint | None = None
@@ -193,7 +192,7 @@ class JobClient:
           Unreachable, DeadlineExceeded: a ps, or the chief, has not come up in `Timeouts.start_s`.
         """
         self._founder = founder = Founder(
-            self._plan, first_values, restore, timeouts=self._timeouts, say=self._say, clock=self._clock
+            self._plan, first_values, restore, timeouts=self._timeouts, say=self._say, runtime=self._runtime
         )
         # Before the first: its lease must not end while this worker waits for another ps to come up.
         for pulse in self._pulses:
@@ -261,7 +260,7 @@ class JobClient:
                     self._listen(pulse)
                 if not self._outlook.decides():
                     return
-                time.sleep(POLL_S)
+                self._runtime.sleep(POLL_S)
         except DeadlineExceeded as exc:
             self._say(f"{self._task} leaves, though no other worker can be asked who holds a shard: {exc}")
 
@@ -318,7 +317,7 @@ class JobClient:
                     patience.check(f"{link} to see that the process which had the place of {self._task} is gone", "")
                 if len(link.places) > 1:
                     link.move()
-                time.sleep(pause_s)
+                self._runtime.sleep(pause_s)
                 pause_s = min(POLL_S, 2 * pause_s)
 
     def _bear(self, patience: Patience, whom: str, advice: str) -> None:
@@ -344,8 +343,8 @@ class JobClient:
         return decode(answer, m.Joined, connection.address).worker
 
     def _application(self) -> m.Join:
-        host, plan = socket.gethostname(), self._plan.description
-        return m.Join(self._task, self._incarnation, host, os.getpid(), plan, self.job, self._paused)
+        runtime, plan = self._runtime, self._plan.description
+        return m.Join(self._task, self._incarnation, runtime.host, runtime.pid, plan, self.job, self._paused)
 
     def _try_to_set_up(self, founder: Founder, patience: Patience) -> None:
         """As `_set_up`; where another chief was faster, or a ps knows of another, what is left must be seen again."""
@@ -357,7 +356,7 @@ class JobClient:
             if not isinstance(exc, Overtaken) and not m.is_of_another_chief(str(exc)):
                 raise
             patience.check(f"all ps to know who is the chief ({exc})", "check that they reach every worker")
-            time.sleep(POLL_S)
+            self._runtime.sleep(POLL_S)
 
     def _set_up(self, founder: Founder) -> None:
         new = []
@@ -371,7 +370,7 @@ class JobClient:
                 new.append(link)
         if not new:
             return
-        self.job = self.job or secrets.token_hex(8)
+        self.job = self.job or self._runtime.token()
         for link in new:
             if link.at:
                 link.at = 0
@@ -416,7 +415,7 @@ class JobClient:
                 except DeadlineExceeded:
                     self._say(f"WARNING: shard {link.index} has no standby yet: ps:{other} does not follow {link.name}")
                     break
-                time.sleep(POLL_S)
+                self._runtime.sleep(POLL_S)
 
     def _states_of_the_others(self, new: Sequence[Link]) -> list[m.JobState]:
         """Of the ps that have values."""
@@ -462,7 +461,7 @@ class JobClient:
 
     def save(self, directory: Path, at: int) -> JobSaving:
         """Chief only: orders a checkpoint of the version `at`, see `JobSaving`."""
-        return JobSaving(self._links, directory, at, self._clock)
+        return JobSaving(self._links, directory, at, self._runtime)
 
     def landed(self, global_step: int, nbytes: int, seconds: float) -> None:
         """Chief only: tells ps:0 of a checkpoint that was committed, for whoever asks for the status."""
@@ -506,7 +505,7 @@ class JobClient:
             if all(self.chief in state.live for state in states):
                 patience.extend()  # it lives, and evaluates or saves; that may take its time
             patience.check(f"{self.chief} to begin the training", "check that it runs")
-            time.sleep(POLL_S)
+            self._runtime.sleep(POLL_S)
 
     def pause(self) -> None:
         """Tells every ps that nobody shall wait for this worker's next push: it has no data any more."""
@@ -602,13 +601,11 @@ class JobClient:
             for (link, blocks, _), header in zip(shares, headers, strict=True):
                 self._send_one(link, header, blocks)
             return
-        with ThreadPoolExecutor(len(shares), thread_name_prefix="trainband-send") as pool:
-            sending = [
-                pool.submit(self._send_one, link, header, blocks)
-                for (link, blocks, _), header in zip(shares, headers, strict=True)
-            ]
-        for future in sending:
-            future.result()
+        sends = [
+            partial(self._send_one, link, header, blocks)
+            for (link, blocks, _), header in zip(shares, headers, strict=True)
+        ]
+        self._runtime.run_all(sends, "trainband-send")
 
     def _send_one(self, link: Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
         if link.stream is None and not (self._joined and self._recovers):
@@ -733,7 +730,7 @@ class JobClient:
         used = self._links[shard]
         nowhere = self._outlook.is_nowhere(used)
         place = used.places[0 if nowhere else self._outlook.holder(used)]
-        link = Link(shard, [place], self._incarnation, self._transport, self._timeouts)
+        link = Link(shard, [place], self._incarnation, self._transport, self._timeouts, self._runtime)
         try:
             if nowhere and not all(self._has_nothing(shard, address) for _, address in used.places):
                 return
@@ -887,9 +884,8 @@ class JobClient:
         with self._starting:
             thread = self._reviving.get(shard)
             if (thread is None or not thread.is_alive()) and shard not in self._hopeless:
-                self._reviving[shard] = thread = threading.Thread(
-                    target=self._revive, args=(shard, founder), name="trainband-revive", daemon=True
-                )
+                work = partial(self._revive, shard, founder)
+                self._reviving[shard] = thread = self._runtime.thread(work, "trainband-revive")
                 thread.start()
 
 

@@ -5,7 +5,6 @@ Not thread-safe: the service holds its lock around every call. Only `PendingPush
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +14,10 @@ from numpy.typing import NDArray
 from trainband.ps.rules.base import REPLAYED, Apply, Drop, Event, Reply, RuleState
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
-from trainband.ps.shard import ParamsVersion, Shard, weighted_mean
+from trainband.ps.shard import ParamsVersion, Shard
 from trainband.ps.statistics import StalenessCounts
+from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime import Event as WaitableEvent
 from trainband.wire import messages as m
 from trainband.wire.replication import HeldPush
 
@@ -39,8 +40,8 @@ class PendingPush:
 
     __slots__ = ("answered", "detail", "outcome", "staleness")
 
-    def __init__(self) -> None:
-        self.answered = threading.Event()
+    def __init__(self, answered: WaitableEvent) -> None:
+        self.answered = answered
         self.outcome = m.APPLIED
         self.staleness = 0
         self.detail = ""
@@ -67,11 +68,18 @@ class Engine:
       rule: decides.
       delay_compensation: see `Async`; 0 for none.
       state_of: the only worker whose model state counts; `None`: the mean of all.
+      runtime: this task's.
     """
 
     def __init__(
-        self, shard: Shard, rule: RuleState, delay_compensation: float = 0.0, state_of: int | None = None
+        self,
+        shard: Shard,
+        rule: RuleState,
+        delay_compensation: float = 0.0,
+        state_of: int | None = None,
+        runtime: Runtime = SYSTEM,
     ) -> None:
+        self._runtime = runtime
         self._state_of = state_of
         self.shard = shard
         self.rule = rule
@@ -92,7 +100,9 @@ class Engine:
         """
         instructions = self._taken(event, gradient)
         # A push that comes twice, on an old stream and on a new one, has one answer.
-        pending = self._waiting.setdefault((event.worker, event.sequence), PendingPush())
+        pending = self._waiting.get((event.worker, event.sequence))
+        if pending is None:
+            pending = self._waiting[event.worker, event.sequence] = PendingPush(self._runtime.event())
         self._follow(instructions)
         return pending
 
@@ -192,7 +202,7 @@ class Engine:
             self._compensated(worker, one) if self._compensation else one.gradient
             for (worker, _), one in zip(keys, held, strict=True)
         ]
-        mean = gradients[0] if len(gradients) == 1 else weighted_mean(gradients, [one.examples for one in held])
+        mean = gradients[0] if len(gradients) == 1 else self.shard.mean(gradients, [one.examples for one in held])
         if self._state_of is not None:
             workers = self.rule.ledger.workers
             chief = self._state_of if self._state_of in workers or not workers else min(workers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from trainband.errors import Refused
 from trainband.ps.placement import Placement
 from trainband.ps.shard import Shard
+from trainband.runtime import Lock
 from trainband.wire.transport import Tensor
 
 
@@ -24,7 +24,7 @@ def tensors_of(placement: Placement, addresses: Sequence[str]) -> list[Tensor]:
     ]
 
 
-def rows_of_variable(shard: Shard, lock: threading.Lock, task: str, name: str) -> tuple[int, NDArray[np.generic]]:
+def rows_of_variable(shard: Shard, lock: Lock, task: str, name: str) -> tuple[int, NDArray[np.generic]]:
     """The rows of a variable that this ps holds, as (first row, a copy of the values). Takes the service's lock.
 
     Raises:

@@ -13,9 +13,10 @@ from trainband.ps.contents import contents_of_blocks
 from trainband.ps.description import Plan
 from trainband.ps.link import Link
 from trainband.ps.program import ShardOptimizer
+from trainband.runtime import Runtime
 from trainband.wire import messages as m
 from trainband.wire.patience import Say
-from trainband.wire.transport import Clock, Timeouts
+from trainband.wire.transport import Timeouts
 
 FirstValues = Callable[[], Sequence[Sequence[NDArray[Any]]]]
 """Makes the first values: each shard's blocks."""
@@ -38,7 +39,7 @@ class Founder:
         *,
         timeouts: Timeouts,
         say: Say,
-        clock: Clock,
+        runtime: Runtime,
     ) -> None:
         self.first_values = first_values
         self.source = restore
@@ -46,7 +47,7 @@ class Founder:
         self._plan = plan
         self._timeouts = timeouts
         self._say = say
-        self._clock = clock
+        self._runtime = runtime
         self._optimizers: dict[int, ShardOptimizer] = {}
 
     def define(self, link: Link, job: str, *, alone: bool = False) -> m.Joined:
@@ -82,7 +83,9 @@ class Founder:
             for buffer in (*contents_of_blocks(layout), *self._optimizer(ps).state_contents)
         ]
         wanted = [piece for pieces in contents for piece in pieces]
-        return restore_job(links, wanted, self.source, self._say, self._clock, self._timeouts.stall_s, at, alone=alone)
+        return restore_job(
+            links, wanted, self.source, self._say, self._runtime, self._timeouts.stall_s, at, alone=alone
+        )
 
     def _optimizer(self, ps: int) -> ShardOptimizer:
         """That of one shard; traced once, for defining it and for restoring it."""

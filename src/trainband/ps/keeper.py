@@ -9,8 +9,6 @@ no worker waits there for the standby's process to be given a processor.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -19,12 +17,13 @@ from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, Refused
 from trainband.ps.program import COMPILER
 from trainband.ps.seat import Seat
 from trainband.ps.succession import Fenced, Role
+from trainband.runtime import SYSTEM, Lock, Runtime
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import EVERY_S, Patience, Say
-from trainband.wire.transport import Clock, Connection, Frame, Stream, Timeouts
+from trainband.wire.transport import Connection, Frame, Stream, Timeouts
 
 TICK_S = 0.1
 """Between two looks at the other seat."""
@@ -51,13 +50,13 @@ class Keeper:
       heard_s: called under the lock: seconds since it was heard here.
       timeouts: how long to wait for what.
       say: where lines for people go.
-      clock: seconds, monotonic.
+      runtime: this task's.
     """
 
     def __init__(
         self,
         seat: Seat,
-        lock: threading.Lock,
+        lock: Lock,
         *,
         connect: Connect,
         arbiter: Callable[[str, str], str],
@@ -65,7 +64,7 @@ class Keeper:
         heard_s: Callable[[str], float],
         timeouts: Timeouts,
         say: Say,
-        clock: Clock = time.monotonic,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self._seat = seat
         self._book = seat.book
@@ -76,16 +75,16 @@ class Keeper:
         self._heard_s = heard_s
         self._timeouts = replace(timeouts, stall_s=timeouts.lease_s)
         self._say = say
-        self._clock = clock
-        self._changed = threading.Condition(lock)
-        self._wake = threading.Event()
-        self._sending = threading.Lock()
+        self._clock = runtime.clock
+        self._changed = runtime.condition(lock)
+        self._wake = runtime.event()
+        self._sending = runtime.lock()
         self._stopped = False
         self._connection: Connection | None = None
         self._stream: Stream | None = None
         self._other_host = ""
-        self._heard_at = clock()
-        self._sent_at = clock()
+        self._heard_at = runtime.clock()
+        self._sent_at = runtime.clock()
         self._waiting: Patience | None = None
         self._stuck: Patience | None = None
         self._refusal = ""
@@ -96,7 +95,7 @@ class Keeper:
         self._leader = ("", 0)
         self._leading: Stream | None = None
         self._at_its_end: Callable[[], None] | None = None
-        self._thread = threading.Thread(target=self._run, name=f"trainband-seat-{seat.number}", daemon=True)
+        self._thread = runtime.thread(self._run, f"trainband-seat-{seat.number}")
 
     def start(self) -> None:
         """Begins, where it has not. Called under the lock."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from trainband.errors import ProtocolError, StreamClosed
 from trainband.ps.checkpointing import Record
 from trainband.ps.description import Plan
+from trainband.runtime import SYSTEM, Runtime
 from trainband.wire.codec import decode, encode
 from trainband.wire.transport import Bytes, Connection, Stream, Timeouts, Transport
 
@@ -30,10 +30,17 @@ class Link:
       incarnation: of this worker.
       transport: how bytes travel.
       timeouts: how long to wait for what.
+      runtime: this task's.
     """
 
     def __init__(
-        self, shard: int, places: Sequence[Place], incarnation: str, transport: Transport, timeouts: Timeouts
+        self,
+        shard: int,
+        places: Sequence[Place],
+        incarnation: str,
+        transport: Transport,
+        timeouts: Timeouts,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self.index = shard
         self.places = tuple(places)
@@ -51,7 +58,7 @@ class Link:
         """When the ps answered heartbeats again after the network, or it, was away, if no frame has come since."""
         self.cut = False
         """Whether a stream was ended because nothing came, since a frame came on one or the ps was away."""
-        self.recovering = threading.RLock()
+        self.recovering = runtime.recursive_lock()
         """Held by the thread that looks for the ps."""
         self._incarnation = incarnation
         self._transport = transport

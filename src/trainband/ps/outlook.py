@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 from trainband.ps.link import Link
 from trainband.ps.succession import Arbiter, Role
+from trainband.runtime import Runtime
 from trainband.wire import messages as m
 from trainband.wire.replication import NOBODY, Petition, Reign
-from trainband.wire.transport import Clock
 
 
 class Outlook:
@@ -17,20 +15,20 @@ class Outlook:
     Args:
       incarnation: of this worker.
       chief: the cluster's.
-      clock: seconds, monotonic.
+      runtime: this task's.
     """
 
-    def __init__(self, incarnation: str, chief: str, clock: Clock) -> None:
+    def __init__(self, incarnation: str, chief: str, runtime: Runtime) -> None:
         self.chief = chief
         """The worker that has the chief's duties now."""
         self._incarnation = incarnation
         self._seen: dict[int, m.JobState | None] = {}
-        self._clock = clock
-        self._made_at = clock()
+        self._clock = runtime.clock
+        self._made_at = runtime.clock()
         self._heard_at: dict[int, float] = {}
         self._unanswered: dict[int, int] = {}
         self._arbiter = Arbiter()
-        self._deciding = threading.Lock()
+        self._deciding = runtime.lock()
 
     def note(self, ps: int, state: m.JobState | None, *, begun: bool) -> list[Petition]:
         """Notes an answer, `None` where there was none; returns the petitions that this worker must decide.

@@ -17,10 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
+from numpy.typing import NDArray
 
 from trainband.errors import ModelError, ProtocolError
 from trainband.ps.contents import Contents, Held, contents_of_state, key_kinds, with_keys, without_keys
 from trainband.ps.dependence import Formulas, analyse, apply_updates
+from trainband.ps.gradients import compensated, weighted_mean
 from trainband.ps.layout import JobLayout, ShardLayout
 from trainband.ps.variables import PyTree, Variables
 
@@ -199,11 +201,77 @@ def _named(blocks: Sequence[Any]) -> dict[str, Any]:
     return {f"block {i:04}": block for i, block in enumerate(blocks)}
 
 
-Blocks = tuple[jax.Array, ...]
+Blocks = tuple[Any, ...]
+"""Arrays of whatever makes the updates: of JAX."""
+
+
+class Program(Protocol):
+    """What makes the updates of one shard, and all else that is computed of its values."""
+
+    @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the leaves of the optimizer's state."""
+        ...
+
+    @property
+    def state_dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """Of the leaves of the optimizer's state."""
+        ...
+
+    def warm_up(self) -> None:
+        """Makes one update of nothing, so that the next does not wait for its compilation."""
+        ...
+
+    def initialise(self, params: Blocks) -> Blocks:
+        """The optimizer state for these params."""
+        ...
+
+    def update(
+        self,
+        params: Blocks,
+        state: Blocks,
+        gradient: Sequence[NDArray[Any]],
+        spare: Blocks,
+        scale: float = 1.0,
+        spare_state: Blocks | None = None,
+    ) -> tuple[Blocks, Blocks]:
+        """One update, times `scale`: the new params and state.
+
+        `spare` (param blocks that nobody reads any more) is used up, and so is `state`; but with a `spare_state` that
+        is used up instead, and `state` stays as it is.
+        """
+        ...
+
+    def owned(self, arrays: Sequence[Any]) -> Blocks:
+        """Copies, as arrays that can be params or state."""
+        ...
+
+    def room_like(self, blocks: Blocks) -> Blocks:
+        """Memory for as much."""
+        ...
+
+    def mean(self, gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequence[int]) -> Sequence[NDArray[Any]]:
+        """The mean of gradients, each weighted by its number of examples."""
+        ...
+
+    def compensated(
+        self, gradient: Sequence[NDArray[Any]], now: Sequence[Any], then: Sequence[Any], factor: float
+    ) -> Sequence[NDArray[Any]]:
+        """G + factor * g * g * (now - then), block by block."""
+        ...
+
+
+class CompileProgram(Protocol):
+    """Makes a `Program` of an exported one of `sender`; `trained`: of each block, whether an update may be scaled."""
+
+    def __call__(self, program: UpdateProgram, sender: str, trained: Sequence[bool], /) -> Program: ...
 
 
 class CompiledProgram:
-    """An update program, compiled for this process's CPU."""
+    """An update program, compiled for this process's CPU; see `Program`."""
+
+    mean = staticmethod(weighted_mean)
+    compensated = staticmethod(compensated)
 
     def __init__(self, program: UpdateProgram, sender: str, trained: Sequence[bool] | None = None) -> None:
         """Compiles. `trained`: of each block, whether an update may be scaled; all, if left out.
@@ -257,14 +325,18 @@ class CompiledProgram:
         self._update_beside = jax.jit(run_beside, donate_argnums=(3, 4), keep_unused=True)
         self._scaled_update_beside = jax.jit(run_scaled_beside, donate_argnums=(3, 4), keep_unused=True)
 
+    def owned(self, arrays: Sequence[Any]) -> Blocks:
+        return tuple(jnp.array(array, copy=True) for array in arrays)
+
+    def room_like(self, blocks: Blocks) -> Blocks:
+        return tuple(jnp.empty_like(block) for block in blocks)
+
     def warm_up(self) -> None:
-        """Makes one update of nothing, so that the next does not wait for its compilation."""
         blocks = tuple(jnp.zeros(aval.shape, aval.dtype) for aval in self._params)
         gradient = tuple(np.zeros(aval.shape, aval.dtype) for aval in self._params)
         self.update(blocks, self.initialise(blocks), gradient, tuple(jnp.zeros_like(block) for block in blocks))
 
     def initialise(self, params: Blocks) -> Blocks:
-        """The optimizer state for these params."""
         state: Blocks = jax.block_until_ready(self._initialise(params))
         return state
 
@@ -272,16 +344,11 @@ class CompiledProgram:
         self,
         params: Blocks,
         state: Blocks,
-        gradient: Sequence[np.ndarray[Any, Any]],
+        gradient: Sequence[NDArray[Any]],
         spare: Blocks,
         scale: float = 1.0,
         spare_state: Blocks | None = None,
     ) -> tuple[Blocks, Blocks]:
-        """One update, times `scale`.
-
-        `spare` (param blocks that nobody reads any more) is used up, and so is `state`; but with a `spare_state` that
-        is used up instead, and `state` stays as it is.
-        """
         once = scale == 1.0
         factor = () if once else (np.float32(scale),)
         if spare_state is None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from trainband.errors import PeerError, Refused
+from trainband.runtime import SYSTEM, Runtime
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.transport import Connection, Timeouts, Transport
@@ -23,6 +23,7 @@ class Pulse:
       incarnation: of this worker.
       transport: how bytes travel.
       timeouts: how long to wait for what.
+      runtime: this task's.
       blocked_by: the workers that this one waits for, at any ps.
       paused: whether this one's data is used up.
       hurries: whether something has gone wrong, be it at another ps.
@@ -37,6 +38,7 @@ class Pulse:
         incarnation: str,
         transport: Transport,
         timeouts: Timeouts,
+        runtime: Runtime = SYSTEM,
         *,
         blocked_by: Callable[[], tuple[str, ...]],
         paused: Callable[[], bool],
@@ -57,11 +59,11 @@ class Pulse:
         self._join = join
         self._heard = heard
         self._connection = transport.connect(address, timeouts)
-        self._wake = threading.Event()
+        self._wake = runtime.event()
         self.knocks = False
         """Whether it joins the ps by itself where this worker has not, because it was not there."""
         self._stopped = False
-        self._thread = threading.Thread(target=self._beat, name=f"trainband-heartbeat-{ps}", daemon=True)
+        self._thread = runtime.thread(self._beat, f"trainband-heartbeat-{ps}")
 
     def __str__(self) -> str:
         return f"ps:{self.ps} at {self.address}"

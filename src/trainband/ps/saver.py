@@ -5,16 +5,11 @@ The service holds its lock around every call; the threads take it themselves, fo
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +18,7 @@ from trainband.errors import CheckpointError, DamagedCheckpoint, Refused, Trainb
 from trainband.ps.contents import Contents, contents_of_blocks
 from trainband.ps.program import Blocks
 from trainband.ps.shard import Shard, Snapshot
+from trainband.runtime import SYSTEM, Lock, Runtime, Thread
 from trainband.wire import messages as m
 
 ASKED_FOR_S = 3.0
@@ -71,6 +67,7 @@ class ShardSaver:
       state_contents: what the leaves of its optimizer state are made of.
       ps: its number, and how many there are.
       lock: the service's.
+      runtime: this task's.
       seen: for each worker in the job now, by number, how many of its pushes were seen; empty on all but ps:0,
         which alone keeps the workers' luggage.
       sources: the shared data sources as they are now, as text.
@@ -81,8 +78,9 @@ class ShardSaver:
         shard: Shard,
         state_contents: Contents,
         ps: tuple[int, int],
-        lock: threading.Lock,
+        lock: Lock,
         *,
+        runtime: Runtime = SYSTEM,
         seen: Callable[[], Mapping[int, int]],
         sources: Callable[[], Mapping[str, str]],
     ) -> None:
@@ -90,12 +88,13 @@ class ShardSaver:
         self._state_contents = state_contents
         self._ps = ps
         self._lock = lock
+        self._runtime = runtime
         self._seen = seen
         self._sources = sources
         self._saving: _Saving | None = None
         self._reading: _Reading | None = None
         self._luggage: dict[int, tuple[int, bytes]] = {}
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Thread] = []
 
     # --- saving
 
@@ -157,7 +156,7 @@ class ShardSaver:
             return self._reading is not None
         return (
             saving.phase in (m.ARMED, m.WRITING)
-            or time.monotonic() - saving.ended_at < ASKED_FOR_S
+            or self._runtime.clock() - saving.ended_at < ASKED_FOR_S
             or any(map(self.wanted, live))
         )
 
@@ -187,7 +186,7 @@ class ShardSaver:
             directory = Path(saving.order.directory)
             if not directory.is_dir():
                 raise CheckpointError(
-                    f"ps:{index} on {socket.gethostname()} does not find {directory}, which the chief made; "
+                    f"ps:{index} on {self._runtime.host} does not find {directory}, which the chief made; "
                     "the checkpoint directory must be one that the chief and all ps share."
                 )
             file = f"part-{index:05}-of-{count:05}.safetensors"
@@ -201,7 +200,7 @@ class ShardSaver:
         with self._lock:
             self._shard.release_snapshot(snapshot)
             saving.part, saving.failure = part, failure
-            saving.phase, saving.ended_at = m.FAILED if failure else m.WRITTEN, time.monotonic()
+            saving.phase, saving.ended_at = m.FAILED if failure else m.WRITTEN, self._runtime.clock()
 
     # --- restoring
 
@@ -252,24 +251,24 @@ class ShardSaver:
         except DamagedCheckpoint as exc:
             failure, damaged = str(exc), True
         except Exception as exc:  # whatever it is, the chief must hear of it
-            failure = f"ps:{self._ps[0]} on {socket.gethostname()}: {_in_words(exc)}"
+            failure = f"ps:{self._ps[0]} on {self._runtime.host}: {_in_words(exc)}"
         with self._lock:
             reading.blocks, reading.state = blocks, state
             reading.failure, reading.damaged, reading.done = failure, damaged, True
 
-    def _buffers(
-        self, checkpoint: Checkpoint, contents: Contents, shapes: Sequence[tuple[int, ...]]
-    ) -> tuple[jax.Array, ...]:
-        return tuple(
-            jnp.array(buffer_of(checkpoint, pieces, prefer_ps=self._ps[0]).reshape(shape), copy=True)
-            for pieces, shape in zip(contents, shapes, strict=True)
+    def _buffers(self, checkpoint: Checkpoint, contents: Contents, shapes: Sequence[tuple[int, ...]]) -> Blocks:
+        return self._shard.owned(
+            [
+                buffer_of(checkpoint, pieces, prefer_ps=self._ps[0]).reshape(shape)
+                for pieces, shape in zip(contents, shapes, strict=True)
+            ]
         )
 
     # --- threads
 
     def _start(self, work: Callable[[], None], name: str) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        thread = threading.Thread(target=work, name=f"trainband-{name}", daemon=True)
+        thread = self._runtime.thread(work, f"trainband-{name}")
         self._threads.append(thread)
         thread.start()
 

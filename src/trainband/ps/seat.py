@@ -6,8 +6,6 @@ Not thread-safe: the service holds its lock around every call.
 from __future__ import annotations
 
 import math
-import secrets
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +20,7 @@ from trainband.ps.description import placement_of
 from trainband.ps.engine import Engine, PendingPush
 from trainband.ps.layout import JobLayout
 from trainband.ps.members import GUESTS, Member, Members
-from trainband.ps.program import CompiledProgram, UpdateProgram
+from trainband.ps.program import CompileProgram, Program, UpdateProgram
 from trainband.ps.rules.base import Begin as BeginEvent
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
@@ -33,6 +31,7 @@ from trainband.ps.shard import Shard, Snapshot
 from trainband.ps.sources import SharedSources
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.succession import Role, Succession
+from trainband.runtime import Lock, Runtime
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode_any
@@ -49,11 +48,19 @@ class Seat:
       members: who is in the job, as this ps knows.
       lock: the service's.
       incarnation: of this ps task.
-      host: the name of this machine.
+      runtime: this task's.
+      compile_program: makes what runs an update program.
     """
 
     def __init__(
-        self, shard: int, cluster: Cluster, members: Members, lock: threading.Lock, incarnation: str, host: str
+        self,
+        shard: int,
+        cluster: Cluster,
+        members: Members,
+        lock: Lock,
+        incarnation: str,
+        runtime: Runtime,
+        compile_program: CompileProgram,
     ) -> None:
         self.number = shard
         self.book = Succession(shard, cluster.task.index)
@@ -76,10 +83,11 @@ class Seat:
         self._members = members
         self._lock = lock
         self._incarnation = incarnation
-        self._host = host
-        self._program: CompiledProgram | None = None
-        self._compiling = threading.Lock()
-        self._compiled: tuple[m.Define, CompiledProgram] | None = None
+        self._runtime = runtime
+        self._compile_program = compile_program
+        self._program: Program | None = None
+        self._compiling = runtime.lock()
+        self._compiled: tuple[m.Define, Program] | None = None
         self._saver: ShardSaver | None = None
 
     # --- what it knows
@@ -159,7 +167,7 @@ class Seat:
             book.position,
             self.version,
             self._incarnation,
-            self._host,
+            self._runtime.host,
             book.behind,
             book.asks(),
             self.fit,
@@ -223,7 +231,7 @@ class Seat:
 
     # --- its beginning
 
-    def compile(self, define: m.Define, sender: str) -> CompiledProgram:
+    def compile(self, define: m.Define, sender: str) -> Program:
         """The update program of a definition. Takes long, and needs no lock.
 
         Raises:
@@ -237,14 +245,14 @@ class Seat:
                 self._compiled = (define, self._compile(define, layout, sender))
             return self._compiled[1]
 
-    def _compile(self, define: m.Define, layout: JobLayout, sender: str) -> CompiledProgram:
+    def _compile(self, define: m.Define, layout: JobLayout, sender: str) -> Program:
         trained = [block.trained for block in layout.shards[define.ps].blocks]
-        program = CompiledProgram(UpdateProgram(define.initialise, define.update, define.jax), sender, trained)
+        program = self._compile_program(UpdateProgram(define.initialise, define.update, define.jax), sender, trained)
         _check_contents(define, program.state_shapes)
         rule_of(define.description.rule)
         return program
 
-    def install(self, define: m.Define, program: CompiledProgram) -> None:
+    def install(self, define: m.Define, program: Program) -> None:
         """Begins with a model that has no values yet."""
         description = define.description
         layout = JobLayout.of(placement_of(description))
@@ -261,12 +269,13 @@ class Seat:
             self.book.other = self._other(len(layout.shards))
         if self.engine is not None:
             self.engine.free_all()
-        self.engine = Engine(shard, rule, compensation, state_of)
+        self.engine = Engine(shard, rule, compensation, state_of, self._runtime)
         self._saver = ShardSaver(
             shard,
             define.state,
             (define.ps, len(layout.shards)),
             self._lock,
+            runtime=self._runtime,
             seen=self._seen_pushes if define.ps == 0 else dict,
             sources=self.sources.record,
         )
@@ -283,7 +292,7 @@ class Seat:
         engine = self.require_engine()
         engine.shard.initialise(blocks)
         self.require_new_saver().forget_reading()
-        self.book.crown(secrets.token_hex(8))
+        self.book.crown(self._runtime.token())
 
     def adopt(self, adopt: m.Adopt) -> None:
         """Takes the values of a checkpoint that were read. Repeated orders change nothing."""
@@ -296,7 +305,7 @@ class Seat:
         assert self.description is not None
         engine.rule = rule_of(self.description.rule).start(adopt.version, 0 if adopt.alone else workers)
         self._tell_rule()
-        self.book.crown(secrets.token_hex(8))
+        self.book.crown(self._runtime.token())
 
     def require_new_saver(self) -> ShardSaver:
         """That of a shard which has no values yet, too."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
@@ -12,6 +9,7 @@ from trainband import preemption
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.service import ParameterService
+from trainband.runtime import SYSTEM, Runtime
 from trainband.wire import messages as m
 from trainband.wire.codec import decode
 from trainband.wire.network import Network
@@ -33,6 +31,7 @@ class Server:
       transport: how bytes travel; the default is Arrow Flight, with shared memory between tasks of one machine.
       timeouts: how long to wait for what.
       say: where lines for people go.
+      runtime: its clock and threads; this machine's.
 
     Raises:
       ClusterError: the cluster has no such task, or its address is not one of this machine.
@@ -48,6 +47,7 @@ class Server:
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
         say: Say = say_on_stderr,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         if isinstance(cluster, Cluster):
             if job_name is not None or task_index is not None:
@@ -63,16 +63,18 @@ class Server:
         self._timeouts = timeouts or Timeouts()
         self._transport = transport or Network()
         self._say = say
+        self._runtime = runtime
         self._listener: Listener | None = None
         self._service: ParameterService | None = None
-        self._closing = threading.Lock()
+        self._closing = runtime.lock()
         if self._cluster.is_ps:
             self._service = ParameterService(
                 self._cluster,
                 timeouts=self._timeouts,
                 say=say,
-                incarnation=secrets.token_hex(8),
+                incarnation=runtime.token(),
                 transport=self._transport,
+                runtime=runtime,
             )
             self._listener = self._transport.listen(self._cluster.address, self._service, self._timeouts)
 
@@ -100,7 +102,7 @@ class Server:
         """
         if self._service is not None:
             try:
-                with preemption.noted(self._service.dismiss):
+                with self._runtime.on_sigterm(self._service.dismiss):
                     reason = self._service.run()
             finally:
                 self.shutdown()
@@ -129,7 +131,7 @@ class Server:
     def _await_end(self) -> str:
         """A ps that is silent may have died, and be on its way back, or its standby about to take over."""
         spec = self._cluster.spec
-        patience = Patience(None, self._say)
+        patience = Patience(None, self._say, self._runtime.clock)
         last: m.JobState | None = None
         heard_at = 0.0
         connections = {str(ps): self._transport.connect(spec.address(ps), self._timeouts) for ps in spec.ps}
@@ -150,7 +152,7 @@ class Server:
                     if patience.waited_s - heard_at > grace_s:
                         return f"{names} has ended" if len(connections) == 1 else f"{names} have ended"
                     patience.check(f"{names} to come {'up' if last is None else 'back'}", "")
-                time.sleep(self._timeouts.heartbeat_s)
+                self._runtime.sleep(self._timeouts.heartbeat_s)
         finally:
             for connection in connections.values():
                 connection.close()

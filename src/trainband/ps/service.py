@@ -6,9 +6,6 @@ thread. Everything that changes is changed under one lock, and nothing is sent w
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -25,23 +22,24 @@ from trainband.ps.accounts import Account, variable_statuses
 from trainband.ps.description import first_difference
 from trainband.ps.ending import Verdict, verdict
 from trainband.ps.face import rows_of_variable, tensors_of
+from trainband.ps.gradients import all_finite, not_finite, widened
 from trainband.ps.keeper import Keeper
 from trainband.ps.layout import ShardLayout
 from trainband.ps.members import Member, Members, Presence
-from trainband.ps.program import COMPILER
+from trainband.ps.program import COMPILER, CompiledProgram, CompileProgram
 from trainband.ps.rules.base import ENOUGH, RuleError
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.seat import Seat
-from trainband.ps.shard import all_finite, not_finite, widened
 from trainband.ps.statistics import CheckpointStatus, PsStatus, Rate, StalenessCounts
 from trainband.ps.succession import Role
 from trainband.ps.vigil import Vigil
+from trainband.runtime import SYSTEM, Runtime
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import EVERY_S, Patience, Say, say_on_stderr
-from trainband.wire.transport import Clock, Connection, Stream, Tensor, Timeouts, Transport
+from trainband.wire.transport import Connection, Stream, Tensor, Timeouts, Transport
 
 WAIT_S = 0.2
 """Between two looks whether a worker still lives whose push waits for others."""
@@ -61,9 +59,10 @@ class ParameterService:
       cluster: and which of its ps this is.
       timeouts: how long to wait for what.
       say: where lines for people go.
-      clock: seconds, monotonic.
       incarnation: random, one for each life of the process.
       transport: the way to the other ps; without one, no shard has a standby.
+      runtime: its clock and threads.
+      compile_program: makes what runs an update program.
     """
 
     def __init__(
@@ -72,22 +71,25 @@ class ParameterService:
         *,
         timeouts: Timeouts,
         say: Say = say_on_stderr,
-        clock: Clock = time.monotonic,
         incarnation: str = "",
         transport: Transport | None = None,
+        runtime: Runtime = SYSTEM,
+        compile_program: CompileProgram = CompiledProgram,
     ) -> None:
         self._cluster = cluster
         self._task = str(cluster.task)
         self._timeouts = timeouts
         self._say = say
-        self._clock = clock
+        self._runtime = runtime
+        self._compile_program = compile_program
+        self._clock = runtime.clock
         self._incarnation = incarnation
         self._transport = transport
-        self._host = socket.gethostname()
-        self._born = clock()
+        self._host = runtime.host
+        self._born = runtime.clock()
 
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._lock = runtime.lock()
+        self._wake = runtime.event()
         self._stopped = False
         self._dismissed = False
         self._dismissed_at: float | None = None
@@ -99,7 +101,7 @@ class ParameterService:
         self._seats: dict[int, Seat] = {}
         self._keepers: dict[int, Keeper] = {}
         self._home = self._seat(cluster.task.index)
-        self._vigil = Vigil(self._members, self._accounts, self._seats, self._set_aside, say, clock)
+        self._vigil = Vigil(self._members, self._accounts, self._seats, self._set_aside, say, runtime.clock)
         self._adopted: dict[int, float] = {}
         self._shutdown_reason = ""
         self._completed_at: float | None = None
@@ -158,7 +160,9 @@ class ParameterService:
         if shard not in self._seats:
             if shard not in (mine, (mine - 1) % tasks):
                 raise Refused(f"{self._task} has no seat of shard {shard}.")
-            self._seats[shard] = Seat(shard, self._cluster, self._members, self._lock, self._incarnation, self._host)
+            self._seats[shard] = Seat(
+                shard, self._cluster, self._members, self._lock, self._incarnation, self._runtime, self._compile_program
+            )
         return self._seats[shard]
 
     def _keeper(self, seat: Seat) -> Keeper:
@@ -173,7 +177,7 @@ class ParameterService:
                 heard_s=self._heard_s,
                 timeouts=self._timeouts,
                 say=self._say,
-                clock=self._clock,
+                runtime=self._runtime,
             )
         return self._keepers[seat.number]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from trainband.ps.accounts import Account
 from trainband.ps.members import Member, Members
 from trainband.ps.seat import Seat
+from trainband.runtime import Clock
 from trainband.wire.patience import Say
-from trainband.wire.transport import Clock
 
 CIRCLE_S = 1.0
 """How long a circle of workers that wait for one another must have been seen: what they say of it may be old."""

@@ -23,6 +23,7 @@ from trainband.ps.variables import PyTree, Variables
 from trainband.strategies.base import Replica
 from trainband.strategies.description import Description, described_on_ps
 from trainband.strategies.devices import choose_device, take_card
+from trainband.strategies.gradient_step import CompiledGradientStep
 from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.model import Model
 from trainband.strategies.one_device import OneDevice
@@ -237,9 +238,10 @@ class ParameterServer(Scoped):
                 f"{task}: another Trainer of this script takes part in the job already, and the parameter servers hold "
                 "the variables of one. Let one Trainer do all, or give the other a cluster of its own."
             )
+        step = CompiledGradientStep(model, self._cluster, plan, mesh, spreader)
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
         self._begun = ParameterServerReplica(
-            model, self._cluster, plan, client, restore, mesh, spreader, overlap=self._overlap, say=self._say
+            self._cluster, plan, client, step, restore, overlap=self._overlap, say=self._say
         )
         return self._begun
 

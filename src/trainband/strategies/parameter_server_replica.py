@@ -6,12 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
-from jax.sharding import Mesh
-from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
@@ -20,17 +16,13 @@ from trainband.errors import ClusterError, PeerError
 from trainband.ps.checkpointing import JobSaving, RestoreFrom
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
-from trainband.ps.layout import narrow
 from trainband.ps.statistics import CheckpointStatus, PsStatus
 from trainband.ps.variables import PyTree
 from trainband.strategies.base import Progress, StepReport, WorkerRow
-from trainband.strategies.devices import on_device, placer
-from trainband.strategies.gradient import Carry, GradientFunction, all_finite
+from trainband.strategies.gradient import Carry
+from trainband.strategies.gradient_step import GradientStep
 from trainband.strategies.luggage import Luggage
-from trainband.strategies.model import Model, examples_in_step
 from trainband.strategies.refusals import Refusals
-from trainband.strategies.sharding import on_mesh
-from trainband.strategies.spreading import Spreader
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.patience import Say
 
@@ -43,25 +35,22 @@ class ParameterServerReplica:
 
     def __init__(
         self,
-        model: Model,
         cluster: Cluster,
         plan: Plan,
         client: JobClient,
+        step: GradientStep,
         restore: RestoreFrom | None,
-        mesh: Mesh,
-        spreader: Spreader,
         *,
         overlap: bool,
         say: Say,
     ) -> None:
+        """Joins the job; leaves it again if anything goes wrong."""
         self.has_left = False
         """Whether this worker takes no part in the job any more."""
         self._cluster = cluster
         self._plan = plan
         self._client = client
-        self._device = mesh.devices.flat[0]
-        self._spreader = spreader if mesh.size > 1 else None
-        self._say = say
+        self._step = step
         self._fit = 0
         self._refusals = Refusals(say)
         self._overlap = overlap
@@ -69,51 +58,21 @@ class ParameterServerReplica:
         self._model_state: PyTree = None
         self._luggage: Luggage | None = None
         self._steps = 0
-        self._accumulate = model.accumulate
         self._several_ps = len(cluster.spec.ps) > 1
         rule = plan.description.rule
         self._in_step = rule["name"] == "sync" and not rule["backups"] and rule["aggregate"] is None
         # A checkpoint may speak of the step before the last, or with overlap of the one before that.
         self._carries: deque[tuple[int, Carry]] = deque(maxlen=3)
-
-        def first_values() -> Sequence[Sequence[NDArray[Any]]]:
-            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((model.first_params(), model.first_state()))]
-            return plan.layout.scatter(leaves, np)
-
-        gradient_of = GradientFunction(model, cluster.training_index)
-
-        def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
-            params, state = plan.variables.split(plan.layout.gather(shards))
-            loss, gradient, state, carry, metrics = gradient_of(params, state, carry, batch)
-            blocks = plan.layout.scatter(jax.tree.leaves((gradient, state)))
-            # A ps checks its own part. With several, all must refuse what one of them would.
-            wire_dtype = plan.description.wire_dtype
-            blocks = tuple(
-                tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
-                for values, shard in zip(blocks, plan.layout.shards, strict=True)
-            )
-            trained = [
-                b
-                for values, shard in zip(blocks, plan.layout.shards, strict=True)
-                for b, block in zip(values, shard.blocks, strict=True)
-                if block.trained
-            ]
-            finite = all_finite(trained) if self._several_ps else True
-            return loss, blocks, finite, carry, metrics
-
-        self._compute = jax.jit(on_mesh(compute, mesh))
         try:
-            self._now: Exchange = client.join(first_values, restore)
-            with on_device(self._device):
-                params, _ = plan.variables.split(plan.layout.gather(self._now.params, np))
-                self._carry: Carry = jax.jit(gradient_of.first_carry)(jax.tree.map(np.array, params))
-                data = client.find_luggage()
-                if data:
-                    self._luggage = Luggage.from_bytes(data, "ps:0")
-                    self._steps = self._luggage.steps
-                    if self._luggage.carry:
-                        self._carry = jax.device_put(self._luggage.unpack(self._carry))
-                self._carries.append((self._steps, self._carry))
+            self._now: Exchange = client.join(step.first_values, restore)
+            self._carry: Carry = step.first_carry(self._now.params)
+            data = client.find_luggage()
+            if data:
+                self._luggage = Luggage.from_bytes(data, "ps:0")
+                self._steps = self._luggage.steps
+                if self._luggage.carry:
+                    self._carry = step.carry_of(self._luggage, self._carry)
+            self._carries.append((self._steps, self._carry))
         except BaseException as exc:
             client.leave(f"{type(exc).__name__}: {exc}")
             raise
@@ -156,7 +115,7 @@ class ParameterServerReplica:
     @property
     def place(self) -> Callable[[PyTree], PyTree] | None:
         """See `Replica.place`."""
-        return self._spreader or placer(self._device)
+        return self._step.place
 
     @property
     def trainings(self) -> tuple[int, ...]:
@@ -227,20 +186,14 @@ class ParameterServerReplica:
         Raises:
           NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.
         """
-        if self._spreader is not None:
-            batch = self._spreader(batch) if self._accumulate == 1 else tuple(map(self._spreader, batch))
-        with on_device(self._device):
-            loss, gradients, finite, self._carry, metrics = self._compute(self._now.params, self._carry, batch)
+        computed = self._step(self._now.params, self._carry, batch)
+        value, metrics, self._carry = computed.loss, computed.metrics, computed.carry
         self._steps += 1
         self._carries.append((self._steps, self._carry))
-        arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradients)
-        value = float(loss)
         used = self._now.versions
         answer = self._drain()
         if answer is None or not answer.done:  # what is sent after the last update could only be dropped
-            self._client.send(
-                arrays, used, loss=value, examples=examples_in_step(batch, self._accumulate), finite=bool(finite)
-            )
+            self._client.send(computed.gradient, used, loss=value, examples=computed.examples, finite=computed.finite)
             self._in_flight = True
         if not self._overlap:
             answer = self._drain()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,11 +13,11 @@ from trainband.checkpoint import Checkpoint, CheckpointDirectory, DirectoryLock,
 from trainband.errors import CheckpointError, DeadlineExceeded, DirectoryLocked, PeerError, Refused
 from trainband.ps.checkpointing import SavedParts
 from trainband.ps.statistics import CheckpointStatus
+from trainband.runtime import SYSTEM, Runtime
 from trainband.strategies.base import Replica, Saving
 from trainband.strategies.luggage import Luggage, write_luggage
 from trainband.version import VERSION
 from trainband.wire.patience import Patience, Say
-from trainband.wire.transport import Clock
 
 POLL_S = 0.05
 """Between two looks at a checkpoint that is being written."""
@@ -79,7 +78,7 @@ class Checkpointer:
       announce: whether each checkpoint is said.
       job: the id of the job, if it is known before `joined`.
       late: the training goes on already: a directory that another has is tried again at each save.
-      clock: seconds, monotonic.
+      runtime: this task's.
     """
 
     def __init__(
@@ -92,14 +91,15 @@ class Checkpointer:
         announce: bool = True,
         job: str = "",
         late: bool = False,
-        clock: Clock = time.monotonic,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self._announce = announce
         self.directory = directory
         self._retention = retention
         self._say = say
-        self._clock = clock
-        self._lock = DirectoryLock(directory.path, owner, lease_s=5 * RENEW_S, job=job)
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._lock = DirectoryLock(directory.path, owner, lease_s=5 * RENEW_S, job=job, runtime=runtime)
         self._job = job
         self._late = late
         self._locked = False
@@ -109,12 +109,12 @@ class Checkpointer:
         self._saved: CheckpointStatus | None = None
         self._failure: Exception | None = None
         self._metrics: dict[int, Mapping[str, float]] = {}
-        self._wake = threading.Event()
-        self._idle = threading.Event()
+        self._wake = runtime.event()
+        self._idle = runtime.event()
         self._idle.set()
         self._ended = False
-        self._mutex = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="trainband-checkpoints", daemon=True)
+        self._mutex = runtime.lock()
+        self._thread = runtime.thread(self._run, "trainband-checkpoints")
 
     def __enter__(self) -> Checkpointer:
         """Takes the directory. Where a job has it, and it is not known yet whether this is the one, `joined` does.
@@ -223,7 +223,7 @@ class Checkpointer:
         """Whether this one speaks for the job. An heir to the directory knows more: time is left to hear of it."""
         since = self._heir_since
         while since is not None and replica.is_chief and self._clock() - since < RENEW_S:
-            time.sleep(POLL_S)
+            self._runtime.sleep(POLL_S)
         return replica.is_chief
 
     def _begun(self, replica: Replica, partial: Path, at: int | None) -> Saving:
@@ -238,7 +238,7 @@ class Checkpointer:
                     patience.check(BEING_WRITTEN, "look at the disk")
                 except DeadlineExceeded:
                     raise exc from None
-                time.sleep(POLL_S)
+                self._runtime.sleep(POLL_S)
 
     def withdraw(self) -> None:
         """Waits for the one that is being written; gives up one that still waits for its step."""

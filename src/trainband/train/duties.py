@@ -111,7 +111,14 @@ class Duties:
         trainer = self._trainer
         owner = "local" if trainer.cluster is None else str(trainer.cluster.task)
         checkpointer = Checkpointer(
-            self._directory, owner, self._retention, trainer.say, announce=self._console, job=trainer.job, late=late
+            self._directory,
+            owner,
+            self._retention,
+            trainer.say,
+            announce=self._console,
+            job=trainer.job,
+            late=late,
+            runtime=trainer.runtime,
         )
         self._checkpointer = self._saving.enter_context(checkpointer)
 

@@ -11,10 +11,10 @@ from trainband.checkpoint import LOCK_FILE, Checkpoint, CheckpointDirectory
 from trainband.errors import CheckpointError
 from trainband.ps.contents import contents_of_variables
 from trainband.ps.variables import PyTree, Variables
+from trainband.runtime import Clock
 from trainband.train.event_file import EventFile
 from trainband.train.result import Evaluation
 from trainband.wire.patience import Patience, Say
-from trainband.wire.transport import Clock
 
 if TYPE_CHECKING:
     from trainband.train.trainer import Trainer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from time import perf_counter
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from trainband.checkpoint.part import aligned_empty
 from trainband.errors import DataError
 from trainband.ps.variables import PyTree
+from trainband.runtime import SYSTEM, Runtime
 from trainband.strategies.model import Several
 from trainband.strategies.spreading import owned
 from trainband.train.passes import Mark, Pass, Position, to_text
@@ -52,6 +52,7 @@ class Feed(Iterator[PyTree]):
       track: whether a position will be asked for. If not, no state is taken.
       idle: is called, by the thread that is in `next`, when other tasks must do something before the next batch can
         come (see `trainband.data.shared`): they must not wait for this one meanwhile.
+      runtime: this task's.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Feed(Iterator[PyTree]):
         task: str = "",
         track: bool = True,
         idle: Callable[[], object] | None = None,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         """Takes no batch yet."""
         self._batches = batches
@@ -83,6 +85,7 @@ class Feed(Iterator[PyTree]):
         self._task = task
         self._track = track
         self._idle = idle
+        self._runtime = runtime
         self._number = 0  # batches that this feed was given
         self._begun = start is not None or self._once  # else it is an error if not even one comes
         self._pass: Pass | None = None
@@ -93,7 +96,7 @@ class Feed(Iterator[PyTree]):
         self._watched = ahead is None
         self._steps = 0  # in this window
         self._since = self._cost_s = self._most_s = 0.0
-        self._reader = ReadAhead(self._pull, ahead) if ahead else None
+        self._reader = ReadAhead(self._pull, ahead, runtime) if ahead else None
 
     def __next__(self) -> PyTree:
         """Gives what the next step trains on, or the next ones.
@@ -107,9 +110,9 @@ class Feed(Iterator[PyTree]):
             if self._reader is not None:
                 item, self._last = self._reader.get(self._idle)
             elif self._watched:
-                begin = perf_counter()
+                begin = self._runtime.clock()
                 item, self._last = self._pull()
-                end = perf_counter()
+                end = self._runtime.clock()
                 self._cost_s += end - begin
                 self._most_s = max(self._most_s, end - begin)
                 if self._steps == 0:
@@ -201,7 +204,7 @@ class Feed(Iterator[PyTree]):
         slow = cost_s > _LEAST_COST_S * (_WINDOW - 1) and cost_s > _LEAST_SHARE * (all_s - most_s)
         self._steps, self._cost_s, self._most_s = 0, 0.0, 0.0
         if slow and self._pass is not None and self._pass.owned:
-            self._reader = ReadAhead(self._pull, _AHEAD)
+            self._reader = ReadAhead(self._pull, _AHEAD, self._runtime)
             self._reader.start()
 
     def _pull(self) -> tuple[PyTree, tuple[Mark, ...]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+
+from trainband.runtime import SYSTEM, Runtime
 
 Item = TypeVar("Item")
 
@@ -13,17 +14,21 @@ Item = TypeVar("Item")
 class ReadAhead(Generic[Item]):
     """A thread that gets items ready; it ends with the items, with an error, or when it is told to stop."""
 
-    def __init__(self, pull: Callable[[], Item], size: int) -> None:
+    def __init__(self, pull: Callable[[], Item], size: int, runtime: Runtime = SYSTEM) -> None:
         self._pull: Callable[[], Item] | None = pull
         self._size = size
-        self._changed = threading.Condition()
+        self._changed = runtime.condition()
         self._items: deque[Item | BaseException | None] = deque()  # None: idle from here on
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="trainband-feed", daemon=True)
+        self._runtime = runtime
+        self._begun = False
+        self._ident = -1
+        self._thread = runtime.thread(self._run, "trainband-feed")
 
     def start(self) -> None:
         """Begins to read, unless it has begun."""
-        if self._thread.ident is None:
+        if not self._begun:
+            self._begun = True
             self._thread.start()
 
     def get(self, idle: Callable[[], object] | None) -> Item:
@@ -51,7 +56,7 @@ class ReadAhead(Generic[Item]):
 
     def is_this_thread(self) -> bool:
         """Whether the caller is this thread."""
-        return threading.current_thread() is self._thread
+        return self._runtime.this_thread() == self._ident
 
     def stop(self) -> None:
         """Asks the thread to end."""
@@ -62,12 +67,13 @@ class ReadAhead(Generic[Item]):
 
     def join(self, timeout_s: float) -> bool:
         """Waits for its end; returns whether it has ended."""
-        if self._thread.ident is not None:
+        if self._begun:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         # The feed holds this object: a cycle would keep the iterator, and threads of its own, alive after both.
+        self._ident = self._runtime.this_thread()
         pull, self._pull = self._pull, None
         assert pull is not None
         while True:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -93,12 +92,15 @@ class MonitoredSession:
 
         self._trainer = trainer
         self._say = trainer.say
+        self._runtime = trainer.runtime
         self._hooks = list(hooks)
         # Absolute, because the ps may have been started elsewhere.
         path = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
         self._directory = None if path is None else CheckpointDirectory(path, self._say)
         if self._directory is not None and not any(isinstance(hook, CheckpointSaverHook) for hook in hooks):
-            saver = CheckpointSaverHook(save_steps=save_steps, save_secs=None if save_steps else save_secs)
+            saver = CheckpointSaverHook(
+                save_steps=save_steps, save_secs=None if save_steps else save_secs, clock=self._runtime.clock
+            )
             self._hooks.append(saver)
         self._savers = [hook for hook in self._hooks if isinstance(hook, CheckpointSaverHook)]
         show = trainer.console if console is None else console
@@ -236,7 +238,7 @@ class MonitoredSession:
         replica = self._joined()
         bind = getattr(batches, "bind", None)
         if bind is not None:
-            bind(replica.lease, self._say)
+            bind(replica.lease, self._say, self._runtime)
         luggage = replica.luggage
         start = None
         if luggage is not None and luggage.training == self._training and luggage.position:
@@ -485,7 +487,7 @@ class MonitoredSession:
             self._preempted = True
             self._joined().hasten()
 
-        self._stack.enter_context(preemption.noted(note))
+        self._stack.enter_context(self._runtime.on_sigterm(note))
 
     def _see_to_duties(self, replica: Replica) -> None:
         if not self._duties.look(replica):
@@ -626,12 +628,12 @@ class MonitoredSession:
             raise SystemExit(preemption.EXIT_CODE) from exc
 
     def _await_others(self, replica: Replica) -> None:
-        patience = Patience(None, self._say)
+        patience = Patience(None, self._say, self._runtime.clock)
         while self._checkpointer is not None and (others := replica.at_work()):
             patience.check(f"{', '.join(others)} to end the training", "")
             for hook in self._savers:
                 hook.while_waiting(self)
-            time.sleep(AT_WORK_S)
+            self._runtime.sleep(AT_WORK_S)
             if self._preempted:
                 self._ordered = None  # the others have gone on since
                 self._leave_early(replica)

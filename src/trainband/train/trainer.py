@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from trainband.errors import ClusterError, DataError, ModelError, TrainbandError
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.program import Optimizer
 from trainband.ps.variables import PyTree
+from trainband.runtime import SYSTEM, Runtime
 from trainband.strategies.base import Replica, Strategy
 from trainband.strategies.model import Model, examples_in
 from trainband.strategies.one_device import OneDevice
@@ -322,7 +322,9 @@ class Trainer:
         home = CheckpointDirectory(Path(directory).absolute(), self.say)
         with (
             replica.busy("writes a checkpoint"),
-            Checkpointer(home, replica.task, Retention(), self.say, announce=self.console, job=replica.job) as writer,
+            Checkpointer(
+                home, replica.task, Retention(), self.say, announce=self.console, job=replica.job, runtime=self.runtime
+            ) as writer,
         ):
             writer.order(replica, 0, About(strategy=self.strategy_name, trainings=self.trainings))
             replica.leave_luggage(self._begun, "")
@@ -368,7 +370,7 @@ class Trainer:
 
     def close(self, failure: str = "") -> None:
         """Leaves the job; `failure` says why, if something went wrong. Idempotent; done at exit if not before."""
-        atexit.unregister(self.close)
+        self.runtime.not_at_exit(self.close)
         if self._replica is not None:
             self._replica.close(failure)
 
@@ -381,6 +383,12 @@ class Trainer:
         self.close("" if exc is None else f"{type(exc).__name__}: {exc}")
 
     # --- for sessions
+
+    @property
+    def runtime(self) -> Runtime:
+        """What this task gets from its machine."""
+        found: Runtime = getattr(self._strategy, "runtime", SYSTEM)
+        return found
 
     @property
     def is_to_be_chief(self) -> bool:
@@ -422,7 +430,7 @@ class Trainer:
                 self.say(f"goes on from {checkpoint.path} (global step {checkpoint.global_step:,})")
             else:
                 self._trainings = list(self._replica.trainings)
-            atexit.register(self.close)
+            self.runtime.at_exit(self.close)
         return self._replica
 
     def goes_on_from(self, manifest: Manifest) -> None:
@@ -476,6 +484,7 @@ class Trainer:
             task=replica.task,
             track=track,
             idle=replica.pause,
+            runtime=self.runtime,
         )
 
     def _evaluate_checkpoints(self, checkpoint_dir: str | Path | None, validation: Iterable[PyTree] | None) -> NoReturn:

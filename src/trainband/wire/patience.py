@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from trainband.errors import DeadlineExceeded
 from trainband.figures import OWN_WORDS
-from trainband.wire.transport import Clock
+from trainband.runtime import Clock
 
 Say = Callable[[str], None]
 """Tells the user one line."""

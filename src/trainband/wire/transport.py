@@ -8,7 +8,7 @@ passes the contract suite in `tests/wire/test_transport_contract.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -226,7 +226,3 @@ class Transport(Protocol):
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
         """A connection to a listener. Does not wait: the first call finds out whether anybody is there."""
         ...
-
-
-Clock = Callable[[], float]
-"""Seconds from an arbitrary start, never going back: `time.monotonic` in production."""

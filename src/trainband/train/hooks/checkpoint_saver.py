@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
+from trainband.runtime import Clock
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook, Timer
 from trainband.train.session import MonitoredSession
-from trainband.wire.transport import Clock
 
 WAITING_SECS = 600.0
 """Between two checkpoints of a hook that counts steps, while the chief makes none."""

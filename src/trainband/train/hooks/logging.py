@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from trainband.runtime import Clock
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook, Timer, every
 from trainband.train.result import as_float
 from trainband.train.session import MonitoredSession
-from trainband.wire.transport import Clock
 
 Formatter = Callable[[Mapping[str, float]], str]
 """Makes a line of `global_step`, `loss` and the metrics by their names."""

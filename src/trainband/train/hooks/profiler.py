@@ -7,10 +7,10 @@ from pathlib import Path
 
 import jax
 
+from trainband.runtime import Clock
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook, Timer
 from trainband.train.session import MonitoredSession
-from trainband.wire.transport import Clock
 
 
 class ProfilerHook(Hook):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from trainband.runtime import Clock
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook, Timer, every
 from trainband.train.session import MonitoredSession
-from trainband.wire.transport import Clock
 
 
 class StepCounterHook(Hook):

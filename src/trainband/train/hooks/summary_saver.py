@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainband.runtime import Clock
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook, Timer, every
 from trainband.train.session import MonitoredSession
-from trainband.wire.transport import Clock
 
 Summaries = Callable[[MonitoredSession], Mapping[str, Any]]
 """What else is to be seen: numbers and arrays, by name."""

@@ -1,0 +1,80 @@
+"""The runtime of production: the threads and the clock of this machine."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from trainband import preemption
+from trainband.runtime.base import Clock, Condition, Event, Lock, Thread
+
+
+class SystemRuntime:
+    """See `Runtime`.
+
+    Args:
+      clock: another one than this machine's, for tests.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self.clock = clock
+        self.sleep = time.sleep
+        self.lock: Callable[[], Lock] = threading.Lock
+        self.recursive_lock: Callable[[], Lock] = threading.RLock
+        self.event: Callable[[], Event] = threading.Event
+
+    @property
+    def host(self) -> str:
+        return socket.gethostname()
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def condition(self, lock: Any = None) -> Condition:
+        return threading.Condition(lock if lock is not None else threading.Lock())
+
+    def thread(self, work: Callable[[], object], name: str) -> Thread:
+        return threading.Thread(target=work, name=name, daemon=True)
+
+    def this_thread(self) -> int:
+        return threading.get_ident()
+
+    def run_all(self, works: Sequence[Callable[[], object]], name: str) -> None:
+        with ThreadPoolExecutor(len(works), thread_name_prefix=name) as pool:
+            running = [pool.submit(work) for work in works]
+        for future in running:
+            future.result()
+
+    def started_at(self, pid: int) -> int | None:
+        try:
+            # The command's name, in brackets, may hold anything; the state follows it and the start is 19 fields on.
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            return None if fields[0] in (b"Z", b"X") else int(fields[19])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def token(self, nbytes: int = 8) -> str:
+        return secrets.token_hex(nbytes)
+
+    def at_exit(self, call: Callable[[], object]) -> None:
+        atexit.register(call)
+
+    def not_at_exit(self, call: Callable[[], object]) -> None:
+        atexit.unregister(call)
+
+    def on_sigterm(self, note: Callable[[], None]) -> AbstractContextManager[None]:
+        return preemption.noted(note)
+
+
+SYSTEM = SystemRuntime()
+"""What everything uses that is told nothing else."""

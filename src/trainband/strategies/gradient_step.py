@@ -1,0 +1,130 @@
+"""What a worker of a job on parameter servers computes: from the params' blocks to the gradient's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from trainband.cluster import Cluster
+from trainband.ps.description import Plan
+from trainband.ps.layout import narrow
+from trainband.ps.link import Blocks
+from trainband.ps.variables import PyTree
+from trainband.strategies.devices import on_device, placer
+from trainband.strategies.gradient import Carry, GradientFunction, all_finite
+from trainband.strategies.luggage import Luggage
+from trainband.strategies.model import Model, examples_in_step
+from trainband.strategies.sharding import on_mesh
+from trainband.strategies.spreading import Spreader
+
+
+class Computed(NamedTuple):
+    """What one step comes to.
+
+    Attributes:
+      loss: of the batch.
+      gradient: for each shard its blocks.
+      finite: whether every element of the gradient is, as far as this worker looks.
+      carry: for the next step.
+      metrics: of the batch, by name.
+      examples: in the batch.
+    """
+
+    loss: float
+    gradient: Sequence[Sequence[NDArray[Any]]]
+    finite: bool
+    carry: Carry
+    metrics: PyTree
+    examples: int
+
+
+class GradientStep(Protocol):
+    """A worker's computation."""
+
+    @property
+    def place(self) -> Callable[[PyTree], PyTree] | None:
+        """See `Replica.place`."""
+        ...
+
+    def first_values(self) -> Sequence[Sequence[NDArray[Any]]]:
+        """Of a job that begins: for each shard its blocks."""
+        ...
+
+    def first_carry(self, shards: Sequence[Blocks]) -> Carry:
+        """Of a worker that begins, with these params."""
+        ...
+
+    def carry_of(self, luggage: Luggage, carry: Carry) -> Carry:
+        """The one that a worker has left; `carry`: a first one, for its structure."""
+        ...
+
+    def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
+        """One step."""
+        ...
+
+
+class CompiledGradientStep:
+    """See `GradientStep`: one compiled function on this worker's devices."""
+
+    def __init__(self, model: Model, cluster: Cluster, plan: Plan, mesh: Mesh, spreader: Spreader) -> None:
+        self._model = model
+        self._plan = plan
+        self._device = mesh.devices.flat[0]
+        self._spreader = spreader if mesh.size > 1 else None
+        several_ps = len(cluster.spec.ps) > 1
+        gradient_of = GradientFunction(model, cluster.training_index)
+
+        def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
+            params, state = plan.variables.split(plan.layout.gather(shards))
+            loss, gradient, state, carry, metrics = gradient_of(params, state, carry, batch)
+            blocks = plan.layout.scatter(jax.tree.leaves((gradient, state)))
+            # A ps checks its own part. With several, all must refuse what one of them would.
+            wire_dtype = plan.description.wire_dtype
+            blocks = tuple(
+                tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
+                for values, shard in zip(blocks, plan.layout.shards, strict=True)
+            )
+            trained = [
+                b
+                for values, shard in zip(blocks, plan.layout.shards, strict=True)
+                for b, block in zip(values, shard.blocks, strict=True)
+                if block.trained
+            ]
+            finite = all_finite(trained) if several_ps else True
+            return loss, blocks, finite, carry, metrics
+
+        self._compute = jax.jit(on_mesh(compute, mesh))
+        self._first_carry = jax.jit(gradient_of.first_carry)
+
+    @property
+    def place(self) -> Callable[[PyTree], PyTree] | None:
+        return self._spreader or placer(self._device)
+
+    def first_values(self) -> Sequence[Sequence[NDArray[Any]]]:
+        values = (self._model.first_params(), self._model.first_state())
+        return self._plan.layout.scatter([np.asarray(leaf) for leaf in jax.tree.leaves(values)], np)
+
+    def first_carry(self, shards: Sequence[Blocks]) -> Carry:
+        with on_device(self._device):
+            params, _ = self._plan.variables.split(self._plan.layout.gather(shards, np))
+            carry: Carry = self._first_carry(jax.tree.map(np.array, params))
+        return carry
+
+    def carry_of(self, luggage: Luggage, carry: Carry) -> Carry:
+        with on_device(self._device):
+            left: Carry = jax.device_put(luggage.unpack(carry))
+        return left
+
+    def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
+        accumulate = self._model.accumulate
+        if self._spreader is not None:
+            batch = self._spreader(batch) if accumulate == 1 else tuple(map(self._spreader, batch))
+        with on_device(self._device):
+            loss, gradient, finite, carry, metrics = self._compute(tuple(shards), carry, batch)
+        arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradient)
+        return Computed(float(loss), arrays, bool(finite), carry, metrics, examples_in_step(batch, accumulate))
