@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tests.simulation.history import Answered, Heard, Looked, Record
-from tests.simulation.parts import REAL
+from contextlib import nullcontext
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import Tracer, failing, run_seed, story
 from tests.simulation.scenario import KINDS
@@ -50,17 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--everything", action="store_true", help="heartbeats too")
     parser.add_argument("--count", type=int, default=0, help="no trace: say which of so many seeds fail")
     given = parser.parse_args(arguments)
-    parts = PLANTED[given.planted].parts if given.planted else REAL
+    plant = PLANTED[given.planted].plant if given.planted else nullcontext
     planted = given.planted or ""
     if given.count:
         begin, failed = time.perf_counter(), 0
-        for outcome in failing(given.seed, given.count, given.rule, parts):
+        for outcome in failing(given.seed, given.count, given.rule, plant):
             failed += 1
             print(story(outcome, given.rule, planted=planted))
         rate = given.count / (time.perf_counter() - begin)
         print(f"{failed} of {given.count} schedules fail; {rate:.0f} schedules/s")
         return 1 if failed else 0
-    outcome = run_seed(given.seed, given.rule, parts, say=_trace(given.everything))
+    outcome = run_seed(given.seed, given.rule, plant, say=_trace(given.everything))
     print(f"\n{outcome.scenario}\n{outcome.events} events, {len(outcome.history)} records")
     for violation in outcome.violations:
         print(f"BROKEN  {violation}")

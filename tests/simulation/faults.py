@@ -10,6 +10,8 @@ from tests.simulation.network import Weather
 
 ARBITER = "arbiter"
 """As a task: whichever worker decides now."""
+CHIEF = "chief"
+"""As a task: whichever worker has the chief's duties now."""
 
 
 class Crash(NamedTuple):
@@ -54,6 +56,18 @@ class Cut(NamedTuple):
         return self.length_s
 
 
+class Terminate(NamedTuple):
+    """A task is asked to end, and is started again when it has."""
+
+    at: float
+    task: str
+
+    @property
+    def lasts_s(self) -> float:
+        """A ps serves for a while; then it comes again."""
+        return 20.0
+
+
 class Break(NamedTuple):
     """A stream breaks."""
 
@@ -65,7 +79,7 @@ class Break(NamedTuple):
         return 0.0
 
 
-Fault = Crash | Pause | Cut | Break
+Fault = Crash | Pause | Cut | Terminate | Break
 
 
 class Trouble(NamedTuple):

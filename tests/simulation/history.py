@@ -252,6 +252,45 @@ class Reported(NamedTuple):
     seat: str = ""
 
 
+class Steered(NamedTuple):
+    """A seat has set the number of the optimizer's state; `version` is that of the shard then."""
+
+    at: float
+    shard: int
+    value: float
+    version: int
+    seat: str = ""
+
+
+class Kept(NamedTuple):
+    """A worker has left its state with ps:0, as it was after so many of its pushes, and was told that it is there."""
+
+    at: float
+    task: str
+    incarnation: str
+    pushes: int
+    data: bytes
+
+
+class Found(NamedTuple):
+    """A worker that begins has found what was left for it; empty where nothing was."""
+
+    at: float
+    task: str
+    incarnation: str
+    data: bytes
+
+
+class Committed(NamedTuple):
+    """A checkpoint is there: of which version each shard's part is."""
+
+    at: float
+    by: str
+    global_step: int
+    versions: tuple[int, ...]
+    complete: bool
+
+
 class Final(NamedTuple):
     """What a shard holds when the job has ended."""
 
@@ -266,6 +305,8 @@ class Final(NamedTuple):
     waits: frozenset[int]
     """Those for whom they wait."""
     seat: str = ""
+    numbers: tuple[float, ...] = ()
+    """Of the optimizer's state, with which each of its updates was made."""
 
 
 class Data(NamedTuple):
@@ -313,6 +354,10 @@ Record = (
     | Leased
     | Trained
     | Reported
+    | Steered
+    | Kept
+    | Found
+    | Committed
     | Final
     | Data
     | Told

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from tests.simulation.checks import violations
 from tests.simulation.history import Record, Violation
-from tests.simulation.parts import REAL, Parts
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
 Tracer = Callable[[World], Callable[[str], None]]
 """Is given the world before it begins, and gives what is told every message."""
+
+Plant = Callable[[], AbstractContextManager[object]]
+"""Within its context, a bug is in the shipped code."""
 
 
 class Outcome(NamedTuple):
@@ -24,24 +27,25 @@ class Outcome(NamedTuple):
     events: int
 
 
-def run_scenario(scenario: Scenario, parts: Parts = REAL, say: Tracer | None = None) -> Outcome:
+def run_scenario(scenario: Scenario, plant: Plant = nullcontext, say: Tracer | None = None) -> Outcome:
     """Runs a job and checks its history."""
-    world = World(scenario, parts)
-    if say is not None:
-        world.network.say = say(world)
-    history = world.run()
+    with plant():
+        world = World(scenario)
+        if say is not None:
+            world.say = world.network.say = say(world)
+        history = world.run()
     return Outcome(scenario, history, violations(history, scenario.terms), world.scheduler.count)
 
 
-def run_seed(seed: int, rule: str, parts: Parts = REAL, say: Tracer | None = None) -> Outcome:
+def run_seed(seed: int, rule: str, plant: Plant = nullcontext, say: Tracer | None = None) -> Outcome:
     """Runs the scenario of a seed."""
-    return run_scenario(Scenario.of(seed, rule), parts, say)
+    return run_scenario(Scenario.of(seed, rule), plant, say)
 
 
-def failing(first: int, count: int, rule: str, parts: Parts = REAL) -> Iterator[Outcome]:
+def failing(first: int, count: int, rule: str, plant: Plant = nullcontext) -> Iterator[Outcome]:
     """The seeds among so many that break a promise."""
     for seed in range(first, first + count):
-        outcome = run_seed(seed, rule, parts)
+        outcome = run_seed(seed, rule, plant)
         if outcome.violations:
             yield outcome
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.simulation.faults import Trouble, plan, plan_of_standbys
 from tests.simulation.history import Terms
-from tests.simulation.letters import TIMING, Timing
+from tests.simulation.job import TIMEOUTS
 from tests.simulation.process import TRUE, Clock
 from trainband.data.leases import SourceSettings
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
@@ -44,6 +44,9 @@ class Scenario:
       batch: examples a step.
       step_s: of each worker: a step takes at most so many seconds.
       checkpoint_every: updates; 0 for never.
+      overlap: whether exchanges overlap with steps.
+      bad: how often a gradient is not finite.
+      steers: every so many updates the chief sets a number of the optimizer's state; 0 for never.
       one_machine: whether all ps are on one, and share memory.
       guests: how many of the workers, the last ones, no cluster has planned; they join when the job runs.
       drift: a clock is faster or slower than the truth by at most this part of it, and began to count at any time.
@@ -59,8 +62,10 @@ class Scenario:
     step_s: tuple[float, ...]
     checkpoint_every: int
     trouble: Trouble
-    timing: Timing = TIMING
-    replicas: int = 0
+    standbys: int = 0
+    overlap: bool = False
+    bad: float = 0.0
+    steers: int = 0
     one_machine: bool = False
     drift: float = 0.0
     guests: int = 0
@@ -69,12 +74,12 @@ class Scenario:
     def of(cls, seed: int, kind: str) -> Scenario:
         """The scenario of a seed, of a kind of `KINDS`."""
         dice = random.Random(f"{kind}:{seed}")
-        rule, replicas = kind, 0
+        rule, standbys = kind, 0
         if kind not in RULES:
-            rule, replicas = dice.choice(sorted(RULES)), 1
-        workers, shards = dice.randint(2, 5), dice.choice((2, 2, 3)) if replicas else dice.randint(1, 2)
+            rule, standbys = dice.choice(sorted(RULES)), 1
+        workers, shards = dice.randint(2, 5), dice.choice((2, 2, 3)) if standbys else dice.randint(1, 2)
         epochs = dice.choice((0, 0, None, 1, 2))
-        examples = dice.randint(10, 60) * (1 + replicas)
+        examples = dice.randint(10, 60) * (1 + standbys)
         source = SourceSettings(examples, dice.randint(2, 8), epochs, 0, False) if epochs != 0 else None
         names, ps = [f"worker:{number}" for number in range(workers)], [f"ps:{number}" for number in range(shards)]
         return cls(
@@ -82,17 +87,20 @@ class Scenario:
             rule=RULES[rule](dice, workers),
             workers=workers,
             shards=shards,
-            updates=dice.randint(3, 40) + 10 * replicas if source is None or source.epochs is None else None,
+            updates=dice.randint(3, 40) + 10 * standbys if source is None or source.epochs is None else None,
             source=source,
             batch=dice.randint(1, 4),
-            step_s=tuple(dice.choice((0.3, 0.6) if replicas else (0.05, 0.3, 1.0)) for _ in names),
-            checkpoint_every=dice.choice((0, 1, 4)),
-            trouble=plan_of_standbys(dice, names, ps, TIMING.lease_s, single=kind == STANDBYS)
-            if replicas
-            else plan(dice, names, ps, TIMING.lease_s),
-            replicas=replicas,
-            one_machine=bool(replicas) and dice.random() < 0.5,
+            step_s=tuple(dice.choice((0.3, 0.6) if standbys else (0.05, 0.3, 1.0)) for _ in names),
+            checkpoint_every=dice.choice((0, 2, 5, 10)),
+            trouble=plan_of_standbys(dice, names, ps, TIMEOUTS.lease_s, single=kind == STANDBYS)
+            if standbys
+            else plan(dice, names, ps, TIMEOUTS.lease_s),
+            standbys=standbys,
+            one_machine=bool(standbys) and dice.random() < 0.5,
             drift=DRIFT if seed % 3 == 2 else 0.0,
+            overlap=rule in ("async", "bounded") and dice.random() < 0.3,
+            bad=dice.choice((0.0, 0.0, 0.05)),
+            steers=dice.choice((0, 0, 5)),
             guests=1 + (workers > 3) if seed % 4 == 1 and workers > 2 else 0,
         )
 
@@ -108,6 +116,16 @@ class Scenario:
         clocks = {name: clock() for name in (*workers, *ps)} if self.drift else dict.fromkeys((*workers, *ps), TRUE)
         return {**clocks, **dict.fromkeys(ps, clocks[ps[0]])} if self.one_machine else clocks
 
+    def hosts(self) -> Mapping[str, str]:
+        """On which machine each task is."""
+        ps = {f"ps:{i}": "machine" if self.one_machine else f"machine {i}" for i in range(self.shards)}
+        return {**ps, **{f"worker:{i}": f"machine {(i + self.seed) % 4}" for i in range(self.workers)}}
+
+    @property
+    def saves(self) -> bool:
+        """Whether there is a directory for checkpoints."""
+        return self.checkpoint_every > 0 or not self.trouble.single
+
     @property
     def last_version(self) -> int:
         """As the chief asks for it."""
@@ -122,7 +140,7 @@ class Scenario:
             staleness=int(settings.get("staleness") or 0),
             several=settings.get("aggregate") is not None,
             updates=self.updates,
-            lease_s=self.timing.lease_s / (1 - self.drift),
+            lease_s=TIMEOUTS.lease_s / (1 - self.drift),
             planned=frozenset(range(self.workers - self.guests)),
             single=self.trouble.single,
         )

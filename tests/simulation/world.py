@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import random
+import shutil
+import tempfile
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from tests.simulation.faults import ARBITER, Break, Crash, Cut, Fault, Pause
-from tests.simulation.history import Data, Died, Ended, Final, Record, Refusal, Told
-from tests.simulation.network import Network
-from tests.simulation.parts import REAL, Parts
-from tests.simulation.process import Process
+import optax
+
+from tests.simulation.faults import ARBITER, CHIEF, Break, Crash, Cut, Fault, Pause, Terminate
+from tests.simulation.history import Broken, Data, Died, Ended, Final, Record, Refusal, Told
+from tests.simulation.job import TIMEOUTS, CheapPlan, Endless, SimulatedStep, SimulatedStrategy, plan_of, shared_batches
+from tests.simulation.network import Network, TaskTransport
+from tests.simulation.observers import Observed, SeatNotes, observed
+from tests.simulation.process import Failed, Process
+from tests.simulation.runtime import SimulatedRuntime
 from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Scheduler
-from tests.simulation.seat import Job, Storage
-from tests.simulation.server import Ps
-from tests.simulation.worker import Work, Worker
+from tests.simulation.values import NUMBER, Values, compile_for
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.errors import Refused, TrainbandError
+from trainband.ps.client import JobClient
+from trainband.ps.keeper import Keeper
+from trainband.ps.seat import Seat
+from trainband.ps.server import Server
+from trainband.ps.service import ParameterService
 from trainband.ps.succession import Role
+from trainband.train import Trainer
+from trainband.train.hooks.base import Hook
 
-PATIENCE_S = 300.0
+PATIENCE_S = 400.0
 """A job must be at its end so many simulated seconds after its troubles are over."""
 
 LOOK_S = 0.3
@@ -29,127 +45,270 @@ GUEST_S = 3.0
 RESTART_S = 0.5
 """A worker that fails is started again after so long."""
 
+SELDOM = 10**6
+"""Steps between two checkpoints of a job that saves only at its end."""
+
+MEMORY = Path("/dev/shm")
+
+
+class Steering(Hook):
+    """The chief sets a number of the optimizer's state every so many updates."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._next = every
+
+    def after_run(self, session: Any, report: Any) -> None:
+        if session.is_chief and session.global_step >= self._next:
+            self._next = session.global_step + self._every
+            session.trainer.join().steer({NUMBER: float(1 + session.global_step)})
+
+
+class SimulatedServer(Server):
+    """A ps whose updates are a stand-in's."""
+
+    values: Values
+
+    def _new_service(self, **settings: Any) -> ParameterService:
+        return super()._new_service(compile_program=compile_for(self.values), **settings)
+
 
 class World:
     """One job from its beginning to its end."""
 
-    def __init__(self, scenario: Scenario, parts: Parts = REAL) -> None:
-        """`parts`: other than the real ones, to plant a bug."""
+    def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.scheduler = Scheduler()
         self.history: list[Record] = []
+        self.values = Values()
+        self.services: list[tuple[Observed, ParameterService]] = []
+        self.books: dict[int, SeatNotes] = {}
+        self.lessons: dict[tuple[int, str, int], Any] = {}
         self._dice = random.Random(scenario.seed)
         self.network = Network(self.scheduler, self._dice)
-        self.network.one_machine = scenario.one_machine
-        self._storage = Storage()
-        timing = scenario.timing
+        self.network.failed = lambda process, where, exc: self._broken(process, where, exc)
+        self.say: Callable[[str], None] | None = None
+        """Is told every line that a task has for people, for a trace."""
         self._names = [f"worker:{number}" for number in range(scenario.workers)]
-        self._job = Job(
-            scenario.rule,
-            self._names[: scenario.workers - scenario.guests],
-            scenario.shards,
-            scenario.replicas,
-            timing,
-            parts,
-            self._storage,
-            scenario.checkpoint_every,
-            self.history,
-            self._handed_over,
+        self._spec = ClusterSpec(
+            {
+                "ps": [f"ps-{i}:2222" for i in range(scenario.shards)],
+                "worker": [f"worker-{i}:2222" for i in range(scenario.workers - scenario.guests)],
+            }
         )
+        self._plan: CheapPlan = plan_of(scenario.shards, scenario.rule, scenario.standbys)
         self._clocks = scenario.clocks()
+        self._hosts = scenario.hosts()
         self._at_hand_over = list(scenario.trouble.at_hand_over)
         self._quiet_from = 0.0
         """When the fault that came last, or is to come, is over."""
-        self._ps: dict[str, Ps] = {}
-        self._workers: dict[str, list[Worker]] = {name: [] for name in self._names}
+        self._ps: dict[str, Process] = {}
+        self._workers: dict[str, list[Process]] = {name: [] for name in self._names}
         self._unfinished = set(self._names)
+        self._trained_out = False
+        self._served_out: set[str] = set()
+        """The ps that have ended because there was nothing more to do."""
         self._gone: list[str] = []
-        self._lives = 0
         self._processes: list[Process] = []
-
-    def write_history_to(self, history: list[Record]) -> None:
-        """Before `run`: another list than the own."""
-        self.history = history
-        self._job = self._job._replace(history=history)
+        self._directory = Path(tempfile.mkdtemp(prefix="trainband-world-", dir=MEMORY if MEMORY.is_dir() else None))
 
     def run(self) -> list[Record]:
         """The history of the job."""
         trouble = self.scenario.trouble
         self.network.weather = trouble.weather
-        for number in range(self.scenario.shards):
-            self._start_ps(f"ps:{number}")
-        for number, name in enumerate(self._names):
-            late_s = GUEST_S if number >= self.scenario.workers - self.scenario.guests else 0.0
-            self.scheduler.after(late_s + self._dice.uniform(0.0, 1.0), partial(self._start_worker, name))
-        if trouble.single:
-            self._strike_next(list(trouble.faults))
-        else:
-            for fault in trouble.faults:
-                self.scheduler.at(fault.at, partial(self._strike, fault))
-            self.scheduler.at(trouble.over_s, self._heal)
-        self.scheduler.run(trouble.over_s + PATIENCE_S, lambda: not self._unfinished)
-        self._conclude()
-        for process in self._processes:
-            process.end()
-        return self.history
+        try:
+            with observed():
+                for number in range(self.scenario.shards):
+                    self._start_ps(f"ps:{number}")
+                for number, name in enumerate(self._names):
+                    late_s = GUEST_S if number >= self.scenario.workers - self.scenario.guests else 0.0
+                    self.scheduler.after(late_s + self._dice.uniform(0.0, 1.0), partial(self._start_worker, name))
+                if trouble.single:
+                    self._strike_next(list(trouble.faults))
+                else:
+                    for fault in trouble.faults:
+                        self.scheduler.at(fault.at, partial(self._strike, fault))
+                    self.scheduler.at(trouble.over_s, self._heal)
+                self.scheduler.run(trouble.over_s + PATIENCE_S, lambda: not self._unfinished)
+                self._conclude()
+                history, self.history = self.history, []
+                for process in self._processes:
+                    process.bury()
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        return history
+
+    # --- what its observers say and ask
+
+    def note(self, record: Record) -> None:
+        """Appends to the history."""
+        self.history.append(record)
+
+    def name_of(self, ps: int, incarnation: str) -> str:
+        """What the history calls a life of a ps."""
+        found = (one.name for one, service in self.services if service._incarnation == incarnation)  # noqa: SLF001
+        return next(found, f"ps:{ps}/{incarnation}")
+
+    def keeper_of(self, seat: Seat) -> Keeper:
+        """What keeps a seat."""
+        notes: SeatNotes = seat._notes  # type: ignore[attr-defined]  # noqa: SLF001
+        service = next(service for one, service in self.services if one is notes.process)
+        return service._keepers[seat.number]  # noqa: SLF001
 
     # --- tasks
 
     def _process(self, name: str) -> Process:
-        self._lives += 1
-        self._tell(f"{name} begins its life {self._lives}")
-        process = Process(name, f"{self._lives}", self.scheduler, self._clocks[name])
+        life = len(self._processes) + 1
+        self._tell(f"{name} begins its life {life}")
+        dice = random.Random(f"{self.scenario.seed}:{life}")
+        process = Process(name, life, self._hosts[name], self.scheduler, dice, self._clocks[name])
+        process.failed = lambda failed: self._failed(process, failed)
+        process.observed = Observed(self, f"{process}")  # type: ignore[attr-defined]
         self._processes.append(process)
         return process
 
+    def _started_at(self, pid: int) -> int | None:
+        process = self._processes[pid - 1]
+        return pid if process.alive else None
+
+    def _failed(self, process: Process, failed: Failed) -> None:
+        self._broken(process, failed.name, failed.error)
+
+    def _broken(self, process: Process, where: str, exc: BaseException) -> None:
+        self.note(Broken(self.scheduler.now, f"{process}", f"{where}: {type(exc).__name__}: {exc}"))
+        if self.say is not None:
+            import traceback
+
+            self.say("".join(traceback.format_exception(exc)))
+
+    def _speaker(self, process: Process) -> Callable[[str], None]:
+        def say(text: str) -> None:
+            if self.say is not None:
+                self.say(f"{process}: {text}")
+
+        return say
+
     def _start_ps(self, name: str) -> None:
-        self._ps[name] = ps = Ps(self._process(name), self._job, self.network)
-        self.network.serve(name, ps)
+        self._ps[name] = process = self._process(name)
+        runtime = SimulatedRuntime(process, self._started_at)
+
+        def serve() -> None:
+            cluster = Cluster(spec=self._spec, task=Task("ps", int(name.partition(":")[2])))
+            transport = TaskTransport(self.network, process)
+            try:
+                server = SimulatedServer(
+                    cluster, transport=transport, timeouts=TIMEOUTS, say=self._speaker(process), runtime=runtime
+                )
+                server.join()
+            except (SystemExit, TrainbandError) as exc:
+                self._ps_ended(process, f"{exc}")
+            else:
+                self._ps_ended(process, "")
+
+        SimulatedServer.values = self.values
+        process.thread(serve, "main").start()
+
+    def _ps_ended(self, process: Process, failure: str) -> None:
+        self._tell(f"{process} has ended {failure}")
+        if not failure:
+            self._served_out.add(process.name)
+        if failure:  # what it had is lost
+            self.note(Died(self.scheduler.now, f"{process}"))
+            if process.name in self._ps and self._unfinished:
+                self.scheduler.after(RESTART_S, partial(self._restart, process.name))
+        process.die()
 
     def _start_worker(self, name: str) -> None:
+        if len(self._served_out) == self.scenario.shards:  # too late: the job is over
+            self._tell(f"{name} comes too late")
+            self._unfinished.discard(name)
+            return
         process, scenario = self._process(name), self.scenario
         number = self._names.index(name)
-        work = Work(
-            number == 0,
-            scenario.last_version,
-            scenario.source,
-            scenario.batch,
-            scenario.step_s[number],
-            scenario.shards,
-            scenario.replicas,
-            self._job.parts,
-            self._begin_anew,
-        )
-        self._workers[name].append(
-            Worker(process, self.network, work, scenario.timing, self._dice, self.history, self._worker_ended)
-        )
+        runtime = SimulatedRuntime(process, self._started_at)
+        say = self._speaker(process)
 
-    def _worker_ended(self, worker: Worker, failure: str) -> None:
-        name = worker.process.name
-        worker.process.die()
-        if failure:
-            self.history.append(Refusal(self.scheduler.now, f"{worker.process}", failure))
-            if not self._alive(name):
-                self.scheduler.after(RESTART_S, partial(self._restart, name))
+        def step(client: JobClient) -> SimulatedStep:
+            return SimulatedStep(client, self.values, runtime, process.dice, scenario.step_s[number], scenario.bad)
+
+        def work() -> None:
+            is_guest = number >= scenario.workers - scenario.guests
+            strategy = SimulatedStrategy(
+                cluster=Cluster(spec=self._spec, task=Task("worker", number), guest=is_guest),
+                plan=self._plan,
+                transport=TaskTransport(self.network, process),
+                runtime=runtime,
+                say=say,
+                step=step,
+                overlap=scenario.overlap,
+            )
+            trainer = Trainer(
+                init=lambda key: key, loss=_no_loss, optimizer=optax.identity(), strategy=strategy, console=False, say=say
+            )
+            source = scenario.source
+            failure: BaseException | None = None
+            try:
+                trainer.fit(
+                    Endless(scenario.batch) if source is None else shared_batches(source, scenario.batch),
+                    scenario.updates,
+                    checkpoint_dir=self._directory if scenario.saves else None,
+                    save_steps=(scenario.checkpoint_every or SELDOM) if scenario.saves else None,
+                    hooks=[Steering(scenario.steers)] if scenario.steers else [],
+                )
+                trainer.close()
+            except (TrainbandError, SystemExit) as exc:
+                failure = exc
+            self._worker_ended(process, failure)
+
+        self._workers[name].append(process)
+        process.thread(work, "main").start()
+
+    def _worker_ended(self, process: Process, failure: BaseException | None) -> None:
+        name = process.name
+        process.die()
+        if failure is None:
+            self._tell(f"{process} is done")
+            self._trained_out = True
+            self._unfinished.discard(name)
             return
-        self._tell(f"{worker.process} is done")
-        self._unfinished.discard(name)
+        if isinstance(failure, Refused):
+            self.note(Refusal(self.scheduler.now, f"{process}", str(failure)))
+        else:
+            self._tell(f"{process} ends: {type(failure).__name__}: {failure}")
+        if not self._alive(name):
+            self.scheduler.after(RESTART_S, partial(self._restart, name))
 
-    def _restart(self, name: str) -> None:
-        if name.startswith("ps"):
-            self._start_ps(name)
-        elif name in self._unfinished and not self._alive(name):
-            self._start_worker(name)
-
-    def _begin_anew(self) -> None:
+    def begin_anew(self) -> None:
         """Who starts a job from a checkpoint starts all its workers: Sync waits for those that are planned."""
         while self._gone:
             name = self._gone.pop()
             self._unfinished.add(name)
             self.scheduler.after(RESTART_S, partial(self._restart, name))
 
-    def _alive(self, name: str) -> list[Worker]:
-        return [worker for worker in self._workers[name] if worker.process.alive]
+    def _restart(self, name: str) -> None:
+        if name.startswith("ps"):
+            if not self._ps[name].alive:
+                self._start_ps(name)
+        elif name in self._unfinished and not self._alive(name):
+            self._start_worker(name)
+
+    def _alive(self, name: str) -> list[Process]:
+        return [process for process in self._workers[name] if process.alive]
+
+    def _seats(self, *, alive: bool = True) -> list[SeatNotes]:
+        """Those of all ps that live, or that have not been killed."""
+        dead = {record.seat for record in self.history if isinstance(record, Died)} if not alive else set()
+        lives = {f"{process}" for process in self._ps.values() if process.alive}
+        return [
+            notes
+            for one, _ in self.services
+            if (one.name in lives if alive else one.name not in dead)
+            for notes in one.seats.values()
+        ]
+
+    def _services(self) -> list[ParameterService]:
+        lives = {f"{process}" for process in self._ps.values() if process.alive}
+        return [service for one, service in self.services if one.name in lives]
 
     # --- faults
 
@@ -171,46 +330,51 @@ class World:
         else:
             self.scheduler.after(fault.at, partial(self._strike, fault))
         # What was cut off may yet be given up for that: it looks well until its lease has ended.
-        until_s = self.scenario.timing.lease_s if fault.lasts_s else LOOK_S
+        until_s = TIMEOUTS.lease_s if fault.lasts_s else LOOK_S
         self._quiet_from = max(self._quiet_from, self.scheduler.now + fault.at + fault.lasts_s + until_s)
 
-    def _handed_over(self) -> None:
+    def handed_over(self) -> None:
         """A shard is going home."""
         trouble, now = self.scenario.trouble, self.scheduler.now
         self._tell("a shard is handed over")
-        is_well = now >= self._quiet_from and all(ps.process.alive for ps in self._ps.values())
+        is_well = now >= self._quiet_from and all(process.alive for process in self._ps.values())
         if now < trouble.over_s and (is_well or not trouble.single):
             while self._at_hand_over:
                 self._schedule(self._at_hand_over.pop())
 
     def _is_secure(self) -> bool:
         """Whether every shard has a primary, a standby that knows that it is one, and an arbiter that lives."""
-        workers = {worker.process.incarnation for name in self._names for worker in self._alive(name)}
-        seats = [seat for ps in self._ps.values() if ps.process.alive for seat in ps.seats.values()]
-        standbys = {seat.shard for seat in seats if seat.book.role is Role.STANDBY and not seat.book.petition}
+        workers = self._incarnations()
+        seats = [notes.seat for notes in self._seats()]
+        standbys = {seat.number for seat in seats if seat.book.role is Role.STANDBY and not seat.book.petition}
         secure = {
-            seat.shard
+            seat.number
             for seat in seats
             if seat.reigns and seat.book.secure and not seat.book.petition and seat.book.reign.arbiter in workers
         }
         return len(secure & standbys) == self.scenario.shards
+
+    def _incarnations(self) -> dict[str, str]:
+        """Of every worker that lives: its name."""
+        return {
+            process.observed.client._incarnation: name  # type: ignore[attr-defined]  # noqa: SLF001
+            for name in self._names
+            for process in self._alive(name)
+            if process.observed.client is not None  # type: ignore[attr-defined]
+        }
 
     def _have_begun(self) -> bool:
         """Whether every worker that is not at its end is known to every ps, and trains."""
         return all(self._is_known(name) for name in self._unfinished)
 
     def _task(self, task: str) -> str:
-        """Whom a fault means: `ARBITER` is whichever worker is that of the first shard now."""
+        """Whom a fault means: `ARBITER` is whichever worker is that of the first shard now, `CHIEF` the chief."""
+        if task == CHIEF:
+            return next((service._chief() for service in self._services()), self._names[0])  # noqa: SLF001
         if task != ARBITER:
             return task
-        arbiters = {
-            seat.book.reign.arbiter
-            for ps in self._ps.values()
-            if ps.process.alive
-            for seat in ps.seats.values()
-            if seat.reigns
-        }
-        named = (name for name in self._names for one in self._alive(name) if one.process.incarnation in arbiters)
+        arbiters = {notes.seat.book.reign.arbiter for notes in self._seats() if notes.seat.reigns}
+        named = (name for incarnation, name in self._incarnations().items() if incarnation in arbiters)
         return next(named, self._names[0])
 
     def _strike(self, fault: Fault) -> None:
@@ -219,6 +383,8 @@ class World:
                 self._crash(fault, self._task(task))
             case Pause(task=task):
                 self._pause(fault, self._task(task))
+            case Terminate(task=task):
+                self._terminate(fault, self._task(task))
             case Cut():
                 self._cut(fault)
             case Break():
@@ -237,15 +403,15 @@ class World:
 
     def _crash(self, fault: Crash, task: str) -> None:
         if task in self._ps:
-            if not self._ps[task].process.alive or (self._is_ending() and not self._is_secure()):
+            if not self._ps[task].alive or (self._is_ending() and not self._is_secure()):
                 return  # who has done its part does not come back for a ps that has lost it
-            self._ps[task].process.die()
-            self.history.append(Died(self.scheduler.now, f"{self._ps[task].process}"))
+            self._ps[task].die()
+            self.note(Died(self.scheduler.now, f"{self._ps[task]}"))
         else:
             alive = self._alive(task)
             if not alive:
                 return
-            alive[-1].process.die()
+            alive[-1].die()
             if fault.back_after_s is None and not self._is_known(task):
                 # Sync waits for the first word of a planned worker; where that never comes is no question of lives.
                 fault = fault._replace(back_after_s=RESTART_S)
@@ -256,16 +422,32 @@ class World:
             self._unfinished.discard(task)
             self._gone.append(task)
 
+    def _terminate(self, fault: Terminate, task: str) -> None:
+        if task in self._ps:
+            if not self._ps[task].alive or self._is_ending() or not self._is_secure():
+                return
+            process = self._ps[task]
+        elif alive := self._alive(task):
+            process = alive[-1]
+        else:
+            return
+        self._tell(f"{fault}")
+        process.sigterm()
+        if not process.alive:  # it was not listening yet
+            if task in self._ps:
+                self.note(Died(self.scheduler.now, f"{process}"))
+            self.scheduler.after(RESTART_S, partial(self._restart, task))
+
     def _pause(self, fault: Pause, task: str) -> None:
         if task in self._ps:
-            process = self._ps[task].process
+            process = self._ps[task]
         elif alive := self._alive(task):
-            process = alive[-1].process
+            process = alive[-1]
         else:
             return
         self._tell(f"{fault}")
         process.pause()
-        self.scheduler.after(fault.length_s, process.resume)
+        self.scheduler.after(fault.length_s, process.go_on)
         if fault.heir:
             delay_s = self._dice.uniform(0.2, fault.length_s + 1.0)
             self.scheduler.after(delay_s, lambda: self._start_heir(task))
@@ -275,15 +457,15 @@ class World:
             self._start_worker(task)
 
     def _is_known(self, task: str) -> bool:
-        """Whether every shard has had this worker in the job."""
-        return all(
-            any(member.task == task for member in ps.members) for ps in self._ps.values() if ps.process.alive
-        ) and all(ps.process.alive for ps in self._ps.values())
+        """Whether every ps has had this worker in the job."""
+        services = self._services()
+        return len(services) == len(self._ps) and all(
+            any(member.task == task for member in service._members)  # noqa: SLF001
+            for service in services
+        )
 
     def _is_ending(self) -> bool:
-        return any(seat.complete for ps in self._ps.values() for seat in ps.seats.values()) or any(
-            worker.trained_out for workers in self._workers.values() for worker in workers
-        )
+        return self._trained_out or any(notes.seat.complete for notes in self._seats())
 
     def _heal(self) -> None:
         self._tell("the troubles are over")
@@ -307,12 +489,31 @@ class World:
     def _finals(self) -> list[Final]:
         """What the seats hold that hold the shards; one that was away may not know yet that it does no more."""
         newest: dict[int, tuple[int, Final]] = {}
-        for ps in self._ps.values():
-            for seat in ps.seats.values() if ps.process.alive else ():
-                epoch, _ = newest.get(seat.shard, (0, None))
-                if seat.reigns and seat.book.reign.epoch > epoch:
-                    newest[seat.shard] = seat.book.reign.epoch, seat.final()
+        for notes in self._seats(alive=False):
+            seat, epoch = notes.seat, newest.get(notes.shard, (0, None))[0]
+            if seat.reigns and seat.book.reign.epoch > epoch:
+                newest[notes.shard] = seat.book.reign.epoch, self._final(notes)
         return [final for _, (_, final) in sorted(newest.items())]
+
+    def _final(self, notes: SeatNotes) -> Final:
+        seat, engine = notes.seat, notes.seat.require_engine()
+        held = tuple(push for _, gradient in engine.held() for push in self.values.update_of(gradient))
+        return Final(
+            self.scheduler.now,
+            notes.shard,
+            seat.version,
+            notes.value(),
+            held,
+            frozenset(engine.waiting()),
+            frozenset(engine.rule.waiting_for()),
+            notes.name,
+            notes.numbers(),
+        )
 
     def _tell(self, text: str) -> None:
         self.history.append(Told(self.scheduler.now, text))
+
+
+def _no_loss(params: Any, batch: Any) -> Any:
+    """A simulated worker computes none."""
+    raise NotImplementedError

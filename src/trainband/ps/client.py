@@ -397,9 +397,12 @@ class JobClient:
             return
         values = founder.first_values()
         for link in new:
-            stream = self._open(link)
-            stream.send(encode(m.Initialise()), values[link.index])
-            self._receive(link, "its answer to the first values")
+            try:
+                self._open(link).send(encode(m.Initialise()), values[link.index])
+                self._answer(link, "its answer to the first values")
+            except StreamClosed as exc:  # whether it has them must be seen
+                link.reconnect()
+                raise Overtaken(f"the first values may not have come to {link}: {exc}") from exc
 
     def _await_standbys(self) -> None:
         """So that nothing of the training can be lost with one ps."""
@@ -453,7 +456,13 @@ class JobClient:
         self._settings = {**self._settings, **settings}
         for link in self._links:
             for steer in self._steers(link.index):
-                self._ask(link, "steer", steer, m.JobState)
+                try:
+                    self._ask(link, "steer", steer, m.JobState)
+                except Refused as exc:
+                    if not m.is_of_another_chief(str(exc)):
+                        raise
+                    self._say(f"{self._task} steers no more, for another worker has the chief's duties: {exc}")
+                    return
 
     def _steers(self, shard: int) -> list[m.Steer]:
         """What this worker has set, for one shard."""

@@ -1,6 +1,7 @@
 """Server: one task's door to the cluster, for people who drive tasks themselves."""
 
 from __future__ import annotations
+from typing import Any
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -68,8 +69,8 @@ class Server:
         self._service: ParameterService | None = None
         self._closing = runtime.lock()
         if self._cluster.is_ps:
-            self._service = ParameterService(
-                self._cluster,
+            self._service = self._new_service(
+                cluster=self._cluster,
                 timeouts=self._timeouts,
                 say=say,
                 incarnation=runtime.token(),
@@ -77,6 +78,10 @@ class Server:
                 runtime=runtime,
             )
             self._listener = self._transport.listen(self._cluster.address, self._service, self._timeouts)
+
+    def _new_service(self, **settings: Any) -> ParameterService:
+        """What a ps serves with."""
+        return ParameterService(**settings)
 
     @property
     def cluster(self) -> Cluster:

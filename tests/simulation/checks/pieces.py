@@ -44,6 +44,7 @@ class _Pieces:
         self.doubtful: set[PieceKey] = set()
         self.touched: set[PieceKey] = set()
         self.reports: Counter[PieceKey] = Counter()
+        self.reporters: dict[PieceKey, int] = {}
         self.visits: Counter[tuple[int, int]] = Counter()
         self.apart: dict[str, list[Noted]] = {}
         """What seats have noted that held the shard in their own eyes alone; it counts once they do hold it again."""
@@ -93,6 +94,9 @@ class _Pieces:
 
     def report(self, record: Reported) -> Iterator[Violation]:
         piece = record.piece
+        if self.reports[piece] and piece not in self.holder and self.reporters.get(piece) == record.worker:
+            return  # one that goes on from the state that it had left says it once more
+        self.reporters[piece] = record.worker
         self.reports[piece] += 1
         self.reported_at[piece] = record.position
         self.holder.pop(piece, None)
