@@ -6,9 +6,9 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from tests.simulation.history import Answered, Heard, Looked, Record
-from contextlib import nullcontext
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import Tracer, failing, run_seed, story
 from tests.simulation.scenario import KINDS

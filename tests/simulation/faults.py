@@ -113,12 +113,12 @@ def plan(dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_s
 
 
 def _draw(dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_s: float, at: float) -> Fault:
-    kind = dice.choices(("worker", "ps", "pause", "pause ps", "cut", "break"), (4, 2, 4, 1, 4, 2))[0]
-    worker = dice.choice(workers)
+    kind = dice.choices(("worker", "ps", "pause", "pause ps", "cut", "end", "break"), (4, 2, 4, 1, 4, 1, 2))[0]
+    worker = dice.choice((CHIEF, *workers))
     short_or_long = dice.uniform(0.1, 0.9 * lease_s) if dice.random() < 0.5 else dice.uniform(lease_s, 2.5 * lease_s)
     match kind:
         case "worker":
-            stays_away = worker != workers[0] and dice.random() < 0.25
+            stays_away = dice.random() < 0.25
             return Crash(at, worker, None if stays_away else dice.uniform(0.1, 2 * lease_s))
         case "ps":
             return Crash(at, dice.choice(ps), dice.uniform(0.1, 2 * lease_s))
@@ -126,6 +126,8 @@ def _draw(dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_
             return Pause(at, worker, short_or_long, heir=dice.random() < 0.3)
         case "pause ps":
             return Pause(at, dice.choice(ps), short_or_long)
+        case "end":
+            return Terminate(at, dice.choice((CHIEF, *workers, *ps)))
         case "cut":
             ends = [worker, dice.choice(ps)]
             dice.shuffle(ends)
@@ -176,11 +178,11 @@ def _at_hand_over(
 def _draw_of_standbys(
     dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_s: float, at: float
 ) -> Fault:
-    kind = dice.choices(("ps", "pause ps", "cut ps", "cut arbiter", "worker", "pause", "break"), (5, 4, 5, 3, 3, 2, 2))[
-        0
-    ]
+    kind = dice.choices(
+        ("ps", "pause ps", "cut ps", "cut arbiter", "worker", "pause", "end", "break"), (5, 4, 5, 3, 3, 2, 1, 2)
+    )[0]
     one, other = dice.sample(ps, 2)
-    worker = dice.choice((ARBITER, dice.choice(workers)))
+    worker = dice.choice((ARBITER, CHIEF, dice.choice(workers)))
     length_s = dice.uniform(0.1, 0.9 * lease_s) if dice.random() < 0.4 else dice.uniform(lease_s, 3.0 * lease_s)
     both_ways = dice.random() < 0.6
     match kind:
@@ -199,4 +201,6 @@ def _draw_of_standbys(
             return Crash(at, worker, dice.uniform(0.1, 2 * lease_s))
         case "pause":
             return Pause(at, worker, length_s, heir=dice.random() < 0.3)
+        case "end":
+            return Terminate(at, dice.choice((CHIEF, *workers, *ps)))
     return Break(at)

@@ -252,6 +252,16 @@ class Reported(NamedTuple):
     seat: str = ""
 
 
+class GivenBack(NamedTuple):
+    """A worker has given back all that it had and not trained on."""
+
+    at: float
+    worker: int
+    incarnation: str
+    position: int = 0
+    seat: str = ""
+
+
 class Steered(NamedTuple):
     """A seat has set the number of the optimizer's state; `version` is that of the shard then."""
 
@@ -354,6 +364,7 @@ Record = (
     | Leased
     | Trained
     | Reported
+    | GivenBack
     | Steered
     | Kept
     | Found
@@ -375,6 +386,8 @@ class Terms(NamedTuple):
       updates: how many were asked for; None where the data decides.
       lease_s: of a worker.
       planned: the workers of the cluster.
+      in_step: whether every update is made of a gradient of each worker.
+      saves: whether there are checkpoints.
       single: whether a fault comes only when the one before it is over and every shard has its standby again.
     """
 
@@ -385,6 +398,8 @@ class Terms(NamedTuple):
     lease_s: float
     planned: frozenset[int]
     single: bool = False
+    in_step: bool = False
+    saves: bool = False
 
 
 class Violation(NamedTuple):

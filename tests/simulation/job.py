@@ -34,9 +34,7 @@ from trainband.strategies.parameter_server_replica import ParameterServerReplica
 from trainband.wire.messages import Description, SliceRecord, VariableRecord
 from trainband.wire.transport import Timeouts, Transport
 
-TIMEOUTS = Timeouts(
-    connect_s=2.0, call_s=2.0, stall_s=20.0, heartbeat_s=1.0, lease_s=4.0, start_s=100.0, grace_s=1.0
-)
+TIMEOUTS = Timeouts(connect_s=2.0, call_s=2.0, stall_s=20.0, heartbeat_s=1.0, lease_s=4.0, start_s=100.0, grace_s=1.0)
 """How long simulated tasks wait, in simulated seconds."""
 
 

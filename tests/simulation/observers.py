@@ -158,9 +158,7 @@ def around(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..
 @contextmanager
 def observed() -> Iterator[None]:
     """Within, every simulated process writes its history."""
-    originals: Mapping[tuple[type, str], Any] = {
-        (owner, name): owner.__dict__[name] for owner, name in OBSERVERS
-    }
+    originals: Mapping[tuple[type, str], Any] = {(owner, name): owner.__dict__[name] for owner, name in OBSERVERS}
     for (owner, name), wrap in OBSERVERS.items():
         setattr(owner, name, wrap(originals[owner, name]))
     try:
@@ -231,7 +229,7 @@ def _tell_rule(original: Any, self: Seat) -> Any:
 @around(Seat, "member_left")
 def _member_left(original: Any, self: Seat, number: int, *, gone: bool) -> Any:
     process = _process()
-    presence = next((one.presence for one in self._members if one.number == number), None)  # noqa: SLF001
+    presence = next((one.presence for one in self._members if one.number == number), None)
     process.why = "paused" if not gone else "lost" if presence is Presence.LOST else "left"
     return original(self, number, gone=gone)
 
@@ -306,7 +304,7 @@ def _learn(original: Any, self: Seat, lesson: Any, body: Any) -> Any:
 
 @around(Keeper, "_took_over")
 def _took_over(original: Any, self: Keeper, why: str) -> Any:
-    book, seat = self._book, self._seat  # noqa: SLF001
+    book, seat = self._book, self._seat
     notes, process, position, pupil = _notes(seat), _process(), book.position, book.pupil
     assert notes is not None
     original(self, why)
@@ -363,7 +361,7 @@ def _follow_rule(original: Any, self: Engine, instructions: Sequence[Any]) -> An
     for one in instructions:
         match one:
             case Drop(worker=worker, sequence=sequence, reason=reason):
-                held = self._held.get((worker, sequence))  # noqa: SLF001
+                held = self._held.get((worker, sequence))
                 if held is not None and reason != REPLAYED:
                     (push,) = process.world.values.update_of(held.gradient)
                     process.note(h.Dropped(process.now, notes.shard, push, reason, notes.name))
@@ -414,15 +412,15 @@ def _lease(original: Any, self: Seat, number: int, request: Any) -> Any:
     assert notes is not None
     before = notes.asked.get((number, request.life, request.number))
     answer = original(self, number, request)
-    incarnation = self._members.get(number).incarnation  # noqa: SLF001
+    incarnation = self._members.get(number).incarnation
     now, position = process.now, self.book.position
     for piece in request.finished if before is None else ():
         process.note(h.Reported(now, number, incarnation, tuple(piece), position, notes.name))
+    if not request.want and before is None:
+        process.note(h.GivenBack(now, number, incarnation, position, notes.name))
     if answer.kind == "piece" and answer != before:
         piece = answer.epoch, answer.piece
-        process.note(
-            h.Leased(now, number, incarnation, piece, answer.start, answer.stop, position, notes.name)
-        )
+        process.note(h.Leased(now, number, incarnation, piece, answer.start, answer.stop, position, notes.name))
     return answer
 
 
@@ -470,7 +468,7 @@ def _sample(original: Any, self: ParameterService) -> Any:
 @around(ParameterService, "_settle")
 def _settle(original: Any, self: ParameterService, seat: Seat, position: int, given_up: Any) -> Any:
     result = original(self, seat, position, given_up)
-    if seat.number in self._keepers:  # noqa: SLF001
+    if seat.number in self._keepers:
         notes, process, book = _notes(seat), _process(), seat.book
         assert notes is not None
         pupil, holders = book.pupil, {notes.name}
@@ -478,9 +476,7 @@ def _settle(original: Any, self: ParameterService, seat: Seat, position: int, gi
         may_succeed = book.secure or (book._arbiter_changes and not book.bereft)  # noqa: SLF001
         if pupil is not None and may_succeed and pupil.taken >= position:
             holders.add(process.world.name_of(book.other, pupil.incarnation))
-        process.note(
-            h.Answered(process.now, seat.number, notes.name, book.lineage, position, frozenset(holders))
-        )
+        process.note(h.Answered(process.now, seat.number, notes.name, book.lineage, position, frozenset(holders)))
     return result
 
 
@@ -498,7 +494,7 @@ def _receive(original: Any, self: JobClient, link: Any, what: str) -> Any:
     answer, blocks = original(self, link, what)
     if what == "the answer to a push":
         process = _process()
-        key = h.PushKey(link.worker, self._incarnation, self._sequence)  # noqa: SLF001
+        key = h.PushKey(link.worker, self._incarnation, self._sequence)
         applied, before = answer.outcome == m.APPLIED, answer.detail == REPLAYED
         process.note(h.Acknowledged(process.now, link.index, key, applied, answer.version, before))
     return answer, blocks
@@ -526,7 +522,7 @@ def _advance_data(original: Any, self: SharedIterator, marks: Any) -> Any:
 def _leave_luggage(original: Any, self: JobClient, data: bytes, behind: int = 0) -> Any:
     result = original(self, data, behind)
     process = _process()
-    process.note(h.Kept(process.now, self._task, self._incarnation, self._sequence - behind, data))  # noqa: SLF001
+    process.note(h.Kept(process.now, self._task, self._incarnation, self._sequence - behind, data))
     return result
 
 
@@ -534,7 +530,7 @@ def _leave_luggage(original: Any, self: JobClient, data: bytes, behind: int = 0)
 def _find_luggage(original: Any, self: JobClient) -> Any:
     data = original(self)
     process = _process()
-    process.note(h.Found(process.now, self._task, self._incarnation, data))  # noqa: SLF001
+    process.note(h.Found(process.now, self._task, self._incarnation, data))
     return data
 
 

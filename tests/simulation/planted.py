@@ -1,217 +1,266 @@
-"""Planted bugs: real parts with one fault each, to show that the checks find it."""
+"""Planted bugs: the shipped code with one fault each, to show that the checks find it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
+from unittest import mock
 
 from msgspec import structs
 
-from tests.simulation.checks import liveness, pieces, rules, succession, updates, waiting
-from tests.simulation.parts import Parts
+from tests.simulation.checks import (
+    checkpoints,
+    liveness,
+    pieces,
+    rules,
+    steering,
+    succession,
+    updates,
+    waiting,
+    worker_state,
+)
+from tests.simulation.run import Plant
 from tests.simulation.scenario import STANDBYS, STANDBYS_ANY
-from trainband.data.leases import LeaseAnswer, LeaseRequest
-from trainband.ps.members import Member, Members
+from trainband.ps.engine import Engine
+from trainband.ps.keeper import Keeper
+from trainband.ps.members import Members
 from trainband.ps.rules import Bounded
-from trainband.ps.rules.base import Event, Instruction, Join, Leave, RuleState, UpdateRule
+from trainband.ps.rules.asynchronous import AsyncState
+from trainband.ps.rules.base import Join, Leave
 from trainband.ps.rules.ledger import Ledger
 from trainband.ps.rules.synchronous import SyncState
+from trainband.ps.saver import ShardSaver
+from trainband.ps.seat import Seat
+from trainband.ps.service import ParameterService
 from trainband.ps.sources import SharedSources
 from trainband.ps.succession import Arbiter, Role, Succession
-from trainband.wire.replication import Petition
+from trainband.ps.vigil import Vigil
+from trainband.train.duties import Duties
+from trainband.wire import replication as r
 
 
-class NeverExpires(Members):
-    """Members that forget the lease."""
+def patched(*patches: tuple[type, str, Callable[[Any], Any]]) -> Plant:
+    """A bug: of each method, what is made of the original."""
 
-    def expired(self, now: float) -> list[Member]:  # noqa: ARG002 - as the real one
-        """Nobody ever."""
-        return []
+    @contextmanager
+    def plant() -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, name, make in patches:
+                stack.enter_context(mock.patch.object(owner, name, make(owner.__dict__[name])))
+            yield
 
-
-class GenerousSources(SharedSources):
-    """Sources that take back a piece whose holder lives, and hand it out again."""
-
-    def lease(self, worker: int, request: LeaseRequest) -> LeaseAnswer:
-        """As if the worker before this one had gone."""
-        if worker > 0:
-            self.release(worker - 1)
-        return super().lease(worker, request)
+    return plant
 
 
-class _Wrapped:
-    """A rule's state with a fault; see `RuleState`."""
-
-    def __init__(self, state: RuleState) -> None:
-        self.state = state
-
-    @property
-    def version(self) -> int:
-        return self.state.version
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.state.ledger
-
-    def waiting_for(self) -> frozenset[int]:
-        return self.state.waiting_for()
-
-    def advance(self, event: Event) -> tuple[RuleState, tuple[Instruction, ...]]:
-        state, instructions = self.state.advance(event)
-        return cast(RuleState, type(self)(self.after(event, state))), instructions
-
-    def after(self, event: Event, state: RuleState) -> RuleState:
-        """Where the fault is: the state after an event."""
-        raise NotImplementedError
+def instead(replacement: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Not the original."""
+    return lambda original: replacement
 
 
-class ForgetsPushes(_Wrapped):
-    """On a join it forgets which pushes it has seen of this worker."""
+def forgets_pushes(original: Any) -> Any:
+    """On a join, the rule forgets which pushes it has seen of this worker."""
 
-    def after(self, event: Event, state: RuleState) -> RuleState:
-        """The ledger loses a line."""
-        if not isinstance(event, Join):
-            return state
-        seen = {worker: sequence for worker, sequence in state.ledger.seen.items() if worker != event.worker}
-        ledger = Ledger(state.ledger.workers, seen)
-        return replace(state, ledger=ledger)  # type: ignore[type-var]
+    def advance(self: AsyncState, event: Any) -> Any:
+        state, instructions = original(self, event)
+        if isinstance(event, Join):
+            seen = {worker: sequence for worker, sequence in state.ledger.seen.items() if worker != event.worker}
+            state = replace(state, ledger=Ledger(state.ledger.workers, seen))
+        return state, instructions
+
+    return advance
 
 
-class CountsTheLeft(_Wrapped):
+def counts_the_left(original: Any) -> Any:
     """Sync goes on counting a worker that has left."""
 
-    def after(self, event: Event, state: RuleState) -> RuleState:
-        """The worker is waited for."""
-        if not isinstance(event, Leave) or not isinstance(state, SyncState):
-            return state
-        return replace(state, counted=state.counted | {event.worker})
+    def advance(self: SyncState, event: Any) -> Any:
+        state, instructions = original(self, event)
+        if isinstance(event, Leave):
+            state = replace(state, counted=state.counted | {event.worker})
+        return state, instructions
+
+    return advance
 
 
-def forgets_pushes(rule: UpdateRule, version: int, workers: int) -> RuleState:
-    """See `ForgetsPushes`."""
-    return cast(RuleState, ForgetsPushes(rule.start(version, workers)))
+def generous(original: Any) -> Any:
+    """The ledger takes back a piece whose holder lives, and hands it out again."""
+
+    def lease(self: SharedSources, worker: int, request: Any) -> Any:
+        if worker > 0:
+            self.release(worker - 1)
+        return original(self, worker, request)
+
+    return lease
 
 
-def counts_the_left(rule: UpdateRule, version: int, workers: int) -> RuleState:
-    """See `CountsTheLeft`."""
-    return cast(RuleState, CountsTheLeft(rule.start(version, workers)))
+def any_incarnation(original: Any) -> Any:
+    """A belated goodbye of a process that was replaced ends its heir."""
+    return lambda self, seat, leave: original(self, seat, structs.replace(leave, life=""))
 
 
-def one_clock_more(rule: UpdateRule, version: int, workers: int) -> RuleState:
-    """Bounded lets workers go one clock too far."""
-    assert isinstance(rule, Bounded)
-    return Bounded(staleness=rule.staleness + 1).start(version, workers)
+def keeps_replays(original: Any) -> Any:
+    """A gradient that is sent again is kept beside the first, even if that was applied."""
+
+    def taken(self: Engine, event: Any, gradient: Any) -> Any:
+        instructions = original(self, event, gradient)
+        from trainband.ps.engine import _Held
+
+        self._held.setdefault((event.worker, event.sequence), _Held(gradient, event.examples, event.version))
+        return instructions
+
+    return taken
 
 
-class Hasty(Succession):
-    """A primary that acknowledges before its standby has it."""
+def plans_anew(original: Any) -> Any:
+    """A ps that alone comes back waits for all planned workers again."""
+    return lambda self, adopt: original(self, structs.replace(adopt, alone=False))
 
-    def settled(self, number: int) -> bool:
-        """At once."""
-        super().settled(number)
+
+def hasty(original: Any) -> Any:
+    """A primary acknowledges before its standby has it."""
+
+    def settled(self: Succession, number: int) -> bool:
+        original(self, number)
         return True
 
+    return settled
 
-class Unfenced(Succession):
-    """A seat that takes records of any epoch, whatever it is."""
 
-    def take(self, lineage: str, epoch: int, first: int, records: Sequence[Any], sender: str = "") -> int:
-        """As if it were the sender's standby."""
+def unfenced(original: Any) -> Any:
+    """A seat takes records of any epoch, whatever it is."""
+
+    def take(self: Succession, lineage: str, epoch: int, first: int, records: Any, sender: str = "") -> Any:
         if self.role is Role.PRIMARY:
             self.role = Role.STANDBY
-        return super().take(lineage, max(epoch, self.reign.epoch), first, records, sender)
+        return original(self, lineage, max(epoch, self.reign.epoch), first, records, sender)
+
+    return take
 
 
-class Bereaved(Succession):
-    """A primary that forgets to wait where its standby is lost."""
-
-    def lost(self) -> None:
-        """The standby is given up, with nobody asked."""
-        self.pupil = None
+def bereaved(self: Succession) -> None:
+    """A primary forgets to wait where its standby is lost: it is given up, with nobody asked."""
+    self.pupil = None
 
 
-class NextEpoch(Succession):
-    """A seat that asks for an epoch which the other may have begun by naming another arbiter."""
-
-    def ask(self) -> None:
-        """For the next one."""
-        if self.reign.arbiter and not self._arbiter_changes:
-            self.petition = self.reign.epoch + 1
+def next_epoch(self: Succession) -> None:
+    """A seat asks for an epoch which the other may have begun by naming another arbiter."""
+    if self.reign.arbiter and not self._arbiter_changes:
+        self.petition = self.reign.epoch + 1
 
 
-class TakesInDoubt(Succession):
-    """A primary that goes on taking what changes the shard after it has handed that over."""
+def forgetful(original: Any) -> Any:
+    """An arbiter forgets what it has granted."""
 
-    @property
-    def holds(self) -> bool:
-        """As if nothing had been handed over."""
-        return self.role is Role.PRIMARY
-
-
-class Everybodys(Arbiter):
-    """An arbiter that grants everything."""
-
-    def grants(self, petition: Petition) -> bool:  # noqa: ARG002 - as the real one
-        """Yes."""
-        return True
-
-
-class Forgetful(Arbiter):
-    """An arbiter that forgets what it has granted."""
-
-    def grants(self, petition: Petition) -> bool:
-        """As if nothing had been granted before."""
+    def grants(self: Arbiter, petition: Any) -> Any:
         self._granted.clear()
-        return super().grants(petition)
+        return original(self, petition)
+
+    return grants
 
 
-class Unconditional(Arbiter):
-    """An arbiter that does not look at the condition of a petition."""
+def unconditional(original: Any) -> Any:
+    """An arbiter does not look at the condition of a petition."""
+    return lambda self, petition: original(self, structs.replace(petition, unless_after=0))
 
-    def grants(self, petition: Petition) -> bool:
-        """As if there were none."""
-        return super().grants(structs.replace(petition, unless_after=0))
+
+def follows_without(kind: type) -> Callable[[Any], Any]:
+    """A standby leaves a kind of record out."""
+
+    def make(original: Any) -> Any:
+        def redo(self: Seat, engine: Any, record: Any, body: Any) -> Any:
+            return None if isinstance(record, kind) else original(self, engine, record, body)
+
+        return redo
+
+    return make
+
+
+def of_other_versions(original: Any) -> Any:
+    """A ps writes its part of a checkpoint without waiting for the version that was ordered."""
+    return lambda self, order: original(self, structs.replace(order, at=0))
+
+
+def keeps_duties(original: Any) -> Any:
+    """Nobody takes over the duties of a chief that is gone."""
+
+    def look(self: Duties, replica: Any) -> Any:
+        cluster = self._trainer.cluster
+        if replica.is_chief and cluster is not None and not cluster.is_chief:
+            self._trainer.had_duties = False
+            return False
+        return original(self, replica)
+
+    return look
+
+
+def nothing(self: Any, *args: Any) -> None:
+    """It is not done."""
 
 
 class Planted(NamedTuple):
     """A bug.
 
     Attributes:
-      parts: with it.
+      plant: puts it there.
       rule: under which it is looked for.
       finds: a promise that the checks must find broken.
       first: the seed from which it is looked for: a rare one shows late.
     """
 
-    parts: Parts
+    plant: Plant
     rule: str
     finds: str
     first: int = 0
 
 
 PLANTED: Mapping[str, Planted] = {
-    "forget-lease": Planted(Parts(members=NeverExpires), "sync", waiting.SILENT),
-    "forget-lease-ends": Planted(Parts(members=NeverExpires), "sync", liveness.STUCK),
-    "forget-pushes": Planted(Parts(start=forgets_pushes), "async", updates.TWICE),
-    "piece-again": Planted(Parts(sources=GenerousSources), "async", pieces.SHARED),
-    "one-clock-more": Planted(Parts(start=one_clock_more), "bounded", rules.AHEAD),
-    "count-the-left": Planted(Parts(start=counts_the_left), "sync", waiting.LEFT),
-    # A belated goodbye of a process that was replaced must not end its heir.
-    "any-life": Planted(Parts(asks_incarnation=False), "async", rules.HONEST),
-    "keep-replays": Planted(Parts(keeps_replays=True), "bounded", updates.KEPT, first=600),
+    "forget-lease": Planted(patched((Members, "expired", instead(lambda self, now: []))), "sync", waiting.SILENT),
+    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda self, now: []))), "sync", liveness.STUCK),
+    "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE),
+    "piece-again": Planted(patched((SharedSources, "lease", generous)), "async", pieces.SHARED),
+    "one-clock-more": Planted(
+        patched(
+            (
+                Bounded,
+                "start",
+                lambda original: lambda self, *args: original(replace(self, staleness=self.staleness + 1), *args),
+            )
+        ),
+        "bounded",
+        rules.AHEAD,
+    ),
+    "count-the-left": Planted(patched((SyncState, "advance", counts_the_left)), "sync", waiting.LEFT),
+    "any-incarnation": Planted(patched((ParameterService, "_leave", any_incarnation)), "async", rules.HONEST),
+    "keep-replays": Planted(patched((Engine, "_taken", keeps_replays)), "bounded", updates.KEPT),
     # A ps that comes back must not wait for who was planned at the beginning.
-    "plan-anew": Planted(Parts(plans_anew=True), "sync", liveness.STUCK),
-    "circles": Planted(Parts(resolves_circles=False), "sync", liveness.CIRCLE),
-    # Of the two seats of a shard.
-    "hasty": Planted(Parts(succession=Hasty), STANDBYS, updates.LOST),
-    "unfenced": Planted(Parts(succession=Unfenced), STANDBYS_ANY, succession.TWO),
-    "bereaved": Planted(Parts(succession=Bereaved), STANDBYS, succession.TWO),
-    "next-epoch": Planted(Parts(succession=NextEpoch), STANDBYS_ANY, succession.FAILED, first=7100),
-    "takes-in-doubt": Planted(Parts(succession=TakesInDoubt), STANDBYS_ANY, succession.FAILED),
-    "grants-all": Planted(Parts(arbiter=Everybodys), STANDBYS, succession.TWO),
-    "forgets-grants": Planted(Parts(arbiter=Forgetful), STANDBYS, succession.TWO),
+    "plan-anew": Planted(patched((Seat, "adopt", plans_anew)), "sync", liveness.STUCK),
+    "deadlocks": Planted(patched((Vigil, "see_to_circles", instead(nothing))), "sync", liveness.CIRCLE),
+    # Of the two replicas of a shard.
+    "hasty": Planted(patched((Succession, "settled", hasty)), STANDBYS, updates.LOST),
+    "unfenced": Planted(patched((Succession, "take", unfenced)), STANDBYS_ANY, succession.TWO),
+    "bereaved": Planted(patched((Succession, "lost", instead(bereaved))), STANDBYS, succession.TWO),
+    "next-epoch": Planted(patched((Succession, "ask", instead(next_epoch))), STANDBYS_ANY, succession.FAILED),
+    "takes-in-doubt": Planted(
+        patched((Succession, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
+        STANDBYS_ANY,
+        succession.FAILED,
+    ),
+    "grants-all": Planted(patched((Arbiter, "grants", instead(lambda self, petition: True))), STANDBYS, succession.TWO),
+    "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, succession.TWO),
     # Of two that share memory: what was sent and not read yet is the standby's too.
-    "leaves-unread": Planted(Parts(takes_all=False), STANDBYS, updates.LOST, first=400),
+    "leaves-unread": Planted(
+        patched((Keeper, "_when_all_is_taken", instead(lambda self, then: then()))), STANDBYS, updates.LOST
+    ),
+    # What else a standby has to follow.
+    "steers-alone": Planted(patched((Seat, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),
+    "forgets-worker-state": Planted(patched((Seat, "_redo", follows_without(r.Kept))), STANDBYS, worker_state.LOST),
+    # Of checkpoints and of whoever orders them.
+    "saves-at-once": Planted(patched((ShardSaver, "save", of_other_versions)), "sync", checkpoints.APART),
+    "keeps-duties": Planted(patched((Duties, "look", keeps_duties)), "async", checkpoints.LAST),
 }
 """Every planted bug by its name."""
+
+UNCONDITIONAL = patched((Arbiter, "grants", unconditional))
+NEVER_FREES = patched((ParameterService, "_free_pieces", instead(nothing)))

@@ -184,13 +184,14 @@ class Process:
         for action in self.on_death:
             action()
 
-    def sigterm(self) -> None:
-        """Asks it to end."""
+    def sigterm(self, killed: Action) -> None:
+        """Asks it to end; `killed` is called where it did not listen."""
 
         def ask() -> None:
             note, self.on_sigterm, self.is_asked = self.on_sigterm, None, True
             if note is None:
                 self.die()
+                killed()
             else:
                 note()
 

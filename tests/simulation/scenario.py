@@ -143,4 +143,6 @@ class Scenario:
             lease_s=TIMEOUTS.lease_s / (1 - self.drift),
             planned=frozenset(range(self.workers - self.guests)),
             single=self.trouble.single,
+            in_step=settings["name"] == "sync" and not settings["backups"] and settings["aggregate"] is None,
+            saves=self.saves,
         )

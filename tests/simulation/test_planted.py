@@ -9,8 +9,7 @@ from tests.simulation.checks.liveness import STUCK
 from tests.simulation.checks.updates import LOST
 from tests.simulation.faults import Crash, Cut, Trouble
 from tests.simulation.network import CALM
-from tests.simulation.parts import Parts
-from tests.simulation.planted import PLANTED, Unconditional
+from tests.simulation.planted import NEVER_FREES, PLANTED, UNCONDITIONAL
 from tests.simulation.run import failing, run_scenario
 from tests.simulation.scenario import Scenario
 from trainband.data.leases import SourceSettings
@@ -23,7 +22,7 @@ SEEDS = 400
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found(name: str) -> None:
     bug = PLANTED[name]
-    for outcome in failing(bug.first, SEEDS, bug.rule, bug.parts):
+    for outcome in failing(bug.first, SEEDS, bug.rule, bug.plant):
         if bug.finds in {violation.promise for violation in outcome.violations}:
             return
     pytest.fail(f"{SEEDS} schedules did not show {bug.finds!r}")
@@ -43,7 +42,7 @@ def test_pieces_that_are_reserved_for_a_worker_that_does_not_come_back() -> None
         trouble=Trouble(8.0, CALM, (Crash(6.0, "worker:1", None), Crash(6.05, "ps:0", 1.0))),
     )
     assert not run_scenario(scenario).violations
-    found = run_scenario(scenario, Parts(frees_pieces=False)).violations
+    found = run_scenario(scenario, NEVER_FREES).violations
     assert [violation.promise for violation in found] == [STUCK]
 
 
@@ -60,7 +59,7 @@ def test_a_petition_of_one_that_has_handed_over_has_a_condition() -> None:
             batch=1,
             step_s=(0.3, 0.3, 0.6),
             checkpoint_every=0,
-            replicas=1,
+            standbys=1,
             trouble=Trouble(
                 40.0, CALM, (Crash(6.0, "ps:0", 1.0),), at_hand_over=(Cut(0.0, "ps:1", "ps:0", 20.0, both_ways=True),)
             ),
@@ -68,13 +67,13 @@ def test_a_petition_of_one_that_has_handed_over_has_a_condition() -> None:
         for seed in range(30)
     ]
     assert not [violation for scenario in scenarios for violation in run_scenario(scenario).violations]
-    found = [run_scenario(scenario, Parts(arbiter=Unconditional)).violations for scenario in scenarios]
+    found = [run_scenario(scenario, UNCONDITIONAL).violations for scenario in scenarios]
     assert LOST in {violation.promise for violations in found for violation in violations}
 
 
 def test_the_command_shows_a_planted_bug(capsys: pytest.CaptureFixture[str]) -> None:
     bug = PLANTED["piece-again"]
-    outcome = next(failing(0, SEEDS, bug.rule, bug.parts))
+    outcome = next(failing(0, SEEDS, bug.rule, bug.plant))
     seed = str(outcome.scenario.seed)
     assert main(["--seed", seed, "--rule", bug.rule, "--planted", "piece-again"]) == 1
     shown = capsys.readouterr().out

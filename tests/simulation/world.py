@@ -243,7 +243,12 @@ class World:
                 overlap=scenario.overlap,
             )
             trainer = Trainer(
-                init=lambda key: key, loss=_no_loss, optimizer=optax.identity(), strategy=strategy, console=False, say=say
+                init=lambda key: key,
+                loss=_no_loss,
+                optimizer=optax.identity(),
+                strategy=strategy,
+                console=False,
+                say=say,
             )
             source = scenario.source
             failure: BaseException | None = None
@@ -275,6 +280,8 @@ class World:
             self.note(Refusal(self.scheduler.now, f"{process}", str(failure)))
         else:
             self._tell(f"{process} ends: {type(failure).__name__}: {failure}")
+            if "to initialise the variables" in str(failure):  # whoever starts that job looks for its chief
+                self.begin_anew()
         if not self._alive(name):
             self.scheduler.after(RESTART_S, partial(self._restart, name))
 
@@ -412,7 +419,8 @@ class World:
             if not alive:
                 return
             alive[-1].die()
-            if fault.back_after_s is None and not self._is_known(task):
+            is_last = not self._unfinished - {task}
+            if fault.back_after_s is None and (is_last or not self._is_known(task)):
                 # Sync waits for the first word of a planned worker; where that never comes is no question of lives.
                 fault = fault._replace(back_after_s=RESTART_S)
         self._tell(f"{fault}")
@@ -432,11 +440,13 @@ class World:
         else:
             return
         self._tell(f"{fault}")
-        process.sigterm()
-        if not process.alive:  # it was not listening yet
+
+        def killed() -> None:
             if task in self._ps:
                 self.note(Died(self.scheduler.now, f"{process}"))
             self.scheduler.after(RESTART_S, partial(self._restart, task))
+
+        process.sigterm(killed)
 
     def _pause(self, fault: Pause, task: str) -> None:
         if task in self._ps:

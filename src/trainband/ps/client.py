@@ -70,6 +70,7 @@ class Exchange:
       versions: of each shard; the first is the global step.
       staleness: of the update that the push became, the largest over the ps; 0 where it became none.
       applied: whether every ps made an update of the push.
+      restarted: whether a ps has lost updates that this worker knew of: what was computed from them is of no use.
       done: whether every ps has made all the updates that were asked for.
       refusal: why a ps refused the gradient as not finite; empty if none did.
       luggage: where a checkpoint waits for this worker's luggage: how many of its pushes came after it.
@@ -79,6 +80,7 @@ class Exchange:
     versions: tuple[int, ...]
     staleness: int
     applied: bool
+    restarted: bool
     done: bool
     refusal: str
     luggage: int | None
@@ -631,9 +633,11 @@ class JobClient:
 
     def _collect(self, what: str) -> Exchange:
         params, versions = [], []
-        staleness, applied, done, refusal, luggage = 0, True, True, "", None
+        staleness, applied, restarted, done, refusal, luggage = 0, True, False, True, "", None
         for link in self._links:
+            life = link.life
             answer, blocks = self._receive(link, what)
+            restarted = restarted or link.life != life
             params.append(blocks)
             versions.append(answer.version)
             staleness = max(staleness, answer.staleness)
@@ -643,7 +647,7 @@ class JobClient:
                 refusal = answer.detail
             if answer.luggage:
                 luggage = self._sequence - answer.luggage
-        return Exchange(tuple(params), tuple(versions), staleness, applied, done, refusal, luggage)
+        return Exchange(tuple(params), tuple(versions), staleness, applied, restarted, done, refusal, luggage)
 
     def _receive(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
         """The answer to the last request. Where the job has checkpoints, a ps that has gone is waited for."""

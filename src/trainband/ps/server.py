@@ -1,10 +1,10 @@
 """Server: one task's door to the cluster, for people who drive tasks themselves."""
 
 from __future__ import annotations
-from typing import Any
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from trainband import preemption
 from trainband.cluster import Cluster, ClusterSpec, Task

@@ -192,7 +192,8 @@ class ParameterServerReplica:
         self._carries.append((self._steps, self._carry))
         used = self._now.versions
         answer = self._drain()
-        if answer is None or not answer.done:  # what is sent after the last update could only be dropped
+        # What is sent after the last update could only be dropped; and one of params that a ps has lost has no place.
+        if answer is None or not (answer.done or answer.restarted):
             self._client.send(computed.gradient, used, loss=value, examples=computed.examples, finite=computed.finite)
             self._in_flight = True
         if not self._overlap:

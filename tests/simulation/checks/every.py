@@ -4,20 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.simulation.checks.checkpoints import bad_checkpoints
 from tests.simulation.checks.liveness import unfinished_jobs
 from tests.simulation.checks.pieces import broken_leases
 from tests.simulation.checks.rules import broken_rules
+from tests.simulation.checks.steering import lost_steering
 from tests.simulation.checks.succession import broken_successions
 from tests.simulation.checks.updates import lost_or_doubled
 from tests.simulation.checks.waiting import vain_waits
+from tests.simulation.checks.worker_state import lost_worker_state
 from tests.simulation.history import Died, Promoted, Record, Terms, Violation
+
+CHECKS = (
+    lost_or_doubled,
+    broken_rules,
+    vain_waits,
+    broken_leases,
+    broken_successions,
+    lost_steering,
+    lost_worker_state,
+    bad_checkpoints,
+    unfinished_jobs,
+)
 
 
 def violations(history: Sequence[Record], terms: Terms) -> list[Violation]:
     """Every promise that this history breaks, in the order of time."""
     found: list[Violation] = []
     history = without_belated(history)
-    for check in (lost_or_doubled, broken_rules, vain_waits, broken_leases, broken_successions, unfinished_jobs):
+    for check in CHECKS:
         found += check(history, terms)
     return sorted(found, key=lambda violation: violation.at)
 

@@ -9,6 +9,7 @@ from tests.simulation.checks.succession import forgetful
 from tests.simulation.history import (
     Data,
     Ended,
+    GivenBack,
     Leased,
     Out,
     PieceKey,
@@ -31,7 +32,7 @@ OFFICE = 0
 """The shard whose ps keeps the ledger, and whose word on who lives counts."""
 
 
-Noted = Leased | Reported | Out
+Noted = Leased | Reported | GivenBack | Out
 
 
 class _Pieces:
@@ -50,10 +51,12 @@ class _Pieces:
         """What seats have noted that held the shard in their own eyes alone; it counts once they do hold it again."""
         self.leased_at: dict[PieceKey, int] = {}
         self.reported_at: dict[PieceKey, int] = {}
+        self.given_back: dict[PieceKey, tuple[int, tuple[int, str]]] = {}
+        """By which record, and by whom."""
 
     def forget(self) -> None:
         """Who held what nobody knows any more."""
-        self.leased_at, self.reported_at = {}, {}
+        self.leased_at, self.reported_at, self.given_back = {}, {}, {}
         self.holder.clear()
         self.doubtful |= self.touched
 
@@ -63,6 +66,11 @@ class _Pieces:
             if at > position:
                 del self.leased_at[piece]
                 self.holder.pop(piece, None)
+        for piece, (at, holder) in list(self.given_back.items()):
+            if at > position:
+                del self.given_back[piece]
+                if piece in self.leased_at:
+                    self.holder[piece] = holder
         for piece, at in list(self.reported_at.items()):
             if at > position:
                 del self.reported_at[piece]
@@ -77,6 +85,9 @@ class _Pieces:
                 yield from self.lease(record)
             case Reported():
                 yield from self.report(record)
+            case GivenBack(worker=worker, incarnation=incarnation, position=position):
+                for piece in [piece for piece, holder in self.holder.items() if holder == (worker, incarnation)]:
+                    self.given_back[piece] = position, self.holder.pop(piece)
             case Out(worker=worker):
                 self.lost(worker)
 
@@ -117,7 +128,7 @@ def broken_leases(history: Sequence[Record], terms: Terms) -> Iterator[Violation
     noted: list[Noted] = []
     """By whoever holds the office, or by those before, as far as it knows."""
     for record in history:
-        if isinstance(record, Leased | Reported | Out):
+        if isinstance(record, Leased | Reported | GivenBack | Out):
             if isinstance(record, Out) and (record.shard != OFFICE or record.why == "paused"):
                 continue
             if record.seat != office:

@@ -27,7 +27,12 @@ ORDER = "sum in another order"
 STALE = "gradient from old params in a synchronous update"
 HONEST = "honest worker refused"
 
-REPLACED = ("another process has taken the place", "is in the job already", "is another process; join again", "belongs to another job")
+REPLACED = (
+    "another process has taken the place",
+    "is in the job already",
+    "is another process; join again",
+    "belongs to another job",
+)
 """Why a worker may be refused: it has been replaced, or would replace one that lives."""
 
 FROM_LOST = "a push claims params of version"
