@@ -51,7 +51,7 @@ lock: $(VENV)/.ready-dev   ## renew constraints.txt: the newest versions that py
 	@mv constraints.new constraints.txt
 
 docs: $(VENV)/.ready-docs   ## build the documentation into docs/_build/index.html; a warning is an error
-	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build
+	@$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -b html docs docs/_build
 	@echo "open docs/_build/index.html"
 
 bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (an hour and a quarter)

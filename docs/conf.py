@@ -31,7 +31,6 @@ myst_enable_extensions = ["attrs_inline"]
 default_role = "py:obj"  # `Trainer` in a docstring is a link where there is such a name, and code where there is not
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 100
