@@ -12,7 +12,7 @@ CANDIDATES = python3.13 $(call pyenv,3.13) python3.12 $(call pyenv,3.12) python3
 PROBE = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 VERSION = import sys; print(*sys.version_info[:3], sep=".")
 
-.PHONY: demo test test-all test-gpu smoke smoke-oldest lint lock bench setup same-python clean
+.PHONY: demo test test-all test-gpu smoke smoke-oldest lint lock docs bench setup same-python clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 	@$(BIN)/trainband run --ps 1 --workers 2 examples/mnist.py -- --train_steps 10000 --plot runs/demo/training_curve.png
@@ -46,9 +46,13 @@ lint: $(VENV)/.ready-dev   ## check style and types
 lock: $(VENV)/.ready-dev   ## renew constraints.txt: the newest versions that pyproject.toml allows, for every supported Python
 	@( echo '# Exact versions that trainband is developed and tested with, for every supported Python; pyproject.toml has'; \
 	   echo '# the bounds. Written by `make lock`, which resolves them with uv: do not edit it by hand.'; \
-	   $(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --strip-extras \
+	   $(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --extra docs --strip-extras \
 	     --no-annotate --no-header pyproject.toml ) > constraints.new
 	@mv constraints.new constraints.txt
+
+docs: $(VENV)/.ready-docs   ## build the documentation into docs/_build/index.html; a warning is an error
+	@$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -b html docs docs/_build
+	@echo "open docs/_build/index.html"
 
 bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed into an environment of its own (an hour and a quarter)
 	@$(BIN)/python -m bench.ps_mnist --rule async
@@ -96,5 +100,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	@$(INSTALL) '.[dev]'
 	@touch $@
 
+$(VENV)/.ready-docs: $(VENV)/.ready
+	@echo "installing Sphinx into $(VENV) (once)"
+	@$(INSTALL) '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-* .bench runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .bench runs build docs/_build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,127 @@
+"""The pages of the documentation: links lead somewhere, the README is one screen, and words are those of the field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.programs import ROOT
+
+import trainband
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")), *sorted((ROOT / "bench").glob("*.md"))]
+_FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2\s*$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`\n]+`")
+_LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^```\{include\} (\S+)\n```", re.MULTILINE)
+METAPHORS = re.compile(
+    r"\b(seats?|keepers?|reigns?|petitions?|luggage|pulses?|vigil|outlook|crown(ed)?|wardens?|signs? of life"
+    r"|life signs?|(goes|go|going|gone|went) home)\b",
+    re.IGNORECASE,
+)
+"""Words of our own for what the field has words for; the names of files and classes, which are code, do not count."""
+
+
+def prose(text: str) -> str:
+    """A Markdown text without its fenced blocks."""
+    return _FENCE.sub("", text)
+
+
+def anchors(text: str) -> set[str]:
+    """What `#...` may say of a page, as GitHub and MyST make it from the headings."""
+    found: set[str] = set()
+    for heading in _HEADING.findall(prose(text)):
+        slug = re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-")
+        number = next(n for n in range(len(found) + 1) if (f"{slug}-{n}" if n else slug) not in found)
+        found.add(f"{slug}-{number}" if number else slug)
+    return found
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """The links of a page that lead nowhere in this repository; those to the network are not followed."""
+    wrong = []
+    for target in (match["target"] for match in _LINK.finditer(prose(text))):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = page if not path else page.parent / path
+        if not found.exists():
+            wrong.append(f"{target}: there is no such file")
+        elif anchor and anchor not in anchors(text if found == page else found.read_text(encoding="utf-8")):
+            wrong.append(f"{target}: the page has no such heading")
+    return wrong
+
+
+def test_what_is_a_broken_link(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A `run` (twice)\n\n## Same\n\n## Same\n\n```\n# no heading\n```\n")
+    text = "[a](other.md#a-run-twice) [b](other.md#same-1) [c](https://x) [d](#here)\n\n# Here\n\n`` ` ``\n"
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert broken(page, text) == []
+    text = "[a](gone.md) [b](other.md#no-heading) [d](#there)\n\n```\n[e](in-code.md)\n```\n"
+    assert [one.partition(":")[0] for one in broken(page, text)] == [
+        "gone.md",
+        "other.md#no-heading",
+        "#there",
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert broken(page, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_words_are_those_of_the_field(page: Path) -> None:
+    lines = prose(page.read_text(encoding="utf-8")).splitlines()
+    assert [line for line in lines if METAPHORS.search(_CODE.sub("", line))] == []
+
+
+def test_every_page_is_in_the_contents() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = {
+        name
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
+        for name in block.split()
+        if not name.startswith(":")
+    }
+    assert {page.stem for page in DOCS.glob("*.md")} - {"index"} <= listed
+    assert all((DOCS / f"{name}.md").exists() for name in listed - {"Start", "Train", "Understand", "Reference"})
+
+
+def test_what_a_page_includes_is_there() -> None:
+    included = [
+        (page.parent / path).resolve()
+        for page in DOCS.glob("*.md")
+        for path in _INCLUDE.findall(page.read_text(encoding="utf-8"))
+    ]
+    assert included
+    assert all(path.exists() for path in included)
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    modules = {"__version__", "cluster", "data", "errors", "TrainbandError"}  # their names stand there one by one
+    assert [n for n in trainband.__all__ if n not in modules and f":: trainband.{n}\n" not in text] == []
+
+
+def test_what_the_reference_documents_is_there() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    missing = []
+    for target in re.findall(r"auto(?:class|function):: (trainband\S+)", text):
+        *home, name = target.split(".")
+        path = ROOT.joinpath("src", *home)
+        source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+        if not re.search(rf"^ *(class|def|from .* import .*) ?\b{name}\b", source, re.MULTILINE):
+            missing.append(target)
+    assert missing == []
+
+
+def test_the_readme_is_one_screen_and_has_the_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    for command in ("make demo", "make test"):
+        assert re.search(rf"^{command}\b", text, re.MULTILINE), command
