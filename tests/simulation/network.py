@@ -287,8 +287,6 @@ class Connecting:
         finally:
             self._network.given_up(future)
         self._streams.append(end)
-        if self._closed:
-            end.close()
         return end
 
     def close(self) -> None:
@@ -322,7 +320,7 @@ class Network:
         self._dice = dice
         self.say: Callable[[str], None] | None = None
         """Is told every message, for a trace."""
-        self.failed: Callable[[Process, str, Exception], None] = lambda process, where, exc: None
+        self.failed: Callable[[Process, str, Exception], None] = lambda *_: None
         """Is told of every error of a handler that should not be."""
         self._listening: dict[str, Listening] = {}
         self._cuts: dict[tuple[str, str], tuple[float, float]] = {}
@@ -442,7 +440,7 @@ class Network:
 
         def accept() -> None:
             assert server is not None
-            # Two ps of one machine share memory; workers are taken to be elsewhere, or the network would have no faults.
+            # Two ps of one machine share memory; workers do not, or the network between them would have no faults.
             keeps = caller.host == server.process.host and caller.name.startswith("ps")
             near, far = End(self, caller, keeps=keeps), End(self, server.process, keeps=keeps)
             near.other, far.other = far, near

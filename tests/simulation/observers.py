@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent
@@ -17,6 +18,7 @@ from tests.simulation import history as h
 from tests.simulation.process import Thread
 from trainband.data.shared import SharedIterator
 from trainband.errors import PeerError
+from trainband.ps import checkpointing, client, keeper, service
 from trainband.ps.client import JobClient
 from trainband.ps.engine import Engine
 from trainband.ps.founding import Founder
@@ -30,6 +32,7 @@ from trainband.ps.seat import Seat
 from trainband.ps.service import ParameterService
 from trainband.ps.sources import SharedSources
 from trainband.ps.succession import Role, Succession
+from trainband.train import checkpointer, session
 from trainband.train.checkpointer import Checkpointer
 from trainband.wire import messages as m
 
@@ -155,15 +158,32 @@ def around(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..
     return register
 
 
+SELDOM = {
+    (keeper, "TICK_S"): 0.25,
+    (service, "TICK_S"): 0.25,
+    (client, "POLL_S"): 0.25,
+    (checkpointing, "POLL_S"): 0.1,
+    (checkpointer, "POLL_S"): 0.2,
+    (session, "AT_WORK_S"): 0.5,
+    (import_module("trainband.data.shared"), "_PAUSE_S"): 0.25,  # the package has a function of that name
+}
+"""How often simulated tasks look whether something has changed, in seconds: half of all events would be such looks."""
+
+
 @contextmanager
 def observed() -> Iterator[None]:
     """Within, every simulated process writes its history."""
     originals: Mapping[tuple[type, str], Any] = {(owner, name): owner.__dict__[name] for owner, name in OBSERVERS}
     for (owner, name), wrap in OBSERVERS.items():
         setattr(owner, name, wrap(originals[owner, name]))
+    looks = {(module, name): getattr(module, name) for module, name in SELDOM}
+    for (module, name), seconds in SELDOM.items():
+        setattr(module, name, seconds)
     try:
         yield
     finally:
+        for (module, name), seconds in looks.items():
+            setattr(module, name, seconds)
         for (owner, name), original in originals.items():
             setattr(owner, name, original)
 

@@ -56,7 +56,7 @@ def patched(*patches: tuple[type, str, Callable[[Any], Any]]) -> Plant:
 
 def instead(replacement: Callable[..., Any]) -> Callable[[Any], Any]:
     """Not the original."""
-    return lambda original: replacement
+    return lambda _: replacement
 
 
 def forgets_pushes(original: Any) -> Any:
@@ -216,8 +216,8 @@ class Planted(NamedTuple):
 
 
 PLANTED: Mapping[str, Planted] = {
-    "forget-lease": Planted(patched((Members, "expired", instead(lambda self, now: []))), "sync", waiting.SILENT),
-    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda self, now: []))), "sync", liveness.STUCK),
+    "forget-lease": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", waiting.SILENT),
+    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK),
     "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE),
     "piece-again": Planted(patched((SharedSources, "lease", generous)), "async", pieces.SHARED),
     "one-clock-more": Planted(
@@ -247,11 +247,11 @@ PLANTED: Mapping[str, Planted] = {
         STANDBYS_ANY,
         succession.FAILED,
     ),
-    "grants-all": Planted(patched((Arbiter, "grants", instead(lambda self, petition: True))), STANDBYS, succession.TWO),
+    "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, succession.TWO),
     "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, succession.TWO),
     # Of two that share memory: what was sent and not read yet is the standby's too.
     "leaves-unread": Planted(
-        patched((Keeper, "_when_all_is_taken", instead(lambda self, then: then()))), STANDBYS, updates.LOST
+        patched((Keeper, "_when_all_is_taken", instead(lambda _, then: then()))), STANDBYS, updates.LOST
     ),
     # What else a standby has to follow.
     "steers-alone": Planted(patched((Seat, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),

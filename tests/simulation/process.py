@@ -95,7 +95,7 @@ class Process:
         self.on_sigterm: Action | None = None
         self.is_asked = False
         self.threads: dict[Thread, None] = {}
-        self.failed: Callable[[Failed], None] = lambda failed: None
+        self.failed: Callable[[Failed], None] = lambda _: None
         self._clock = clock
         self._kept: deque[Action] = deque()
         self._threads_begun = 0
@@ -236,7 +236,7 @@ def current() -> Thread:
 
 
 def sleep(process: Process, timeout_s: float | None, wakes: list[Action] | None = None) -> bool:
-    """Waits so long by the process's clock, or until somebody calls what is appended to `wakes`; whether that was it."""
+    """Waits so long by the process's clock, or until what is appended to `wakes` is called; whether that was it."""
     thread = current()
     is_over = is_woken = False
 

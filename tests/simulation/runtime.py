@@ -1,7 +1,7 @@
 """The simulator's runtime: locks, conditions and events whose waits are the scheduler's to end.
 
-A thread gives up its turn wherever it waits, and at random wherever it takes a lock: so every order in which the threads
-of a process can come to a lock is tried sooner or later.
+A thread gives up its turn wherever it waits, and at random wherever it takes a lock: so every order in which the
+threads of a process can come to a lock is tried sooner or later.
 """
 
 from __future__ import annotations

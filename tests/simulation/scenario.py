@@ -77,21 +77,32 @@ class Scenario:
         rule, standbys = kind, 0
         if kind not in RULES:
             rule, standbys = dice.choice(sorted(RULES)), 1
-        workers, shards = dice.randint(2, 5), dice.choice((2, 2, 3)) if standbys else dice.randint(1, 2)
+        workers, shards = (
+            dice.randint(2, 4 if standbys else 5),
+            dice.choice((2, 2, 3)) if standbys else dice.randint(1, 2),
+        )
         epochs = dice.choice((0, 0, None, 1, 2))
-        examples = dice.randint(10, 60) * (1 + standbys)
+        examples = dice.randint(10, 40) * (1 + standbys)
         source = SourceSettings(examples, dice.randint(2, 8), epochs, 0, False) if epochs != 0 else None
+        # Long enough for a shard to go home again, and with nothing else that would keep it.
+        is_long = standbys and dice.random() < 0.3
+        if is_long:
+            source = None
         names, ps = [f"worker:{number}" for number in range(workers)], [f"ps:{number}" for number in range(shards)]
         return cls(
             seed=seed,
             rule=RULES[rule](dice, workers),
             workers=workers,
             shards=shards,
-            updates=dice.randint(3, 40) + 10 * standbys if source is None or source.epochs is None else None,
+            updates=(dice.randint(60, 90) if is_long else dice.randint(3, 30) + 10 * standbys)
+            if source is None or source.epochs is None
+            else None,
             source=source,
             batch=dice.randint(1, 4),
-            step_s=tuple(dice.choice((0.3, 0.6) if standbys else (0.05, 0.3, 1.0)) for _ in names),
-            checkpoint_every=dice.choice((0, 2, 5, 10)),
+            step_s=tuple(
+                dice.choice((0.5, 1.0) if is_long else (0.5, 1.0, 2.0) if standbys else (0.05, 0.3, 1.0)) for _ in names
+            ),
+            checkpoint_every=0 if is_long else dice.choice((0, 1, 2, 5)),
             trouble=plan_of_standbys(dice, names, ps, TIMEOUTS.lease_s, single=kind == STANDBYS)
             if standbys
             else plan(dice, names, ps, TIMEOUTS.lease_s),
@@ -120,6 +131,11 @@ class Scenario:
         """On which machine each task is."""
         ps = {f"ps:{i}": "machine" if self.one_machine else f"machine {i}" for i in range(self.shards)}
         return {**ps, **{f"worker:{i}": f"machine {(i + self.seed) % 4}" for i in range(self.workers)}}
+
+    @property
+    def save_secs(self) -> float:
+        """Seconds between two checkpoints where they are not made by steps; else without end."""
+        return 6.0 if self.checkpoint_every and self.seed % 2 else 1e6
 
     @property
     def saves(self) -> bool:

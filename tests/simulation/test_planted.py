@@ -79,6 +79,6 @@ def test_the_command_shows_a_planted_bug(capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr().out
     assert f"BROKEN  {bug.finds}" in shown
     assert "Applied(" in shown
-    assert main(["--seed", seed, "--rule", bug.rule, "--planted", "piece-again", "--count", "1"]) == 1
+    assert main(["--seed", seed, "--rule", bug.rule, "--planted", "piece-again", "--seeds", "1"]) == 1
     assert f"--seed {seed} --rule {bug.rule} --planted piece-again" in capsys.readouterr().out
-    assert main(["--seed", "3", "--rule", "async", "--count", "2"]) == 0
+    assert main(["--seed", "3", "--rule", "async", "--seeds", "2"]) == 0

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import optax
 
@@ -30,6 +30,7 @@ from trainband.ps.seat import Seat
 from trainband.ps.server import Server
 from trainband.ps.service import ParameterService
 from trainband.ps.succession import Role
+from trainband.strategies.base import Strategy
 from trainband.train import Trainer
 from trainband.train.hooks.base import Hook
 
@@ -45,9 +46,6 @@ GUEST_S = 3.0
 RESTART_S = 0.5
 """A worker that fails is started again after so long."""
 
-SELDOM = 10**6
-"""Steps between two checkpoints of a job that saves only at its end."""
-
 MEMORY = Path("/dev/shm")
 
 
@@ -59,6 +57,7 @@ class Steering(Hook):
         self._next = every
 
     def after_run(self, session: Any, report: Any) -> None:
+        del report
         if session.is_chief and session.global_step >= self._next:
             self._next = session.global_step + self._every
             session.trainer.join().steer({NUMBER: float(1 + session.global_step)})
@@ -89,6 +88,8 @@ class World:
         self.network.failed = lambda process, where, exc: self._broken(process, where, exc)
         self.say: Callable[[str], None] | None = None
         """Is told every line that a task has for people, for a trace."""
+        self.show: Callable[[Record], None] | None = None
+        """Is told every record as it is noted, for a trace."""
         self._names = [f"worker:{number}" for number in range(scenario.workers)]
         self._spec = ClusterSpec(
             {
@@ -143,6 +144,8 @@ class World:
     def note(self, record: Record) -> None:
         """Appends to the history."""
         self.history.append(record)
+        if self.show is not None:
+            self.show(record)
 
     def name_of(self, ps: int, incarnation: str) -> str:
         """What the history calls a life of a ps."""
@@ -246,7 +249,7 @@ class World:
                 init=lambda key: key,
                 loss=_no_loss,
                 optimizer=optax.identity(),
-                strategy=strategy,
+                strategy=cast(Strategy, strategy),
                 console=False,
                 say=say,
             )
@@ -257,7 +260,8 @@ class World:
                     Endless(scenario.batch) if source is None else shared_batches(source, scenario.batch),
                     scenario.updates,
                     checkpoint_dir=self._directory if scenario.saves else None,
-                    save_steps=(scenario.checkpoint_every or SELDOM) if scenario.saves else None,
+                    save_steps=(scenario.checkpoint_every or None) if scenario.save_secs > 1e5 else None,
+                    save_secs=scenario.save_secs,
                     hooks=[Steering(scenario.steers)] if scenario.steers else [],
                 )
                 trainer.close()
@@ -521,7 +525,7 @@ class World:
         )
 
     def _tell(self, text: str) -> None:
-        self.history.append(Told(self.scheduler.now, text))
+        self.note(Told(self.scheduler.now, text))
 
 
 def _no_loss(params: Any, batch: Any) -> Any:

@@ -95,8 +95,9 @@ class ParameterService:
         self._dismissed_at: float | None = None
         self.cut_short = False
         """Whether it ended because it was dismissed, and not with its job."""
-        planned = [str(task) for task in cluster.spec.workers]
-        self._members = Members(timeouts.lease_s, planned, timeouts.heartbeat_s)
+        self._planned = [str(task) for task in cluster.spec.workers]
+        self._planned_chief = str(cluster.spec.chief)
+        self._members = Members(timeouts.lease_s, self._planned, timeouts.heartbeat_s)
         self._accounts: dict[int, Account] = {}
         self._seats: dict[int, Seat] = {}
         self._keepers: dict[int, Keeper] = {}
@@ -105,7 +106,7 @@ class ParameterService:
         self._adopted: dict[int, float] = {}
         self._shutdown_reason = ""
         self._completed_at: float | None = None
-        self._last_chief = str(cluster.spec.chief)
+        self._last_chief = self._planned_chief
         self._under_way = False
         """Whether somebody has joined who has been in the job before this ps was."""
         self._next_worker = 1 + max((task.index for task in cluster.spec.workers), default=-1)
@@ -240,7 +241,10 @@ class ParameterService:
             answered = answer(seat, member, record)
             position = seat.book.position
         if name in ("begin", "finish", "lease", "luggage", "pause", "steer"):
-            self._settle(seat, position, lambda: False)
+            try:
+                self._settle(seat, position, lambda: False)
+            except StreamClosed as exc:  # this ps ends: another one may hold the shard soon
+                raise Refused(f"{m.MOVED}{self._task} ends before the standby of {seat.name} has this.") from exc
         return encode(answered)  # without the lock: luggage may be large
 
     def _settle(self, seat: Seat, position: int, given_up: Callable[[], bool]) -> None:
@@ -470,7 +474,7 @@ class ParameterService:
 
         To a ps that has come into a job under way, a chief that it has never seen is gone.
         """
-        planned = str(self._cluster.spec.chief)
+        planned = self._planned_chief
         unknown = self._under_way and all(member.task != planned for member in self._members)
         if not (self._members.has_gone(planned) or unknown):
             self._last_chief = planned
@@ -480,7 +484,7 @@ class ParameterService:
         return self._last_chief
 
     def _require_chief(self, member: Member, deed: str) -> None:
-        chief, planned = self._chief(), str(self._cluster.spec.chief)
+        chief, planned = self._chief(), self._planned_chief
         if member.task in (chief, planned):
             return
         live = sorted(self._members.live(), key=lambda one: one.number)
@@ -866,8 +870,8 @@ class ParameterService:
             self._completed_at = now
         found = verdict(
             list(self._members),
-            [str(task) for task in self._cluster.spec.workers],
-            str(self._cluster.spec.chief),
+            self._planned,
+            self._planned_chief,
             completed_at=self._completed_at,
             unlimited=any(seat.fit > 0 and seat.last_version >= m.UNLIMITED for seat in self._seats.values()),
             start_s=self._timeouts.start_s,

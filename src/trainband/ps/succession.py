@@ -229,6 +229,7 @@ class Succession:
             return position
         pupil = self.pupil
         if pupil is not None and pupil.incarnation == incarnation and same and role in (Role.STANDBY, Role.LEARNER):
+            position = max(position, pupil.taken)  # it may have confirmed more since it gave that answer
             first = self._log[0][0] if self._log else self.position + 1
             if first - 1 <= position <= self.position:
                 pupil.connected, pupil.sent = True, position

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.simulation.history import Committed, Ended, Record, Restored, Terms, Violation
+from tests.simulation.checks.succession import forgetful
+from tests.simulation.history import Begun, Committed, Ended, Out, Promoted, Record, Restored, Terms, Violation
 
 APART = "parts of one checkpoint are of different versions"
 LAST = "no checkpoint of the end"
@@ -14,14 +15,24 @@ UNKNOWN = "values that no checkpoint has"
 def bad_checkpoints(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
     """Checks every checkpoint, and every shard that was given values."""
     versions: dict[int, set[int]] = {}
+    has_begun = is_apart = False
+    """Whether the shards may be at different versions for good: one has lost updates, or gone on without a worker."""
+    lost = forgetful(history)
     for record in history:
         match record:
+            case Begun():
+                has_begun = True
+            case Out(why="lost"):
+                is_apart = True
+            case Promoted(at=at, shard=shard) if (at, shard) in lost:
+                is_apart = True
             case Committed(versions=of, complete=complete):
-                if len(set(of)) > 1 and terms.in_step and not complete:
+                if len(set(of)) > 1 and terms.in_step and not (complete or is_apart):
                     yield Violation(record.at, APART, f"the checkpoint of step {record.global_step} has parts of {of}")
                 for shard, version in enumerate(of):
                     versions.setdefault(shard, {0}).add(version)
             case Restored(shard=shard, version=version):
+                is_apart = is_apart or has_begun
                 if version not in versions.get(shard, {0}):
                     text = f"shard {shard} goes on from version {version}, of which no checkpoint was committed"
                     yield Violation(record.at, UNKNOWN, text)

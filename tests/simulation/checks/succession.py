@@ -39,7 +39,9 @@ def forgetful(history: Sequence[Record]) -> set[tuple[float, int]]:
     """
     reigns: dict[int, _Reign] = {}
     dead: set[str] = set()
-    found = set()
+    found: set[tuple[float, int]] = set()
+    if not any(isinstance(record, Promoted) for record in history):
+        return found
     for record in history:
         match record:
             case Died(seat=seat):
