@@ -12,7 +12,7 @@ import jax
 
 from trainband.cluster.resolvers.cards import count_cards, jax_is_restricted
 from trainband.errors import ClusterError
-from trainband.strategies.inside import backends_have_started
+from trainband.spmd.inside import backends_have_started
 from trainband.wire.patience import Say
 
 _CARDS = ("gpu", "cuda", "rocm")

@@ -10,12 +10,13 @@ from jax.sharding import Mesh
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import TrainbandError
-from trainband.ps.program import Optimizer
-from trainband.ps.variables import PyTree, Variables
+from trainband.model.mesh_context import DATA
+from trainband.model.optimizer import Optimizer
+from trainband.model.variables import PyTree, Variables
+from trainband.spmd.batch_sharding import BatchSharding
+from trainband.spmd.sharding import Rules, names_of, state_specs, whole
 from trainband.strategies.description import Description, described
 from trainband.strategies.scope import Scoped
-from trainband.strategies.sharding import DATA, Rules, names_of, state_specs, whole
-from trainband.strategies.spreading import Spreader
 from trainband.wire.patience import Say
 
 
@@ -80,7 +81,7 @@ def global_batch(batch: PyTree, replicas: int, mesh: Mesh) -> PyTree:
     if isinstance(batch, Integral):
         return int(batch) * replicas
     axes = (DATA,) if DATA in mesh.shape else ()
-    return Spreader(mesh, axes, "refuse", "global_batch")(batch).batch
+    return BatchSharding(mesh, axes, "refuse", "global_batch")(batch).batch
 
 
 def describe_on_mesh(

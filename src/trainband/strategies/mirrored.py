@@ -8,16 +8,17 @@ import jax
 from jax.sharding import Mesh
 
 from trainband.errors import ClusterError
+from trainband.model.mesh_context import DATA
+from trainband.model.model import Model
+from trainband.model.optimizer import Optimizer
+from trainband.model.variables import PyTree
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.program import Optimizer
-from trainband.ps.variables import PyTree
+from trainband.spmd.batch_sharding import REMAINDERS
+from trainband.spmd.engine import SpmdEngine
+from trainband.spmd.sharding import mesh_of
 from trainband.strategies.description import Description
 from trainband.strategies.devices import choose_device, cpu_instead, find_device
-from trainband.strategies.mesh_replica import MeshReplica
 from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
-from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA, mesh_of
-from trainband.strategies.spreading import REMAINDERS
 from trainband.wire.patience import Say, say_on_stderr
 
 
@@ -94,9 +95,9 @@ class Mirrored(MeshStrategy):
         """Whether the params are on the CPU."""
         return self._central
 
-    def start(self, model: Model, restore: RestoreFrom | None = None) -> MeshReplica:
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> SpmdEngine:
         """See `Strategy.start`."""
-        return MeshReplica(
+        return SpmdEngine(
             model, self.mesh(), restore=restore, say=self._say, remainder=self._remainder, central=self._central
         )
 

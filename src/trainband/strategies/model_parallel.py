@@ -7,12 +7,13 @@ from numbers import Integral
 
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, ModelError
+from trainband.model.mesh_context import DATA
+from trainband.model.model import Model
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.strategies.base import Replica
-from trainband.strategies.mesh_replica import MeshReplica
-from trainband.strategies.model import Model
+from trainband.spmd.engine import SpmdEngine
+from trainband.spmd.sharding import Rule, Rules, auto_fsdp, by_rules
+from trainband.strategies.engine import Engine
 from trainband.strategies.multi_worker import START_S, TIMEOUT_S, MultiWorkerMirrored
-from trainband.strategies.sharding import DATA, Rule, Rules, auto_fsdp, by_rules
 from trainband.wire.patience import Say, say_on_stderr
 
 
@@ -75,9 +76,9 @@ class ModelParallel(MultiWorkerMirrored):
     def _axes(self) -> dict[str, int]:
         return self._sizes
 
-    def _alone(self, model: Model, restore: RestoreFrom | None) -> Replica:
+    def _alone(self, model: Model, restore: RestoreFrom | None) -> Engine:
         mesh = self.mesh()
-        return MeshReplica(model, mesh, rules=self.rules, restore=restore, say=self._say, remainder=self._remainder)
+        return SpmdEngine(model, mesh, rules=self.rules, restore=restore, say=self._say, remainder=self._remainder)
 
 
 def _is_size(size: object) -> bool:

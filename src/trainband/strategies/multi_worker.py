@@ -9,18 +9,19 @@ from jax.sharding import Mesh
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import ClusterError
+from trainband.model.mesh_context import DATA
+from trainband.model.model import Model
+from trainband.model.optimizer import Optimizer
+from trainband.model.variables import PyTree
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.program import Optimizer
-from trainband.ps.variables import PyTree
-from trainband.strategies.base import Replica
+from trainband.spmd.engine import SpmdEngine
+from trainband.spmd.process_group import ProcessGroup
+from trainband.spmd.sharding import mesh_of
 from trainband.strategies.description import Description
 from trainband.strategies.devices import take_card
-from trainband.strategies.joint_replica import JointReplica
+from trainband.strategies.engine import Engine
 from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
 from trainband.strategies.mirrored import Mirrored, check_remainder
-from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA, mesh_of
-from trainband.strategies.together import Together
 from trainband.wire.patience import Say, say_on_stderr
 
 TIMEOUT_S = 30.0
@@ -72,7 +73,7 @@ class MultiWorkerMirrored(MeshStrategy):
         self._remainder = remainder
         super().__init__(say)
         self._mesh: Mesh | None = None
-        self._together: Together | None = None
+        self._group: ProcessGroup | None = None
         if cluster is None:
             return
         if cluster.guest:
@@ -88,13 +89,13 @@ class MultiWorkerMirrored(MeshStrategy):
         if cluster.task.trains:
             if cluster.shares_its_host and (taken := take_card(cluster.device_index)):
                 say(f"{cluster.task} {taken}")
-            self._together = Together(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
+            self._group = ProcessGroup(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
 
     def mesh(self) -> Mesh:
         """The devices of all workers, by the mesh's axes. The first call starts JAX's backends, on all workers."""
         if self._mesh is None:
-            if self._together is not None:
-                self._together.check_devices()
+            if self._group is not None:
+                self._group.check_devices()
             self._mesh = mesh_of(self._axes(), jax.devices(), self._tasks)
         return self._mesh
 
@@ -121,30 +122,30 @@ class MultiWorkerMirrored(MeshStrategy):
         mesh, name = self.mesh(), type(self).__name__
         return describe_on_mesh(name, params, optimizer, mesh, self.rules, tasks=self._tasks, show=self.is_chief)
 
-    def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> Engine:
         """See `Strategy.start`."""
         if self._cluster is not None and not self._cluster.task.trains:
             raise ClusterError(
                 f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
                 "has it evaluate the checkpoints."
             )
-        if self._together is None:
+        if self._group is None:
             return self._alone(model, restore)
-        together = self._together
-        together.check()
+        group = self._group
+        group.check()
         try:
-            return JointReplica(
+            return SpmdEngine(
                 model,
                 self.mesh(),
-                together,
+                group,
                 rules=self.rules,
                 restore=restore,
                 say=self._say,
                 remainder=self._remainder,
             )
         except Exception as exc:
-            together.close(f"{type(exc).__name__}: {exc}")
+            group.close(f"{type(exc).__name__}: {exc}")
             raise
 
-    def _alone(self, model: Model, restore: RestoreFrom | None) -> Replica:
+    def _alone(self, model: Model, restore: RestoreFrom | None) -> Engine:
         return Mirrored(remainder=self._remainder, say=self._say).start(model, restore)

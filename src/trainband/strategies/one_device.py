@@ -6,12 +6,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from trainband.model.mesh_context import DATA
+from trainband.model.model import Model
 from trainband.ps.checkpointing import RestoreFrom
+from trainband.spmd.engine import SpmdEngine
 from trainband.strategies.devices import choose_device
-from trainband.strategies.mesh_replica import MeshReplica
 from trainband.strategies.mesh_strategy import MeshStrategy
-from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA
 from trainband.wire.patience import Say, say_on_stderr
 
 
@@ -39,6 +39,6 @@ class OneDevice(MeshStrategy):
             self._mesh = Mesh(np.array([device]), (DATA,))
         return self._mesh
 
-    def start(self, model: Model, restore: RestoreFrom | None = None) -> MeshReplica:
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> SpmdEngine:
         """See `Strategy.start`."""
-        return MeshReplica(model, self.mesh(), restore=restore, say=self._say)
+        return SpmdEngine(model, self.mesh(), restore=restore, say=self._say)

@@ -13,9 +13,8 @@ import numpy as np
 
 from trainband.checkpoint.part import aligned_empty
 from trainband.errors import DataError
-from trainband.ps.variables import PyTree
-from trainband.strategies.model import Several
-from trainband.strategies.spreading import owned
+from trainband.model.batch import Several, owned
+from trainband.model.variables import PyTree
 from trainband.train.passes import Mark, Pass, Position, to_text
 from trainband.train.read_ahead import ReadAhead
 from trainband.train.shapes import Shapes
