@@ -13,7 +13,8 @@ import pytest
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError
 from trainband.spmd import process_group as module
-from trainband.spmd.failure_detector import BEAT_S, CROSSED_S, OF_ALL
+from trainband.spmd.activity import OF_ALL
+from trainband.spmd.failure_detector import BEAT_S, CROSSED_S
 from trainband.spmd.process_group import ProcessGroup
 from trainband.version import VERSION
 

@@ -9,7 +9,6 @@ import msgspec
 
 from trainband.checkpoint import Checkpoint
 from trainband.errors import CheckpointError, DamagedCheckpoint
-from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
@@ -18,7 +17,6 @@ from trainband.spmd.pipeline import BIAS, KNOWN_AFTER, Pipeline
 from trainband.spmd.process_group import Group
 from trainband.spmd.saving import ChiefSaving
 from trainband.spmd.shared_data import SharedData
-from trainband.spmd.train_state import copied
 from trainband.spmd.values import Values
 from trainband.wire.patience import Say
 
@@ -110,18 +108,18 @@ class Checkpoints:
     def begin_due(self) -> int | None:
         """Begins a checkpoint of things as they now are, if one is due: see `StepReport.worker_state`."""
         if not self._group.is_chief:
-            return self._begin_for_chief()
+            return self._give_what_is_due()
         if self._saving is None or not self._saving.due(self._pipeline.step):
             return None
         self._pipeline.settle()
         step = self._pipeline.step
         if not self._saving.due(step):  # a step was refused
             return None
-        values = self._gathered() if self._values.in_parts else copied(self._values.saved())
+        values = self._values.gathered() if self._values.in_parts else self._values.copies()
         self._saving.begin(step, self._values.contents(), values, self._data.record())
         return 0
 
-    def _begin_for_chief(self) -> int | None:
+    def _give_what_is_due(self) -> int | None:
         pipeline = self._pipeline
         if self._is_announced_due():
             pipeline.settle()
@@ -130,7 +128,7 @@ class Checkpoints:
         if at is None or not self._is_announced_due():
             return None
         if self._values.in_parts:
-            self._gathered()
+            self._values.gathered()
         pipeline.saves_at = None
         # What was saved is of the first call that ended there: an order may be for a step within it.
         saved = next(boundary for boundary in pipeline.boundaries if boundary.step >= at)
@@ -176,7 +174,7 @@ class Checkpoints:
             self._orders += 1
             order = self._group.receive(f"order/{self._orders}", "gives the chief its parts of the variables")
             if order == "gather":
-                self._gathered()
+                self._values.gathered()
                 gave, self._pipeline.saves_at = True, None  # in place of one that was ordered before
         return gave
 
@@ -188,13 +186,6 @@ class Checkpoints:
     def _order(self, order: str) -> None:
         self._orders += 1
         self._group.publish(f"order/{self._orders}", order)
-
-    def _gathered(self) -> PyTree:
-        """All values, on the chief; the others only give their parts."""
-        if self._group.is_chief:
-            return self._values.whole(self._values.saved())
-        self._values.whole(self._values.saved(), lambda _: ())
-        return None
 
     # --- restoring
 

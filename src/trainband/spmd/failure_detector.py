@@ -1,4 +1,4 @@
-"""FailureDetector: what processes that compute in step know of one another: who lives, what each does and waits for."""
+"""FailureDetector: who of the processes that compute in step lives, and whether they do the same."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ import jax
 from trainband.cluster.team import LOST_A_PEER
 from trainband.errors import ClusterError, PeerError
 from trainband.figures import OWN_WORDS
+from trainband.spmd.activity import OF_ALL, Activity, Wait
 from trainband.spmd.coordination import POLL_S, Coordination
 from trainband.wire.patience import EVERY_S, FIRST_WORD_S, Say
 
@@ -39,39 +39,33 @@ LINGER_S = 3.0
 LEAVE_S = LINGER_S + 2.0
 """To tell the others, and for JAX to let go."""
 
-EXCHANGE_ERRORS = (
-    "gloo",
-    "nccl",
-    "connection",
-    "unavailable",
-    "deadline",
-    "collective",
-    "socket",
-    "peer",
-    "broken pipe",
-)
-"""ControlFlags in the errors of XLA's exchanges, when a peer has gone."""
-
 IN_ORDER = (
     "workers that compute in step make the same calls in the same order, fit and restore among them; where each holds "
     "a part of the variables, that goes for params, evaluate, predict and save too"
 )
 
-OF_ALL = -1
 
-
-class Wait(NamedTuple):
-    """What a process waits for.
+class Heartbeat(NamedTuple):
+    """What a process says of itself.
 
     Attributes:
-      key: where others must leave a value.
-      about: what it does, as in «worker:0 {about}».
-      of: which process must leave one, or `OF_ALL`.
+      number: of this heartbeat.
+      step: in which training it is, and at which call of it.
+      waits: whether it is in an exchange with the others, or computes for one.
+      doing: what else it does, in words.
+      wait: what it waits for, if for a value.
     """
 
-    key: str
-    about: str
-    of: int
+    number: int
+    step: tuple[int, int]
+    waits: bool
+    doing: str
+    wait: Wait | None
+
+    @classmethod
+    def from_json(cls, text: str) -> Heartbeat:
+        number, (training, call), waits, doing, wait = json.loads(text)
+        return cls(number, (training, call), waits, doing, wait and Wait(*wait))
 
 
 @dataclass(slots=True)
@@ -79,55 +73,14 @@ class _Peer:
     """What is known of another process.
 
     Attributes:
-      heartbeat: its last one.
+      said: its last heartbeat.
       since: when that came, on this process's clock.
-      moved_at: when it last said something else of itself, which is the rest below.
-      step: in which training it is, and at which call of it.
-      waits: whether it is in an exchange with the others, or computes for one.
-      doing: what else it does, in words.
-      wait: what it waits for, if for a value.
+      moved_at: when it last said something else of itself.
     """
 
-    heartbeat: str
+    said: Heartbeat
     since: float
     moved_at: float
-    step: tuple[int, int]
-    waits: bool
-    doing: str
-    wait: Wait | None
-
-    @property
-    def state(self) -> tuple[object, ...]:
-        return self.step, self.waits, self.doing, self.wait
-
-
-def _is_of_an_exchange(exc: Exception) -> bool:
-    """Whether XLA says that an exchange has failed: with a code first, such as UNKNOWN; sometimes as a ValueError."""
-    text = str(exc)
-    is_xlas = isinstance(exc, jax.errors.JaxRuntimeError | ValueError) and text.partition(":")[0].isupper()
-    return is_xlas and any(word in text.lower() for word in EXCHANGE_ERRORS)
-
-
-class Watched:
-    """See `FailureDetector.watched`. A class: a step enters it twice, and a generator takes a microsecond more."""
-
-    __slots__ = ("_detector",)
-
-    def __init__(self, detector: FailureDetector) -> None:
-        self._detector = detector
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        detector = self._detector
-        try:
-            if isinstance(exc, Exception) and _is_of_an_exchange(exc):
-                raise detector.explained(exc) from exc
-        finally:
-            detector.left()
 
 
 class FailureDetector:
@@ -165,24 +118,12 @@ class FailureDetector:
         self._failure: PeerError | ClusterError | None = None
         self._alarmed_at: float | None = None
         self._beats = 0
-        self._step = (0, 0)
-        self._exchanges = 0
-        """How many contexts of `watched` this process is in."""
-        self._waits_since: float | None = None
-        self._wait: Wait | None = None
-        self._said_at = 0.0
-        self._doing = ""
-        self._settled = False
-        self._watched = Watched(self)
+        self.activity = Activity(self.explained, say)
+        """What this process does."""
         self._closed = threading.Event()
         self._answered_at = time.monotonic()
         for target, name in ((self._watch, "trainband-heartbeat"), (self._guard, "trainband-guard")):
             threading.Thread(target=target, name=name, daemon=True).start()
-
-    @property
-    def step(self) -> tuple[int, int]:
-        """In which training this process is, and at which call of it."""
-        return self._step
 
     def check(self) -> None:
         """Raises an error if this process can compute nothing more with the others.
@@ -198,67 +139,12 @@ class FailureDetector:
         """Whether an error is that which this raises because another process has gone."""
         return exc is self._failure and isinstance(exc, PeerError)
 
-    # --- what this process does
-
-    @contextlib.contextmanager
-    def waiting(self, wait: Wait) -> Iterator[None]:
-        """A context in which this process waits for a value of others."""
-        waited, self._waits_since = self._waits_since, time.monotonic()
-        self._said_at = self._waits_since
-        self._wait = wait
-        try:
-            yield
-        finally:
-            self._waits_since = None if waited is None else time.monotonic()
-            self._wait = None
-
-    @contextlib.contextmanager
-    def busy(self, what: str) -> Iterator[None]:
-        """A context in which this process does something for which the others have patience."""
-        before, self._doing = self._doing, what
-        try:
-            yield
-        finally:
-            self._doing = before
-
-    def watched(self, training: int = 0, call: int = 0) -> Watched:
-        """A context for an exchange with all others, in a call of a training, counted from 1.
-
-        Raises:
-          PeerError: it has failed because one of them is gone.
-        """
-        self._step = (training, call) if training else self._step
-        self._exchanges += 1
-        self._waits_since = self._said_at = time.monotonic()
-        return self._watched
-
-    def left(self) -> None:
-        """Says that an exchange is over."""
-        self._exchanges -= 1
-        self._waits_since = time.monotonic() if self._exchanges else None
-
-    def begin_engine(self) -> None:
-        """Trainings are counted from 1 again."""
-        self._step = (0, 0)
-
-    def settled(self) -> None:
-        """A step is computed: what is compiled is compiled, and the next ones are as fast as this one."""
-        self._settled = True
-
-    def say_now_and_then(self, whom: str) -> None:
-        """Says whom this process waits for, now and then."""
-        now = time.monotonic()
-        since = self._waits_since or now
-        if now - since >= FIRST_WORD_S and now - self._said_at >= (FIRST_WORD_S if self._said_at == since else EVERY_S):
-            self._said_at = now
-            self._say(f"waiting for {whom} ({now - since:.0f} s)")
-
     # --- what the others do
 
     def are_doing(self, indices: Sequence[int]) -> bool:
         """Whether all of these live and do something for which this one has patience."""
         peers = [self._peers.get(index) for index in indices]
-        return all(peer is not None and peer.doing for peer in peers)
+        return all(peer is not None and peer.said.doing for peer in peers)
 
     def has_heard_from(self, index: int) -> bool:
         """Whether a heartbeat of a process has come."""
@@ -336,9 +222,9 @@ class FailureDetector:
 
     def _beat(self) -> None:
         self._beats += 1
-        waits = self._waits_since is not None
-        heartbeat = [self._beats, self._step, waits, self._doing, self._wait]
-        self._coordination.set(f"beat/{self._index}", json.dumps(heartbeat))
+        own = self.activity
+        said = Heartbeat(self._beats, own.step, own.waits_since is not None, own.doing, own.wait)
+        self._coordination.set(f"beat/{self._index}", json.dumps(said))
         cut_off = self._coordination.cut_off()  # before the values: who leaves says so first
         gone = {int(index): why for index, why in self._coordination.list("gone/").items()}
         for other, why in gone.items():
@@ -346,61 +232,59 @@ class FailureDetector:
                 self._fail(why)
                 return
         left = {int(index) for index in self._coordination.list("left/")}
-        heartbeats = {int(index): text for index, text in self._coordination.list("beat/").items()}
+        heartbeats = self._coordination.list("beat/")
         self._answered_at = now = time.monotonic()
-        for index, text in heartbeats.items():
-            if index != self._index:
-                self._note(index, text, now)
+        for key, text in heartbeats.items():
+            if int(key) != self._index:
+                self._note(int(key), Heartbeat.from_json(text), now)
         for index in sorted(cut_off - left):
             self._lose(index, "is gone: its connection broke off")
         for index, peer in self._peers.items():
             silent = now - peer.since
             alarmed = self._alarmed_at is not None and now - self._alarmed_at >= ALARMED_S
             if index in left:
-                if self._waits_since is not None and now - self._waits_since >= ALARMED_S:
+                if self.activity.waits_since is not None and now - self.activity.waits_since >= ALARMED_S:
                     self._lose(index, f"has left the job, while {self._meanwhile()}")
             elif silent >= self._timeout_s or (alarmed and silent >= ALARMED_S):
                 self._lose(index, f"is gone: not heard for {silent:.0f} s")
         self._look_at_the_slow(now)
         self._look_at_the_crossed()
 
-    def _note(self, index: int, text: str, now: float) -> None:
+    def _note(self, index: int, said: Heartbeat, now: float) -> None:
         known = self._peers.get(index)
-        if known is not None and known.heartbeat == text:
-            return
-        _, (training, call), waits, doing, wait = json.loads(text)
-        peer = _Peer(text, now, now, (training, call), waits, doing, wait and Wait(*wait))
-        if known is not None and known.state == peer.state:
-            peer.moved_at = known.moved_at
-        self._peers[index] = peer
+        if known is None or known.said != said:
+            moved = known is None or known.said[1:] != said[1:]
+            self._peers[index] = _Peer(said, now, now if moved or known is None else known.moved_at)
 
     def _meanwhile(self) -> str:
-        wait = self._wait
+        wait = self.activity.wait
         return "others still train" if wait is None else f"{self._task} {wait.about}: {IN_ORDER}"
 
     def _look_at_the_slow(self, now: float) -> None:
         """Whom this process waits for, while all of them live."""
-        since = self._waits_since
+        since = self.activity.waits_since
         if since is None or not self._peers:
             return
-        slow = [i for i, peer in self._peers.items() if not peer.waits]
+        slow = [i for i, peer in self._peers.items() if not peer.said.waits]
         waited = now - since
-        if waited >= FIRST_WORD_S and now - self._said_at >= EVERY_S and slow and self._settled:
-            self._said_at = now
+        if waited >= FIRST_WORD_S and now - self.activity.said_at >= EVERY_S and slow and self.activity.settled:
+            self.activity.said_at = now
             self._say(f"waiting for {', '.join(map(self._described, slow))} ({waited:.0f} s)")
-        limit = self._timeout_s if self._settled and self._wait is None else self._start_s
+        limit = self._timeout_s if self.activity.settled and self.activity.wait is None else self._start_s
         for index in slow:
             peer = self._peers[index]
             still = now - max(since, peer.moved_at)
-            if still >= limit and not peer.doing:
-                self._lose(index, f"is stuck: it lives, but has not gone on from step {peer.step[1]} for {still:.0f} s")
+            if still >= limit and not peer.said.doing:
+                self._lose(
+                    index, f"is stuck: it lives, but has not gone on from step {peer.said.step[1]} for {still:.0f} s"
+                )
                 return
         # A long step looks like this, too.
         if waited >= max(self._start_s, self._timeout_s) and not slow:
             self._fail(
                 f"{self._task}: all workers live and wait for one another since {waited:.0f} s, at step "
-                f"{self._step[1]}: start_s is too short for what they compute, or something between them does not let "
-                "their exchanges through"
+                f"{self.activity.step[1]}: start_s is too short for what they compute, or something between them does "
+                "not let their exchanges through"
             )
 
     def _look_at_the_crossed(self) -> None:
@@ -409,16 +293,16 @@ class FailureDetector:
         What is known of it must be later than the beginning of both waits: an earlier heartbeat may be of a place
         that it has left since.
         """
-        mine, since = self._wait, self._waits_since
+        mine, since = self.activity.wait, self.activity.waits_since
         if mine is None or since is None:
             return
         for index, peer in self._peers.items():
-            theirs = peer.wait
+            theirs = peer.said.wait
             waited = peer.since - max(since, peer.moved_at)
             if waited < CROSSED_S or (theirs is not None and theirs.key == mine.key):
                 continue
             waits_elsewhere = theirs is not None and self._owes(self._index, theirs)
-            if (waits_elsewhere or peer.step > self._step) and self._owes(index, mine):
+            if (waits_elsewhere or peer.said.step > self.activity.step) and self._owes(index, mine):
                 does = theirs.about if theirs is not None else "goes on with its training"
                 why = f"{self._task} {mine.about}, but {self._tasks[index]} {does}: {IN_ORDER}"
                 self._note_gone(self._index, why)
@@ -432,7 +316,7 @@ class FailureDetector:
         return wait.of == index and self._coordination.get(wait.key) is None
 
     def _described(self, index: int) -> str:
-        doing = self._peers[index].doing
+        doing = self._peers[index].said.doing
         return f"{self._tasks[index]}, which {doing}" if doing else self._tasks[index]
 
     def _look_at_the_chief(self) -> None:
@@ -463,7 +347,7 @@ class FailureDetector:
 
     def _end(self) -> None:
         """Ends the process, if its main thread does not come out of an exchange that will never end."""
-        if self._closed.wait(COME_OUT_S) or self._waits_since is None:
+        if self._closed.wait(COME_OUT_S) or self.activity.waits_since is None:
             return
         with contextlib.suppress(Exception):  # this is the end, whatever the terminal says
             sys.stderr.write(f"{OWN_WORDS}ERROR: {self._task} ends: {self._failure}\n")

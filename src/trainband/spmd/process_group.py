@@ -18,8 +18,9 @@ import jax
 from trainband.cluster import Cluster
 from trainband.cluster.team import LOST_A_PEER
 from trainband.errors import ClusterError, ModelMismatch, PeerError
+from trainband.spmd.activity import OF_ALL, Wait, Watched
 from trainband.spmd.coordination import POLL_S, Coordination
-from trainband.spmd.failure_detector import IN_ORDER, OF_ALL, FailureDetector, Wait, Watched
+from trainband.spmd.failure_detector import IN_ORDER, FailureDetector
 from trainband.version import VERSION
 from trainband.wire.patience import Say
 
@@ -62,6 +63,7 @@ class ProcessGroup:
         self._detector = FailureDetector(
             self._coordination, self._tasks, self._addresses, self.index, timeout_s=timeout_s, start_s=start_s, say=say
         )
+        self._activity = self._detector.activity
         with self.busy("starts"):
             here = self.gather("here", {"version": VERSION, "job": secrets.token_hex(8)}, "starts")
         atexit.register(self._close_at_exit)
@@ -112,7 +114,7 @@ class ProcessGroup:
     def begin_engine(self) -> None:
         """From now on, messages are about another engine: none about the one before is read any more."""
         self._engine += 1
-        self._detector.begin_engine()
+        self._activity.step = (0, 0)  # trainings are counted from 1 again
 
     def _path_of(self, key: str) -> str:
         return f"messages/{self._engine}/{key}"
@@ -143,10 +145,10 @@ class ProcessGroup:
           ClusterError: the chief waits for this process at another place of the program.
           PeerError: a process is gone.
         """
-        with self._detector.waiting(Wait(self._path_of(key), about, 0)):
+        with self._activity.waiting(Wait(self._path_of(key), about, 0)):
             while (value := self.read(key)) is None:
                 self.check()
-                self._detector.say_now_and_then(self._tasks[0])
+                self._activity.say_now_and_then(self._tasks[0])
                 time.sleep(POLL_S)
         return value
 
@@ -167,7 +169,7 @@ class ProcessGroup:
         self.publish(f"{key}/{self.index}", value)
         until = time.monotonic() + self._start_s
         pause_s = SOON_S
-        with self._detector.waiting(Wait(self._path_of(key), about, OF_ALL)):
+        with self._activity.waiting(Wait(self._path_of(key), about, OF_ALL)):
             while True:
                 missing, values = self._values_at(key)
                 if missing and unless and self._coordination.list(f"{self._path_of(unless)}/"):
@@ -177,7 +179,7 @@ class ProcessGroup:
                 if not missing:
                     return [json.loads(values[str(i)]) for i in range(self.count)]
                 self.check()
-                self._detector.say_now_and_then(", ".join(map(self.name, missing)))
+                self._activity.say_now_and_then(", ".join(map(self.name, missing)))
                 if time.monotonic() >= until and not (patient and self._detector.are_doing(missing)):
                     self._give_up(self._why_not_come(missing, about), PeerError)
                 time.sleep(pause_s)
@@ -213,7 +215,7 @@ class ProcessGroup:
           PeerError: a process is gone, or has not come after `start_s` and does nothing that may take long.
         """
         self._barriers += 1
-        step = list(self._detector.step)
+        step = list(self._activity.step)
         found = self.gather(f"barriers/{self._barriers}", [what, step, value], what, patient=True)
         self.delete_before("barriers", self._barriers)
         for task, (other, at, _) in zip(self._tasks, found, strict=True):
@@ -266,7 +268,7 @@ class ProcessGroup:
 
     def busy(self, what: str) -> AbstractContextManager[None]:
         """A context in which this process does something for which others have patience, as in «worker:0 {what}»."""
-        return self._detector.busy(what)
+        return self._activity.busy(what)
 
     def watched(self, training: int = 0, call: int = 0) -> Watched:
         """A context for an exchange with all others, in a call of a training, counted from 1.
@@ -274,11 +276,11 @@ class ProcessGroup:
         Raises:
           PeerError: it has failed because one of them is gone.
         """
-        return self._detector.watched(training, call)
+        return self._activity.watched(training, call)
 
     def settled(self) -> None:
         """Says that a step is computed: the next ones are as fast as this one."""
-        self._detector.settled()
+        self._activity.settled = True
 
     def close(self, failure: str = "") -> None:
         """Leaves the job; `failure` says why, if something went wrong. Idempotent."""

@@ -31,7 +31,7 @@ class StepFlags(NamedTuple):
     Attributes:
       finite: whether the gradient was.
       loss: of the batch.
-      ends, saves, setting, value: the sum of all processes' control, see `ControlFlags`.
+      ends, saves, setting, value: the sum of all processes' control flags, see `ControlFlags`.
       goes_on: whether the training was not over yet, by `TrainState.left`.
     """
 

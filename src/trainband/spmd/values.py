@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,21 +18,14 @@ from trainband.model.model import Given, Model
 from trainband.model.random_keys import key_kinds, with_keys, without_keys
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
-from trainband.ps.contents import Contents
+from trainband.ps.contents import Contents, Held, contents_of_state, contents_of_variables
+from trainband.ps.placement import Slice, rows_of
+from trainband.ps.saver import buffer_of
 from trainband.spmd.agreement import MAKES, different_from_chief, require_one_program, same_batches
 from trainband.spmd.batch_sharding import sharded_evenly
 from trainband.spmd.process_group import Group
-from trainband.spmd.sharding import Rules, is_on_cpu
-from trainband.spmd.train_state import (
-    TrainState,
-    contents_of,
-    laid_out,
-    placed,
-    placed_all,
-    restored,
-    saved_of,
-    with_settings,
-)
+from trainband.spmd.sharding import Rules, is_on_cpu, state_specs
+from trainband.spmd.train_state import TrainState, placed, with_settings
 from trainband.wire.patience import Say
 
 
@@ -81,8 +75,19 @@ class Values:
         if self._several:
             require_one_program(group, model, self.shapes, mesh, specs, remainder)
         self._everywhere = NamedSharding(mesh, PartitionSpec())
-        self.where = laid_out(self.shapes, specs, self._sharding, ended=self._several, left=counts_down)
-        """A sharding for each leaf."""
+        everywhere, of_state = (
+            self._sharding(PartitionSpec()),
+            state_specs(self.shapes.optimizer, self.variables, specs),
+        )
+        self.where = TrainState(
+            self.variables.unflatten(list(map(self._sharding, specs))),
+            jax.tree.unflatten(jax.tree.structure(self.shapes.optimizer), map(self._sharding, of_state)),
+            everywhere,
+            everywhere,
+            everywhere if self._several else None,
+            everywhere if counts_down else None,
+        )
+        """A sharding for each leaf of a part, or one for all."""
         whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(self.where))
         self.in_parts = self._several and not whole
         """Whether no process has all of them."""
@@ -104,7 +109,7 @@ class Values:
             if isinstance(model.init, Given):  # as constants of a program they would be compiled into it
                 params, state = self.broadcast((model.first_params(), model.first_state()))
                 params = jax.tree.map(placed, params, where.params)
-                state = placed_all(state, where.state)
+                state = _placed_at(where.state, state)
             else:
                 params = self._unified(self._made(model.first_params, where.params), "first params")
                 state = self._unified(self._made(model.first_state, where.state), "first model state")
@@ -224,7 +229,7 @@ class Values:
         params, state, optimizer = self.broadcast((params, state, optimizer))
         self.now = self.now._replace(
             params=jax.tree.map(placed, params, self.where.params),
-            state=placed_all(state, self.where.state),
+            state=_placed_at(self.where.state, state),
             optimizer=jax.tree.map(placed, optimizer, self.where.optimizer),
         )
 
@@ -249,12 +254,28 @@ class Values:
 
     def contents(self) -> Contents:
         """What a checkpoint has of them."""
-        return contents_of(self.now, self.variables)
+        held = [
+            Held(path, variable.shape, (Slice(variable, 0, rows_of(variable), 0),))
+            for path, variable in zip(self.variables.paths, self.variables.trained, strict=True)
+        ]
+        state = contents_of_state(jax.eval_shape(without_keys, self.now.optimizer), held)
+        assert state is not None  # every leaf that belongs to a variable belongs to one alone
+        return (*contents_of_variables(self.variables), *state)
 
-    def saved(self) -> PyTree:
-        """Those that a checkpoint has, in the order of its contents; the next step writes where they lie."""
-        values = saved_of(self.now)
-        return own(values) if self._several and not self.in_parts else values
+    def copies(self) -> PyTree:
+        """Copies of those that a checkpoint has, in the order of its contents: the next step writes where they lie."""
+        return _copied(own(self._saved) if self._several else self._saved)
+
+    def gathered(self) -> PyTree:
+        """The same where they are in parts, on the chief; the others only give their parts."""
+        if self._group.is_chief:
+            return self.whole(self._saved)
+        self.whole(self._saved, lambda _: ())
+        return None
+
+    @property
+    def _saved(self) -> PyTree:
+        return without_keys((self.now.params, self.now.state, self.now.optimizer))
 
     def restore(self, checkpoint: Checkpoint, *, optimizer: bool) -> None:
         """Takes a checkpoint's values; with `optimizer`, its state too.
@@ -263,13 +284,29 @@ class Values:
           CheckpointError: it is of another model or optimizer.
           DamagedCheckpoint: it cannot be read.
         """
-        self.now = restored(self.now, self.variables, checkpoint, optimizer=optimizer)
+        contents, kept = self.contents(), (self.now.params, self.now.state, self.now.optimizer)
+        if not optimizer:
+            contents, kept = contents[: len(self.variables.entries)], (self.now.params, self.now.state, ())
+        leaves, tree = jax.tree.flatten(without_keys(kept))
+        checkpoint.require([piece for pieces in contents for piece in pieces], params_only=not optimizer)
+        found = [buffer_of(checkpoint, pieces) for pieces in contents]
+        laid = [placed(value.reshape(leaf.shape), leaf.sharding) for value, leaf in zip(found, leaves, strict=True)]
+        params, state, optimizer_state = with_keys(jax.tree.unflatten(tree, laid), key_kinds(kept))
+        self.now = self.now._replace(params=params, state=state)
+        if optimizer:
+            self.now = self.now._replace(optimizer=optimizer_state)
 
     def restore_carry(self, state: WorkerState) -> None:
         """Takes what steps carry along from a worker's state, if that has it."""
         if state.carry:
-            carry = state.unpack(self.now.carry, lambda leaf: placed(leaf, self.where.carry))
-            self.now = self.now._replace(carry=carry)
+            self.now = self.now._replace(carry=state.unpack(self.now.carry, partial(placed, sharding=self.where.carry)))
+
+
+_copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+
+
+def _placed_at(sharding: Sharding, tree: PyTree) -> PyTree:
+    return jax.tree.map(partial(placed, sharding=sharding), tree)
 
 
 def own(tree: PyTree) -> PyTree:

@@ -8,11 +8,7 @@ from numbers import Integral
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, ModelError
 from trainband.model.mesh_context import DATA
-from trainband.model.model import Model
-from trainband.ps.checkpointing import RestoreFrom
-from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.sharding import Rule, Rules, auto_fsdp, by_rules
-from trainband.strategies.engine import Engine
 from trainband.strategies.multi_worker import START_S, TIMEOUT_S, MultiWorkerMirrored
 from trainband.wire.patience import Say, say_on_stderr
 
@@ -67,18 +63,6 @@ class ModelParallel(MultiWorkerMirrored):
             raise ModelError("ModelParallel: rules must be what auto_fsdp() returns, got auto_fsdp itself: call it.")
         self.rules = rules if callable(rules) else by_rules(rules)
         super().__init__(cluster, remainder=remainder, timeout_s=timeout_s, start_s=start_s, say=say)
-
-    @property
-    def mesh_axes(self) -> tuple[str, ...]:
-        """See `Strategy.mesh_axes`."""
-        return tuple(self._sizes)
-
-    def _axes(self) -> dict[str, int]:
-        return self._sizes
-
-    def _alone(self, model: Model, restore: RestoreFrom | None) -> Engine:
-        mesh = self.mesh()
-        return SpmdEngine(model, mesh, rules=self.rules, restore=restore, say=self._say, remainder=self._remainder)
 
 
 def _is_size(size: object) -> bool:

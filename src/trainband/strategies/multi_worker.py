@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import jax
 from jax.sharding import Mesh
 
-from trainband.cluster import Cluster, Task
+from trainband.cluster import Cluster
 from trainband.errors import ClusterError
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
-from trainband.model.optimizer import Optimizer
-from trainband.model.variables import PyTree
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.process_group import ProcessGroup
 from trainband.spmd.sharding import mesh_of
-from trainband.strategies.description import Description
 from trainband.strategies.devices import take_card
-from trainband.strategies.engine import Engine
-from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
-from trainband.strategies.mirrored import Mirrored, check_remainder
+from trainband.strategies.mesh_strategy import MeshStrategy
+from trainband.strategies.mirrored import check_remainder
 from trainband.wire.patience import Say, say_on_stderr
 
 TIMEOUT_S = 30.0
@@ -55,6 +51,9 @@ class MultiWorkerMirrored(MeshStrategy):
       AddressInUse: another process has the chief's port, at which the workers meet.
     """
 
+    _sizes: Mapping[str, int] = {DATA: -1}
+    """How many devices along each axis of the mesh."""
+
     def __init__(
         self,
         cluster: Cluster | None,
@@ -69,13 +68,12 @@ class MultiWorkerMirrored(MeshStrategy):
         for parameter, value in (("timeout_s", timeout_s), ("start_s", start_s)):
             if not value > 0:
                 raise ClusterError(f"{name}: {parameter} must be > 0 seconds, got {value}.")
-        self._cluster = cluster
-        self._remainder = remainder
         super().__init__(say)
-        self._mesh: Mesh | None = None
-        self._group: ProcessGroup | None = None
+        self._cluster = cluster
+        self.remainder = remainder
         if cluster is None:
             return
+        self._tasks = cluster.spec.workers
         if cluster.guest:
             raise ClusterError(
                 f"{name}: workers that compute in step are planned, all of them: {cluster.task} cannot join them. "
@@ -91,61 +89,30 @@ class MultiWorkerMirrored(MeshStrategy):
                 say(f"{cluster.task} {taken}")
             self._group = ProcessGroup(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
 
-    def mesh(self) -> Mesh:
-        """The devices of all workers, by the mesh's axes. The first call starts JAX's backends, on all workers."""
-        if self._mesh is None:
-            if self._group is not None:
-                self._group.check_devices()
-            self._mesh = mesh_of(self._axes(), jax.devices(), self._tasks)
-        return self._mesh
-
-    @property
-    def _tasks(self) -> Sequence[Task]:
-        """Whose devices are in the mesh, by process."""
-        return () if self._cluster is None else self._cluster.spec.workers
-
-    def _axes(self) -> dict[str, int]:
-        return {DATA: -1}
+    def _make_mesh(self) -> Mesh:
+        if self._group is not None:
+            self._group.check_devices()
+        return mesh_of(self._sizes, jax.devices(), self._tasks)
 
     @property
     def cluster(self) -> Cluster | None:
-        """See `Strategy.cluster`."""
         return self._cluster
 
     @property
-    def is_chief(self) -> bool:
-        """See `Strategy.is_chief`."""
-        return self._cluster is None or self._cluster.is_chief
+    def mesh_axes(self) -> tuple[str, ...]:
+        return tuple(self._sizes)
 
-    def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
-        """See `Strategy.describe`. To be called on all workers, or on none; the chief prints."""
-        mesh, name = self.mesh(), type(self).__name__
-        return describe_on_mesh(name, params, optimizer, mesh, self.rules, tasks=self._tasks, show=self.is_chief)
-
-    def start(self, model: Model, restore: RestoreFrom | None = None) -> Engine:
-        """See `Strategy.start`."""
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> SpmdEngine:
         if self._cluster is not None and not self._cluster.task.trains:
             raise ClusterError(
                 f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
                 "has it evaluate the checkpoints."
             )
         if self._group is None:
-            return self._alone(model, restore)
-        group = self._group
-        group.check()
+            return super().start(model, restore)
+        self._group.check()
         try:
-            return SpmdEngine(
-                model,
-                self.mesh(),
-                group,
-                rules=self.rules,
-                restore=restore,
-                say=self._say,
-                remainder=self._remainder,
-            )
+            return super().start(model, restore)
         except Exception as exc:
-            group.close(f"{type(exc).__name__}: {exc}")
+            self._group.close(f"{type(exc).__name__}: {exc}")
             raise
-
-    def _alone(self, model: Model, restore: RestoreFrom | None) -> Engine:
-        return Mirrored(remainder=self._remainder, say=self._say).start(model, restore)

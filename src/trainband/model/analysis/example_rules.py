@@ -7,7 +7,7 @@ equations that call another program are followed by `mean_over_examples`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from trainband.model.analysis.example_values import (
     Step,
     Unknown,
     Value,
-    alike,
     differing,
     is_program,
 )
@@ -39,9 +38,6 @@ def result_of(step: Step, inputs: list[Value]) -> Result:
     unknown = next((value for value in inputs if isinstance(value, Unknown)), None)
     if unknown is not None:
         return unknown
-    folded = _fold(step, inputs)
-    if folded is not None:
-        return folded
     if all(isinstance(value, Fixed) for value in inputs):
         return _of_fixed(step, inputs)
     if any(isinstance(value, Size) for value in inputs):
@@ -51,19 +47,6 @@ def result_of(step: Step, inputs: list[Value]) -> Result:
     if any(isinstance(value, Position) for value in inputs):
         return _of_position(step, inputs)
     return _of_examples(step, inputs)
-
-
-def _fold(step: Step, inputs: list[Value]) -> Value | None:
-    """The value of a scalar whose operands are known."""
-    compute = _FOLDED.get(step.name)
-    numbers = [value.numbers for value in inputs if isinstance(value, (Fixed, Size)) and value.numbers is not None]
-    whole = step.name == "div" and not step.floating
-    if compute is None or whole or len(numbers) != len(inputs) or step.new_shapes() != [(), ()] or not step.same():
-        return None
-    dtype = step.equations[0].outvars[0].aval.dtype
-    with np.errstate(all="ignore"):
-        first, second = (np.asarray(compute(*(pair[i] for pair in numbers))).astype(dtype)[()] for i in range(2))
-    return Fixed(constant=True, numbers=(first, second)) if alike(first, second) else Size((first, second))
 
 
 def _of_fixed(step: Step, inputs: list[Value]) -> Result:
@@ -247,14 +230,19 @@ def _moved(axis: Callable[[Step, int], int]) -> Rule:
     return rule
 
 
-def _apart(names: Callable[[Step], Sequence[int]]) -> Rule:
-    """An operation along some axes: not that of the examples."""
+def _unless(touched: Callable[[Step, int], bool]) -> Rule:
+    """An operation that works on each place along an axis alike, unless it touches that axis."""
 
     def rule(step: Step, inputs: list[Value]) -> Result:
-        out = _elementwise(step, inputs)
-        return f"{step.name} over the batch" if isinstance(out, Examples) and out.axis in names(step) else out
+        value = _elementwise(step, inputs)
+        return f"{step.name} over the batch" if isinstance(value, Examples) and touched(step, value.axis) else value
 
     return rule
+
+
+def _along(key: str) -> Rule:
+    """An operation along one axis."""
+    return _unless(lambda step, axis: bool(step.params[key] == axis))
 
 
 def _reshape(step: Step, inputs: list[Value]) -> Result:
@@ -308,12 +296,6 @@ def _dynamic_update_slice(step: Step, inputs: list[Value]) -> Result:
     return value if all(isinstance(v, Fixed) for v in inputs[2:]) else "dynamic_update_slice of the batch"
 
 
-def _concatenate(step: Step, inputs: list[Value]) -> Result:
-    value = _elementwise(step, inputs)
-    along = isinstance(value, Examples) and value.axis == step.params["dimension"]
-    return "concatenate along the batch" if along else value
-
-
 def _stack(step: Step, inputs: list[Value]) -> Result:
     value = _elementwise(step, inputs)
     return (
@@ -321,20 +303,10 @@ def _stack(step: Step, inputs: list[Value]) -> Result:
     )
 
 
-def _pad(step: Step, inputs: list[Value]) -> Result:
-    value = _elementwise(step, inputs)
-    if isinstance(value, Examples) and tuple(step.params["padding_config"][value.axis]) != (0, 0, 0):
-        return "pad of the batch"
-    return value
-
-
-def _window(step: Step, inputs: list[Value]) -> Result:
-    value = _elementwise(step, inputs)
-    if not isinstance(value, Examples):
-        return value
+def _in_window(step: Step, axis: int) -> bool:
     keys = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
-    ones = all(step.params[key][value.axis] == 1 for key in keys)
-    return value if ones and tuple(step.params["padding"][value.axis]) == (0, 0) else f"{step.name} over the batch"
+    ones = all(step.params[key][axis] == 1 for key in keys)
+    return not ones or tuple(step.params["padding"][axis]) != (0, 0)
 
 
 def _dot_general(step: Step, inputs: list[Value]) -> Result:
@@ -406,12 +378,9 @@ def _scatter(step: Step, inputs: list[Value]) -> Result:
     return Examples(*value.place) if fits else f"{step.name} of the batch"
 
 
-def _matrices(step: Step, inputs: list[Value]) -> Result:
-    """An operation on the last two axes; on as many as `fft_lengths` says."""
-    value = _elementwise(step, inputs)
-    count = len(step.params.get("fft_lengths", (0, 0)))
-    within = isinstance(value, Examples) and value.axis >= len(step.shapes()[0]) - count
-    return f"{step.name} over the batch" if within else value
+def _in_matrix(step: Step, axis: int) -> bool:
+    """Whether an axis is one of the last two, or of as many as `fft_lengths` says."""
+    return axis >= len(step.shapes()[0]) - len(step.params.get("fft_lengths", (0, 0)))
 
 
 _MOVES = frozenset("broadcast_in_dim convert_element_type reshape squeeze transpose".split())
@@ -428,24 +397,6 @@ _MAY_DIFFER = {
 }
 """Params in which the number of examples may stand; the rule sees to it that it does."""
 
-_FOLDED: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "convert_element_type": lambda number: number,
-    "div": np.divide,
-    "eq": np.equal,
-    "ge": np.greater_equal,
-    "gt": np.greater,
-    "le": np.less_equal,
-    "lt": np.less,
-    "max": np.maximum,
-    "min": np.minimum,
-    "mul": np.multiply,
-    "ne": np.not_equal,
-    "neg": np.negative,
-    "select_n": lambda which, *cases: cases[int(which)],
-    "sub": np.subtract,
-}
-
 _ELEMENTWISE = ELEMENTWISE | frozenset(
     """
     bitcast_convert_type random_bits random_fold_in random_gamma random_seed random_split random_unwrap random_wrap
@@ -455,28 +406,27 @@ _ELEMENTWISE = ELEMENTWISE | frozenset(
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys("argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum".split(), _reduce),
-    **dict.fromkeys("cumlogsumexp cummax cummin cumprod cumsum".split(), _apart(lambda step: [step.params["axis"]])),
+    **dict.fromkeys("cumlogsumexp cummax cummin cumprod cumsum split".split(), _along("axis")),
+    **dict.fromkeys(("concatenate", "sort"), _along("dimension")),
     **dict.fromkeys(
-        "reduce_window reduce_window_max reduce_window_min reduce_window_sum select_and_gather_add".split(), _window
+        "reduce_window reduce_window_max reduce_window_min reduce_window_sum select_and_gather_add".split(),
+        _unless(_in_window),
     ),
     **dict.fromkeys("scatter scatter-add scatter_add scatter-mul scatter_mul".split(), _scatter),
-    **dict.fromkeys("cholesky eigh fft triangular_solve".split(), _matrices),
+    **dict.fromkeys("cholesky eigh fft triangular_solve".split(), _unless(_in_matrix)),
     "broadcast_in_dim": _moved(lambda step, axis: step.params["broadcast_dimensions"][axis]),
-    "concatenate": _concatenate,
     "conv_general_dilated": _convolution,
     "dot_general": _dot_general,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
-    "pad": _pad,
+    "pad": _unless(lambda step, axis: tuple(step.params["padding_config"][axis]) != (0, 0, 0)),
     "reshape": _reshape,
-    "rev": _apart(lambda step: step.params["dimensions"]),
+    "rev": _unless(lambda step, axis: axis in step.params["dimensions"]),
     "slice": _slice,
-    "sort": _apart(lambda step: [step.params["dimension"]]),
     "stack": _stack,
-    "split": _apart(lambda step: [step.params["axis"]]),
     "squeeze": _moved(lambda step, axis: axis - sum(i < axis for i in step.params["dimensions"])),
-    "top_k": _apart(lambda step: [step.params.get("axis", len(step.shapes()[0]) - 1)]),
+    "top_k": _unless(lambda step, axis: axis == step.params.get("axis", len(step.shapes()[0]) - 1)),
     "tile": _elementwise,
     "unstack": _moved(lambda step, axis: axis - (step.params["axis"] < axis)),
     "transpose": _moved(lambda step, axis: list(step.params["permutation"]).index(axis)),
