@@ -1,4 +1,4 @@
-"""A training of a model of `tests.strategies.zoo` that can go wrong in every way. Run as a script by the tests."""
+"""A training of a model of `tests.strategies.models` that can go wrong in every way. Run as a script by the tests."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Looks(trainband.Hook):
 
 
 def constrained(params: Any, batch: Any) -> Any:
-    """The loss of the zoo's MLP, by which an activation lies where a `PartitionSpec` alone says."""
+    """The loss of the MLP, by which an activation lies where a `PartitionSpec` alone says."""
     x, y = batch
     hidden = jax.nn.relu(x @ params["hidden"]["kernel"] + params["hidden"]["bias"])
     hidden = jax.lax.with_sharding_constraint(hidden, jax.P("data"))

@@ -60,10 +60,10 @@ def test_of_another_transform(other: Any) -> None:
         of(0).unpack(other)
 
 
-def committed(tmp_path: Path, luggage: dict[int, WorkerState]) -> Checkpoint:
+def committed(tmp_path: Path, states: dict[int, WorkerState]) -> Checkpoint:
     directory = CheckpointDirectory(tmp_path, pytest.fail)
     partial = directory.begin(1)
-    entries, part = write_worker_states(partial, luggage)
+    entries, part = write_worker_states(partial, states)
     (partial / "part").write_bytes(b"")
     manifest = Manifest(
         global_step=1,
@@ -78,8 +78,8 @@ def committed(tmp_path: Path, luggage: dict[int, WorkerState]) -> Checkpoint:
 
 
 def test_through_a_checkpoint(tmp_path: Path) -> None:
-    luggage = {0: of(0, place(1, 2)), 11: of(11, training=2), 2: msgspec.structs.replace(of(2), carry=())}
-    assert read_worker_states(committed(tmp_path, luggage)) == luggage
+    states = {0: of(0, place(1, 2)), 11: of(11, training=2), 2: msgspec.structs.replace(of(2), carry=())}
+    assert read_worker_states(committed(tmp_path, states)) == states
 
 
 def test_nobody_has_any(tmp_path: Path) -> None:
@@ -98,18 +98,18 @@ TASKS = [f"worker:{i}" for i in range(5)]
 
 
 def test_as_many_as_before_have_each_their_own() -> None:
-    luggage = {i: of(i, place(i, 0)) for i in range(3)}
-    assert redistributed(luggage, TASKS[:3]) == luggage
+    states = {i: of(i, place(i, 0)) for i in range(3)}
+    assert redistributed(states, TASKS[:3]) == states
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_others_go_on_from_the_least_place(workers: int) -> None:
-    luggage = {0: of(0, place(1, 64)), 1: of(1, place(1, 32)), 2: of(2, place(2, 0))}
-    dealt = redistributed(luggage, TASKS[:workers])
+    states = {0: of(0, place(1, 64)), 1: of(1, place(1, 32)), 2: of(2, place(2, 0))}
+    dealt = redistributed(states, TASKS[:workers])
     assert {one.position for one in dealt.values()} == {place(1, 32)}
     assert [one.task for one in dealt.values()] == TASKS[:workers]
     for number, one in dealt.items():  # a random key of one's own is kept; a newcomer begins its own
-        assert one.carry == (luggage[number].carry if number < 3 else ())
+        assert one.carry == (states[number].carry if number < 3 else ())
 
 
 def test_as_many_but_others_nobody_is_forgotten() -> None:
@@ -125,7 +125,7 @@ def test_the_least_place_is_of_the_earliest_training() -> None:
 
 @pytest.mark.parametrize("position", ["", Position(state={"anything": 1}).to_json(), Position(state=b"1").to_json()])
 def test_places_of_their_own_are_kept_by_those_who_are_left(position: str) -> None:
-    luggage = {0: of(0, place(1, 1)), 1: of(1, position), 2: of(2, place(3, 3))}
-    assert redistributed(luggage, TASKS[:2]) == {0: luggage[0], 1: luggage[1]}
-    assert redistributed(luggage, TASKS[:4]) == luggage
+    states = {0: of(0, place(1, 1)), 1: of(1, position), 2: of(2, place(3, 3))}
+    assert redistributed(states, TASKS[:2]) == {0: states[0], 1: states[1]}
+    assert redistributed(states, TASKS[:4]) == states
     assert redistributed({}, TASKS[:2]) == {}

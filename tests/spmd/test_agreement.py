@@ -46,11 +46,9 @@ def model(**changes: Any) -> Model:
     return Model(**{**fields, **changes})
 
 
-def program(
-    together: ProcessGroup, one: Model, axis: str = "data", spec: Any = WHOLE, remainder: str = "error"
-) -> None:
+def program(group: ProcessGroup, one: Model, axis: str = "data", spec: Any = WHOLE, remainder: str = "error") -> None:
     mesh = Mesh(np.array(jax.local_devices()[:1]), (axis,))
-    require_one_program(together, one, one.shapes(), mesh, [spec], remainder)
+    require_one_program(group, one, one.shapes(), mesh, [spec], remainder)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ SUMMED: list[tuple[dict[str, list[float]], float, bool]] = [
 def test_what_is_exchanged_with_a_gradient_does_not_make_it_infinite(
     gradient: dict[str, list[float]], value: float, finite: bool, flat: bool
 ) -> None:
-    """Loss, metrics and the words of the processes lie in the same array, and go back to where they belong."""
+    """Loss, metrics and the control flags of the processes lie in the same array, and go back to where they belong."""
     given = jax.tree.map(jnp.asarray, {name: np.array(values, np.float32) for name, values in gradient.items()})
 
     def compute(params: Any, state: Any, batch: Any, key: Any) -> Any:
@@ -191,11 +191,11 @@ def test_what_is_exchanged_with_a_gradient_does_not_make_it_infinite(
 
     mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
     spread = each_by_itself(compute, mesh, ("data",), flat=flat)
-    words = jnp.array([[1.0, 0.0, 2.0, 0.001]])
-    loss, summed, _, (metrics, told) = jax.jit(lambda batch: spread(given, None, (batch, words), None))(jnp.ones(2))
+    flags = jnp.array([[1.0, 0.0, 2.0, 0.001]])
+    loss, summed, _, (metrics, told) = jax.jit(lambda batch: spread(given, None, (batch, flags), None))(jnp.ones(2))
     assert_close((loss, metrics, mean_of(summed)), (value, {"metric": value, "count": 3.0}, given))
     assert metrics["count"].dtype == jnp.float32, "a mean of whole numbers is none"
-    np.testing.assert_array_equal(told, words[0])
+    np.testing.assert_array_equal(told, flags[0])
     assert bool(jax.jit(all_finite)(summed)) is finite
 
 

@@ -22,7 +22,7 @@ LATE_S, TIMEOUT_S = 1.5, 1.0
 
 
 class Coordination:
-    """The words of all, in this process; the last of the others came late."""
+    """What all have published, in this process; the last of the others came late."""
 
     lost = False
     values: ClassVar[dict[str, str]]
@@ -82,7 +82,7 @@ def test_an_exchange_within_another_does_not_end_that(second: ProcessGroup) -> N
 
 
 class Chief:
-    """The signs of life of the other one; every tenth of a second."""
+    """The heartbeats of the other one, every tenth of a second."""
 
     def __init__(self) -> None:
         self._wait: tuple[str, str, int] | None = None
@@ -115,7 +115,7 @@ class Chief:
 
 @pytest.fixture
 def chief(second: ProcessGroup) -> Iterator[Chief]:
-    del second  # only the words of one that there is are heard
+    del second  # only what one that is there publishes is read
     made = Chief()
     yield made
     made.end()
@@ -128,7 +128,7 @@ def test_two_that_wait_for_each_other_at_two_places_are_told(second: ProcessGrou
 
 
 def test_where_one_has_waited_before_the_other_waits_says_nothing(second: ProcessGroup, chief: Chief) -> None:
-    """The chief has gone on, and its sign of life says so later."""
+    """The chief has gone on, and its heartbeat says so later."""
     chief.waits("batch/1", "comes to its first step")
     time.sleep(CROSSED_S + 2 * BEAT_S)
     chief.falls_silent()

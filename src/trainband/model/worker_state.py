@@ -64,7 +64,7 @@ class WorkerState(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, sender: str) -> WorkerState:
-        """Raises `ProtocolError` where the bytes are no luggage."""
+        """Raises `ProtocolError` where the bytes are no worker state."""
         return decode(data, cls, sender)
 
     def unpack(self, carry: PyTree, placed: Callable[[NDArray[Any]], Any] = np.asarray) -> PyTree:
@@ -88,11 +88,11 @@ class WorkerState(msgspec.Struct, frozen=True):
 
 
 def write_worker_states(
-    directory: Path, luggage: Mapping[int, WorkerState]
+    directory: Path, states: Mapping[int, WorkerState]
 ) -> tuple[dict[str, WorkerEntry], Part | None]:
     """Writes the workers' arrays into a file of a checkpoint; returns what its manifest says of the workers."""
     entries, pieces = {}, list[tuple[Piece, NDArray[Any]]]()
-    for number, one in sorted(luggage.items()):
+    for number, one in sorted(states.items()):
         position = json.dumps({"training": one.training, "position": one.position})
         entries[str(number)] = WorkerEntry(one.task, one.steps, position)
         for i, array in enumerate(one.carry):
@@ -104,12 +104,12 @@ def write_worker_states(
 
 
 def read_worker_states(checkpoint: Checkpoint) -> dict[int, WorkerState]:
-    """The luggage of every worker that a checkpoint knows.
+    """The state of every worker that a checkpoint knows.
 
     Raises:
       DamagedCheckpoint: what it says of a worker is not what this version writes.
     """
-    luggage = {}
+    states = {}
     for key, entry in checkpoint.manifest.workers.items():
         try:
             number, where = int(key), json.loads(entry.position)
@@ -123,40 +123,40 @@ def read_worker_states(checkpoint: Checkpoint) -> dict[int, WorkerState]:
         carry: list[_Array] = []
         while (name := _tensor(number, len(carry))) in checkpoint.manifest.tensors:
             carry.append(_Array.of(checkpoint.read(name)))
-        luggage[number] = WorkerState(entry.task, training, entry.steps, position, tuple(carry))
-    return luggage
+        states[number] = WorkerState(entry.task, training, entry.steps, position, tuple(carry))
+    return states
 
 
-def redistributed(luggage: Mapping[int, WorkerState], tasks: Sequence[str]) -> dict[int, WorkerState]:
-    """The luggage for these workers, which may be more or fewer than those it is from.
+def redistributed(states: Mapping[int, WorkerState], tasks: Sequence[str]) -> dict[int, WorkerState]:
+    """The states for these workers, which may be more or fewer than those it is from.
 
     With as many as before, each has its own. Otherwise all go on from where the one was that is least far, where their
     data is in one common order (as that of `Batches`): so no example is left out, and some may be seen twice.
     """
-    if luggage.keys() == set(range(len(tasks))):
-        return dict(luggage)
-    found = {number: place for number, one in luggage.items() if (place := _common_place(one)) is not None}
-    if not found or len(found) < len(luggage):
-        return {number: luggage[number] for number in range(len(tasks)) if number in luggage}
-    source = luggage[min(found, key=found.__getitem__)]
+    if states.keys() == set(range(len(tasks))):
+        return dict(states)
+    found = {number: place for number, one in states.items() if (place := _common_place(one)) is not None}
+    if not found or len(found) < len(states):
+        return {number: states[number] for number in range(len(tasks)) if number in states}
+    source = states[min(found, key=found.__getitem__)]
     newcomer = msgspec.structs.replace(source, carry=())
     return {
         number: msgspec.structs.replace(
-            luggage.get(number, newcomer), task=task, training=source.training, position=source.position
+            states.get(number, newcomer), task=task, training=source.training, position=source.position
         )
         for number, task in enumerate(tasks)
     }
 
 
-def _common_place(luggage: WorkerState) -> tuple[int, int, int, int] | None:
+def _common_place(state: WorkerState) -> tuple[int, int, int, int] | None:
     """(training, pass, epoch, examples) in an order that all workers have in common; `None` in any other."""
-    if not luggage.position:
+    if not state.position:
         return None
-    where = json.loads(luggage.position)
-    state = where.get("state", {}).get("value")
-    if not isinstance(state, dict) or set(state) != {"epoch", "examples"}:
+    where = json.loads(state.position)
+    place = where.get("state", {}).get("value")
+    if not isinstance(place, dict) or set(place) != {"epoch", "examples"}:
         return None
-    return luggage.training, int(where["passes"]), int(state["epoch"]), int(state["examples"])
+    return state.training, int(where["passes"]), int(place["epoch"]), int(place["examples"])
 
 
 def _tensor(worker: int, leaf: int) -> str:

@@ -21,7 +21,7 @@ from trainband.wire.patience import Say
 MAKES = "makes its Trainer"
 BEGINS = "comes to its first step"
 COMPARES = "has made its first step"
-"""What a process does while it waits for the others' words."""
+"""What a process does while it waits for the others' values."""
 
 ROUNDED = 1e-4
 """Of a variable's largest value: what machines of different kinds may round differently in one update, and more."""
@@ -93,8 +93,8 @@ def first_batches(group: Group, own: OwnPart, batch: PyTree, key: str, unless: s
     Args:
       own: the parts that this process brings.
       batch: its first one, or those of the first call.
-      key: where the words about them are.
-      unless: where a process leaves a word that ends the training before.
+      key: where the processes publish what they have.
+      unless: where a process publishes that it ends the training before.
 
     Returns:
       Of each process, whether it has NumPy's arrays for the steps of a call; nothing if the training has ended.
@@ -106,25 +106,25 @@ def first_batches(group: Group, own: OwnPart, batch: PyTree, key: str, unless: s
     shapes = [_kind(leaf) for leaf in map(_shaped, leaves)]
     stacks = isinstance(batch, Several) and batch.stack is not None
     digest = _digest(leaves) if len(own.sharers) > 1 else ""
-    words = group.gather(
+    forms = group.gather(
         key, [str(structure), ", ".join(shapes), stacks, own.first, digest], BEGINS, unless=unless, patient=True
     )
     whose: dict[int, tuple[int, str]] = {}
-    for index, other in enumerate(words):
+    for index, other in enumerate(forms):
         before, theirs = whose.setdefault(other[3], (index, other[4]))
-        if other[:2] == words[before][:2] and other[4] != theirs and group.is_chief:
+        if other[:2] == forms[before][:2] and other[4] != theirs and group.is_chief:
             say(
                 f"WARNING: {group.name(before)} and {group.name(index)} compute the same part of each batch "
                 "together, as the mesh says, and should bring the same one, but their first ones differ: take the same "
                 "data there, in the same order, or give the mesh an axis data over these workers"
             )
-        if other[:2] != words[0][:2]:
+        if other[:2] != forms[0][:2]:
             raise DataError(
                 f"the workers compute in step and need batches of one shape, but that of {group.name(0)} is "
-                f"{words[0][1]} and that of {group.name(index)} {other[1]}. Where a batch is on the devices "
+                f"{forms[0][1]} and that of {group.name(index)} {other[1]}. Where a batch is on the devices "
                 "already, that counts the examples of all workers."
             )
-    return [word[2] for word in words]
+    return [form[2] for form in forms]
 
 
 def different_from_chief(group: Group, what: str, values: Sequence[Any], about: str) -> str:
@@ -155,7 +155,7 @@ def warn_of_other_params(group: Group, params: Mapping[str, Any], agreed: Callab
     if apart_by > ROUNDED:
         say(
             f"WARNING: after the first step, {whose} of {group.name(index)} differs from {group.name(0)}'s by "
-            f"{apart_by:.2g} of its largest value, and nothing brings them together again: the same gradient must make "
+            f"{apart_by:.2g} of its largest value, and nothing makes them equal again: the same gradient must make "
             "the same update on all workers, so give all the same optimizer, with the same numbers"
         )
 

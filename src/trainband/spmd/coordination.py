@@ -25,7 +25,7 @@ from trainband.spmd.rendezvous import has_ended, listening_host, rendezvous
 from trainband.wire.patience import Say
 
 NEVER_S = 7 * 24 * 3600
-"""JAX's own patience with a silent task: ours is shorter, and ends with words."""
+"""JAX's own timeout for a silent task: ours is shorter, and ends with a message."""
 
 CALL_S = 5
 """For one call to the service."""
@@ -94,11 +94,11 @@ class Coordination:
         return found if not self._has_hung_up else frozenset()
 
     def set(self, key: str, value: str) -> None:
-        """Sets a word that all can read."""
+        """Sets a value that all can read."""
         self._client.key_value_set(key, value, allow_overwrite=True)
 
     def get(self, key: str) -> str | None:
-        """The word there, if there is one."""
+        """The value there, if there is one."""
         try:
             return str(self._client.key_value_try_get(key))
         except jax.errors.JaxRuntimeError as exc:
@@ -107,11 +107,11 @@ class Coordination:
             raise
 
     def list(self, prefix: str) -> dict[str, str]:
-        """All words whose keys begin so, by the rest of their keys."""
+        """All values whose keys begin so, by the rest of their keys."""
         return {key[len(prefix) :].lstrip("/"): value for key, value in self._client.key_value_dir_get(prefix)}
 
     def delete(self, prefix: str) -> None:
-        """Deletes all words whose keys begin so."""
+        """Deletes all values whose keys begin so."""
         self._client.key_value_delete(f"{prefix}/")
 
     def hang_up(self) -> None:

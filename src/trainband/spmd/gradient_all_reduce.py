@@ -1,4 +1,4 @@
-"""Summing: the gradients that several devices compute of the parts of a batch, brought together."""
+"""The all-reduce of the gradients that several devices compute of the parts of a batch."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ TAKEN = "taken"
 WAITING = "waiting for "
 
 LOOK_S = 0.05
-WORD_S = 1.0
-"""Between two words of the chief to those who wait."""
+MESSAGE_S = 1.0
+"""Between two messages of the chief to those who wait."""
 KEEP_S = 30
 """Of silence on a connection, after which the kernel speaks."""
 ANSWER_S = 5.0
@@ -55,44 +55,44 @@ def rendezvous(chief: Address, index: int, tasks: Sequence[str], start_s: float,
     patience = Patience(start_s, say)
     if index == 0:
         return _await_all(chief, tasks, patience)
-    return {index: _await_word(chief, index, tasks, patience)}
+    return {index: _await_chief(chief, index, tasks, patience)}
 
 
 def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> dict[int, socket.socket]:
-    come: dict[int, socket.socket] = {}
+    arrived: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(_listening(chief, tasks[0]))
         server.settimeout(LOOK_S)
         told_at = 0.0
-        while len(come) < len(tasks) - 1:
+        while len(arrived) < len(tasks) - 1:
             with contextlib.suppress(TimeoutError):
                 connection = stack.enter_context(server.accept()[0])
                 number = _introduced(connection, len(tasks))
-                is_taken = number in come and not has_ended(come[number])
+                is_taken = number in arrived and not has_ended(arrived[number])
                 if is_taken:
-                    _tell(connection, TAKEN)
+                    _send(connection, TAKEN)
                 if is_taken or number is None:
                     connection.close()
                 else:
                     _keep_alive(connection)
-                    come[number] = connection
-            for number in [number for number, one in come.items() if has_ended(one)]:
-                come.pop(number).close()
-            missing = ", ".join(task for i, task in enumerate(tasks) if i and i not in come)
+                    arrived[number] = connection
+            for number in [number for number, one in arrived.items() if has_ended(one)]:
+                arrived.pop(number).close()
+            missing = ", ".join(task for i, task in enumerate(tasks) if i and i not in arrived)
             if missing:
                 patience.check(f"{missing} to come up", f"check that it runs, and that it can reach {chief}")
-            if time.monotonic() - told_at >= WORD_S:
+            if time.monotonic() - told_at >= MESSAGE_S:
                 told_at = time.monotonic()
-                for one in come.values():
-                    _tell(one, f"{WAITING}{missing}")
+                for one in arrived.values():
+                    _send(one, f"{WAITING}{missing}")
         server.close()  # whoever calls from now on wants what comes after the rendezvous
-        for one in come.values():
-            _tell(one, GO)
+        for one in arrived.values():
+            _send(one, GO)
         stack.pop_all()
-    return come
+    return arrived
 
 
-def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Patience) -> socket.socket:
+def _await_chief(chief: Address, index: int, tasks: Sequence[str], patience: Patience) -> socket.socket:
     where = f"{tasks[0]} at {chief}"
     while True:
         try:
@@ -105,19 +105,19 @@ def _await_word(chief: Address, index: int, tasks: Sequence[str], patience: Pati
             continue
         with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
-            _tell(connection, f"{HELLO}{index}")
-            word = _hear(connection, f"{where} to answer as a worker of this job", patience)
-            if word == GO:
+            _send(connection, f"{HELLO}{index}")
+            answer = _receive(connection, f"{where} to answer as a worker of this job", patience)
+            if answer == GO:
                 _keep_alive(connection)
                 stack.pop_all()
                 return connection
-        if word == TAKEN:
+        if answer == TAKEN:
             raise Refused(f"{where} knows another process as {tasks[index]}: give each its own task index.")
         time.sleep(LOOK_S)  # it has gone, and may come back
 
 
-def _hear(connection: socket.socket, where: str, patience: Patience) -> str:
-    """The chief's last word; empty where it has gone without one. What it says before is said on."""
+def _receive(connection: socket.socket, where: str, patience: Patience) -> str:
+    """The chief's last message; empty where it has gone without one. For whom it waits is said on."""
     connection.settimeout(LOOK_S)
     waiting_for, advice, data = where, ANOTHER, b""
     while True:
@@ -131,11 +131,11 @@ def _hear(connection: socket.socket, where: str, patience: Patience) -> str:
         if not got:
             return ""
         *lines, data = (data + got).split(b"\n")
-        for word in (line.decode("utf-8", "replace") for line in lines):
-            if word in (GO, TAKEN):
-                return word
-            if word.startswith(WAITING):
-                waiting_for, advice = f"{word.removeprefix(WAITING)} to come up", RUNS
+        for message in (line.decode("utf-8", "replace") for line in lines):
+            if message in (GO, TAKEN):
+                return message
+            if message.startswith(WAITING):
+                waiting_for, advice = f"{message.removeprefix(WAITING)} to come up", RUNS
 
 
 def listening_host(chief: Address) -> str:
@@ -162,11 +162,11 @@ def _introduced(connection: socket.socket, count: int) -> int | None:
     """Which worker has called; `None` if it is none."""
     connection.settimeout(ANSWER_S)
     try:
-        word = connection.recv(64).decode("utf-8", "replace").strip()
+        hello = connection.recv(64).decode("utf-8", "replace").strip()
     except OSError:
         return None
-    number = word.removeprefix(HELLO)
-    if not word.startswith(HELLO) or not number.isdigit() or not 0 < int(number) < count:
+    number = hello.removeprefix(HELLO)
+    if not hello.startswith(HELLO) or not number.isdigit() or not 0 < int(number) < count:
         return None
     return int(number)
 
@@ -189,7 +189,7 @@ def has_ended(connection: socket.socket) -> bool:
         return True
 
 
-def _tell(connection: socket.socket, word: str) -> None:
+def _send(connection: socket.socket, message: str) -> None:
     connection.settimeout(ANSWER_S)
     with contextlib.suppress(OSError):  # it has gone; the next look tells
-        connection.sendall(f"{word}\n".encode())
+        connection.sendall(f"{message}\n".encode())

@@ -15,7 +15,7 @@ from trainband.ps.checkpointing import RestoreFrom
 from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.process_group import ProcessGroup
 from trainband.spmd.sharding import mesh_of
-from trainband.strategies.devices import take_card
+from trainband.strategies.devices import take_gpu
 from trainband.strategies.mesh_strategy import MeshStrategy
 from trainband.strategies.mirrored import check_remainder
 from trainband.wire.patience import Say, say_on_stderr
@@ -85,7 +85,7 @@ class MultiWorkerMirrored(MeshStrategy):
                 "with trainband run --ps 0; or use ParameterServer."
             )
         if cluster.task.trains:
-            if cluster.shares_its_host and (taken := take_card(cluster.device_index)):
+            if cluster.shares_its_host and (taken := take_gpu(cluster.device_index)):
                 say(f"{cluster.task} {taken}")
             self._group = ProcessGroup(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
 

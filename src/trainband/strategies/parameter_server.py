@@ -24,7 +24,7 @@ from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server import Server
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.strategies.description import Description, described_on_ps
-from trainband.strategies.devices import choose_device, take_card
+from trainband.strategies.devices import choose_device, take_gpu
 from trainband.strategies.engine import Engine
 from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.one_device import OneDevice
@@ -140,7 +140,7 @@ class ParameterServer(Scoped):
             # A ps must not take memory on a card that workers compute on.
             jax.config.update("jax_platforms", "cpu")
         elif (local is None or (local.takes_all and cluster.shares_its_host)) and (
-            taken := take_card(cluster.device_index, wanted=device)
+            taken := take_gpu(cluster.device_index, wanted=device)
         ):
             say(f"{cluster.task} {taken}")
 
