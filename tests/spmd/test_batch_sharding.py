@@ -23,7 +23,7 @@ from trainband.train.trainer import Trainer
 
 
 @pytest.fixture(params=[1, 2])
-def spreader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BatchSharding:
+def sharding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BatchSharding:
     """That of a process which has one of the mesh's devices, alone or as one of several."""
     made = BatchSharding(Mesh(np.array(jax.devices()[:1]), ("data",)), ("data",), "refuse", "worker:0")
     monkeypatch.setattr(made, "_processes", request.param)
@@ -37,38 +37,38 @@ def aligned(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return array
 
 
-def test_an_array_that_is_on_the_device_is_not_copied(spreader: BatchSharding) -> None:
+def test_an_array_that_is_on_the_device_is_not_copied(sharding: BatchSharding) -> None:
     there = jax.device_put(np.arange(6.0, dtype=np.float32).reshape(3, 2), jax.devices()[0])
-    placed = spreader(there).batch
+    placed = sharding(there).batch
     assert placed.addressable_data(0).unsafe_buffer_pointer() == there.unsafe_buffer_pointer()
     np.testing.assert_array_equal(placed.addressable_data(0), there)
 
 
-def test_what_is_kept_on_the_device_is_spread_once(spreader: BatchSharding) -> None:
+def test_what_is_kept_on_the_device_is_sharded_once(sharding: BatchSharding) -> None:
     images = jax.device_put(np.arange(6.0, dtype=np.float32).reshape(3, 2), jax.devices()[0])
     labels = jax.device_put(np.arange(3, dtype=np.int32), jax.devices()[0])
-    once = spreader((images, labels))
-    assert spreader((images, labels)) is once
-    swapped = spreader((labels, images)).batch
+    once = sharding((images, labels))
+    assert sharding((images, labels)) is once
+    swapped = sharding((labels, images)).batch
     np.testing.assert_array_equal(swapped[0].addressable_data(0), labels)
-    named = spreader({"images": images, "labels": labels}).batch
+    named = sharding({"images": images, "labels": labels}).batch
     np.testing.assert_array_equal(named["labels"].addressable_data(0), labels)
-    assert len(spreader._known) == 2  # noqa: SLF001 - the arrays of the first and the last are the same
+    assert len(sharding._known) == 2  # noqa: SLF001 - the arrays of the first and the last are the same
     kept = weakref.ref(once.batch[0])
     del once, swapped, named, images, labels
     gc.collect()
-    assert not spreader._known  # noqa: SLF001
+    assert not sharding._known  # noqa: SLF001
     assert kept() is None, "the memory of a batch that is no more is held"
 
 
-def test_what_lies_on_the_mesh_already_is_not_kept_alive(spreader: BatchSharding) -> None:
-    batch = jax.device_put(np.ones((3, 2), np.float32), spreader._split)  # noqa: SLF001
-    spreader(batch)
+def test_what_lies_on_the_mesh_already_is_not_kept_alive(sharding: BatchSharding) -> None:
+    batch = jax.device_put(np.ones((3, 2), np.float32), sharding._split)  # noqa: SLF001
+    sharding(batch)
     kept = weakref.ref(batch)
     del batch
     gc.collect()
     assert kept() is None
-    assert not spreader._known  # noqa: SLF001
+    assert not sharding._known  # noqa: SLF001
 
 
 def test_a_known_batch_still_has_to_be_as_large_as_the_others() -> None:
@@ -82,17 +82,17 @@ def test_a_known_batch_still_has_to_be_as_large_as_the_others() -> None:
         made(large)
 
 
-def test_what_was_deleted_is_not_given_again(spreader: BatchSharding) -> None:
+def test_what_was_deleted_is_not_given_again(sharding: BatchSharding) -> None:
     array = jax.device_put(np.ones((3, 2), np.float32), jax.devices()[0])
-    spreader(array)
+    sharding(array)
     array.delete()
     with pytest.raises(RuntimeError, match="deleted"):
-        spreader(array)
+        sharding(array)
 
 
-def test_what_the_caller_does_with_his_array_later_does_not_matter(spreader: BatchSharding) -> None:
+def test_what_the_caller_does_with_his_array_later_does_not_matter(sharding: BatchSharding) -> None:
     array = aligned(np.arange(6.0, dtype=np.float32).reshape(3, 2))
-    placed = spreader(array).batch
+    placed = sharding(array).batch
     array[:] = 0.0
     np.testing.assert_array_equal(placed.addressable_data(0), np.arange(6.0).reshape(3, 2))
 
@@ -105,10 +105,10 @@ def test_a_copy_is_computed_with_as_it_lies() -> None:
         np.testing.assert_array_equal(copy.ravel(), np.arange(1, 700.0 * rows))
 
 
-def test_a_masked_array_is_refused(spreader: BatchSharding) -> None:
+def test_a_masked_array_is_refused(sharding: BatchSharding) -> None:
     """Its mask would be lost."""
     with pytest.raises(ValueError, match="masked arrays are not supported"):
-        spreader(np.ma.masked_equal(np.eye(3, 2, dtype=np.float32), 1.0))
+        sharding(np.ma.masked_equal(np.eye(3, 2, dtype=np.float32), 1.0))
 
 
 def test_a_step_under_way_does_not_see_the_next_batch() -> None:

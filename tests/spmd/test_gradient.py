@@ -190,9 +190,9 @@ def test_what_is_exchanged_with_a_gradient_does_not_make_it_infinite(
         return jnp.float32(value), params, state, {"metric": jnp.float32(value), "count": jnp.int32(3)}
 
     mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
-    spread = each_by_itself(compute, mesh, ("data",), flat=flat)
+    split = each_by_itself(compute, mesh, ("data",), flat=flat)
     flags = jnp.array([[1.0, 0.0, 2.0, 0.001]])
-    loss, summed, _, (metrics, told) = jax.jit(lambda batch: spread(given, None, (batch, flags), None))(jnp.ones(2))
+    loss, summed, _, (metrics, told) = jax.jit(lambda batch: split(given, None, (batch, flags), None))(jnp.ones(2))
     assert_close((loss, metrics, mean_of(summed)), (value, {"metric": value, "count": 3.0}, given))
     assert metrics["count"].dtype == jnp.float32, "a mean of whole numbers is none"
     np.testing.assert_array_equal(told, flags[0])
@@ -207,8 +207,8 @@ def test_float16_is_summed_as_float32() -> None:
         del batch, key
         return jnp.float32(0.0), params, state, {}
 
-    spread = each_by_itself(compute, Mesh(np.array(jax.devices()[:1]), ("data",)), ("data",), flat=True)
-    _, summed, *_ = jax.jit(lambda batch: spread(given, None, (batch, jnp.zeros((1, 4))), None))(jnp.ones(2))
+    split = each_by_itself(compute, Mesh(np.array(jax.devices()[:1]), ("data",)), ("data",), flat=True)
+    _, summed, *_ = jax.jit(lambda batch: split(given, None, (batch, jnp.zeros((1, 4))), None))(jnp.ones(2))
     assert {array.dtype for array in summed.arrays} == {np.dtype("float32")}
     mean = mean_of(summed)
     assert mean["w"].dtype == jnp.float16

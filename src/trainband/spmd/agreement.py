@@ -34,7 +34,7 @@ def require_one_program(
     different sizes ends the process from C++.
 
     Args:
-      model, mesh, remainder: see `MeshReplica`.
+      model, mesh, remainder: see `SpmdEngine`.
       shapes: of the model.
       specs: how each of the params is split over the mesh.
 

@@ -1,4 +1,4 @@
-"""Spreading: a batch over the devices of a mesh."""
+"""BatchSharding: puts a batch on the devices of a mesh, each its part of the examples."""
 
 from __future__ import annotations
 
@@ -147,12 +147,12 @@ class BatchSharding:
             leaves, structure = jax.tree.flatten(batch)
             known = self._known.get(id(leaves[0])) if leaves else None
             if known is None or structure != known.structure or not known.is_of(leaves):
-                return self._spread(leaves, structure)
-        if self._processes > 1 and known.spread.examples is not None:
-            self._check_alike(known.spread.examples)
-        return known.spread
+                return self._sharded(leaves, structure)
+        if self._processes > 1 and known.batch.examples is not None:
+            self._check_alike(known.batch.examples)
+        return known.batch
 
-    def _spread(self, leaves: list[Any], structure: Any) -> ShardedBatch:
+    def _sharded(self, leaves: list[Any], structure: Any) -> ShardedBatch:
         rows = self._rows_of(leaves)
         missing = -rows % self._local
         weights = None
@@ -168,7 +168,7 @@ class BatchSharding:
             leaves = [_filled(leaf, missing) for leaf in leaves]
             weights = np.concatenate([np.ones(rows, np.float32), np.zeros(missing, np.float32)])
         placed = self._place_all(leaves)
-        spread = ShardedBatch(
+        sharded = ShardedBatch(
             jax.tree.unflatten(structure, placed), None if weights is None else self._place(weights), examples=rows
         )
         is_new = not any(one is leaf for one, leaf in zip(placed, leaves, strict=True))
@@ -179,8 +179,8 @@ class BatchSharding:
             leaving = partial(self._forget_batch, key)
             is_tuple = structure == jax.tree.structure(tuple(leaves))
             refs = [weakref.ref(leaf, leaving) for leaf in leaves]
-            self._known[key] = _Known(refs, structure, is_tuple=is_tuple, spread=spread)
-        return spread
+            self._known[key] = _Known(refs, structure, is_tuple=is_tuple, batch=sharded)
+        return sharded
 
     def stacked(self, stack: PyTree) -> BatchStack | None:
         """The batches of several steps on the devices, from NumPy arrays that nobody writes into; `None` where they do
@@ -282,7 +282,7 @@ class _Known:
     leaves: list[weakref.ref[jax.Array]]
     structure: Any
     is_tuple: bool
-    spread: ShardedBatch
+    batch: ShardedBatch
 
     def is_of(self, leaves: Sequence[Any]) -> bool:
         """Whether these are the very arrays, which still are there."""

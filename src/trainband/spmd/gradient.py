@@ -44,13 +44,13 @@ class GradientFunction:
     Args:
       model: what is trained.
       rank: this worker's place in the cluster: each has a stream of random keys of its own, the same in every run.
-      spread: how the computation is split over devices, see `summing`; before the worker's transform.
+      split: how the computation is split over devices, see `gradient_all_reduce`; before the worker's transform.
     """
 
-    def __init__(self, model: Model, rank: int, spread: Callable[[Compute], Compute] | None = None) -> None:
+    def __init__(self, model: Model, rank: int, split: Callable[[Compute], Compute] | None = None) -> None:
         self._model = model
         self._rank = rank
-        self._spread = spread
+        self._split = split
 
     def first_carry(self, params: PyTree) -> Carry:
         """What to pass to the first call."""
@@ -69,8 +69,8 @@ class GradientFunction:
             key, next_key = jax.random.split(jax.random.wrap_key_data(key_data))
             key_data = jax.random.key_data(next_key)
         compute: Compute = self._of_one if self._model.accumulate == 1 else self._of_several
-        if self._spread is not None:
-            compute = self._spread(compute)
+        if self._split is not None:
+            compute = self._split(compute)
         loss, gradient, state, metrics = compute(params, state, batch, key)
         transform = self._model.worker_transform
         if transform is not None:

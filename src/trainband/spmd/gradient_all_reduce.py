@@ -104,8 +104,8 @@ def by_compiler(compute: Compute) -> Compute:
 def each_by_itself(compute: Compute, mesh: Mesh, axes: Sequence[str], *, flat: bool) -> Compute:
     """Each device computes its part of the batch by itself, and the means are taken of all.
 
-    That is right for a loss which is the mean over the examples (see `separable`), and needs one exchange only. The
-    gradient comes as `AllReduced`.
+    That is right for a loss which is the mean over the examples (see `mean_over_examples`), and needs one exchange
+    only. The gradient comes as `AllReduced`.
 
     Args:
       axes: of the mesh, over which the batch is split.

@@ -74,7 +74,7 @@ class StepProgram:
         self.whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(where))
         """Whether every device has all values."""
         self._apart: bool | None = None
-        self._gradient_of = GradientFunction(model, 0, self._spread)
+        self._gradient_of = GradientFunction(model, 0, self._split)
         self.step = self._jitted(self._train) if central is None else self._train_centrally(central)
         """One step."""
         self.steps = self._jitted(self._train_on_several)
@@ -84,7 +84,7 @@ class StepProgram:
         """See `GradientFunction.first_carry`."""
         return self._gradient_of.first_carry(params)
 
-    def _spread(self, compute: Compute) -> Compute:
+    def _split(self, compute: Compute) -> Compute:
         """How the gradient's computation is split over the devices; the batch comes with the processes' control."""
         split = by_compiler(compute)
         if self._parts == 1 or self._mesh.size != self._parts or not self.whole:
