@@ -112,6 +112,7 @@ class SpmdEngine:
                 checkpoints.restore(restore)
         self._begun = 0
         self._examples = 0
+        self._accumulate = model.accumulate
         self._rate = Rate()
         self._examples_rate = Rate()
         self._are_alike = not self._in_step
@@ -208,6 +209,10 @@ class SpmdEngine:
           NonFiniteGradient: the gradients of 100 steps in a row were not finite.
           PeerError: another process is gone.
         """
+        return self._step_with_all(batch) if self._in_step else self._step(batch)
+
+    def _step_with_all(self, batch: PyTree) -> StepReport:
+        """Trains in step with the other processes."""
         pipeline = self._pipeline
         self._group.check()
         if isinstance(batch, Dealt):
@@ -217,29 +222,33 @@ class SpmdEngine:
             self._compare_batches(batch)
         if pipeline.ended:  # it may have learned of that between two steps
             pipeline.drain()
-        if pipeline.ended or pipeline.is_settled_over():
-            report = self._reported(float("nan"), applied=False, steps=0)
-        else:
-            report = self._trained(batch)
-        return self._ended_report(report) if pipeline.ended else report
-
-    def _trained(self, batch: PyTree) -> StepReport:
-        """Trains, where all processes do."""
-        pipeline = self._pipeline
+            return self._ended_report(self._no_step())
         pipeline.begin_report()
-        if self.steps_per_execution == 1:
-            given = self._inputs.of_step(batch)
-            report = self._report(self._run(given, (given,)))
-        elif self._in_step:
-            report = self._call_with_all(self._inputs.several(batch))
-        else:
-            report = self._call(self._inputs.several(batch))
+        report = self._step(batch)
         if not self._has_compared:
             self._compare_params()
         if pipeline.ended:
             pipeline.drain()
         surplus = pipeline.end_report()
-        return report if not surplus else replace(report, steps=report.steps - surplus)
+        report = report if not surplus else replace(report, steps=report.steps - surplus)
+        return self._ended_report(report) if pipeline.ended else report
+
+    def _step(self, batch: PyTree) -> StepReport:
+        """Trains, unless all updates are made."""
+        pipeline = self._pipeline
+        if pipeline.is_over and pipeline.is_settled_over():
+            return self._no_step()
+        if self.steps_per_execution == 1:
+            given = self._inputs.of_step(batch)
+            return self._report(self._run(given, (given,)))
+        call = self._call_with_all if self._in_step else self._call
+        return call(self._inputs.several(batch))
+
+    def _no_step(self) -> StepReport:
+        """The report of a call that makes none, because the training is over."""
+        pipeline = self._pipeline
+        refusal, known = pipeline.take_refusal(), pipeline.take_known()
+        return StepReport(float("nan"), pipeline.step, False, 0, pipeline.is_over, refusal, steps=0, known=known)
 
     def _call(self, several: Several) -> StepReport:
         """A step on each batch; in single steps where there are too few for a call."""
@@ -281,32 +290,33 @@ class SpmdEngine:
           batches: the parts of that which are to count.
           count: how many steps it makes.
         """
-        metrics = self._pipeline.dispatch(given, count=count, real=len(batches))
-        self._pipeline.steps += len(batches)
+        pipeline = self._pipeline
+        metrics = pipeline.dispatch(given, count=count, real=len(batches))
+        pipeline.steps += len(batches)
         for batch in batches:
-            self._examples += examples_in_step(batch, self._model.accumulate)
-        self._pipeline.settle(BEHIND)
+            self._examples += examples_in_step(batch, self._accumulate)
+        pipeline.settle(BEHIND)
         return metrics
 
     def _report(self, metrics: PyTree, losses: Any = None, steps: int = 1) -> StepReport:
         """The report of what was computed, as far as it is known; begins a checkpoint that is due."""
-        if self._pipeline.is_over:
-            self._pipeline.settle()
-        due = self._checkpoints.begin_due()
-        return self._reported(self._pipeline.loss, metrics=metrics, worker_state=due, steps=steps, losses=losses)
-
-    def _reported(self, loss: Any, *, applied: bool = True, **others: Any) -> StepReport:
         pipeline = self._pipeline
+        if pipeline.is_over:
+            pipeline.settle()
+        due = self._checkpoints.begin_due()
         refusal = pipeline.take_refusal()
         return StepReport(
-            loss,
+            pipeline.loss,
             pipeline.step,
-            applied=applied and not refusal,
+            applied=not refusal,
             staleness=0,
             done=pipeline.is_over,
             refusal=refusal,
+            metrics=metrics,
+            worker_state=due,
+            steps=steps,
+            losses=losses,
             known=pipeline.take_known(),
-            **others,
         )
 
     def _ended_report(self, report: StepReport) -> StepReport:

@@ -157,14 +157,15 @@ class Pipeline:
           count: how many steps it makes.
           real: how many of them, from the first, have a batch to train on.
         """
-        control = None
-        if self._control is not None:
-            self._given = given
-            control = self._control.next(ends, self.announcement())
         program = self._program.step if count == 1 else self._program.steps
         values = self._values
-        with self._group.watched(self._training, self.calls + 1):
-            values.now, flags, self.losses, self.loss, metrics = program(values.now, given, control)
+        if self._control is None:
+            values.now, flags, self.losses, self.loss, metrics = program(values.now, given, None)
+        else:
+            self._given = given
+            control = self._control.next(ends, self.announcement())
+            with self._group.watched(self._training, self.calls + 1):
+                values.now, flags, self.losses, self.loss, metrics = program(values.now, given, control)
         self._pending.append(Outcome(self.calls, count, real, flags))
         self.step += count
         self.calls += 1
@@ -181,9 +182,13 @@ class Pipeline:
 
     def _flags_of(self, outcome: Outcome) -> list[StepFlags]:
         """What came of each step; waits until all are computed."""
-        with self._group.watched(self._training, self.calls):
-            rows: Any = np.asarray(outcome.flags).tolist()
-        self._group.settled()
+        rows: Any
+        if self._control is None:
+            rows = np.asarray(outcome.flags).tolist()
+        else:
+            with self._group.watched(self._training, self.calls):
+                rows = np.asarray(outcome.flags).tolist()
+            self._group.settled()
         return [StepFlags(*rows)] if outcome.steps == 1 else [StepFlags(*row) for row in rows]
 
     def _note(self, outcome: Outcome, index: int, flags: StepFlags) -> str:
