@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from tests.strategies import zoo
+from tests.strategies import models
 
 import trainband
 from bench.tasks.gpu_networks import LEARNING_RATE, NETWORKS, Network
@@ -55,7 +55,7 @@ def main() -> None:
         case "mirrored":
             found = {name: speeds(one_and_all(network), flags) for name, network in NETWORKS.items()}
         case _:
-            found = {name: differences(name) for name in zoo.MODELS}
+            found = {name: differences(name) for name in models.MODELS}
     print(json.dumps(found), flush=True)
 
 
@@ -183,13 +183,13 @@ def differences(name: str) -> dict[str, float]:
 def trained(name: str, device: str) -> list[Any]:
     """Give the params and the model state after some steps."""
     trainer = trainband.Trainer(
-        **zoo.MODELS[name](),
-        optimizer=zoo.optimizer(),
+        **models.MODELS[name](),
+        optimizer=models.optimizer(),
         strategy=trainband.OneDevice(device, say=silent),
         console=False,
         say=silent,
     )
-    finish(trainer.fit(zoo.batches(STEPS), STEPS), STEPS)
+    finish(trainer.fit(models.batches(STEPS), STEPS), STEPS)
     return jax.tree.leaves((trainer.params, trainer.model_state))
 
 

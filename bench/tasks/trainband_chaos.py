@@ -32,8 +32,8 @@ import trainband
 from bench.tasks.trainband_ps import RULES
 from bench.tasks.trainband_ps import init as init_network
 from bench.tasks.trainband_ps import loss as network_loss
+from trainband.model.variables import Variable
 from trainband.ps.placement import Placement
-from trainband.ps.variables import Variable
 from trainband.strategies.base import StepReport
 
 LIVES = 250

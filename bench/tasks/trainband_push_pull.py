@@ -15,9 +15,9 @@ import numpy as np
 import optax
 
 import trainband
+from trainband.model.variables import Variables
 from trainband.ps.client import JobClient
 from trainband.ps.description import Plan
-from trainband.ps.variables import Variables
 
 
 def main() -> None:

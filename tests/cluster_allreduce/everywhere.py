@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tests.strategies import zoo
+from tests.strategies import models
 
 import trainband
 
@@ -27,7 +27,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "transform": {"worker_transform": optax.clip_by_global_norm(0.1)},
     "three": {"accumulate": 3, "compute_dtype": jnp.bfloat16, "remat": True},
 }
-ODD = zoo.SIZE - 2
+ODD = models.SIZE - 2
 """Examples of which each of two workers has a number that its two devices do not divide."""
 
 
@@ -36,7 +36,9 @@ def strategy_of(name: str, cluster: Any) -> Any:
         case "mirrored":
             return trainband.MultiWorkerMirrored(cluster, remainder="pad")
         case "tensor":
-            return trainband.ModelParallel({"data": 2, "model": 2}, zoo.RULES["mlp"], cluster=cluster, remainder="pad")
+            return trainband.ModelParallel(
+                {"data": 2, "model": 2}, models.RULES["mlp"], cluster=cluster, remainder="pad"
+            )
         case "fsdp":
             rules = trainband.auto_fsdp(smallest=64)
             return trainband.ModelParallel({"data": -1}, rules, cluster=cluster, remainder="pad")
@@ -48,8 +50,8 @@ def strategy_of(name: str, cluster: Any) -> Any:
 
 def trained(strategy: Any, batches: list[Any], **changes: Any) -> tuple[list[float], int]:
     """The params, and how many examples counted."""
-    model = zoo.MODELS["mlp"]()
-    trainer = trainband.Trainer(**model, optimizer=zoo.optimizer(), strategy=strategy, console=False, **changes)
+    model = models.MODELS["mlp"]()
+    trainer = trainband.Trainer(**model, optimizer=models.optimizer(), strategy=strategy, console=False, **changes)
     result = trainer.fit(batches, STEPS)
     return [float(x) for leaf in jax.tree.leaves(trainer.params) for x in np.ravel(leaf)], result.examples
 
@@ -63,19 +65,19 @@ def main() -> None:
     strategy = strategy_of(flag.strategy, cluster)
     rank, ranks = (0, 1) if cluster is None else (cluster.training_index, len(cluster.spec.workers))
 
-    shape = jax.eval_shape(zoo.MODELS["mlp"]()["init"], jax.random.key(0))
-    placed = jax.tree.leaves(strategy.global_batch(zoo.batches(1, zoo.SIZE, rank, ranks)[0]))[0]
+    shape = jax.eval_shape(models.MODELS["mlp"]()["init"], jax.random.key(0))
+    placed = jax.tree.leaves(strategy.global_batch(models.batches(1, models.SIZE, rank, ranks)[0]))[0]
     found: dict[str, Any] = {
-        "described": str(strategy.describe(shape, zoo.optimizer())),
+        "described": str(strategy.describe(shape, models.optimizer())),
         "replicas": strategy.num_replicas,
         "batch": strategy.global_batch(10),
         "rows": len(placed),
     }
     # A job on parameter servers is one training.
     for switch in ("three",) if flag.strategy == "local" else SWITCHES:
-        found[switch], _ = trained(strategy, zoo.batches(STEPS, zoo.SIZE, rank, ranks), **SWITCHES[switch])
+        found[switch], _ = trained(strategy, models.batches(STEPS, models.SIZE, rank, ranks), **SWITCHES[switch])
     if flag.strategy != "local":
-        found["padded"], found["examples"] = trained(strategy, zoo.batches(STEPS, ODD, rank, ranks))
+        found["padded"], found["examples"] = trained(strategy, models.batches(STEPS, ODD, rank, ranks))
     if strategy.is_chief:
         flag.out.write_text(json.dumps(found), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""A training of a model of `tests.strategies.zoo` that can go wrong in every way. Run as a script by the tests."""
+"""A training of a model of `tests.strategies.models` that can go wrong in every way. Run as a script by the tests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tests.strategies import zoo
+from tests.strategies import models
 
 import trainband
+from trainband.model.model import Given
 from trainband.strategies.base import StepReport
-from trainband.strategies.model import Given
 
 
 class Led(trainband.Hook):
@@ -81,7 +81,7 @@ class Looks(trainband.Hook):
 
 
 def constrained(params: Any, batch: Any) -> Any:
-    """The loss of the zoo's MLP, by which an activation lies where a `PartitionSpec` alone says."""
+    """The loss of the MLP, by which an activation lies where a `PartitionSpec` alone says."""
     x, y = batch
     hidden = jax.nn.relu(x @ params["hidden"]["kernel"] + params["hidden"]["bias"])
     hidden = jax.lax.with_sharding_constraint(hidden, jax.P("data"))
@@ -109,7 +109,7 @@ def strategy_of(flag: argparse.Namespace, cluster: Any) -> Any:
         case "mirrored":
             return trainband.MultiWorkerMirrored(cluster, **limits)
         case "tensor":
-            rules = zoo.RULES[flag.model]
+            rules = models.RULES[flag.model]
             data = 4 if flag.fault == "large mesh" else 1
             return trainband.ModelParallel({"data": data, "model": -1}, rules, cluster=cluster, **limits)
         case "fsdp":
@@ -149,7 +149,7 @@ def main() -> None:
     cluster = trainband.cluster.resolve()
     rank = cluster.training_index if cluster is not None else 0
     if flag.fault == "accelerators":
-        zoo.take_programs_of_accelerators()
+        models.take_programs_of_accelerators()
     if flag.fault == "JAX first":
         jax.devices()
     if flag.fault == "another port" and rank == 0:
@@ -171,9 +171,9 @@ def main() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if flag.fault == "twice":
         strategy_of(flag, cluster)
-    model = zoo.MODELS[flag.model]()
+    model = models.MODELS[flag.model]()
     if flag.fault == "other model" and rank == flag.of:
-        model = zoo.MODELS["convnet"]()
+        model = models.MODELS["convnet"]()
     if flag.fault == "other values":
         first = model["init"]
         copies = 2 if rank == flag.of else 1
@@ -190,7 +190,7 @@ def main() -> None:
         usual = model["loss"]
         model["loss"] = lambda params, batch: (usual(params, batch)[0], {})
     per_call = flag.per_call + 1 if flag.fault == "other steps" and rank == flag.of else flag.per_call
-    optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else zoo.optimizer()
+    optimizer = optax.adam(0.1) if flag.fault == "other optimizer" and rank == flag.of else models.optimizer()
     if flag.fault == "keys":
         optimizer = optax.chain(optimizer, optax.add_noise(eta=0.0, gamma=0.0, key=jax.random.key(0)))
     if flag.fault == "other numbers":
@@ -205,8 +205,8 @@ def main() -> None:
     )
     alone = cluster is None or flag.strategy == "tensor"
     ranks = 1 if cluster is None or alone else len(cluster.spec.workers)
-    size = zoo.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else zoo.SIZE
-    batches = zoo.batches(flag.steps, size, 0 if alone else rank, ranks)
+    size = models.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else models.SIZE
+    batches = models.batches(flag.steps, size, 0 if alone else rank, ranks)
     if flag.fault == "scalars":
         batches = [{"a": np.float32(1.0), "b": batch} for batch in batches]
     if flag.fault == "other data" and rank == flag.of:
@@ -218,16 +218,16 @@ def main() -> None:
         steps, batches = None, batches[: flag.at] if rank == flag.of else batches
     if flag.fault == "not finite" and rank == flag.of:
         batches[-1][0][:] = np.nan
-    validation: Any = zoo.batches(1) if flag.validate else None
+    validation: Any = models.batches(1) if flag.validate else None
     if flag.fault == "evaluates long":
-        validation = Slow(zoo.batches(1), flag.timeout_s + 2.0)
+        validation = Slow(models.batches(1), flag.timeout_s + 2.0)
     hooks: list[trainband.Hook] = [Led(flag, rank)]
     if flag.looks:
         hooks.append(Looks(flag.looks))
     if flag.validate_last:
-        hooks.append(trainband.ValidationHook(zoo.batches(1), every_steps=4))
+        hooks.append(trainband.ValidationHook(models.batches(1), every_steps=4))
     if flag.fault == "evaluates first" and rank == flag.of:
-        trainer.evaluate(Slow(zoo.batches(1), flag.start_s + 2.0))
+        trainer.evaluate(Slow(models.batches(1), flag.start_s + 2.0))
     if flag.fault == "asks first" and rank == flag.of:
         trainer.params  # noqa: B018 - an exchange
     result = trainer.fit(
@@ -247,16 +247,16 @@ def main() -> None:
         result = trainer.fit(batches, 2 * flag.steps)
     print(f"{result.task} is done at global step {result.global_step}: {result.stopped}", flush=True)
     if flag.fault == "other evaluation":
-        trainer.evaluate(zoo.batches(1, zoo.SIZE, rank, ranks))
+        trainer.evaluate(models.batches(1, models.SIZE, rank, ranks))
     if flag.fault == "predicts instead" and rank != flag.of:
-        trainer.evaluate(zoo.batches(1))
+        trainer.evaluate(models.batches(1))
     elif flag.fault == "predicts instead":
-        trainer.predict(constrained, zoo.batches(1))
+        trainer.predict(constrained, models.batches(1))
     if flag.fault == "uneven evaluation":
-        trainer.evaluate(zoo.batches(1 + rank))
+        trainer.evaluate(models.batches(1 + rank))
     if flag.fault == "evaluates alone":
         if rank == flag.of:
-            trainer.evaluate(zoo.batches(1))
+            trainer.evaluate(models.batches(1))
         return
     if flag.save is not None:
         trainer.save(flag.save)

@@ -21,7 +21,7 @@ size = len(addresses)
 marks, fault = sys.argv[1:]
 
 
-def meet():
+def rendezvous():
     '''Connections to the peers, once all are there.'''
     if index == 0:
         with socket.create_server((host, int(port))) as server:
@@ -40,8 +40,8 @@ def meet():
         sys.exit("worker:0 has gone")
 
 
-first = not os.path.exists(os.path.join(marks, "failed"))  # before the meeting, after which it may be made
-peers = meet()
+first = not os.path.exists(os.path.join(marks, "failed"))  # before the rendezvous, after which it may be made
+peers = rendezvous()
 print(f"worker:{index} of {size} at {addresses[index]} has met the others", flush=True)
 if fault == "die once" and first and index == 1:
     open(os.path.join(marks, "failed"), "w").close()

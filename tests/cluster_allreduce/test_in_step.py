@@ -122,8 +122,8 @@ def test_variables_in_parts_over_workers(
     home = CheckpointDirectory(by_hand, pytest.fail)
     assert home.steps() == [20]
     saved = next(iter(home.candidates()))
-    together = CheckpointDirectory(tmp_path / "saved", pytest.fail)
-    automatic = next(iter(together.candidates()))
+    directory = CheckpointDirectory(tmp_path / "saved", pytest.fail)
+    automatic = next(iter(directory.candidates()))
     assert automatic.global_step == 20
     assert set(saved.manifest.tensors) == set(automatic.manifest.tensors)
     for name in saved.manifest.tensors:
@@ -522,7 +522,7 @@ PROVEN_BELOW = {
         "other devices",
     ),
 }
-"""By `tests/strategies/test_agreement.py` and `test_together.py`."""
+"""By `tests/spmd/test_agreement.py` and `test_process_group.py`."""
 
 
 @pytest.mark.parametrize(

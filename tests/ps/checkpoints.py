@@ -10,12 +10,12 @@ from typing import Any
 from tests.ps.plans import blocks_of
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Manifest, Part
+from trainband.model.variables import PyTree
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.description import Plan
 from trainband.ps.program import CompiledProgram
 from trainband.ps.saver import ShardSaver
 from trainband.ps.shard import Shard
-from trainband.ps.variables import PyTree
 from trainband.wire import messages as m
 
 WAIT_S = 20.0

@@ -17,11 +17,11 @@ from tests.ps.plans import blocks_of, plan_of
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import StreamClosed
+from trainband.model.variables import PyTree
 from trainband.ps.client import JobClient
 from trainband.ps.description import Plan
 from trainband.ps.placement import PlacementPolicy
 from trainband.ps.service import ParameterService
-from trainband.ps.variables import PyTree
 from trainband.wire import messages as m
 from trainband.wire.codec import decode_any
 from trainband.wire.memory import MemoryTransport

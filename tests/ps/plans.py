@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from trainband.model.variables import PyTree, Variables
 from trainband.ps.description import Plan
 from trainband.ps.placement import GreedyBytes, PlacementPolicy
 from trainband.ps.rules import Async, UpdateRule
-from trainband.ps.variables import PyTree, Variables
 
 
 def small_params() -> PyTree:

@@ -16,13 +16,13 @@ from tests.ps.plans import gradient_like, plan_of, small_params
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Piece
 from trainband.errors import ModelError
+from trainband.model.variables import PyTree, Variable, Variables
 from trainband.ps.contents import Held, contents_of_blocks, contents_of_state
 from trainband.ps.description import Plan
 from trainband.ps.placement import GreedyBytes, PlacementPolicy, RoundRobin, Slice
 from trainband.ps.rules import Async
-from trainband.ps.variables import PyTree, Variable, Variables
+from trainband.spmd.engine import SpmdEngine
 from trainband.strategies import Model, OneDevice
-from trainband.strategies.mesh_replica import MeshReplica
 
 STEPS = 3
 TINY = RoundRobin(max_slice_bytes=16)
@@ -219,7 +219,7 @@ GO_ON = [case[1] for case in CASES if case[0] in ("momentum by block", "multi_tr
 """To compile an update takes its time."""
 
 
-def one_device(optimizer: Any, params: PyTree, restore: CheckpointDirectory | None = None) -> MeshReplica:
+def one_device(optimizer: Any, params: PyTree, restore: CheckpointDirectory | None = None) -> SpmdEngine:
     """The batch is the gradient."""
 
     def loss(params: PyTree, batch: PyTree) -> Any:
@@ -232,10 +232,10 @@ def one_device(optimizer: Any, params: PyTree, restore: CheckpointDirectory | No
     return replica
 
 
-def save_one(directory: CheckpointDirectory, replica: MeshReplica) -> Checkpoint:
+def save_one(directory: CheckpointDirectory, replica: SpmdEngine) -> Checkpoint:
     partial = directory.begin(replica.global_step)
     saving = replica.save(partial, 0)
-    replica.leave_luggage(1, "")
+    replica.leave_worker_state(1, "")
     assert saving._thread is not None  # noqa: SLF001 - the quickest way to wait for it
     saving._thread.join(20.0)  # noqa: SLF001
     parts = saving.poll()
@@ -280,7 +280,7 @@ def test_from_one_device_to_ps_and_to_other_ps_and_back(
     back = one_device(optimizer(), params(), rounds[2])
     assert back.global_step == STEPS
     assert raw(back.params()) == raw(first.params())
-    assert raw(back._values.optimizer) == raw(first._values.optimizer)  # noqa: SLF001 - nobody else shows it
+    assert raw(back._values.now.optimizer) == raw(first._values.now.optimizer)  # noqa: SLF001 - nobody else shows it
     if optimizer in GO_ON:  # and they mean the same: the next update is that of one device
         gradient = gradient_like(params(), STEPS)
         back.step(gradient)

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from trainband.model.variables import Variable
 from trainband.ps import layout as layout_module
 from trainband.ps.layout import JobLayout, ShardLayout
 from trainband.ps.placement import MIB, GreedyBytes, RoundRobin, Slice
-from trainband.ps.variables import Variable
 
 SHAPES = st.lists(st.integers(0, 7), max_size=3).map(tuple)
 

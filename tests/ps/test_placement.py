@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainband.model.variables import Variable
 from trainband.ps.placement import GreedyBytes, Placement, PlacementPolicy, RoundRobin, Slice, rows_of
-from trainband.ps.variables import Variable
 
 DTYPES = st.sampled_from(["float16", "bfloat16", "float32", "float64"])
 SHAPES = st.lists(st.integers(0, 40), max_size=3).map(tuple)

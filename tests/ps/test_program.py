@@ -18,9 +18,9 @@ import pytest
 from tests.ps.plans import assert_close, blocks_of, gradient_like, plan_of, small_params, tree_of
 
 from trainband.errors import ModelError, ProtocolError
+from trainband.model.variables import PyTree
 from trainband.ps.placement import PlacementPolicy, RoundRobin
 from trainband.ps.program import CompiledProgram, UpdateProgram
-from trainband.ps.variables import PyTree
 
 UPDATES = 2
 

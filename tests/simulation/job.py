@@ -17,6 +17,8 @@ from trainband.checkpoint.manifest import Piece
 from trainband.cluster import Cluster
 from trainband.data.leases import SourceSettings
 from trainband.data.shared import SharedBatches, shared
+from trainband.model.variables import Variables
+from trainband.model.worker_state import WorkerState
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.client import JobClient
 from trainband.ps.contents import Contents
@@ -26,10 +28,8 @@ from trainband.ps.link import Blocks
 from trainband.ps.placement import Placement, Slice
 from trainband.ps.program import UpdateProgram
 from trainband.ps.rules import UpdateRule
-from trainband.ps.variables import Variables
 from trainband.runtime import Runtime
 from trainband.strategies.gradient_step import Computed
-from trainband.strategies.luggage import Luggage
 from trainband.strategies.parameter_server_replica import ParameterServerReplica
 from trainband.wire.messages import Description, SliceRecord, VariableRecord
 from trainband.wire.transport import Timeouts, Transport
@@ -100,7 +100,7 @@ class SimulatedStep:
         del shards
         return ((), ())
 
-    def carry_of(self, luggage: Luggage, carry: Any) -> Any:
+    def carry_of(self, luggage: WorkerState, carry: Any) -> Any:
         del luggage
         return carry
 

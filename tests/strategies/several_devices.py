@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tests.strategies import zoo
+from tests.strategies import models
 
 import trainband
-from trainband.strategies.mesh_replica import MeshReplica
+from trainband.spmd.engine import SpmdEngine
 
 STEPS = 8
 TENSOR = {"data": 2, "model": 2}
@@ -32,14 +32,14 @@ def strategies(model: str) -> dict[str, Callable[[], Any]]:
         "Mirrored": lambda: trainband.Mirrored(say=silent),
         "central": lambda: trainband.Mirrored(central_storage=True, say=silent),
         "two": lambda: trainband.Mirrored(["cpu:1", "cpu:3"], say=silent),
-        "tensor": lambda: trainband.ModelParallel(TENSOR, zoo.RULES[model], say=silent),
+        "tensor": lambda: trainband.ModelParallel(TENSOR, models.RULES[model], say=silent),
         "fsdp": lambda: trainband.ModelParallel({"data": -1}, trainband.auto_fsdp(smallest=64), say=silent),
     }
 
 
 def trainer(model: str, strategy: Any, **changes: Any) -> trainband.Trainer:
     return trainband.Trainer(
-        **{**zoo.MODELS[model](), "optimizer": zoo.optimizer(), "strategy": strategy, "console": False, **changes}
+        **{**models.MODELS[model](), "optimizer": models.optimizer(), "strategy": strategy, "console": False, **changes}
     )
 
 
@@ -53,8 +53,8 @@ def same_params(model: str) -> dict[str, Any]:
     found = {}
     for name, make in strategies(model).items():
         trained = trainer(model, make())
-        trained.fit(zoo.batches(STEPS), STEPS)
-        evaluation = trained.evaluate([*zoo.batches(1), *zoo.batches(1, size=7)])
+        trained.fit(models.batches(STEPS), STEPS)
+        evaluation = trained.evaluate([*models.batches(1), *models.batches(1, size=7)])
         found[name] = {"params": flat(trained), "loss": evaluation.loss, "accuracy": evaluation.metrics["accuracy"]}
     return found
 
@@ -74,7 +74,7 @@ def switches() -> dict[str, Any]:
         found[switch] = {}
         for name in ("OneDevice", "Mirrored", "central", "tensor"):
             trained = trainer("mlp", strategies("mlp")[name](), **changes)
-            trained.fit(zoo.batches(4), 2)
+            trained.fit(models.batches(4), 2)
             found[switch][name] = flat(trained)
     return found
 
@@ -85,7 +85,7 @@ def executions() -> dict[str, Any]:
     for per_call in (1, 3):
         found[str(per_call)] = {}
         for name, make in strategies("convnet").items():
-            batches = zoo.batches(7)
+            batches = models.batches(7)
             batches[4][0][-1, 0] = np.nan
             trained = trainer("convnet", make(), steps_per_execution=per_call, say=silent)
             first = trained.fit(batches, 8)
@@ -103,7 +103,7 @@ def checkpoints(directory: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, make in strategies("mlp").items():
         trained = trainer("mlp", make())
-        trained.fit(zoo.batches(3), 3)
+        trained.fit(models.batches(3), 3)
         trained.save(directory / name)
         found[name] = {"itself": flat(trained)}
         for other, other_make in strategies("mlp").items():
@@ -112,14 +112,14 @@ def checkpoints(directory: Path) -> dict[str, Any]:
             restored = trainer("mlp", other_make(), say=silent)
             restored.restore(directory / name)
             at_first = flat(restored)
-            restored.fit(zoo.batches(1), 1)
+            restored.fit(models.batches(1), 1)
             found[name][other] = {"params": at_first, "step": restored.global_step, "after": flat(restored)}
     return found
 
 
 def padded() -> dict[str, Any]:
     """A batch that four devices do not divide, beside one device."""
-    batches = zoo.batches(STEPS, size=22)
+    batches = models.batches(STEPS, size=22)
     found: dict[str, Any] = {}
     for name, strategy in {
         "OneDevice": trainband.OneDevice(say=silent),
@@ -138,7 +138,9 @@ def refusals() -> dict[str, str]:
     """What is said of meshes and rules that cannot be."""
 
     def parallel(mesh: Any, rules: Any = (), model: str = "mlp") -> str:
-        return refusal(lambda: trainer(model, trainband.ModelParallel(mesh, rules, say=silent)).fit(zoo.batches(1), 1))
+        return refusal(
+            lambda: trainer(model, trainband.ModelParallel(mesh, rules, say=silent)).fit(models.batches(1), 1)
+        )
 
     return {
         "too large": parallel({"data": 2, "model": 4}),
@@ -174,7 +176,7 @@ def refusal(call: Callable[[], Any]) -> str:
 
 
 def shape_of(model: str = "mlp") -> Any:
-    return jax.eval_shape(zoo.MODELS[model]()["init"], jax.random.key(0))
+    return jax.eval_shape(models.MODELS[model]()["init"], jax.random.key(0))
 
 
 def descriptions() -> dict[str, Any]:
@@ -182,11 +184,11 @@ def descriptions() -> dict[str, Any]:
     found = {}
     for name, make in strategies("mlp").items():
         strategy = make()
-        description = strategy.describe(shape_of(), zoo.optimizer())
-        replica = strategy.start(trainer("mlp", strategy)._model)  # noqa: SLF001 - what lies on the devices
-        assert isinstance(replica, MeshReplica)
+        description = strategy.describe(shape_of(), models.optimizer())
+        engine = strategy.start(trainer("mlp", strategy)._model)  # noqa: SLF001 - what lies on the devices
+        assert isinstance(engine, SpmdEngine)
         held: dict[str, int] = {}
-        for leaf in jax.tree.leaves(replica._values[:2]):  # noqa: SLF001
+        for leaf in jax.tree.leaves(engine._values.now[:2]):  # noqa: SLF001
             for shard in leaf.addressable_shards:
                 held[str(shard.device)] = held.get(str(shard.device), 0) + shard.data.nbytes
         found[name] = {
@@ -195,7 +197,7 @@ def descriptions() -> dict[str, Any]:
             "held": held,
             "replicas": strategy.num_replicas,
             "batch": strategy.global_batch(10),
-            "placed": str(jax.tree.leaves(strategy.global_batch(zoo.batches(1)[0]))[0].sharding.spec),
+            "placed": str(jax.tree.leaves(strategy.global_batch(models.batches(1)[0]))[0].sharding.spec),
         }
     return found
 
@@ -212,7 +214,7 @@ def coupled() -> dict[str, Any]:
     found = {}
     for name in ("OneDevice", "Mirrored"):
         trained = trainer("mlp", strategies("mlp")[name](), loss=loss)
-        trained.fit(zoo.batches(2), 2)
+        trained.fit(models.batches(2), 2)
         found[name] = flat(trained)
     return found
 
@@ -229,10 +231,10 @@ def mesh_of_the_script() -> dict[str, Any]:
 
 def _refused_twice(trained: trainband.Trainer) -> list[str]:
     with jax.set_mesh(jax.make_mesh((4,), ("mine",))):
-        before = refusal(lambda: trained.fit(zoo.batches(2), 2))
-    trained.fit(zoo.batches(2), 2)
+        before = refusal(lambda: trained.fit(models.batches(2), 2))
+    trained.fit(models.batches(2), 2)
     with jax.set_mesh(jax.make_mesh((4,), ("mine",))):
-        return [before, refusal(lambda: trained.evaluate(zoo.batches(1)))]
+        return [before, refusal(lambda: trained.evaluate(models.batches(1)))]
 
 
 def _constrained(name: str) -> Any:
@@ -248,20 +250,20 @@ def _constrained(name: str) -> Any:
     def init(key: jax.Array) -> Any:
         return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, jax.P()), drawn(key))
 
-    drawn = zoo.MODELS["mlp"]()["init"]
+    drawn = models.MODELS["mlp"]()["init"]
     trained = trainer("mlp", strategies("mlp")[name](), init=init, loss=loss)
-    trained.fit(zoo.batches(STEPS), STEPS)
-    return {"params": flat(trained), "loss": trained.evaluate(zoo.batches(1)).loss}
+    trained.fit(models.batches(STEPS), STEPS)
+    return {"params": flat(trained), "loss": trained.evaluate(models.batches(1)).loss}
 
 
 def refused_steps() -> dict[str, Any]:
     """A gradient that is not finite, on one of the devices."""
-    batches = zoo.batches(3)
+    batches = models.batches(3)
     batches[1][0][-1, 0] = np.nan
     found: dict[str, Any] = {}
     for name, make in strategies("mlp").items():
         trained = trainer("mlp", make(), say=silent)
-        result = trained.fit([*batches, *zoo.batches(1)], 3)
+        result = trained.fit([*batches, *models.batches(1)], 3)
         found[name] = {"refused": result.refused, "step": result.global_step, "params": flat(trained)}
     return found
 
@@ -272,7 +274,7 @@ def predictions() -> dict[str, Any]:
         trained = trainer("mlp", make())
         outputs = trained.predict(
             lambda params, batch: {"hidden": batch[0] @ params["hidden"]["kernel"]},
-            [*zoo.batches(1), *zoo.batches(1, size=5)],
+            [*models.batches(1), *models.batches(1, size=5)],
         )
         found[name] = np.ravel(outputs["hidden"]).tolist()
     return found
@@ -283,7 +285,7 @@ def transfers() -> dict[str, str]:
     found = {}
     for name, make in strategies("mlp").items():
         trained = trainer("mlp", make())
-        batches = jax.device_put([*zoo.batches(2), *zoo.batches(1, size=5)])
+        batches = jax.device_put([*models.batches(2), *models.batches(1, size=5)])
         with trained, jax.transfer_guard_host_to_device("disallow"):
             try:
                 trained.fit(batches[:2])
@@ -297,9 +299,9 @@ def transfers() -> dict[str, str]:
 
 def as_on_accelerators() -> dict[str, Any]:
     """What is computed by the programs for accelerators."""
-    zoo.take_programs_of_accelerators()
+    models.take_programs_of_accelerators()
     return {
-        "same": {model: same_params(model) for model in zoo.MODELS},
+        "same": {model: same_params(model) for model in models.MODELS},
         "executions": executions(),
         "padded": padded(),
         "refused": refused_steps(),

@@ -158,7 +158,7 @@ def test_sync_stopped_and_resumed_is_never_stopped(
 
 @pytest.mark.parametrize(("ps", "workers"), [(2, 2)])
 def test_sync_goes_on_from_an_ordered_checkpoint_after_a_crash(tmp_path: Path, ps: int, workers: int) -> None:
-    """The checkpoint is made while training goes on, and the luggage of all is of that very step."""
+    """The checkpoint is made while training goes on, and the worker states of all are of that very step."""
     whole = Job(ps, workers, Sync()).run(None, 10, **NOISY)
     Job(ps, workers, Sync()).run(tmp_path, 1000, crash=4, save_steps=3, **NOISY)
     found = newest(tmp_path)
@@ -235,7 +235,7 @@ def test_a_damaged_part_makes_way_for_the_checkpoint_before(tmp_path: Path) -> N
     assert [line for line in job.said if "goes on from" in line and "(global step 4)" in line]
 
 
-def test_damaged_luggage_makes_way_too(tmp_path: Path) -> None:
+def test_damaged_worker_state_makes_way_too(tmp_path: Path) -> None:
     before = Job(1, 1, Sync()).run(tmp_path, 4, **NOISY)
     Job(1, 1, Sync()).run(tmp_path, 7, **NOISY)
     part = newest(tmp_path).path / "workers.safetensors"

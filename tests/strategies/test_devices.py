@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from trainband.errors import ClusterError
-from trainband.strategies.devices import choose_device, on_device, take_card
+from trainband.strategies.devices import choose_device, on_device, take_gpu
 from trainband.strategies.mirrored import Mirrored, choose_devices
 
 
@@ -151,9 +151,9 @@ TAKEN: list[tuple[int, dict[str, str], str | None, str, int]] = [
 def test_a_task_takes_one_card_alone(
     index: int, environ: dict[str, str], wanted: str | None, card: str, cards: int, four_cards: Path
 ) -> None:
-    assert take_card(index, environ, wanted=wanted, root=four_cards) == f"takes card {card} of {cards}"
+    assert take_gpu(index, environ, wanted=wanted, root=four_cards) == f"takes GPU {card} of {cards}"
     assert _visible() == [card, card]
-    assert take_card(index, environ, wanted=wanted, root=four_cards) is None, "it has taken one"
+    assert take_gpu(index, environ, wanted=wanted, root=four_cards) is None, "it has taken one"
 
 
 # the environment, JAX's options, what is wanted
@@ -176,7 +176,7 @@ def test_the_users_word_on_cards_stands(
     for name, value in options.items():
         jax.config.update(name, value)
     before = _visible()
-    assert take_card(0, environ, wanted=wanted, root=four_cards) is None
+    assert take_gpu(0, environ, wanted=wanted, root=four_cards) is None
     assert _visible() == before
 
 
@@ -185,7 +185,7 @@ def test_a_jax_that_has_started_keeps_its_devices(four_cards: Path) -> None:
     platforms = jax.config.values["jax_platforms"]
     jax.config.update("jax_platforms", None)
     try:
-        assert take_card(0, {}, root=four_cards) is None
+        assert take_gpu(0, {}, root=four_cards) is None
     finally:
         jax.config.update("jax_platforms", platforms)
     assert _visible() == ["all", "all"]

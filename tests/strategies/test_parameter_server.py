@@ -17,7 +17,7 @@ from tests.strategies.regression import batches, by_hand, model
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, ModelError, NonFiniteGradient
 from trainband.ps.placement import RoundRobin
-from trainband.strategies import Model, ParameterServer, Replica
+from trainband.strategies import Engine, Model, ParameterServer
 from trainband.strategies.parameter_server_replica import progress_of
 from trainband.wire.memory import MemoryTransport
 from trainband.wire.messages import UNLIMITED
@@ -33,7 +33,7 @@ class Job:
         self.transport = MemoryTransport()
         self.said: list[str] = []
         self.serving: list[Future[str]] = []
-        self.replicas: list[Replica] = []
+        self.replicas: list[Engine] = []
         for i in range(ps):
             strategy = self.strategy("ps", i)
             assert strategy.serves
@@ -49,7 +49,7 @@ class Job:
             **arguments,
         )
 
-    def start(self, of: Model, worker: int = 0) -> Replica:
+    def start(self, of: Model, worker: int = 0) -> Engine:
         replica = self.strategy("worker", worker, device="cpu").start(of)
         self.replicas.append(replica)
         return replica

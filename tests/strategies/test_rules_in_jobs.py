@@ -18,7 +18,7 @@ from tests.strategies.test_parameter_server import Job
 
 from trainband.errors import ClusterError, ModelError
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
-from trainband.strategies import Replica, StepReport
+from trainband.strategies import Engine, StepReport
 
 STEPS = 15
 SIZES = (4, 10, 16)
@@ -36,7 +36,7 @@ class RuleJob(Job):
     def strategy(self, job: str, index: int, **arguments: Any) -> Any:
         return super().strategy(job, index, update=self.rule, **self.arguments, **arguments)
 
-    def join(self, of: Any) -> list[Replica]:
+    def join(self, of: Any) -> list[Engine]:
         """All workers, the chief first."""
         return [self.start(of, worker) for worker in range(len(self.spec.workers))]
 
@@ -58,9 +58,7 @@ def feed_of(worker: int) -> list[Any]:
     return list(batches(STEPS, SIZES[worker], seed=worker))
 
 
-def train(
-    replica: Replica, feed: list[Any], steps: int | None, jitter: random.Random | None = None
-) -> list[StepReport]:
+def train(replica: Engine, feed: list[Any], steps: int | None, jitter: random.Random | None = None) -> list[StepReport]:
     """Steps until the job is done or the feed is used up; a jitter keeps others waiting for a moment now and then."""
     replica.begin(steps)
     reports = []

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.strategies import zoo
+from tests.strategies import models
 from tests.strategies.several_devices import PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def apart(one: Any, other: Any) -> float:
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-@pytest.mark.parametrize("model", zoo.MODELS)
+@pytest.mark.parametrize("model", models.MODELS)
 def test_each_trains_as_one_device(model: str, name: str, found: Found) -> None:
     one, other = found[f"same {model}"]["OneDevice"], found[f"same {model}"][name]
     assert found["devices"] == 4
@@ -194,7 +194,7 @@ def test_predictions(name: str, found: Found) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_programs_for_accelerators_compute_the_same(name: str, found: Found) -> None:
     told = found["accelerators"]
-    for model in zoo.MODELS:
+    for model in models.MODELS:
         one, other = found[f"same {model}"]["OneDevice"], told["same"][model][name]
         assert apart(one["params"], other["params"]) < TOLERANCE, model
         assert other["loss"] == pytest.approx(one["loss"], abs=TOLERANCE)

@@ -54,7 +54,7 @@ class FakeReplica:
     is_chief = True
     job = ""
     restored = None
-    luggage = None
+    worker_state = None
     place = None
     trainings: tuple[int, ...] = ()
     steps_per_execution = 1
@@ -100,7 +100,7 @@ class FakeReplica:
     def at_work(self) -> tuple[str, ...]:
         return ()
 
-    def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:
+    def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
         self.calls.append(("luggage", training, position, behind))
 
     def landed(self, checkpoint: Any) -> None:

@@ -14,9 +14,9 @@ from tests.train.fakes import ONES, lines_with, mean_model
 
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, Retention
 from trainband.errors import CheckpointError, DirectoryLocked, Refused, Unreachable
+from trainband.model.worker_state import WorkerState
 from trainband.ps.checkpointing import SavedParts
 from trainband.runtime import SystemRuntime
-from trainband.strategies.luggage import Luggage
 from trainband.train import checkpointer as module
 from trainband.train.checkpointer import About, Checkpointer
 
@@ -47,7 +47,7 @@ class FakeSaving:
     def write(self) -> None:
         """Its step has come, and all of it is written."""
         self.waiting = False
-        luggage = Luggage(task="local", training=1, steps=7, position="", carry=())
+        luggage = WorkerState(task="local", training=1, steps=7, position="", carry=())
         self.outcome = SavedParts(write_parts(self.directory), {0: luggage.to_bytes()})
 
     def await_poll(self) -> None:

@@ -17,8 +17,8 @@ from tests.train.fakes import ONES, curves_in, lines_with, mean_model, trainer
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, Retention
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, DeadlineExceeded, ModelMismatch
+from trainband.model.model import Model
 from trainband.strategies import StepReport
-from trainband.strategies.model import Model
 from trainband.train import Hook, MonitoredSession, Trainer
 from trainband.train.evaluator import Evaluator
 

@@ -13,7 +13,7 @@ import pytest
 from trainband.data import Batches, shared
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import DataError
-from trainband.strategies.model import Several
+from trainband.model.batch import Several
 from trainband.train.feed import Feed
 from trainband.train.passes import Position
 from trainband.train.shapes import Shapes

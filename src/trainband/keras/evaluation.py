@@ -8,10 +8,10 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from trainband.model.mesh_context import DATA
+from trainband.spmd.batch_sharding import sharded_evenly
 from trainband.strategies.base import Strategy
 from trainband.strategies.mesh_strategy import MeshStrategy
-from trainband.strategies.sharding import DATA
-from trainband.strategies.spreading import spread_evenly
 
 Step = Callable[[Any, Iterator[Any]], Any]
 """Keras's function of a batch: (state, iterator of batches) -> (outputs, state)."""
@@ -44,6 +44,6 @@ class OnAllDevices:
         """Keras's function, with its batches split."""
 
         def call(state: Any, iterator: Iterator[Any]) -> Any:
-            return step(state, (spread_evenly(self._mesh, (DATA,), batch) for batch in iterator))
+            return step(state, (sharded_evenly(self._mesh, (DATA,), batch) for batch in iterator))
 
         return call

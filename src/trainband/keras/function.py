@@ -14,7 +14,7 @@ from xxhash import xxh64
 
 from trainband.keras.inside import keras, layers_of, losses_and_updates, metrics_after
 from trainband.keras.metrics import CONTRIBUTION, MetricLayout, Step
-from trainband.ps.variables import PyTree
+from trainband.model.variables import PyTree
 
 Batch = tuple[Any, Any, Any]
 """(x, y, sample_weight); what is not there is `None`."""

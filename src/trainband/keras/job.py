@@ -13,9 +13,10 @@ from trainband.keras.function import FROZEN, Batch, Parts, TrainingLoss, digest_
 from trainband.keras.inside import JAXTrainer, compiled_with, iterations, keras
 from trainband.keras.metrics import MetricLayout, RunningMetrics
 from trainband.keras.optimizer import LEARNING_RATE, KerasOptimizer, listed
-from trainband.ps.variables import PyTree
-from trainband.strategies.base import Replica, Strategy
-from trainband.strategies.model import Given
+from trainband.model.model import Given
+from trainband.model.variables import PyTree
+from trainband.strategies.base import Strategy
+from trainband.strategies.engine import Values
 from trainband.train.trainer import Trainer
 from trainband.wire.patience import Say
 
@@ -155,7 +156,7 @@ class Job:
             self._known[id(variable)] = variable.value, digest
         return changed
 
-    def _check_frozen(self, replica: Replica) -> None:
+    def _check_frozen(self, replica: Values) -> None:
         """Frozen variables are no part of the job, but all its tasks must have frozen the same values."""
         if self._digest is None:
             return
@@ -205,7 +206,7 @@ class Job:
         self._fill_optimizer(replica)
         self.running.write()
 
-    def _fill_optimizer(self, replica: Replica) -> None:
+    def _fill_optimizer(self, replica: Values) -> None:
         state = replica.optimizer_state()
         if state is None:
             self._write(iterations(self.model.optimizer), np.int32(replica.global_step))

@@ -10,8 +10,8 @@ import jax
 
 from trainband.errors import ModelError
 from trainband.keras.inside import config_of, iterations, keras, learning_rate
-from trainband.ps.dependence import NewParams
-from trainband.ps.variables import PyTree, path_name
+from trainband.model.optimizer import NewParams
+from trainband.model.variables import PyTree, path_name
 
 LEARNING_RATE = "learning_rate"
 """The leaf of the state that a callback may change while training goes on."""

@@ -12,7 +12,7 @@ from trainband.keras.inside import learning_rate, unpacked
 from trainband.keras.job import Job
 from trainband.keras.metrics import CONTRIBUTION, LazyLogs
 from trainband.keras.optimizer import LEARNING_RATE
-from trainband.strategies.model import Dealt, examples_in
+from trainband.model.batch import Dealt, examples_in
 from trainband.train.hooks import StopAtStepHook
 from trainband.train.session import MonitoredSession
 

@@ -10,13 +10,14 @@ from typing import Any
 import jax
 
 from trainband.errors import ModelError
+from trainband.model.analysis.dependence import Dependence, Formulas, analyse
+from trainband.model.optimizer import Optimizer
+from trainband.model.variables import Variable, Variables
 from trainband.ps.contents import check_settings
-from trainband.ps.dependence import Dependence, Formulas, analyse
 from trainband.ps.layout import JobLayout
 from trainband.ps.placement import Placement, PlacementPolicy, Slice, rows_of
-from trainband.ps.program import Optimizer, ShardOptimizer, WholeFormula
+from trainband.ps.program import ShardOptimizer, WholeFormula
 from trainband.ps.rules import UpdateRule
-from trainband.ps.variables import Variable, Variables
 from trainband.wire.messages import Description, SliceRecord, VariableRecord
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Protocol
 
-from trainband.ps.variables import Variable
+from trainband.model.variables import Variable
 
 MIB = 1 << 20
 

@@ -20,31 +20,19 @@ from jax import export
 from numpy.typing import NDArray
 
 from trainband.errors import ModelError, ProtocolError
-from trainband.ps.contents import Contents, Held, contents_of_state, key_kinds, with_keys, without_keys
-from trainband.ps.dependence import Formulas, analyse, apply_updates
+from trainband.model.analysis.dependence import Formulas, analyse
+from trainband.model.optimizer import Optimizer, apply_updates
+from trainband.model.random_keys import key_kinds, with_keys, without_keys
+from trainband.model.variables import PyTree, Variables
+from trainband.ps.contents import Contents, Held, contents_of_state
 from trainband.ps.gradients import compensated, weighted_mean
 from trainband.ps.layout import JobLayout, ShardLayout
-from trainband.ps.variables import PyTree, Variables
 
 PLATFORM = "cpu"
 """What a ps computes on. The chief may trace on any other."""
 
 COMPILER = f"jaxlib {metadata.version('jaxlib')} for {platform.machine()}"
 """What makes machine code of an update program here. Another one may round the last bits differently."""
-
-
-class Optimizer(Protocol):
-    """What optax calls a GradientTransformation: two pure functions."""
-
-    @property
-    def init(self) -> Any:
-        """`init(params) -> state`."""
-        ...
-
-    @property
-    def update(self) -> Any:
-        """`update(gradient, state, params) -> (updates, state)`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from trainband.figures import size as in_words
-from trainband.ps.contents import is_key
+from trainband.model.optimizer import Optimizer
+from trainband.model.random_keys import is_key
+from trainband.model.variables import PyTree, Variables
 from trainband.ps.placement import Placement
-from trainband.ps.program import Optimizer
-from trainband.ps.variables import PyTree, Variables
-from trainband.strategies.sharding import axes_of, pieces
+from trainband.spmd.sharding import axes_of, pieces
 
 FOLDED = 3
 """Variables from which those that differ in numbers of their paths alone share one line."""

@@ -12,55 +12,55 @@ import jax
 
 from trainband.cluster.resolvers.cards import count_cards, jax_is_restricted
 from trainband.errors import ClusterError
-from trainband.strategies.inside import backends_have_started
+from trainband.spmd.inside import backends_have_started
 from trainband.wire.patience import Say
 
-_CARDS = ("gpu", "cuda", "rocm")
-"""What JAX calls the platforms whose devices are cards."""
-_COMMON = ("cpu", "tpu", *_CARDS)
+_GPUS = ("gpu", "cuda", "rocm")
+"""What JAX calls the platforms whose devices are GPUs."""
+_COMMON = ("cpu", "tpu", *_GPUS)
 """Platforms whose names people write in capitals, too."""
 _OPTIONS = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
 _ALL = "all"
 _ROOT = Path("/")
 
 
-def take_card(
+def take_gpu(
     index: int, environ: Mapping[str, str] | None = None, *, wanted: str | None = None, root: Path = _ROOT
 ) -> str | None:
-    """Restricts this process to one of the machine's cards, so that it takes no memory on those of the others.
+    """Restricts this process to one of the machine's GPUs, so that it takes no memory on those of the others.
 
-    JAX takes three quarters of the memory of every card that it sees, as soon as its backends start: two workers
-    on a machine with two cards would not both come up. So this must come before anything that starts them, such as
+    JAX takes three quarters of the memory of every GPU that it sees, as soon as its backends start: two workers
+    on a machine with two GPUs would not both come up. So this must come before anything that starts them, such as
     `jax.devices()`, or any array; once they have started, it does nothing.
 
-    Nor does it do anything where the machine has no two NVIDIA cards, or where the user has said otherwise: by the
-    option `jax_cuda_visible_devices` or the variable of that name, by platforms without cards, or by a `wanted` that
-    is no card or has a number (which counts the cards that this process sees).
+    Nor does it do anything where the machine has no two NVIDIA GPUs, or where the user has said otherwise: by the
+    option `jax_cuda_visible_devices` or the variable of that name, by platforms without GPUs, or by a `wanted` that
+    is no GPU or has a number (which counts the GPUs that this process sees).
 
     Args:
-      index: which of the host's training tasks this is: it takes card `index` modulo their number.
+      index: which of the host's training tasks this is: it takes GPU `index` modulo their number.
       environ: the environment to look in; `os.environ` when `None`.
       wanted: as in `choose_device`.
       root: the directory where `proc` and `dev` are.
 
     Returns:
-      What was done, for a message behind the task's name: `takes card 1 of 4`. `None`: nothing.
+      What was done, for a message behind the task's name: `takes GPU 1 of 4`. `None`: nothing.
     """
-    if wanted is not None and wanted not in _CARDS:
+    if wanted is not None and wanted not in _GPUS:
         return None
     options = jax.config.values
     platforms = options.get("jax_platforms")
-    if platforms and not set(platforms.split(",")) & set(_CARDS):
+    if platforms and not set(platforms.split(",")) & set(_GPUS):
         return None
     if jax_is_restricted(environ) or any(options.get(name, _ALL) != _ALL for name in _OPTIONS):
         return None
-    cards = count_cards(environ, root=root)
-    if cards < 2 or backends_have_started():
+    count = count_cards(environ, root=root)
+    if count < 2 or backends_have_started():
         return None
-    card = index % cards
+    gpu = index % count
     for name in _OPTIONS:
-        jax.config.update(name, str(card))
-    return f"takes card {card} of {cards}"
+        jax.config.update(name, str(gpu))
+    return f"takes GPU {gpu} of {count}"
 
 
 def find_device(wanted: str | jax.Device | None, index: int = 0) -> jax.Device | None:

@@ -11,16 +11,17 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
+from trainband.model.batch import examples_in_step
+from trainband.model.mesh_context import on_mesh
+from trainband.model.model import Model
+from trainband.model.variables import PyTree
+from trainband.model.worker_state import WorkerState
 from trainband.ps.description import Plan
 from trainband.ps.layout import narrow
 from trainband.ps.link import Blocks
-from trainband.ps.variables import PyTree
+from trainband.spmd.batch_sharding import BatchSharding
+from trainband.spmd.gradient import Carry, GradientFunction, all_finite
 from trainband.strategies.devices import on_device, placer
-from trainband.strategies.gradient import Carry, GradientFunction, all_finite
-from trainband.strategies.luggage import Luggage
-from trainband.strategies.model import Model, examples_in_step
-from trainband.strategies.sharding import on_mesh
-from trainband.strategies.spreading import Spreader
 
 
 class Computed(NamedTuple):
@@ -48,7 +49,7 @@ class GradientStep(Protocol):
 
     @property
     def place(self) -> Callable[[PyTree], PyTree] | None:
-        """See `Replica.place`."""
+        """See `Engine.place`."""
         ...
 
     def first_values(self) -> Sequence[Sequence[NDArray[Any]]]:
@@ -59,7 +60,7 @@ class GradientStep(Protocol):
         """Of a worker that begins, with these params."""
         ...
 
-    def carry_of(self, luggage: Luggage, carry: Carry) -> Carry:
+    def carry_of(self, worker_state: WorkerState, carry: Carry) -> Carry:
         """The one that a worker has left; `carry`: a first one, for its structure."""
         ...
 
@@ -71,7 +72,7 @@ class GradientStep(Protocol):
 class CompiledGradientStep:
     """See `GradientStep`: one compiled function on this worker's devices."""
 
-    def __init__(self, model: Model, cluster: Cluster, plan: Plan, mesh: Mesh, spreader: Spreader) -> None:
+    def __init__(self, model: Model, cluster: Cluster, plan: Plan, mesh: Mesh, spreader: BatchSharding) -> None:
         self._model = model
         self._plan = plan
         self._device = mesh.devices.flat[0]
@@ -115,9 +116,9 @@ class CompiledGradientStep:
             carry: Carry = self._first_carry(jax.tree.map(np.array, params))
         return carry
 
-    def carry_of(self, luggage: Luggage, carry: Carry) -> Carry:
+    def carry_of(self, worker_state: WorkerState, carry: Carry) -> Carry:
         with on_device(self._device):
-            left: Carry = jax.device_put(luggage.unpack(carry))
+            left: Carry = jax.device_put(worker_state.unpack(carry))
         return left
 
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:

@@ -8,16 +8,14 @@ import jax
 from jax.sharding import Mesh
 
 from trainband.errors import ClusterError
-from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.program import Optimizer
-from trainband.ps.variables import PyTree
+from trainband.model.mesh_context import DATA
+from trainband.model.optimizer import Optimizer
+from trainband.model.variables import PyTree
+from trainband.spmd.batch_sharding import REMAINDERS
+from trainband.spmd.sharding import mesh_of
 from trainband.strategies.description import Description
 from trainband.strategies.devices import choose_device, cpu_instead, find_device
-from trainband.strategies.mesh_replica import MeshReplica
-from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
-from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA, mesh_of
-from trainband.strategies.spreading import REMAINDERS
+from trainband.strategies.mesh_strategy import MeshStrategy
 from trainband.wire.patience import Say, say_on_stderr
 
 
@@ -60,45 +58,24 @@ class Mirrored(MeshStrategy):
                 f"Mirrored: devices must name them, such as ['gpu:0', 'gpu:1'], or be some of jax.devices(), got "
                 f"{devices!r}."
             )
-        self._central = central_storage
-        self._remainder = remainder
+        self.central_storage = central_storage
+        self.remainder = remainder
         self._strict = strict
-        self._mesh: Mesh | None = None
 
-    def mesh(self) -> Mesh:
-        """See `MeshStrategy.mesh`."""
-        if self._mesh is None:
-            self._mesh = mesh_of({DATA: -1}, choose_devices(self._devices, self._say, strict=self._strict))
-        return self._mesh
+    def _make_mesh(self) -> Mesh:
+        return mesh_of({DATA: -1}, choose_devices(self._devices, self._say, strict=self._strict))
 
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
-        """See `Strategy.describe`."""
-        if not self._central:
+        if not self.central_storage:
             return super().describe(params, optimizer)
         storage = mesh_of({DATA: 1}, jax.local_devices(backend="cpu")[:1])
         name = f"Mirrored on {self.num_replicas} devices, with its central storage"
-        return describe_on_mesh(name, params, optimizer, storage, self.rules)
+        return self._described(name, params, optimizer, storage)
 
     @property
     def takes_all(self) -> bool:
         """Whether it trains on whatever devices this process has."""
         return self._devices is None
-
-    @property
-    def remainder(self) -> str:
-        """What becomes of a batch whose examples the devices do not divide."""
-        return self._remainder
-
-    @property
-    def central_storage(self) -> bool:
-        """Whether the params are on the CPU."""
-        return self._central
-
-    def start(self, model: Model, restore: RestoreFrom | None = None) -> MeshReplica:
-        """See `Strategy.start`."""
-        return MeshReplica(
-            model, self.mesh(), restore=restore, say=self._say, remainder=self._remainder, central=self._central
-        )
 
 
 def choose_devices(

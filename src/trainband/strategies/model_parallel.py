@@ -7,12 +7,9 @@ from numbers import Integral
 
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, ModelError
-from trainband.ps.checkpointing import RestoreFrom
-from trainband.strategies.base import Replica
-from trainband.strategies.mesh_replica import MeshReplica
-from trainband.strategies.model import Model
+from trainband.model.mesh_context import DATA
+from trainband.spmd.sharding import Rule, Rules, auto_fsdp, by_rules
 from trainband.strategies.multi_worker import START_S, TIMEOUT_S, MultiWorkerMirrored
-from trainband.strategies.sharding import DATA, Rule, Rules, auto_fsdp, by_rules
 from trainband.wire.patience import Say, say_on_stderr
 
 
@@ -66,18 +63,6 @@ class ModelParallel(MultiWorkerMirrored):
             raise ModelError("ModelParallel: rules must be what auto_fsdp() returns, got auto_fsdp itself: call it.")
         self.rules = rules if callable(rules) else by_rules(rules)
         super().__init__(cluster, remainder=remainder, timeout_s=timeout_s, start_s=start_s, say=say)
-
-    @property
-    def mesh_axes(self) -> tuple[str, ...]:
-        """See `Strategy.mesh_axes`."""
-        return tuple(self._sizes)
-
-    def _axes(self) -> dict[str, int]:
-        return self._sizes
-
-    def _alone(self, model: Model, restore: RestoreFrom | None) -> Replica:
-        mesh = self.mesh()
-        return MeshReplica(model, mesh, rules=self.rules, restore=restore, say=self._say, remainder=self._remainder)
 
 
 def _is_size(size: object) -> bool:

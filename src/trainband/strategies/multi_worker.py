@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import jax
 from jax.sharding import Mesh
 
-from trainband.cluster import Cluster, Task
+from trainband.cluster import Cluster
 from trainband.errors import ClusterError
+from trainband.model.mesh_context import DATA
+from trainband.model.model import Model
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.program import Optimizer
-from trainband.ps.variables import PyTree
-from trainband.strategies.base import Replica
-from trainband.strategies.description import Description
-from trainband.strategies.devices import take_card
-from trainband.strategies.joint_replica import JointReplica
-from trainband.strategies.mesh_strategy import MeshStrategy, describe_on_mesh
-from trainband.strategies.mirrored import Mirrored, check_remainder
-from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA, mesh_of
-from trainband.strategies.together import Together
+from trainband.spmd.engine import SpmdEngine
+from trainband.spmd.process_group import ProcessGroup
+from trainband.spmd.sharding import mesh_of
+from trainband.strategies.devices import take_gpu
+from trainband.strategies.mesh_strategy import MeshStrategy
+from trainband.strategies.mirrored import check_remainder
 from trainband.wire.patience import Say, say_on_stderr
 
 TIMEOUT_S = 30.0
@@ -54,6 +51,9 @@ class MultiWorkerMirrored(MeshStrategy):
       AddressInUse: another process has the chief's port, at which the workers meet.
     """
 
+    _sizes: Mapping[str, int] = {DATA: -1}
+    """How many devices along each axis of the mesh."""
+
     def __init__(
         self,
         cluster: Cluster | None,
@@ -68,13 +68,12 @@ class MultiWorkerMirrored(MeshStrategy):
         for parameter, value in (("timeout_s", timeout_s), ("start_s", start_s)):
             if not value > 0:
                 raise ClusterError(f"{name}: {parameter} must be > 0 seconds, got {value}.")
-        self._cluster = cluster
-        self._remainder = remainder
         super().__init__(say)
-        self._mesh: Mesh | None = None
-        self._together: Together | None = None
+        self._cluster = cluster
+        self.remainder = remainder
         if cluster is None:
             return
+        self._tasks = cluster.spec.workers
         if cluster.guest:
             raise ClusterError(
                 f"{name}: workers that compute in step are planned, all of them: {cluster.task} cannot join them. "
@@ -86,65 +85,34 @@ class MultiWorkerMirrored(MeshStrategy):
                 "with trainband run --ps 0; or use ParameterServer."
             )
         if cluster.task.trains:
-            if cluster.shares_its_host and (taken := take_card(cluster.device_index)):
+            if cluster.shares_its_host and (taken := take_gpu(cluster.device_index)):
                 say(f"{cluster.task} {taken}")
-            self._together = Together(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
+            self._group = ProcessGroup(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
 
-    def mesh(self) -> Mesh:
-        """The devices of all workers, by the mesh's axes. The first call starts JAX's backends, on all workers."""
-        if self._mesh is None:
-            if self._together is not None:
-                self._together.check_devices()
-            self._mesh = mesh_of(self._axes(), jax.devices(), self._tasks)
-        return self._mesh
-
-    @property
-    def _tasks(self) -> Sequence[Task]:
-        """Whose devices are in the mesh, by process."""
-        return () if self._cluster is None else self._cluster.spec.workers
-
-    def _axes(self) -> dict[str, int]:
-        return {DATA: -1}
+    def _make_mesh(self) -> Mesh:
+        if self._group is not None:
+            self._group.check_devices()
+        return mesh_of(self._sizes, jax.devices(), self._tasks)
 
     @property
     def cluster(self) -> Cluster | None:
-        """See `Strategy.cluster`."""
         return self._cluster
 
     @property
-    def is_chief(self) -> bool:
-        """See `Strategy.is_chief`."""
-        return self._cluster is None or self._cluster.is_chief
+    def mesh_axes(self) -> tuple[str, ...]:
+        return tuple(self._sizes)
 
-    def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
-        """See `Strategy.describe`. To be called on all workers, or on none; the chief prints."""
-        mesh, name = self.mesh(), type(self).__name__
-        return describe_on_mesh(name, params, optimizer, mesh, self.rules, tasks=self._tasks, show=self.is_chief)
-
-    def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
-        """See `Strategy.start`."""
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> SpmdEngine:
         if self._cluster is not None and not self._cluster.task.trains:
             raise ClusterError(
                 f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
                 "has it evaluate the checkpoints."
             )
-        if self._together is None:
-            return self._alone(model, restore)
-        together = self._together
-        together.check()
+        if self._group is None:
+            return super().start(model, restore)
+        self._group.check()
         try:
-            return JointReplica(
-                model,
-                self.mesh(),
-                together,
-                rules=self.rules,
-                restore=restore,
-                say=self._say,
-                remainder=self._remainder,
-            )
+            return super().start(model, restore)
         except Exception as exc:
-            together.close(f"{type(exc).__name__}: {exc}")
+            self._group.close(f"{type(exc).__name__}: {exc}")
             raise
-
-    def _alone(self, model: Model, restore: RestoreFrom | None) -> Replica:
-        return Mirrored(remainder=self._remainder, say=self._say).start(model, restore)

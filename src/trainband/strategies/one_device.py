@@ -6,12 +6,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.model.mesh_context import DATA
 from trainband.strategies.devices import choose_device
-from trainband.strategies.mesh_replica import MeshReplica
 from trainband.strategies.mesh_strategy import MeshStrategy
-from trainband.strategies.model import Model
-from trainband.strategies.sharding import DATA
 from trainband.wire.patience import Say, say_on_stderr
 
 
@@ -30,15 +27,7 @@ class OneDevice(MeshStrategy):
         super().__init__(say)
         self._device = device
         self._strict = strict
-        self._mesh: Mesh | None = None
 
-    def mesh(self) -> Mesh:
-        """See `MeshStrategy.mesh`."""
-        if self._mesh is None:
-            device = choose_device(self._device, 0, "this process", self._say, strict=self._strict)
-            self._mesh = Mesh(np.array([device]), (DATA,))
-        return self._mesh
-
-    def start(self, model: Model, restore: RestoreFrom | None = None) -> MeshReplica:
-        """See `Strategy.start`."""
-        return MeshReplica(model, self.mesh(), restore=restore, say=self._say)
+    def _make_mesh(self) -> Mesh:
+        device = choose_device(self._device, 0, "this process", self._say, strict=self._strict)
+        return Mesh(np.array([device]), (DATA,))

@@ -12,25 +12,25 @@ from jax.sharding import Mesh
 
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, ModelError
+from trainband.model.mesh_context import DATA
+from trainband.model.model import Model
+from trainband.model.optimizer import Optimizer
+from trainband.model.variables import PyTree, Variables
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.client import JobClient
 from trainband.ps.description import Plan
 from trainband.ps.placement import GreedyBytes, Placement, PlacementPolicy, Slice, rows_of
-from trainband.ps.program import Optimizer
 from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server import Server
-from trainband.ps.variables import PyTree, Variables
-from trainband.strategies.base import Replica
+from trainband.spmd.batch_sharding import BatchSharding
 from trainband.strategies.description import Description, described_on_ps
-from trainband.strategies.devices import choose_device, take_card
+from trainband.strategies.devices import choose_device, take_gpu
+from trainband.strategies.engine import Engine
 from trainband.strategies.gradient_step import CompiledGradientStep
 from trainband.strategies.mirrored import Mirrored
-from trainband.strategies.model import Model
 from trainband.strategies.one_device import OneDevice
 from trainband.strategies.parameter_server_replica import ParameterServerReplica
 from trainband.strategies.scope import Scoped
-from trainband.strategies.sharding import DATA
-from trainband.strategies.spreading import Spreader
 from trainband.wire.network import Network
 from trainband.wire.patience import Say, say_on_stderr
 from trainband.wire.transport import Timeouts, Transport
@@ -141,7 +141,7 @@ class ParameterServer(Scoped):
             # A ps must not take memory on a card that workers compute on.
             jax.config.update("jax_platforms", "cpu")
         elif (local is None or (local.takes_all and cluster.shares_its_host)) and (
-            taken := take_card(cluster.device_index, wanted=device)
+            taken := take_gpu(cluster.device_index, wanted=device)
         ):
             say(f"{cluster.task} {taken}")
 
@@ -205,7 +205,7 @@ class ParameterServer(Scoped):
             print(description)
         return description
 
-    def start(self, model: Model, restore: RestoreFrom | None = None) -> Replica:
+    def start(self, model: Model, restore: RestoreFrom | None = None) -> Engine:
         """See `Strategy.start`."""
         if self._cluster is None:
             alone = self._local or OneDevice(self._device, strict=self._strict, say=self._say)
@@ -221,7 +221,7 @@ class ParameterServer(Scoped):
         else:
             device = choose_device(self._device, self._cluster.device_index, task, self._say, strict=self._strict)
             mesh = Mesh(np.array([device]), (DATA,))
-        spreader = Spreader(mesh, (DATA,), self._local.remainder if self._local is not None else "refuse", task)
+        spreader = BatchSharding(mesh, (DATA,), self._local.remainder if self._local is not None else "refuse", task)
         plan = Plan.of(
             model.variables(),
             model.optimizer,

@@ -13,16 +13,16 @@ from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import ClusterError, PeerError
+from trainband.model.variables import PyTree
+from trainband.model.worker_state import WorkerState
 from trainband.ps.checkpointing import JobSaving, RestoreFrom
 from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.statistics import CheckpointStatus, PsStatus
-from trainband.ps.variables import PyTree
-from trainband.strategies.base import Progress, StepReport, WorkerRow
-from trainband.strategies.gradient import Carry
+from trainband.spmd.gradient import Carry
+from trainband.spmd.refusals import Refusals
+from trainband.spmd.report import Progress, StepReport, WorkerRow
 from trainband.strategies.gradient_step import GradientStep
-from trainband.strategies.luggage import Luggage
-from trainband.strategies.refusals import Refusals
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.patience import Say
 
@@ -31,7 +31,7 @@ AHEAD = 4
 
 
 class ParameterServerReplica:
-    """See `Replica`: one worker."""
+    """See `Engine`: one worker."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ParameterServerReplica:
         self._overlap = overlap
         self._in_flight = False
         self._model_state: PyTree = None
-        self._luggage: Luggage | None = None
+        self._luggage: WorkerState | None = None
         self._steps = 0
         self._several_ps = len(cluster.spec.ps) > 1
         rule = plan.description.rule
@@ -68,7 +68,7 @@ class ParameterServerReplica:
             self._carry: Carry = step.first_carry(self._now.params)
             data = client.find_luggage()
             if data:
-                self._luggage = Luggage.from_bytes(data, "ps:0")
+                self._luggage = WorkerState.from_bytes(data, "ps:0")
                 self._steps = self._luggage.steps
                 if self._luggage.carry:
                     self._carry = step.carry_of(self._luggage, self._carry)
@@ -79,37 +79,37 @@ class ParameterServerReplica:
 
     @property
     def task(self) -> str:
-        """See `Replica.task`."""
+        """See `Engine.task`."""
         return str(self._cluster.task)
 
     @property
     def is_chief(self) -> bool:
-        """See `Replica.is_chief`."""
+        """See `Engine.is_chief`."""
         return self._client.is_chief
 
     @property
     def job(self) -> str:
-        """See `Replica.job`."""
+        """See `Engine.job`."""
         return self._client.job
 
     @property
     def global_step(self) -> int:
-        """See `Replica.global_step`."""
+        """See `Engine.global_step`."""
         return self._now.global_step
 
     @property
     def restored(self) -> Checkpoint | None:
-        """See `Replica.restored`."""
+        """See `Engine.restored`."""
         return self._client.restored
 
     @property
-    def luggage(self) -> Luggage | None:
-        """See `Replica.luggage`."""
+    def worker_state(self) -> WorkerState | None:
+        """See `Engine.worker_state`."""
         return self._luggage
 
     @property
     def steps_per_execution(self) -> int:
-        """See `Replica.steps_per_execution`: each step is an exchange."""
+        """See `Engine.steps_per_execution`: each step is an exchange."""
         return 1
 
     @property
@@ -119,30 +119,30 @@ class ParameterServerReplica:
 
     @property
     def trainings(self) -> tuple[int, ...]:
-        """See `Replica.trainings`."""
+        """See `Engine.trainings`."""
         return self._client.trainings
 
     @property
     def in_parts(self) -> bool:
-        """See `Replica.in_parts`: this process can ask for all of them."""
+        """See `Engine.in_parts`: this process can ask for all of them."""
         return False
 
     @property
     def unused(self) -> int:
-        """See `Replica.unused`: there are none."""
+        """See `Engine.unused`: there are none."""
         return 0
 
     def take_known(self) -> Sequence[tuple[int, float]]:
-        """See `Replica.take_known`: each report says it all."""
+        """See `Engine.take_known`: each report says it all."""
         return ()
 
     @property
     def refused(self) -> int:
-        """See `Replica.refused`."""
+        """See `Engine.refused`."""
         return self._refusals.total
 
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
-        """See `Replica.begin`."""
+        """See `Engine.begin`."""
         self._drain()
         self._refusals.begin()
         self._fit += 1
@@ -152,11 +152,11 @@ class ParameterServerReplica:
         return state.fit == self._fit and not self._now.done
 
     def finish(self) -> None:
-        """See `Replica.finish`."""
+        """See `Engine.finish`."""
         self._client.finish()
 
     def save(self, directory: Path, at: int | None) -> JobSaving:
-        """See `Replica.save`."""
+        """See `Engine.save`."""
         if at is None and not self._now.done:
             states = self._client.states()  # this worker may have evaluated for long, while others went on
             newest = max(state.version for state in states)
@@ -167,21 +167,21 @@ class ParameterServerReplica:
         return self._client.save(directory, at or 0)
 
     def landed(self, checkpoint: CheckpointStatus) -> None:
-        """See `Replica.landed`."""
+        """See `Engine.landed`."""
         self._client.landed(checkpoint.global_step, checkpoint.nbytes, checkpoint.seconds)
 
-    def leave_luggage(self, training: int, position: str, behind: int = 0) -> None:
-        """See `Replica.leave_luggage`."""
+    def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
+        """See `Engine.leave_worker_state`."""
         steps, carry = self._carries[max(0, len(self._carries) - 1 - behind)]
-        luggage = Luggage.pack(self.task, training, steps, position, carry)
+        luggage = WorkerState.pack(self.task, training, steps, position, carry)
         self._client.leave_luggage(luggage.to_bytes(), behind)
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
-        """See `Replica.lease`."""
+        """See `Engine.lease`."""
         return self._client.lease(request)
 
     def step(self, batch: PyTree) -> StepReport:
-        """See `Replica.step`.
+        """See `Engine.step`.
 
         Raises:
           NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.
@@ -225,46 +225,46 @@ class ParameterServerReplica:
         return self._now
 
     def missing(self) -> int:
-        """See `Replica.missing`."""
+        """See `Engine.missing`."""
         limited = [state for state in self._client.states() if state.last_version < UNLIMITED]
         return max((state.last_version - state.version for state in limited), default=0)
 
     def pause(self, reason: str = "") -> str:  # noqa: ARG002 - the others go on
-        """See `Replica.pause`."""
+        """See `Engine.pause`."""
         self._drain()
         self._client.pause()
         return ""
 
     def hasten(self) -> None:
-        """See `Replica.hasten`."""
+        """See `Engine.hasten`."""
         self._client.hasten()
 
     def settle(self) -> None:
-        """See `Replica.settle`: a step that is hoped for does not count here, only what a ps has told of."""
+        """See `Engine.settle`: a step that is hoped for does not count here, only what a ps has told of."""
 
     def at_work(self) -> tuple[str, ...]:
-        """See `Replica.at_work`."""
+        """See `Engine.at_work`."""
         return self._client.at_work()
 
     def gather(self, work: Callable[[], object]) -> bool:
-        """See `Replica.gather`: nobody has to give anything."""
+        """See `Engine.gather`: nobody has to give anything."""
         work()
         return False
 
     def end(self) -> None:
-        """See `Replica.end`: each worker ends by itself."""
+        """See `Engine.end`: each worker ends by itself."""
 
     def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:  # noqa: ARG002 - it never is
-        """See `Replica.assign`."""
+        """See `Engine.assign`."""
         raise ClusterError(f"{self.task}: the values are those of the job on the ps, and only training changes them.")
 
     def steer(self, settings: Mapping[str, float]) -> None:
-        """See `Replica.steer`."""
+        """See `Engine.steer`."""
         self._drain()
         self._client.steer(settings)
 
     def optimizer_state(self) -> PyTree:
-        """See `Replica.optimizer_state`: it is on the ps."""
+        """See `Engine.optimizer_state`: it is on the ps."""
         return None
 
     def computed(
@@ -273,16 +273,16 @@ class ParameterServerReplica:
         batches: Iterable[PyTree],
         what: str,  # noqa: ARG002 - nobody else does it
     ) -> Iterator[tuple[PyTree, PyTree]]:
-        """See `Replica.computed`."""
+        """See `Engine.computed`."""
         params = self.params()
         return ((batch, function(params, self._model_state, batch)) for batch in batches)
 
     def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody waits for it
-        """See `Replica.busy`."""
+        """See `Engine.busy`."""
         return nullcontext()
 
     def params(self) -> PyTree:
-        """See `Replica.params`."""
+        """See `Engine.params`."""
         self._drain()
         self._now = self._client.pull()
         leaves = self._plan.layout.gather(self._now.params, np)
@@ -290,18 +290,18 @@ class ParameterServerReplica:
         return params
 
     def model_state(self) -> PyTree:
-        """See `Replica.model_state`."""
+        """See `Engine.model_state`."""
         return self._model_state
 
     def progress(self) -> Progress | None:
-        """See `Replica.progress`."""
+        """See `Engine.progress`."""
         try:
             return progress_of(self._client.status())
         except PeerError:
             return None
 
     def close(self, failure: str = "") -> None:
-        """See `Replica.close`."""
+        """See `Engine.close`."""
         self.has_left = True
         self._client.leave(failure)
 

@@ -11,11 +11,11 @@ from types import TracebackType
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, DirectoryLock, Manifest, Retention
 from trainband.errors import CheckpointError, DeadlineExceeded, DirectoryLocked, PeerError, Refused
+from trainband.model.worker_state import WorkerState, write_worker_states
 from trainband.ps.checkpointing import SavedParts
 from trainband.ps.statistics import CheckpointStatus
 from trainband.runtime import SYSTEM, Runtime
-from trainband.strategies.base import Replica, Saving
-from trainband.strategies.luggage import Luggage, write_luggage
+from trainband.strategies.engine import CheckpointSource, Saving
 from trainband.version import VERSION
 from trainband.wire.patience import Patience, Say
 
@@ -58,7 +58,7 @@ class About:
 @dataclass(slots=True)
 class _Order:
     saving: Saving
-    replica: Replica
+    replica: CheckpointSource
     partial: Path
     about: About
     ordered_at: float
@@ -105,7 +105,7 @@ class Checkpointer:
         self._locked = False
         self._heir_since: float | None = None
         self._order: _Order | None = None
-        self._replica: Replica | None = None
+        self._replica: CheckpointSource | None = None
         self._saved: CheckpointStatus | None = None
         self._failure: Exception | None = None
         self._metrics: dict[int, Mapping[str, float]] = {}
@@ -192,8 +192,8 @@ class Checkpointer:
         """Whether one is ordered or being written."""
         return self._order is not None
 
-    def order(self, replica: Replica, at: int | None, about: About) -> None:
-        """Has a checkpoint saved, see `Replica.save`. An order that still waits for its step is withdrawn.
+    def order(self, replica: CheckpointSource, at: int | None, about: About) -> None:
+        """Has a checkpoint saved, see `CheckpointSource.save`. An order that still waits for its step is withdrawn.
 
         Nothing is raised: what goes wrong is said, and raised by `finish`. One who is the chief no more saves nothing,
         and that is nobody's failure.
@@ -219,14 +219,14 @@ class Checkpointer:
             self._order = _Order(saving, replica, partial, about, self._clock())
         self._wake.set()
 
-    def _is_still_chief(self, replica: Replica) -> bool:
+    def _is_still_chief(self, replica: CheckpointSource) -> bool:
         """Whether this one speaks for the job. An heir to the directory knows more: time is left to hear of it."""
         since = self._heir_since
         while since is not None and replica.is_chief and self._clock() - since < RENEW_S:
             self._runtime.sleep(POLL_S)
         return replica.is_chief
 
-    def _begun(self, replica: Replica, partial: Path, at: int | None) -> Saving:
+    def _begun(self, replica: CheckpointSource, partial: Path, at: int | None) -> Saving:
         patience = Patience(WITHDRAWN_S, self._say, self._clock)
         while True:
             try:
@@ -335,8 +335,8 @@ class Checkpointer:
         self._idle.set()
 
     def _commit(self, order: _Order, parts: SavedParts) -> None:
-        luggage = {number: Luggage.from_bytes(data, "ps:0") for number, data in parts.luggage.items()}
-        workers, worker_part = write_luggage(order.partial, luggage)
+        luggage = {number: WorkerState.from_bytes(data, "ps:0") for number, data in parts.luggage.items()}
+        workers, worker_part = write_worker_states(order.partial, luggage)
         manifest = Manifest(
             global_step=parts.global_step,
             created_at=time.time(),

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from trainband.checkpoint import CheckpointDirectory, Retention
-from trainband.strategies.base import Replica
+from trainband.strategies.engine import Member
 from trainband.train.checkpointer import Checkpointer
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Duties:
         if self._trainer.had_duties:
             self._show()
 
-    def look(self, replica: Replica) -> bool:
+    def look(self, replica: Member) -> bool:
         """Takes the duties over, or lays them down, where the job has another chief now; whether that is so.
 
         Raises:
@@ -90,7 +90,7 @@ class Duties:
             self._lay_down()
         return chief != before
 
-    def _take_over(self, replica: Replica) -> None:
+    def _take_over(self, replica: Member) -> None:
         if self._checkpointer is None:
             self._take_directory(late=True)
         if self._begun:

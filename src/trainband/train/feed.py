@@ -12,10 +12,9 @@ import numpy as np
 
 from trainband.checkpoint.part import aligned_empty
 from trainband.errors import DataError
-from trainband.ps.variables import PyTree
+from trainband.model.batch import Several, owned
+from trainband.model.variables import PyTree
 from trainband.runtime import SYSTEM, Runtime
-from trainband.strategies.model import Several
-from trainband.strategies.spreading import owned
 from trainband.train.passes import Mark, Pass, Position, to_text
 from trainband.train.read_ahead import ReadAhead
 from trainband.train.shapes import Shapes

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from flax import nnx
 
 from trainband.errors import ModelError
-from trainband.ps.contents import key_kinds, with_keys, without_keys
-from trainband.ps.program import Optimizer
-from trainband.ps.variables import PyTree
+from trainband.model.model import Given, takes_key
+from trainband.model.optimizer import Optimizer
+from trainband.model.random_keys import key_kinds, with_keys, without_keys
+from trainband.model.variables import PyTree
 from trainband.strategies.base import Strategy
-from trainband.strategies.model import Given, takes_key
 from trainband.train.result import FitResult
 from trainband.train.trainer import Trainer
 

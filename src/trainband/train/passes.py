@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from trainband.errors import DataError
-from trainband.ps.variables import PyTree
+from trainband.model.variables import PyTree
 
 # A state is taken after each batch where that costs next to nothing (2 us for a Batches or grain's datasets); where it
 # costs more (grain's DataLoader 60 us), so seldom that it takes 2% of the time, and a resumed feed skips the rest. With

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.errors import DataError, YourError
-from trainband.ps.variables import PyTree
-from trainband.strategies.model import examples_in
+from trainband.model.batch import examples_in
+from trainband.model.variables import PyTree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trainband import preemption
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.errors import CheckpointError, ClusterError, PeerError, Refused, YourError
+from trainband.model.variables import PyTree
+from trainband.model.worker_state import read_worker_states, redistributed
 from trainband.preemption import PREEMPTED
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
-from trainband.ps.variables import PyTree
-from trainband.strategies.base import FINISHED, USED_UP, Progress, Replica, StepReport
-from trainband.strategies.luggage import dealt_out, read_luggage
+from trainband.strategies.base import FINISHED, USED_UP, Progress, StepReport
+from trainband.strategies.engine import Engine
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.duties import Duties
 from trainband.train.feed import Feed
@@ -106,7 +107,7 @@ class MonitoredSession:
         show = trainer.console if console is None else console
         self._stack = ExitStack()
         self._duties = Duties(trainer, self._directory, retention or Retention(), console=show)
-        self._replica: Replica | None = None
+        self._replica: Engine | None = None
         self._feed: Feed | None = None
         self._places: deque[Mark | None] = deque(maxlen=PLACES)
         self._training = 0
@@ -239,7 +240,7 @@ class MonitoredSession:
         bind = getattr(batches, "bind", None)
         if bind is not None:
             bind(replica.lease, self._say, self._runtime)
-        luggage = replica.luggage
+        luggage = replica.worker_state
         start = None
         if luggage is not None and luggage.training == self._training and luggage.position:
             start = Position.from_json(luggage.position)
@@ -270,8 +271,8 @@ class MonitoredSession:
         if self._feed is not None:
             self._feed.trained(report.steps)
             self._note_place(report.steps)
-        if report.luggage is not None:
-            self._leave_luggage(replica, behind=report.luggage)
+        if report.worker_state is not None:
+            self._leave_luggage(replica, behind=report.worker_state)
         if report.done:
             self._done = True
             reached = self._last_step is not None and replica.global_step >= self._last_step
@@ -356,7 +357,7 @@ class MonitoredSession:
 
     def _save(
         self,
-        replica: Replica,
+        replica: Engine,
         checkpointer: Checkpointer,
         *,
         at: int | None = None,
@@ -489,7 +490,7 @@ class MonitoredSession:
 
         self._stack.enter_context(self._runtime.on_sigterm(note))
 
-    def _see_to_duties(self, replica: Replica) -> None:
+    def _see_to_duties(self, replica: Engine) -> None:
         if not self._duties.look(replica):
             return
         self._ordered = None
@@ -506,14 +507,14 @@ class MonitoredSession:
         limits = [hook for hook in self._hooks if isinstance(hook, StopAtStepHook)]
         return min((hook.last_step_from(began_at) for hook in limits), default=None)
 
-    def _recall_trainings(self, replica: Replica) -> None:
+    def _recall_trainings(self, replica: Engine) -> None:
         """Of a job that goes on from a checkpoint, whose chief has not begun yet, the checkpoint knows them."""
         if self._directory is None or self._trainer.trainings or not replica.global_step:
             return
         with contextlib.suppress(CheckpointError):  # the chief says what is wrong with it
             self._trainer.goes_on_from(Checkpoint.open(self._directory.path_of(replica.global_step)).manifest)
 
-    def _is_saved(self, replica: Replica) -> bool:
+    def _is_saved(self, replica: Engine) -> bool:
         """Whether nothing is left to be done for a training that is over: its chief has left, and not too early."""
         if self._directory is None or not self._done:
             return False
@@ -530,7 +531,7 @@ class MonitoredSession:
         tasks = [str(task) for task in cluster.spec.workers] if cluster is not None else ["local"]
 
         def luggage(checkpoint: Checkpoint) -> Mapping[int, bytes]:
-            dealt = dealt_out(read_luggage(checkpoint), tasks)
+            dealt = redistributed(read_worker_states(checkpoint), tasks)
             return {number: one.to_bytes() for number, one in dealt.items()}
 
         return RestoreFrom(candidates=directory.candidates, luggage=luggage)
@@ -568,7 +569,7 @@ class MonitoredSession:
             with replica.busy("writes a checkpoint"):
                 self._checkpointer.finish()
 
-    def _await_saved(self, replica: Replica, checkpointer: Checkpointer, about: About) -> None:
+    def _await_saved(self, replica: Engine, checkpointer: Checkpointer, about: About) -> None:
         """Waits for a checkpoint; where a ps dies over it, it is made once more with the one that comes back."""
         for _ in range(MORE_SAVES):
             try:
@@ -584,7 +585,7 @@ class MonitoredSession:
             self._leave_luggage(replica)
         checkpointer.finish()
 
-    def _make_anew(self, replica: Replica) -> None:
+    def _make_anew(self, replica: Engine) -> None:
         """Makes the last updates once more, if a ps has died since and come back without them."""
         missing = replica.missing()
         if missing and self._feed is not None:
@@ -599,7 +600,7 @@ class MonitoredSession:
                 "make them anew; start the job again: it goes on from its newest checkpoint."
             )
 
-    def _leave_early(self, replica: Replica) -> NoReturn:
+    def _leave_early(self, replica: Engine) -> NoReturn:
         """Saves and leaves; the others go on.
 
         Raises:
@@ -627,7 +628,7 @@ class MonitoredSession:
             self._say(f"{self.task}: {PREEMPTED}; it leaves in the middle of a step: {exc}")
             raise SystemExit(preemption.EXIT_CODE) from exc
 
-    def _await_others(self, replica: Replica) -> None:
+    def _await_others(self, replica: Engine) -> None:
         patience = Patience(None, self._say, self._runtime.clock)
         while self._checkpointer is not None and (others := replica.at_work()):
             patience.check(f"{', '.join(others)} to end the training", "")
@@ -662,18 +663,18 @@ class MonitoredSession:
         if self._feed is not None and self._directory is not None and steps:
             self._places.extend(self._feed.marks[-steps:])
 
-    def _leave_luggage(self, replica: Replica, behind: int = 0) -> None:
+    def _leave_luggage(self, replica: Engine, behind: int = 0) -> None:
         training, position = self._training, ""
         behind = max(behind, replica.unused)
         if self._feed is not None and self._places:
             mark = self._places[max(0, len(self._places) - 1 - behind)]
             position = self._feed.position_at(mark).to_json()
-        elif replica.luggage is not None and replica.luggage.training >= training:
+        elif replica.worker_state is not None and replica.worker_state.training >= training:
             # This training was over before it began again: what it knows of the data is what it has found.
-            training, position = replica.luggage.training, replica.luggage.position
-        replica.leave_luggage(training, position, behind)
+            training, position = replica.worker_state.training, replica.worker_state.position
+        replica.leave_worker_state(training, position, behind)
 
-    def _joined(self) -> Replica:
+    def _joined(self) -> Engine:
         if self._replica is None:
             raise RuntimeError("a MonitoredSession is used inside its with statement.")
         return self._replica

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from trainband.errors import DataError
-from trainband.ps.variables import PyTree
-from trainband.strategies.model import examples_in
+from trainband.model.batch import examples_in
+from trainband.model.variables import PyTree
 
 
 class Shapes:

@@ -14,14 +14,16 @@ import numpy as np
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Manifest, Retention
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, DataError, ModelError, TrainbandError
+from trainband.model.batch import examples_in
+from trainband.model.mesh_context import on_mesh, require_no_mesh
+from trainband.model.model import Model
+from trainband.model.optimizer import Optimizer
+from trainband.model.variables import PyTree
 from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.program import Optimizer
-from trainband.ps.variables import PyTree
 from trainband.runtime import SYSTEM, Runtime
-from trainband.strategies.base import Replica, Strategy
-from trainband.strategies.model import Model, examples_in
+from trainband.strategies.base import Strategy
+from trainband.strategies.engine import Engine, Stepper
 from trainband.strategies.one_device import OneDevice
-from trainband.strategies.sharding import on_mesh, require_no_mesh
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.feed import Feed
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
@@ -117,7 +119,7 @@ class Trainer:
         """Whether the chief shows progress."""
         self.say = say
         """Where lines for people go."""
-        self._replica: Replica | None = None
+        self._replica: Engine | None = None
         self._trainings: list[int] = []
         self._begun = 0
         self._last: Manifest | None = None
@@ -318,7 +320,7 @@ class Trainer:
         finally:
             replica.end()  # until then, the others give what they are asked for
 
-    def _save(self, replica: Replica, directory: str | Path) -> None:
+    def _save(self, replica: Engine, directory: str | Path) -> None:
         home = CheckpointDirectory(Path(directory).absolute(), self.say)
         with (
             replica.busy("writes a checkpoint"),
@@ -327,7 +329,7 @@ class Trainer:
             ) as writer,
         ):
             writer.order(replica, 0, About(strategy=self.strategy_name, trainings=self.trainings))
-            replica.leave_luggage(self._begun, "")
+            replica.leave_worker_state(self._begun, "")
             writer.finish()
 
     def restore(self, path: str | Path, *, optimizer: bool = True) -> None:
@@ -407,7 +409,7 @@ class Trainer:
         """The global step at which each training of the script began, as far as this task knows: the chief does."""
         return tuple(self._trainings)
 
-    def join(self, restore: RestoreFrom | None = None) -> Replica:
+    def join(self, restore: RestoreFrom | None = None) -> Engine:
         """Joins the job, if this task has not yet; returns its part in it. A ps serves, and then ends its process.
 
         Args:
@@ -470,7 +472,7 @@ class Trainer:
         return over_at if last_step is None else min(last_step, over_at)
 
     def feed(
-        self, replica: Replica, batches: Iterable[PyTree], *, repeat: bool, start: Position | None, track: bool
+        self, replica: Stepper, batches: Iterable[PyTree], *, repeat: bool, start: Position | None, track: bool
     ) -> Feed:
         """The batches as this trainer wants them, for its replica; see `Feed`."""
         return Feed(

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainband.ps.variables import PyTree
-from trainband.strategies.base import Replica, StepReport
-from trainband.strategies.model import Several, examples_in_step
+from trainband.model.batch import Several, examples_in_step
+from trainband.model.variables import PyTree
+from trainband.strategies.base import StepReport
+from trainband.strategies.engine import Stepper
 from trainband.train.result import Evaluation, FitResult
 
 
@@ -42,7 +43,7 @@ class TrainingLog:
             self._steps.append(step)
             self._losses.append(loss)
 
-    def result(self, replica: Replica, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
+    def result(self, replica: Stepper, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
         """What it all came to."""
         self._note(replica.take_known())
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0

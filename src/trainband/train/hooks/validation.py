@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainband.errors import ModelError
-from trainband.ps.variables import PyTree
+from trainband.model.variables import PyTree
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook, Timer
 from trainband.train.result import Evaluation

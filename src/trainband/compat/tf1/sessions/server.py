@@ -14,7 +14,7 @@ from trainband.compat.tf1.sessions import targets
 from trainband.compat.tf1.sessions.job_store import JobStore
 from trainband.compat.tf1.sessions.store import LocalStore, Store
 from trainband.ps.server import Server as PsServer
-from trainband.strategies.devices import take_card
+from trainband.strategies.devices import take_gpu
 from trainband.wire.patience import say_on_stderr
 
 _SAME = {"master": "chief"}
@@ -151,7 +151,7 @@ class Server:
             jax.config.update("jax_enable_x64", True)
             self._server = PsServer(cluster)
         else:
-            if taken := take_card(cluster.device_index):
+            if taken := take_gpu(cluster.device_index):
                 say_on_stderr(f"{cluster.task} {taken}")
             targets.register(self.target, self._store)
 

@@ -1,0 +1,1 @@
+"""What follows from a traced program: an optimizer's dependence, and whether a loss is a mean over examples."""

@@ -1,0 +1,105 @@
+"""Batches, as what trains on them sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.checkpoint.part import aligned_empty
+from trainband.model.variables import PyTree
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("batch", "weights"),
+    meta_fields=(),
+    drop_fields=("examples",),  # no part of what a program is compiled for
+)
+@dataclass(slots=True)
+class ShardedBatch:
+    """A batch on its devices.
+
+    Attributes:
+      batch: its arrays, each in parts along the first axis; those without an axis are on every device.
+      weights: of each example, 1 or 0 for one that only fills up the last part; `None` where there is none such.
+      examples: how many this process has brought; `None` inside a traced function.
+    """
+
+    batch: PyTree
+    weights: Any = None
+    examples: int | None = None
+
+
+class BatchStack(NamedTuple):
+    """What several steps train on, each of its arrays in one with those of all steps.
+
+    Attributes:
+      batch: as one step's, with another axis in front.
+    """
+
+    batch: PyTree
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What several steps train on that are computed in one call, one after the other.
+
+    Attributes:
+      batches: what each of them trains on, all of one shape.
+      last: whether there is nothing more after them.
+      stack: the same as one, each array with another axis in front, where all are NumPy's; else `None`.
+    """
+
+    batches: tuple[PyTree, ...]
+    last: bool = False
+    stack: PyTree = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A batch for `MultiWorkerMirrored` that was cut for all workers at once: where its size changes, all theirs do."""
+
+    batch: PyTree
+
+
+def examples_in(batch: PyTree) -> int:
+    """How many examples a batch has: the length of its first axis, of the first array that has one; else 1."""
+    if isinstance(batch, ShardedBatch):
+        return examples_in(batch.batch) if batch.examples is None else batch.examples
+    first = batch[0] if type(batch) is tuple and batch else None
+    # To list all leaves takes some microseconds of every step.
+    for leaf in (first,) if getattr(first, "shape", ()) else jax.tree.leaves(batch):
+        shape = getattr(leaf, "shape", ())
+        if shape:
+            return int(shape[0])
+    return 1
+
+
+def examples_in_step(batch: PyTree, accumulate: int) -> int:
+    """How many examples a step has, where it is made of `accumulate` micro-batches."""
+    return examples_in(batch) if accumulate == 1 else sum(examples_in(part) for part in batch)
+
+
+def owned(batch: PyTree) -> PyTree:
+    """A batch whose NumPy arrays nobody else writes into.
+
+    On the CPU, JAX computes with the caller's own memory where that lies at a multiple of 64 bytes: what a caller who
+    uses his arrays again writes there for the next batch would be seen by the step that is under way. The copy lies
+    so, too: JAX would copy it once more.
+    """
+    return jax.tree.map(lambda leaf: copied(leaf) if isinstance(leaf, np.ndarray) else leaf, batch)
+
+
+def copied(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy of an array where JAX on the CPU takes it as it is."""
+    if type(array) is not np.ndarray or array.dtype.hasobject or not array.nbytes:
+        # Nothing to be gained; and JAX refuses masked ones, and must see that they are.
+        return array.copy()
+    copy = aligned_empty(array.shape, array.dtype)
+    np.copyto(copy, array)
+    return copy

@@ -1,0 +1,322 @@
+"""BatchSharding: puts a batch on the devices of a mesh, each its part of the examples."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from numpy.typing import NDArray
+
+from trainband.errors import ClusterError, DataError
+from trainband.model.batch import BatchStack, ShardedBatch, copied, owned
+from trainband.model.variables import PyTree
+from trainband.spmd.sharding import is_on_cpu
+
+REMAINDERS = ("refuse", "pad")
+"""What becomes of a batch whose examples the devices do not divide."""
+
+
+class OwnPart(NamedTuple):
+    """What a process brings of each batch.
+
+    Attributes:
+      first: the number of its first part.
+      parts: how many are its own.
+      sharers: the numbers of the processes that compute these parts together, its own among them; each brings the
+        same examples.
+    """
+
+    first: int
+    parts: int
+    sharers: tuple[int, ...]
+
+
+def own_part(process: int, parts: Mapping[int, set[int]], task: str) -> OwnPart:
+    """What this process brings, if these are the parts that the devices of each process compute.
+
+    Raises:
+      ClusterError: processes would take one another's rows for theirs.
+    """
+    mine = parts[process]
+    for number, theirs in parts.items():
+        if max(theirs) - min(theirs) + 1 != len(theirs):
+            raise ClusterError(
+                f"{task}: the devices of process {number} have the parts {', '.join(map(str, sorted(theirs)))} of each "
+                "batch, which are not neighbours: workers would take one another's rows for theirs. Name the axis data "
+                "first in the mesh."
+            )
+    sharers = tuple(sorted(number for number, theirs in parts.items() if theirs & mine))
+    if any(parts[number] != mine for number in sharers):
+        raise ClusterError(
+            f"{task}: processes {', '.join(map(str, sharers))} share some parts of each batch, but not all: as many "
+            "devices as compute one part together must be a multiple of those of a process, or divide them. Change the "
+            "mesh's axes other than data."
+        )
+    return OwnPart(min(mine), len(mine), sharers)
+
+
+class BatchSharding:
+    """Puts batches on the devices of a mesh, each its part of the examples.
+
+    Args:
+      mesh: of this process's devices, or of several processes'.
+      axes: of the mesh, over which examples are split.
+      remainder: `refuse` a batch that does not divide, or `pad` it with examples of weight zero.
+      task: for messages.
+    """
+
+    def __init__(self, mesh: Mesh, axes: Sequence[str], remainder: str, task: str) -> None:
+        self._axes = tuple(axes)
+        self._parts = math.prod(int(mesh.shape[axis]) for axis in axes)
+        self._whole = NamedSharding(mesh, PartitionSpec())
+        self._split = NamedSharding(mesh, PartitionSpec(self._axes)) if self._axes else self._whole
+        self._split_stacks = NamedSharding(mesh, PartitionSpec(None, self._axes)) if self._axes else self._whole
+        self.remainder = remainder
+        """As it was given."""
+        self._task = task
+        self._alone = mesh.size == 1
+        self._copies = is_on_cpu(mesh)
+        self._processes = len({device.process_index for device in mesh.devices.flat})
+        # On a mesh of CPUs beside accelerators, not `jax.process_index()`, which is that among the accelerators'.
+        process = mesh.devices.flat[0].client.process_index()
+        self._own = own_part(process, self._parts_by_process(), task)
+        self._local = self._own.parts
+        self._rows: int | None = None
+        self._places: dict[tuple[int, ...], list[tuple[jax.Device, int, int]]] = {}
+        """Of each shape of a global array, the rows of this process's part that each of its devices gets."""
+        self._known: dict[int, _Known] = {}
+        """By the id of a batch's first array."""
+        here = [device for device in mesh.devices.flat if device.process_index == process]
+        self._only = here[0] if len(here) == 1 else None
+        """The device of this process in the mesh, if it has but one."""
+        self._put: Callable[..., tuple[jax.Array, ...]] | None = None
+        """Puts NumPy arrays on it: on a CPU in half the time of `jax.device_put`, which mostly does other things."""
+        if self._only is not None and self._copies:
+            self._put = jax.jit(lambda *arrays: arrays, out_shardings=SingleDeviceSharding(self._only))
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a batch is split, over all processes."""
+        return self._parts
+
+    @property
+    def local(self) -> int:
+        """Into how many parts the batch of this process is split."""
+        return self._local
+
+    def expect(self, rows: int) -> None:
+        """Takes batches of this size from now on: all processes' have changed to it in the same step."""
+        self._rows = rows
+
+    def forget(self) -> None:
+        """Lets the batches of another training have another size."""
+        self._rows = None
+
+    @property
+    def own(self) -> OwnPart:
+        """The parts that this process brings."""
+        return self._own
+
+    def _parts_by_process(self) -> dict[int, set[int]]:
+        parts: dict[int, set[int]] = {}
+        rows = self._split.devices_indices_map((self._parts,))
+        for device in self._split.mesh.devices.flat:
+            parts.setdefault(device.process_index, set()).add(rows[device][0].indices(self._parts)[0])
+        return parts
+
+    def __call__(self, batch: PyTree) -> PyTree:
+        """The batch on the devices; one that is there already is given back.
+
+        Raises:
+          DataError: its examples do not divide, and are not to be padded; or its arrays have different numbers of them.
+        """
+        if isinstance(batch, ShardedBatch):
+            return batch
+        if isinstance(batch, tuple) and batch and isinstance(batch[0], ShardedBatch):
+            return batch  # micro-batches
+        # A tuple of arrays is its own list of leaves; to flatten it takes some microseconds of every step.
+        known = self._known.get(id(batch[0])) if type(batch) is tuple and batch else None
+        if known is None or not known.is_tuple or not known.is_of(batch):
+            leaves, structure = jax.tree.flatten(batch)
+            known = self._known.get(id(leaves[0])) if leaves else None
+            if known is None or structure != known.structure or not known.is_of(leaves):
+                return self._sharded(leaves, structure)
+        if self._processes > 1 and known.batch.examples is not None:
+            self._check_alike(known.batch.examples)
+        return known.batch
+
+    def _sharded(self, leaves: list[Any], structure: Any) -> ShardedBatch:
+        rows = self._rows_of(leaves)
+        missing = -rows % self._local
+        weights = None
+        if missing and self.remainder == "refuse":
+            raise DataError(
+                f"{self._task}: a batch of {rows} examples cannot be split over {self._local} devices"
+                f"{' of this process' if self._processes > 1 else ''}: take a multiple of {self._local}, or "
+                'remainder="pad", which fills it up with examples of weight zero.'
+            )
+        if self._processes > 1:
+            self._check_alike(rows)
+        if missing:
+            leaves = [_filled(leaf, missing) for leaf in leaves]
+            weights = np.concatenate([np.ones(rows, np.float32), np.zeros(missing, np.float32)])
+        placed = self._place_all(leaves)
+        sharded = ShardedBatch(
+            jax.tree.unflatten(structure, placed), None if weights is None else self._place(weights), examples=rows
+        )
+        is_new = not any(one is leaf for one, leaf in zip(placed, leaves, strict=True))
+        if is_new and self._only is not None and all(_lies_on(leaf, self._only) for leaf in leaves):
+            # Data that is kept on the device comes again and again, and never changes. No memory is held by this that
+            # would go otherwise: what lies there already was not copied, and what is known of it goes with it.
+            key = id(leaves[0])
+            leaving = partial(self._forget_batch, key)
+            is_tuple = structure == jax.tree.structure(tuple(leaves))
+            refs = [weakref.ref(leaf, leaving) for leaf in leaves]
+            self._known[key] = _Known(refs, structure, is_tuple=is_tuple, batch=sharded)
+        return sharded
+
+    def stacked(self, stack: PyTree) -> BatchStack | None:
+        """The batches of several steps on the devices, from NumPy arrays that nobody writes into; `None` where they do
+        not divide: those go one by one.
+
+        Raises:
+          DataError: their arrays have different numbers of examples, or others than the other processes'.
+        """
+        leaves, structure = jax.tree.flatten(stack)
+        rows = self._rows_of([leaf[0] for leaf in leaves])
+        if rows % self._local:
+            return None
+        if self._processes > 1:
+            self._check_alike(rows)
+        placed = map(self._place_stack, leaves)
+        return BatchStack(ShardedBatch(jax.tree.unflatten(structure, placed), examples=rows))
+
+    def _place_stack(self, stack: NDArray[Any]) -> jax.Array:
+        steps, *shape = stack.shape
+        sharding = self._split_stacks if shape else self._whole
+        if self._processes == 1:
+            placed: jax.Array = jax.device_put(stack, sharding)
+            return placed
+        made: jax.Array = jax.make_array_from_process_local_data(sharding, stack, (steps, *self._of_all(shape)))
+        return made
+
+    def _of_all(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a batch's array with the parts of all processes."""
+        return (shape[0] * self._parts // self._local, *shape[1:]) if shape else ()
+
+    def _forget_batch(self, key: int, _: object) -> None:
+        self._known.pop(key, None)
+
+    def _rows_of(self, leaves: Sequence[Any]) -> int:
+        sizes = {int(np.shape(leaf)[0]) for leaf in leaves if np.ndim(leaf)}
+        if not sizes:
+            raise DataError(f"{self._task}: a batch has no array with examples along its first axis.")
+        if len(sizes) > 1 and self._parts > 1:
+            raise DataError(
+                f"{self._task}: the arrays of a batch must have as many examples each, along their first axis, to be "
+                f"split over devices; got {', '.join(map(str, sorted(sizes)))}."
+            )
+        return int(np.shape(next(leaf for leaf in leaves if np.ndim(leaf)))[0])
+
+    def _check_alike(self, rows: int) -> None:
+        """All processes compute one program, made for batches of one size."""
+        if self._rows is None:
+            self._rows = rows
+        if rows != self._rows:
+            raise DataError(
+                f"{self._task}: a batch has {rows} examples, but the first one had {self._rows}: workers that compute "
+                "in step need batches of one size. Drop the last, shorter batch of an epoch, or fill it up."
+            )
+
+    def _place_all(self, leaves: list[Any]) -> list[jax.Array]:
+        are_numpys = all(type(leaf) is np.ndarray and leaf.ndim for leaf in leaves)
+        if self._put is None or self._processes == 1 or not are_numpys:
+            return [self._place(leaf) for leaf in leaves]
+        return [
+            jax.make_array_from_single_device_arrays(self._of_all(leaf.shape), self._split, [leaf])
+            for leaf in self._put(*map(copied, leaves))
+        ]
+
+    def _place(self, leaf: Any) -> jax.Array:
+        sharding = self._split if np.ndim(leaf) else self._whole
+        if self._copies:
+            leaf = owned(leaf)
+        if self._processes == 1:
+            placed: jax.Array = jax.device_put(leaf, sharding)
+            return placed
+        shape = self._of_all(np.shape(leaf))
+        if not shape or not isinstance(leaf, jax.Array):
+            made: jax.Array = jax.make_array_from_process_local_data(sharding, np.asanyarray(leaf), shape)
+            return made
+        # The same for arrays on a device, in a sixth of its time.
+        places = self._places.get(shape)
+        if places is None:
+            found = [
+                (device, *(index[0].indices(shape[0])[:2] if index else (0, shape[0])))
+                for device, index in sharding.addressable_devices_indices_map(shape).items()
+            ]
+            first = min(start for _, start, _ in found)
+            places = self._places[shape] = [(device, start - first, stop - first) for device, start, stop in found]
+        if len(places) == 1 and leaf.devices() == {places[0][0]}:
+            arrays = [leaf]
+        else:
+            arrays = [jax.device_put(leaf[start:stop], device) for device, start, stop in places]
+        return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+
+def _lies_on(leaf: Any, device: jax.Device) -> bool:
+    return isinstance(leaf, jax.Array) and leaf.devices() == {device}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A batch of arrays on the device, and how it lies on the mesh."""
+
+    leaves: list[weakref.ref[jax.Array]]
+    structure: Any
+    is_tuple: bool
+    batch: ShardedBatch
+
+    def is_of(self, leaves: Sequence[Any]) -> bool:
+        """Whether these are the very arrays, which still are there."""
+        if len(leaves) != len(self.leaves):
+            return False
+        for known, leaf in zip(self.leaves, leaves, strict=True):
+            array = known()
+            if array is None or array is not leaf or array.is_deleted():
+                return False
+        return True
+
+
+def sharded_evenly(mesh: Mesh, axes: Sequence[str], batch: PyTree) -> PyTree:
+    """A batch that every process has, in parts where the devices divide it; for an evaluation."""
+    parts = math.prod(mesh.shape[axis] for axis in axes)
+    split = NamedSharding(mesh, PartitionSpec(tuple(axes)))
+    whole = NamedSharding(mesh, PartitionSpec())
+
+    def place(leaf: Any) -> jax.Array:
+        array: Any = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        fits = array.ndim > 0 and axes and array.shape[0] and array.shape[0] % parts == 0
+        where = split if fits else whole
+        if where.is_fully_addressable:
+            on_mesh: jax.Array = jax.device_put(array, where)  # from another device without the host
+            return on_mesh
+        array = np.asarray(array)
+        return jax.make_array_from_callback(array.shape, where, lambda index: array[index])
+
+    return jax.tree.map(place, batch)
+
+
+def _filled(leaf: Any, missing: int) -> NDArray[Any]:
+    """With so many examples more: repetitions of the last one, whose arithmetic is as sound as its."""
+    array = np.asarray(leaf)
+    if not array.ndim:
+        return array
+    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

@@ -1,0 +1,213 @@
+"""The gradient of a step, as every strategy computes it: with the Trainer's switches, in one traceable function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from trainband.errors import ModelError
+from trainband.model.analysis.mean_over_examples import why_not_mean_of_examples
+from trainband.model.batch import ShardedBatch, examples_in
+from trainband.model.model import Model
+from trainband.model.variables import PyTree
+from trainband.spmd.gradient_all_reduce import AllReduced, Compute
+
+Carry = tuple[Any, Any]
+"""What a worker keeps from step to step: its random key's data and the state of its transform."""
+
+
+class Step(NamedTuple):
+    """What a step comes to.
+
+    Attributes:
+      loss: float32 scalar.
+      gradient: as the params, in their dtypes; as `AllReduced` where it comes so and no transform of the worker needs
+        it.
+      state: the model's, after this batch.
+      carry: for the next call.
+      metrics: of the batch, scalars by name.
+    """
+
+    loss: jax.Array
+    gradient: PyTree
+    state: PyTree
+    carry: Carry
+    metrics: PyTree
+
+
+class GradientFunction:
+    """Loss and gradient of a step's batch, with what the worker keeps from step to step.
+
+    Args:
+      model: what is trained.
+      rank: this worker's place in the cluster: each has a stream of random keys of its own, the same in every run.
+      split: how the computation is split over devices, see `gradient_all_reduce`; before the worker's transform.
+    """
+
+    def __init__(self, model: Model, rank: int, split: Callable[[Compute], Compute] | None = None) -> None:
+        self._model = model
+        self._rank = rank
+        self._split = split
+
+    def first_carry(self, params: PyTree) -> Carry:
+        """What to pass to the first call."""
+        key = jax.random.fold_in(jax.random.key(self._model.seed), self._rank)
+        transform = self._model.worker_transform
+        return (
+            jax.random.key_data(key) if self._model.loss_takes_key else (),
+            transform.init(params) if transform is not None else (),
+        )
+
+    def __call__(self, params: PyTree, state: PyTree, carry: Carry, batch: PyTree) -> Step:
+        """One step; traceable. With accumulation, `batch` is a tuple of batches."""
+        key_data, transform_state = carry
+        key = None
+        if self._model.loss_takes_key:
+            key, next_key = jax.random.split(jax.random.wrap_key_data(key_data))
+            key_data = jax.random.key_data(next_key)
+        compute: Compute = self._of_one if self._model.accumulate == 1 else self._of_several
+        if self._split is not None:
+            compute = self._split(compute)
+        loss, gradient, state, metrics = compute(params, state, batch, key)
+        transform = self._model.worker_transform
+        if transform is not None:
+            # A gradient that is not finite is refused, and must not stay in the transform's state either.
+            finite = all_finite(gradient)
+            gradient = mean_of(gradient)
+            gradient, new_state = transform.update(gradient, transform_state, params)
+            transform_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new_state, transform_state)
+        return Step(loss, gradient, state, (key_data, transform_state), metrics)
+
+    def _of_one(
+        self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
+    ) -> tuple[jax.Array, PyTree, PyTree, PyTree]:
+        (loss, (new_state, metrics)), gradient = jax.value_and_grad(self._loss, has_aux=True)(params, state, batch, key)
+        return loss, gradient, new_state, metrics
+
+    def _of_several(
+        self, params: PyTree, state: PyTree, batches: PyTree, key: jax.Array | None
+    ) -> tuple[jax.Array, PyTree, PyTree, PyTree]:
+        """The mean over micro-batches, weighted by their examples: the gradient of all of them as one batch.
+
+        The model state goes through them one after the other.
+        """
+        counts = [examples_in(batch) for batch in batches]
+        weights = [count / sum(counts) for count in counts]
+        keys = None if key is None else jax.random.split(key, len(batches))
+        if len(set(counts)) > 1:
+            total: Any = None
+            for i, (batch, weight) in enumerate(zip(batches, weights, strict=True)):
+                part, state = self._part(params, state, batch, None if keys is None else keys[i])
+                part = jax.tree.map(lambda leaf, w=weight: leaf * w, part)
+                total = part if total is None else jax.tree.map(jnp.add, total, part)
+        else:
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+
+            def add(so_far: Any, one: Any) -> tuple[Any, None]:
+                total, state = so_far
+                part, state = self._part(params, state, *one)
+                return (jax.tree.map(jnp.add, total, part), state), None
+
+            first = (batches[0], None if keys is None else keys[0])
+            kinds = jax.eval_shape(lambda one: self._part(params, state, *one)[0], first)
+            zero = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
+            (total, state), _ = jax.lax.scan(add, (zero, state), (stacked, keys))
+            total = jax.tree.map(lambda leaf: leaf / len(counts), total)
+        loss, gradient, metrics = total
+        return loss, gradient, state, metrics
+
+    def _part(
+        self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
+    ) -> tuple[tuple[jax.Array, PyTree, PyTree], PyTree]:
+        """((loss, gradient, metrics), state) of one micro-batch; what is summed has a dtype that can be."""
+        loss, gradient, state, metrics = self._of_one(params, state, batch, key)
+        return (loss, gradient, jax.tree.map(lambda m: jnp.asarray(m, jnp.float32), metrics)), state
+
+    def _loss(
+        self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
+    ) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
+        weights = None
+        if isinstance(batch, ShardedBatch):
+            batch, weights = batch.batch, batch.weights
+        dtype = self._model.compute_dtype
+        if dtype is not None:
+            params, batch = _cast(params, dtype), _cast(batch, dtype)
+        value = self._model.value
+        if self._model.remat:
+            policy = self._model.remat if callable(self._model.remat) else None
+            value = jax.checkpoint(value, policy=policy)
+        if weights is not None:
+            loss, metrics, new_state = self._weighted(value, params, batch, weights, key, state)
+        else:
+            loss, metrics, new_state = value(params, batch, key, state)
+        return loss.astype(jnp.float32), (new_state, dict(metrics))
+
+    def _weighted(
+        self, value: Any, params: PyTree, batch: PyTree, weights: jax.Array, key: jax.Array | None, state: PyTree
+    ) -> Any:
+        """(loss, metrics, state): the weighted mean over the examples, each as a batch of its own.
+
+        Raises:
+          ModelError: the model has a state, which such batches would make another one; or the loss is no such mean.
+        """
+        if self._model.init_state is not None:
+            raise ModelError(
+                "a batch cannot be padded for a model with a state, such as batch normalisation's averages, which "
+                "would count the padding in: take batches that the devices divide."
+            )
+
+        def loss_of(others: Any, batch: PyTree) -> jax.Array:
+            return self._model.value(others[0], batch, others[1])[0]
+
+        reason = why_not_mean_of_examples(loss_of, (params, key), batch)
+        if reason:
+            raise ModelError(
+                f"a batch cannot be padded for this loss, which may not be the mean over its examples: {reason}. Take "
+                "batches that the devices divide."
+            )
+        varying = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, batch)
+
+        def of_example(example: PyTree, key: jax.Array | None) -> Any:
+            alone = jax.tree.map(lambda leaf, whole: leaf[None] if whole.ndim else leaf, example, batch)
+            loss, metrics, _ = value(params, alone, key, state)
+            return loss, dict(metrics)
+
+        keys = None if key is None else jax.random.split(key, weights.shape[0])
+        each = jax.vmap(of_example, in_axes=(varying, None if keys is None else 0))(batch, keys)
+        total = weights.sum()
+        loss, metrics = jax.tree.map(lambda leaf: jnp.dot(leaf.astype(jnp.float32), weights) / total, each)
+        return loss, metrics, state
+
+
+def mean_of(gradient: PyTree | AllReduced) -> PyTree:
+    """A gradient as a tree like the params; traceable."""
+    return gradient.mean() if isinstance(gradient, AllReduced) else gradient
+
+
+def all_finite(tree: PyTree | AllReduced) -> jax.Array:
+    """Whether no element of any leaf is NaN or infinite; traceable."""
+
+    def elements(*, alone: bool) -> list[jax.Array]:
+        return tree.elements(alone=alone) if isinstance(tree, AllReduced) else jax.tree.leaves(tree)
+
+    def looked_at() -> jax.Array:
+        return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in elements(alone=True)]))
+
+    def summed_up() -> jax.Array:
+        # A finite sum has finite terms, and costs a CPU a fifth of looking at each. Others are as good as never seen.
+        sums = jnp.stack([jnp.sum(leaf, dtype=jnp.float32) for leaf in elements(alone=False)])
+        finite: jax.Array = jax.lax.cond(jnp.isfinite(sums).all(), lambda: jnp.bool(True), looked_at)
+        return finite
+
+    finite: jax.Array = jax.lax.platform_dependent(cpu=summed_up, default=looked_at)
+    return finite
+
+
+def _cast(tree: PyTree, dtype: Any) -> PyTree:
+    def cast(leaf: Any) -> Any:
+        return jnp.asarray(leaf, dtype) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating) else leaf
+
+    return jax.tree.map(cast, tree)

@@ -1,0 +1,50 @@
+"""SharedData: the data sources that are dealt out piece by piece, where one process is the whole job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from trainband.checkpoint import Checkpoint
+from trainband.data.leases import LeaseAnswer, LeaseRequest
+from trainband.errors import DataError
+from trainband.ps.sources import SharedSources
+from trainband.spmd.process_group import Group
+
+
+class SharedData:
+    """The ledgers of a job's shared data sources. Thread-safe.
+
+    Args:
+      group: the processes of the job.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._ledgers = SharedSources()
+        self._lock = threading.Lock()
+
+    def lease(self, request: LeaseRequest) -> LeaseAnswer:
+        """The next piece of a source.
+
+        Raises:
+          DataError: several processes compute in step, so that they need batches of their own.
+        """
+        if self._group.count > 1:
+            raise DataError(
+                f"{self._group.task}: trainband.data.shared deals pieces out to workers that go at their own speeds. "
+                "Workers that compute in step need as many batches each: give each its part, such as "
+                "Batches(..., shard=...)."
+            )
+        with self._lock:
+            return self._ledgers.lease(0, request)
+
+    def record(self) -> Mapping[str, str]:
+        """Every ledger as text, for a checkpoint."""
+        with self._lock:
+            return self._ledgers.record()
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Goes on from what a checkpoint says."""
+        with self._lock:
+            self._ledgers.restore(checkpoint.manifest.sources, workers=1)

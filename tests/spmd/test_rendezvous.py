@@ -1,0 +1,43 @@
+"""How workers find out that all of them are there; real jobs are in `tests/cluster_allreduce`."""
+
+from __future__ import annotations
+
+import socket
+from threading import Thread
+
+import pytest
+
+from trainband.cluster import Address
+from trainband.spmd.rendezvous import listening_host, rendezvous
+
+TASKS = ["worker:0", "worker:1"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_nobody_is_listened_to_from_the_network_where_the_job_is_of_one_machine(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    chief = Address(host, port)
+    met: dict[int, dict[int, socket.socket]] = {}
+    thread = Thread(target=lambda: met.update({0: rendezvous(chief, 0, TASKS, 20.0, print)}))
+    thread.start()
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            break
+        except ConnectionRefusedError:
+            assert thread.is_alive()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port))
+    met[1] = rendezvous(chief, 1, TASKS, 20.0, print)
+    thread.join()
+    for index in range(2):
+        for connection in met[index].values():
+            connection.close()
+
+
+def test_where_the_chief_listens() -> None:
+    assert listening_host(Address("::1", 1)) == "::1"
+    assert listening_host(Address("127.3.2.1", 1)) == "127.3.2.1"
+    for host in ("10.0.0.1", "fe80::1", "node-1"):
+        assert listening_host(Address(host, 1)) in ("::", "0.0.0.0")
