@@ -220,7 +220,8 @@ class SpmdEngine:
             self._sharding.expect(examples_in(batch))
         if not (self._are_alike or pipeline.ended):
             self._compare_batches(batch)
-        if pipeline.ended:  # it may have learned of that between two steps
+        had_ended = pipeline.ended  # it may have learned of that between two steps
+        if had_ended:
             pipeline.drain()
             return self._ended_report(self._no_step())
         pipeline.begin_report()
