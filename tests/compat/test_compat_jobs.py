@@ -13,7 +13,7 @@ import pytest
 from tests.compat.operations_table import OPTIMIZERS
 
 import trainband.compat.tf1 as tf
-from trainband.compat.tf1.graphs.device import DeviceSpec
+from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, updates_of
 from trainband.ps.description import Plan

@@ -7,7 +7,10 @@ from types import ModuleType
 from typing import Any
 
 from trainband.compat.missing import missing_name
-from trainband.compat.tf1.names import NAMES, everything, inside
+from trainband.compat.ops.table import TABLE
+from trainband.compat.tf1.names import NAMES, OPS, everything, inside
+from trainband.compat.tf1.operations import operators as operators  # tensors get Python's operators
+from trainband.compat.tf1.operations.recorder import recorder
 
 _PACKAGE = "trainband.compat.tf1"
 _known: dict[str, ModuleType] = {}
@@ -42,7 +45,9 @@ def find(space: str, name: str) -> Any:
             raise AttributeError(name)
         raise missing_name(space, name, everything())
     file, own = NAMES[space][name]
-    return getattr(import_module(f"{_PACKAGE}.{file}"), own)
+    if file == OPS:
+        return recorder(TABLE[own])
+    return getattr(import_module(f"trainband.compat{file}" if file.startswith(".") else f"{_PACKAGE}.{file}"), own)
 
 
 def namespace(space: str) -> ModuleType:

@@ -12,16 +12,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from trainband.errors import TrainbandError
-
-if TYPE_CHECKING:
-    from trainband.compat.tf1.graphs.graph import Operation
 
 OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS = range(7)
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED = range(7, 13)
 INTERNAL, UNAVAILABLE, DATA_LOSS = range(13, 16)
+
+
+class Located(Protocol):
+    """An operation, as far as an error names it."""
+
+    name: str
+    where: str
 
 
 class OpError(TrainbandError):
@@ -35,7 +39,7 @@ class OpError(TrainbandError):
 
     code = UNKNOWN
 
-    def __init__(self, node_def: object, op: Operation | None, message: str, error_code: int | None = None) -> None:
+    def __init__(self, node_def: object, op: Located | None, message: str, error_code: int | None = None) -> None:
         self.node_def = node_def
         self.op = op
         if error_code is not None:

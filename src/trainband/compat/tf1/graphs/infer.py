@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.compat.tf1.graphs.dtypes import DType, as_dtype, string
-from trainband.compat.tf1.graphs.shapes import TensorShape
+from trainband.compat.ops.dtypes import DType, as_dtype, string
+from trainband.compat.ops.shapes import TensorShape
 
 UNKNOWN = (55_440, 110_880)
 """What unknown sizes are taken to be: numbers with many divisors, so that most reshapes work out."""

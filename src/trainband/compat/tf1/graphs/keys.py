@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
-
-if TYPE_CHECKING:
-    from trainband.compat.tf1.graphs.graph import Operation
 
 
 class Keys:
@@ -31,15 +28,14 @@ class Keys:
         """From a key that is another one in every step already."""
         return cls(key, jax.random.bits(key, (), "uint32"))
 
-    def of(self, op: Operation) -> Any:
-        """An operation's own key."""
-        seed = op.attributes["seed"]
+    def of(self, seed: int | None, number: int) -> Any:
+        """The key of the operation that has this seed, or without one, this number in its graph."""
         key = self._base if seed is None else jax.random.key(seed)
         key = jax.random.fold_in(key, self._counter)
         if seed is None:
-            key = jax.random.fold_in(key, op.number)
-        for number in self._folded:
             key = jax.random.fold_in(key, number)
+        for one in self._folded:
+            key = jax.random.fold_in(key, one)
         return key
 
     def round(self, number: Any) -> Keys:

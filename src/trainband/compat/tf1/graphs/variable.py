@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import DType, as_dtype
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, Operation, Tensor, get_default_graph, user_line
-from trainband.compat.tf1.graphs.record import convert, name_scope, numpy_or_jax, record, record_tensor
-from trainband.compat.tf1.graphs.shapes import TensorShape
+from trainband.compat.ops.array import concat
+from trainband.compat.ops.arrays import numpy_or_jax
+from trainband.compat.ops.dtypes import DType, as_dtype
+from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
+from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf1.graphs.default_session import needed_session
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.record import convert, name_scope, record, record_tensor
+from trainband.compat.tf1.graphs.where import user_line
 
 
 class Variable:
@@ -202,8 +208,6 @@ class Variable:
 
     def load(self, value: Any, session: Any = None) -> None:
         """Gives it a value in a session."""
-        from trainband.compat.tf1.sessions.session import needed_session
-
         needed_session(session, "Variable.load").run(self.initializer, {self.initializer.inputs[0]: value})
 
     def set_shape(self, shape: Any) -> None:
@@ -236,15 +240,15 @@ class Variable:
 
     def scatter_update(self, slices: Any, name: str | None = None) -> Tensor:
         """Replaces the rows that an `IndexedSlices` names."""
-        return scatter("ScatterUpdate", self, slices.indices, slices.values, lambda at, new: at.set(new), name)
+        return scatter("ScatterUpdate", self, slices.indices, slices.values, rows_replaced, name)
 
     def scatter_sub(self, slices: Any, name: str | None = None) -> Tensor:
         """Takes from the rows that an `IndexedSlices` names."""
-        return scatter("ScatterSub", self, slices.indices, slices.values, lambda at, new: at.add(-new), name)
+        return scatter("ScatterSub", self, slices.indices, slices.values, rows_subtracted, name)
 
     def scatter_add(self, slices: Any, name: str | None = None) -> Tensor:
         """Adds to the rows that an `IndexedSlices` names."""
-        return scatter("ScatterAdd", self, slices.indices, slices.values, lambda at, new: at.add(new), name)
+        return scatter("ScatterAdd", self, slices.indices, slices.values, rows_added, name)
 
     def __repr__(self) -> str:
         return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
@@ -277,13 +281,12 @@ def _scope_for(graph: Graph, name: str | None, exact: str | None) -> Any:
 
 
 def scatter(
-    type_: str, variable: Any, indices: Any, updates: Any, change: Callable[[Any, Any], Any], name: str | None
+    type_: str, variable: Any, indices: Any, updates: Any, change: Callable[[Any, Any, Any], Any], name: str | None
 ) -> Tensor:
     """Changes rows of a variable; the result is its new value."""
-    import jax.numpy as jnp
 
     def write(frame: Any, rows: Any, new: Any) -> tuple[Any, ...]:
-        frame.state[variable.op_name] = change(jnp.asarray(frame.state[variable.op_name]).at[rows], new)
+        frame.state[variable.op_name] = change(frame.state[variable.op_name], rows, new)
         return (frame.state[variable.op_name],)
 
     return record(
@@ -329,11 +332,8 @@ class PartitionedVariable:
         if len(self.parts) == 1:
             return self.parts[0].as_tensor()
         tensors = [part.as_tensor() for part in self.parts]
-
-        def join(*values: Any) -> Any:
-            return numpy_or_jax(*values).concatenate(values, axis=self.axis)
-
-        return record_tensor("ConcatV2", join, tensors, name=f"{self.op_name.rpartition('/')[2]}/ConcatPartitions")
+        name = f"{self.op_name.rpartition('/')[2]}/ConcatPartitions"
+        return record_tensor("ConcatV2", lambda *values: concat(values, self.axis), tensors, name=name)
 
     def fetched(self) -> Tensor:
         """What a session fetches for it."""

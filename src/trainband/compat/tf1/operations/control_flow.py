@@ -9,15 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import bool_, string
+from trainband.compat.ops import array
+from trainband.compat.ops.dtypes import bool_, string
+from trainband.compat.ops.loops import run_loop
 from trainband.compat.tf1.graphs.errors import OpError
-from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Tensor, get_default_graph, user_line
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Stored, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Frame, capture, region_function
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, record
-from trainband.compat.tf1.graphs.variable import Variable
-from trainband.compat.tf1.operations.array import identity
-from trainband.compat.tf1.operations.loops import run_loop
+from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 def no_op(name: str | None = None) -> Operation:
@@ -38,13 +39,13 @@ def tuple_(tensors: Sequence[Any], name: str | None = None, control_inputs: Any 
     graph = get_default_graph()
     known = [one for one in tensors if one is not None]
     with graph.name_scope(name or "tuple"), graph.control_dependencies([*known, *(control_inputs or [])]):
-        return [None if one is None else identity(one) for one in tensors]
+        return [None if one is None else recorded(array.identity)(one) for one in tensors]
 
 
 def with_dependencies(dependencies: Sequence[Any], output: Any, name: str | None = None) -> Any:
     """A tensor that has its value only when some operations are done."""
     with get_default_graph().control_dependencies(dependencies):
-        return identity(output, name)
+        return recorded(array.identity)(output, name)
 
 
 def _recorded(graph: Graph, function: Callable[..., Any], *arguments: Any) -> tuple[Region, Any]:
@@ -64,7 +65,7 @@ def _as_output(value: Any) -> Any:
     return convert(value)
 
 
-def _changed(region: Region) -> tuple[list[Variable], list[Variable]]:
+def _changed(region: Region) -> tuple[list[Stored], list[Stored]]:
     reads = {v.op_name: v for op in region.operations for v in op.reads}
     writes = {v.op_name: v for op in region.operations for v in op.writes}
     return list(reads.values()), list(writes.values())

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import as_dtype, float32
-from trainband.compat.tf1.graphs.graph import Tensor
-from trainband.compat.tf1.graphs.shapes import dims_of
-from trainband.compat.tf1.operations.array import constant, zeros
-from trainband.compat.tf1.operations.array import ones as all_ones
-from trainband.compat.tf1.operations.random import (
-    draw,
-    orthogonal_matrix,
-    random_normal,
-    random_uniform,
-    truncated_normal,
-)
+from trainband.compat.ops import array, random
+from trainband.compat.ops.dtypes import as_dtype, float32
+from trainband.compat.ops.shapes import dims_of
+from trainband.compat.overrides import override
+from trainband.compat.tf1.operations.array import constant
+from trainband.compat.tf1.operations.recorder import recorded
 
-_TRUNCATED_STDDEV = 0.87962566103423978
-"""Of a normal distribution with standard deviation 1 cut off at 2: TensorFlow divides by it."""
+_normal = recorded(random.random_normal)
+_truncated_normal = recorded(random.truncated_normal)
+_uniform = recorded(random.random_uniform)
 
 
 class Initializer:
@@ -32,7 +26,7 @@ class Initializer:
         self.dtype = as_dtype(dtype)
         """Of what it makes, where nothing else is asked for."""
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
         """The first value of a variable of this shape."""
         raise NotImplementedError
 
@@ -40,17 +34,17 @@ class Initializer:
 class Zeros(Initializer):
     """All zero."""
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return zeros(shape, dtype or self.dtype)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return recorded(array.zeros)(shape, dtype or self.dtype)
 
 
 class Ones(Initializer):
     """All one."""
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return all_ones(shape, dtype or self.dtype)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return recorded(array.ones)(shape, dtype or self.dtype)
 
 
 class Constant(Initializer):
@@ -62,8 +56,8 @@ class Constant(Initializer):
         """The number, or the numbers."""
         self._verify = verify_shape
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
         value = np.asarray(self.value).astype(as_dtype(dtype or self.dtype).numpy)
         return constant(value, dtype or self.dtype, shape, verify_shape=self._verify)
 
@@ -75,17 +69,17 @@ class RandomNormal(Initializer):
         super().__init__(dtype)
         self._mean, self._stddev, self._seed = mean, stddev, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return random_normal(shape, self._mean, self._stddev, dtype or self.dtype, self._seed)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return _normal(shape, self._mean, self._stddev, dtype or self.dtype, self._seed)
 
 
 class TruncatedNormal(RandomNormal):
     """Normally distributed, cut off at two standard deviations."""
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return truncated_normal(shape, self._mean, self._stddev, dtype or self.dtype, self._seed)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return _truncated_normal(shape, self._mean, self._stddev, dtype or self.dtype, self._seed)
 
 
 class RandomUniform(Initializer):
@@ -95,9 +89,9 @@ class RandomUniform(Initializer):
         super().__init__(dtype)
         self._minval, self._maxval, self._seed = minval, maxval, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return random_uniform(shape, self._minval, self._maxval, dtype or self.dtype, self._seed)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return _uniform(shape, self._minval, self._maxval, dtype or self.dtype, self._seed)
 
 
 class VarianceScaling(Initializer):
@@ -122,20 +116,17 @@ class VarianceScaling(Initializer):
             raise ValueError(f"Invalid `distribution` argument: {distribution}")
         self._scale, self._mode, self._distribution, self._seed = scale, mode, distribution, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        """See `Initializer`."""
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
         sizes = [size or 0 for size in dims_of(shape) or ()]
         whole = sizes if partition_info is None else list(partition_info.full_shape)
-        fan_in, fan_out = fans(whole)
-        count = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self._mode]
-        variance = self._scale / max(1.0, count)
+        variance = random.scaled_variance(whole, self._scale, self._mode)
         if self._distribution == "uniform":
             limit = math.sqrt(3 * variance)
-            return random_uniform(sizes, -limit, limit, dtype or self.dtype, self._seed)
+            return _uniform(sizes, -limit, limit, dtype or self.dtype, self._seed)
         if self._distribution == "untruncated_normal":
-            return random_normal(sizes, 0.0, math.sqrt(variance), dtype or self.dtype, self._seed)
-        stddev = math.sqrt(variance) / _TRUNCATED_STDDEV
-        return truncated_normal(sizes, 0.0, stddev, dtype or self.dtype, self._seed)
+            return _normal(sizes, 0.0, math.sqrt(variance), dtype or self.dtype, self._seed)
+        return _truncated_normal(sizes, 0.0, random.truncated_stddev(variance), dtype or self.dtype, self._seed)
 
 
 class GlorotUniform(VarianceScaling):
@@ -159,12 +150,12 @@ class UniformUnitScaling(Initializer):
         super().__init__(dtype)
         self._factor, self._seed = factor, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        """See `Initializer`."""
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
         sizes = [size or 0 for size in dims_of(shape) or ()]
         whole = sizes if partition_info is None else list(partition_info.full_shape)
-        limit = math.sqrt(3 / max(1.0, float(np.prod(whole[:-1], dtype=np.float64)))) * self._factor
-        return random_uniform(sizes, -limit, limit, dtype or self.dtype, self._seed)
+        limit = random.unit_scaling_limit(whole, self._factor)
+        return _uniform(sizes, -limit, limit, dtype or self.dtype, self._seed)
 
 
 class Orthogonal(Initializer):
@@ -174,16 +165,10 @@ class Orthogonal(Initializer):
         super().__init__(dtype)
         self._gain, self._seed = gain, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        kind = as_dtype(dtype or self.dtype)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
         sizes = [size or 0 for size in dims_of(shape) or ()]
-        rows = int(np.prod(sizes[:-1]))
-
-        def sample(key: Any, given: tuple[int, ...]) -> Any:
-            return self._gain * orthogonal_matrix(key, rows, sizes[-1], kind.numpy).reshape(given)
-
-        return draw("orthogonal", sizes, kind, self._seed, None, sample)
+        return recorded(random.random_orthogonal)(sizes, self._gain, dtype or self.dtype, seed=self._seed)
 
 
 class Identity(Initializer):
@@ -193,20 +178,10 @@ class Identity(Initializer):
         super().__init__(dtype)
         self._gain = gain
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
         rows, columns = (size or 0 for size in dims_of(shape) or ())
         return constant(self._gain * np.eye(rows, columns), dtype or self.dtype)
-
-
-def fans(sizes: Sequence[int]) -> tuple[float, float]:
-    """How many inputs and outputs a variable of this shape joins."""
-    if len(sizes) < 1:
-        return 1.0, 1.0
-    if len(sizes) == 1:
-        return float(sizes[0]), float(sizes[0])
-    field = float(np.prod(sizes[:-2], dtype=np.float64)) if len(sizes) > 2 else 1.0
-    return sizes[-2] * field, sizes[-1] * field
 
 
 def he_normal(seed: int | None = None) -> Initializer:

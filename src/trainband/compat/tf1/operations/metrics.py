@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
-
-from trainband.compat.tf1.graphs.dtypes import bool_, float32
-from trainband.compat.tf1.graphs.graph import GraphKeys, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.record import convert, record_tensor
+from trainband.compat.ops import array, math, metrics, reductions
+from trainband.compat.ops.dtypes import bool_, float32
+from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.variable import Variable
-from trainband.compat.tf1.operations import arithmetic
-from trainband.compat.tf1.operations.arithmetic import cast, reduce_sum
-from trainband.compat.tf1.operations.array import ones_like, zeros
+from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import variable_scope
 
 Metric = tuple[Tensor, Any]
@@ -28,11 +26,10 @@ def _local(name: str, shape: Any = ()) -> Variable:
     )
 
 
-def _quotient(total: Any, count: Any, name: str) -> Tensor:
-    return record_tensor(
-        "DivNoNan", lambda t, c: jnp.where(c > 0, t / jnp.where(c > 0, c, 1), 0),
-        [convert(total), convert(count)], name=name,
-    )  # fmt: skip
+cast, equal, reduce_sum = recorded(math.cast), recorded(math.equal), recorded(reductions.reduce_sum)
+zeros, ones_like = recorded(array.zeros), recorded(array.ones_like)
+logical_and, logical_not = recorded(math.logical_and), recorded(math.logical_not)
+_quotient = recorded(metrics.quotient_of_counts)
 
 
 def _collected(value: Tensor, update: Any, metrics_collections: Any, updates_collections: Any) -> Metric:
@@ -57,8 +54,8 @@ def mean(
         weight = ones_like(numbers) if weights is None else cast(weights, float32) * ones_like(numbers)
         more = total.assign_add(reduce_sum(numbers * weight))
         several = count.assign_add(reduce_sum(weight))
-        value = _quotient(total, count, "value")
-        update = _quotient(more, several, "update_op")
+        value = _quotient(total, count, name="value")
+        update = _quotient(more, several, name="update_op")
         return _collected(value, update, metrics_collections, updates_collections)
 
 
@@ -74,7 +71,7 @@ def accuracy(
     first, second = convert(labels), convert(predictions)
     if first.dtype != second.dtype:
         second = cast(second, first.dtype)
-    right = cast(arithmetic.equal(second, first), float32)
+    right = cast(equal(second, first), float32)
     return mean(right, weights, metrics_collections, updates_collections, name or "accuracy")
 
 
@@ -112,15 +109,15 @@ def _share(labels: Any, predictions: Any, weights: Any, metrics: Any, updates: A
     if weights is not None:
         raise NotImplementedError(f"tf.metrics.{name} with weights is not there, nor planned.")
     with variable_scope(None, name):
-        right, more_right = _counting(labels, predictions, "true_positives", arithmetic.logical_and)
+        right, more_right = _counting(labels, predictions, "true_positives", logical_and)
 
         def wrong(y: Tensor, p: Tensor) -> Tensor:
-            unlike = (arithmetic.logical_not(y), p) if name.startswith("precision") else (y, arithmetic.logical_not(p))
-            return arithmetic.logical_and(*unlike)  # type: ignore[no-any-return]
+            unlike = (logical_not(y), p) if name.startswith("precision") else (y, logical_not(p))
+            return logical_and(*unlike)  # type: ignore[no-any-return]
 
         false, more_false = _counting(labels, predictions, "false_counts", wrong)
-        value = _quotient(right, right + false, "value")
-        update = _quotient(more_right, more_right + more_false, "update_op")  # type: ignore[operator]
+        value = _quotient(right, right + false, name="value")
+        update = _quotient(more_right, more_right + more_false, name="update_op")  # type: ignore[operator]
         return _collected(value, update, metrics, updates)
 
 
@@ -133,7 +130,7 @@ def mean_squared_error(
     name: str | None = None,
 ) -> Metric:
     """The mean of squared differences so far, and the operation that takes a batch in."""
-    squares = arithmetic.squared_difference(cast(predictions, float32), cast(labels, float32))
+    squares = recorded(math.squared_difference)(cast(predictions, float32), cast(labels, float32))
     return mean(squares, weights, metrics_collections, updates_collections, name or "mean_squared_error")
 
 
@@ -146,7 +143,7 @@ def mean_absolute_error(
     name: str | None = None,
 ) -> Metric:
     """The mean of absolute differences so far, and the operation that takes a batch in."""
-    away = arithmetic.abs_(cast(predictions, float32) - cast(labels, float32))
+    away = recorded(math.abs_)(cast(predictions, float32) - cast(labels, float32))
     return mean(away, weights, metrics_collections, updates_collections, name or "mean_absolute_error")
 
 
@@ -160,5 +157,5 @@ def root_mean_squared_error(
 ) -> Metric:
     """The root of the mean of squared differences so far, and the operation that takes a batch in."""
     value, update = mean_squared_error(labels, predictions, weights, None, None, name or "root_mean_squared_error")
-    roots = arithmetic.sqrt(value), arithmetic.sqrt(update)
+    roots = recorded(math.sqrt)(value), recorded(math.sqrt)(update)
     return _collected(*roots, metrics_collections, updates_collections)

@@ -10,11 +10,12 @@ import jax
 import jax.experimental
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import as_dtype
+from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.effects import guarded
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.operations.control_flow import group
 
 
 def print_(
@@ -175,8 +176,6 @@ def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor
 
 def add_check_numerics_ops() -> Operation:
     """An operation that fails where any floating-point tensor of the graph holds NaN or infinity."""
-    from trainband.compat.tf1.operations.control_flow import group
-
     graph = get_default_graph()
     tensors = [
         output

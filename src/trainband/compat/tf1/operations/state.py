@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import bool_, string
-from trainband.compat.tf1.graphs.graph import GraphKeys, Operation, Tensor, get_default_graph
+from trainband.compat.ops.array import identity
+from trainband.compat.ops.dtypes import bool_, string
+from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
+from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.variable import Variable, scatter
 from trainband.compat.tf1.operations.control_flow import group, no_op
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 def assign(
@@ -35,17 +39,17 @@ def assign_sub(ref: Any, value: Any, use_locking: Any = None, name: str | None =
 
 def scatter_update(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
     """Replaces rows of a variable."""
-    return scatter("ScatterUpdate", variable_of(ref), indices, updates, lambda at, new: at.set(new), name)
+    return scatter("ScatterUpdate", variable_of(ref), indices, updates, rows_replaced, name)
 
 
 def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
     """Adds to rows of a variable."""
-    return scatter("ScatterAdd", variable_of(ref), indices, updates, lambda at, new: at.add(new), name)
+    return scatter("ScatterAdd", variable_of(ref), indices, updates, rows_added, name)
 
 
 def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
     """Takes from rows of a variable."""
-    return scatter("ScatterSub", variable_of(ref), indices, updates, lambda at, new: at.add(-new), name)
+    return scatter("ScatterSub", variable_of(ref), indices, updates, rows_subtracted, name)
 
 
 def variable_of(ref: Any) -> Variable:
@@ -144,6 +148,4 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:  # noq
     with get_default_graph().control_dependencies([before]):
         after = variable.assign_add(convert(1, variable.dtype))
     with get_default_graph().control_dependencies([after]):
-        from trainband.compat.tf1.operations.array import identity
-
-        return identity(before, name)  # type: ignore[no-any-return]
+        return recorded(identity)(before, name)  # type: ignore[no-any-return]

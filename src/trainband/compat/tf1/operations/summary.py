@@ -17,8 +17,9 @@ from tensorboardX.summary import histogram as histogram_proto
 from tensorboardX.summary import image as image_proto
 from tensorboardX.summary import scalar as scalar_proto
 
-from trainband.compat.tf1.graphs.dtypes import string
-from trainband.compat.tf1.graphs.graph import GraphKeys, Tensor, get_default_graph
+from trainband.compat.ops.dtypes import string
+from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.train.event_file import BINS, EventFile
 from trainband.wire.patience import say_on_stderr

@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import as_dtype, float32
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, Tensor, get_default_graph, user_line
-from trainband.compat.tf1.graphs.shapes import TensorShape, dims_of
+from trainband.compat.ops.dtypes import as_dtype, float32
+from trainband.compat.ops.indexing import slice_
+from trainband.compat.ops.shapes import TensorShape, dims_of
+from trainband.compat.tf1.graphs.graph import Graph, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
-from trainband.compat.tf1.operations.indexing import slice_
+from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.initializers import GlorotUniform, Zeros
 from trainband.compat.tf1.operations.partitioners import PartitionInfo
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 class _AutoReuse:
@@ -301,7 +304,7 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
         info = PartitionInfo(tuple(sizes), tuple(begin))
         one = wanted
         if isinstance(wanted.initializer, Tensor) or hasattr(wanted.initializer, "__array__"):
-            one = replace(wanted, initializer=slice_(wanted.initializer, begin, shape), shape=None)
+            one = replace(wanted, initializer=recorded(slice_)(wanted.initializer, begin, shape), shape=None)
         part = _plain(one, f"{wanted.full}/part_{number}", TensorShape(shape) if one is wanted else None, info)
         part.save_slice = (wanted.full, number)
         parts.append(part)

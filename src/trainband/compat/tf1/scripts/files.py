@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import jax
 
+from trainband.compat.tf1.graphs.errors import NotFoundError
+
 
 def Exists(filename: Any) -> bool:  # noqa: N802 - TensorFlow's names
     """Whether there is such a file or directory."""
@@ -32,8 +34,6 @@ def DeleteRecursively(dirname: Any) -> None:  # noqa: N802
     Raises:
       NotFoundError: there is none.
     """
-    from trainband.compat.tf1.graphs.errors import NotFoundError
-
     if not Path(str(dirname)).exists():
         raise NotFoundError(None, None, f"{dirname}; No such file or directory")
     shutil.rmtree(str(dirname))

@@ -14,10 +14,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, Operation
+from trainband.compat.ops.update_rules import Rule
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.ps_optimizer import Update, updates_of
-from trainband.compat.tf1.training.rules import Rule
 
 FLAG = "assigned"
 """The number that says whether a push assigns its variable."""
@@ -84,7 +85,7 @@ def adds(op: Operation) -> bool:
     return bool(variable.dtype.is_floating) and is_shared(variable) and "slot_of" not in variable.op.attributes
 
 
-def is_shared(variable: Variable) -> bool:
+def is_shared(variable: Stored) -> bool:
     """Whether a variable belongs to all tasks, and not to each process for itself."""
     return variable in variable.graph.get_collection_ref(GraphKeys.GLOBAL_VARIABLES)
 

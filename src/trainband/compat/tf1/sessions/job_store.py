@@ -19,10 +19,12 @@ import numpy as np
 
 from trainband.cluster import Cluster
 from trainband.compat.tf1.graphs.config import ConfigProto
-from trainband.compat.tf1.graphs.device import Devices, DeviceSpec
+from trainband.compat.tf1.graphs.device import Devices
+from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.graphs.effects import raise_noted
 from trainband.compat.tf1.graphs.errors import UnimplementedError
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys
+from trainband.compat.tf1.graphs.graph import Graph, Stored
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.keys import Keys
 from trainband.compat.tf1.graphs.lowering import Computation, Frame
 from trainband.compat.tf1.graphs.variable import Variable
@@ -78,10 +80,10 @@ class _Known:
     """
 
     trains: bool
-    shared: tuple[Variable, ...]
+    shared: tuple[Stored, ...]
     own: tuple[str, ...]
     own_read: tuple[str, ...]
-    written: tuple[Variable, ...]
+    written: tuple[Stored, ...]
     initialises: bool
     step_fetches: tuple[int, ...]
     step_late: tuple[int, ...]
@@ -387,7 +389,7 @@ class JobStore:
             return self._local.missing(variables)
         return self._local.missing([variable for variable in variables if not is_shared(variable)])
 
-    def values(self, variables: Sequence[Variable]) -> dict[str, Any]:
+    def values(self, variables: Sequence[Stored]) -> dict[str, Any]:
         """See `Store.values`; without the slots of optimizers, which the ps keep to themselves."""
         wanted = [variable for variable in variables if not is_slot(variable)]
         if self._session is None:

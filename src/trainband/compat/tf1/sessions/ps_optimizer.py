@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.update_rules import Rule
 from trainband.compat.tf1.graphs.errors import UnimplementedError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.record import known_value
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.training.optimizer import Application
-from trainband.compat.tf1.training.rules import Rule
 
 Number = Callable[[Any], Any]
 """A rule's number as a function of how many updates have been made."""

@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.tf1.graphs import nest
+from trainband.compat.ops.dtypes import DType, string
+from trainband.compat.tf1.graphs import default_session, nest
 from trainband.compat.tf1.graphs.config import ConfigProto
-from trainband.compat.tf1.graphs.dtypes import DType, string
-from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph, user_line
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.sessions.store import Store
 from trainband.compat.tf1.sessions.targets import store_for
-
-_stack: list[Session] = []
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -222,12 +221,11 @@ class InteractiveSession(Session):
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None) -> None:
         super().__init__(target, graph, config)
-        _stack.append(self)
+        default_session.enter(self)
 
     def close(self) -> None:
         """Lets go of everything."""
-        if self in _stack:
-            _stack.remove(self)
+        default_session.leave(self)
         super().close()
 
 
@@ -238,35 +236,13 @@ class _Default:
         self._session = session
 
     def __enter__(self) -> Session:
-        _stack.append(self._session)
+        default_session.enter(self._session)
         return self._session
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _stack.reverse()
-        _stack.remove(self._session)
-        _stack.reverse()
-
-
-def get_default_session() -> Session | None:
-    """The session that is the default one now."""
-    return _stack[-1] if _stack else None
-
-
-def needed_session(session: Session | None, what: str) -> Session:
-    """A session: the given one, else the default one.
-
-    Raises:
-      ValueError: there is none.
-    """
-    found = session if session is not None else get_default_session()
-    if found is None:
-        raise ValueError(
-            f"Cannot evaluate tensor using `{what.rpartition('.')[2]}()`: No default session is registered. Use `with "
-            f"sess.as_default()` or pass an explicit session to `{what}(session=sess)` (at {user_line()})"
-        )
-    return found
+        default_session.leave(self._session)
 
 
 class _Form:

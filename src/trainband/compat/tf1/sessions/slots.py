@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from trainband.compat.tf1.graphs.graph import Stored
 from trainband.compat.tf1.graphs.variable import Variable
 
 
-def is_slot(variable: Variable) -> bool:
+def is_slot(variable: Stored) -> bool:
     """Whether it belongs to an optimizer: with ps, it is there and nowhere else."""
     return "slot_of" in variable.op.attributes
 

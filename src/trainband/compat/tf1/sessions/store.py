@@ -12,6 +12,7 @@ from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
 from trainband.compat.tf1.graphs.errors import FailedPreconditionError
+from trainband.compat.tf1.graphs.graph import Stored
 from trainband.compat.tf1.graphs.keys import Keys, fresh_base
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
@@ -37,7 +38,7 @@ class Store(Protocol):
         """The names of those that have no value."""
         ...
 
-    def values(self, variables: Sequence[Variable]) -> dict[str, Any]:
+    def values(self, variables: Sequence[Stored]) -> dict[str, Any]:
         """The values of variables, by name, as NumPy arrays."""
         ...
 
@@ -90,7 +91,7 @@ class LocalStore:
         """See `Store.missing`."""
         return [variable.op_name for variable in variables if variable.op_name not in self._state]
 
-    def values(self, variables: Sequence[Variable]) -> dict[str, Any]:
+    def values(self, variables: Sequence[Stored]) -> dict[str, Any]:
         """See `Store.values`."""
         for variable in variables:
             if variable.op_name not in self._state:

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trainband.compat.tf1.graphs.errors import OutOfRangeError
+
 
 class Coordinator:
     """Says to several threads that it is time to stop."""
 
     def __init__(self, clean_stop_exception_types: Any = None) -> None:
-        from trainband.compat.tf1.graphs.errors import OutOfRangeError
-
         self._clean = tuple(clean_stop_exception_types or (OutOfRangeError,))
         self._stop = threading.Event()
         self._error: BaseException | None = None

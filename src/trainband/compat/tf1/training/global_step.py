@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import int64
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.ops.dtypes import int64
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.initializers import Zeros
 from trainband.compat.tf1.operations.variable_scope import get_variable

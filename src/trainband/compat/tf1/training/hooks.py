@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.operations.summary import FileWriterCache, Summary, merge_all
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.training.global_step import get_global_step

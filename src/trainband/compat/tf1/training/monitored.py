@@ -12,6 +12,7 @@ from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
 from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.sessions.store import Store
+from trainband.compat.tf1.sessions.targets import store_for
 from trainband.compat.tf1.training.coordinator import Coordinator
 from trainband.compat.tf1.training.hooks import (
     CheckpointSaverHook,
@@ -247,6 +248,4 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
 
 
 def _is_in_job(master: str) -> bool:
-    from trainband.compat.tf1.sessions.targets import store_for
-
     return isinstance(store_for(str(master or ""), get_default_graph(), ConfigProto()), JobStore)

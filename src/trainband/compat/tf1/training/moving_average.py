@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainband.compat.tf1.graphs.graph import GraphKeys, Operation, get_default_graph
+from trainband.compat.ops import array, math
+from trainband.compat.tf1.graphs.graph import Operation, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.variable import Variable
-from trainband.compat.tf1.operations.array import zeros
 from trainband.compat.tf1.operations.control_flow import group
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 class ExponentialMovingAverage:
@@ -48,10 +50,8 @@ class ExponentialMovingAverage:
         with graph.name_scope(self._name) as scope:
             decay = convert(self._decay)
             if self._num_updates is not None:
-                from trainband.compat.tf1.operations.arithmetic import cast, minimum
-
-                count = cast(self._num_updates, decay.dtype)
-                decay = minimum(decay, (1.0 + count) / (10.0 + count))
+                count = recorded(math.cast)(self._num_updates, decay.dtype)
+                decay = recorded(math.minimum)(decay, (1.0 + count) / (10.0 + count))
             updates = []
             for one in wanted:
                 shadow = self._averages[one]
@@ -62,15 +62,12 @@ class ExponentialMovingAverage:
     def _shadow(self, one: Any) -> Variable:
         graph = get_default_graph()
         name = one.op_name if isinstance(one, Variable) else one.op.name
-        before = graph.get_name_scope()
-        graph._scope = ""  # noqa: SLF001 - a shadow stands beside what it follows
-        try:
-            with graph.control_dependencies(None):
-                if isinstance(one, Variable):
-                    return Variable(lambda: one.initialized_value(), trainable=False, name=f"{name}/{self._name}")
-                return Variable(lambda: zeros(one.shape, one.dtype), trainable=False, name=f"{name}/{self._name}")
-        finally:
-            graph._scope = f"{before}/" if before else ""  # noqa: SLF001
+        with graph.outside_scopes(), graph.control_dependencies(None):
+            if isinstance(one, Variable):
+                return Variable(lambda: one.initialized_value(), trainable=False, name=f"{name}/{self._name}")
+            return Variable(
+                lambda: recorded(array.zeros)(one.shape, one.dtype), trainable=False, name=f"{name}/{self._name}"
+            )
 
     def average(self, var: Any) -> Variable | None:
         """The shadow of a variable; `None` where it has none."""

@@ -8,16 +8,21 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import DType
-from trainband.compat.tf1.graphs.graph import GraphKeys, Operation, Tensor, get_default_graph, user_line
+from trainband.compat.ops import update_rules as rules
+from trainband.compat.ops.dtypes import DType
+from trainband.compat.ops.indexing import dense_from_rows
+from trainband.compat.ops.math import cast
+from trainband.compat.ops.update_rules import Rule
+from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.record import constant, convert, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.gradients import gradients
-from trainband.compat.tf1.training import rules
-from trainband.compat.tf1.training.rules import Rule
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,7 @@ class Optimizer:
             given, numbers = values[: len(inputs)], dict(zip(hyper, values[len(inputs) :], strict=True))
             if frame.pushes is not None:
                 shape = tuple(size or 0 for size in variable.shape.sizes or ())
-                dense = jnp.zeros(shape, variable.dtype.numpy).at[given[1]].add(given[0]) if rows else given[0]
+                dense = dense_from_rows(given[0], given[1], shape) if rows else given[0]
                 frame.pushes[variable.op_name] = jnp.asarray(dense)
                 frame.hyper[variable.op_name] = numbers
                 return []
@@ -212,9 +217,7 @@ class Optimizer:
         if key not in self._tensors:
             number = value() if callable(value) and not isinstance(value, Tensor) else value
             if isinstance(number, Tensor) or hasattr(number, "as_tensor"):
-                from trainband.compat.tf1.operations.arithmetic import cast
-
-                self._tensors[key] = cast(number, dtype)
+                self._tensors[key] = recorded(cast)(number, dtype)
             else:
                 self._tensors[key] = constant(np.asarray(number, dtype.numpy), name)
         return self._tensors[key]
@@ -228,16 +231,12 @@ class Optimizer:
             if _key(variable) not in slots:
                 sizes = [size or 0 for size in variable.shape.sizes or ()]
                 dtype = variable.dtype
-                before, graph._scope = graph.get_name_scope(), ""  # noqa: SLF001 - a slot stands beside its variable
-                graph._devices, devices = [variable.device] if variable.device else [], graph._devices  # noqa: SLF001
-                try:
+                with graph.outside_scopes(), graph.device(None), graph.device(variable.device):
                     slot = Variable(
                         lambda sizes=sizes, first=first, dtype=dtype: constant(np.full(sizes, first, dtype.numpy)),
                         trainable=False,
                         name=f"{variable.op_name}/{self._slot_title(name)}",
                     )
-                finally:
-                    graph._scope, graph._devices = (f"{before}/" if before else ""), devices  # noqa: SLF001
                 slot.op.attributes["slot_of"] = (variable, name)
                 slots[_key(variable)] = slot
         for name, factor in rule.shared:

@@ -19,7 +19,8 @@ from safetensors.numpy import load_file, save_file
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.compat.tf1.graphs.errors import DataLossError, InvalidArgumentError, NotFoundError
-from trainband.compat.tf1.graphs.graph import GraphKeys, get_default_graph
+from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.sessions.slots import optimizer_tensor
 from trainband.errors import TrainbandError

@@ -9,7 +9,8 @@ from typing import Any
 
 from trainband.checkpoint import CheckpointDirectory
 from trainband.compat.tf1.graphs.config import ConfigProto
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.state import (

@@ -10,7 +10,9 @@ from typing import Any
 
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.errors import OutOfRangeError
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.state import (
     global_variables,
     global_variables_initializer,
@@ -79,8 +81,6 @@ class Supervisor:
         with self._graph.as_default(), self._graph.name_scope(None):
             self._init_op = global_variables_initializer() if init_op is USE_DEFAULT else init_op
             if local_init_op is USE_DEFAULT:
-                from trainband.compat.tf1.operations.control_flow import group
-
                 local_init_op = group(local_variables_initializer(), tables_initializer())
             self._local_init_op = local_init_op
             self._saver = self._found_saver() if saver is USE_DEFAULT else saver

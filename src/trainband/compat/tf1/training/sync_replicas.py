@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from trainband.compat.tf1.graphs.graph import Operation
 from trainband.compat.tf1.operations.array import constant
-from trainband.compat.tf1.operations.control_flow import no_op
+from trainband.compat.tf1.operations.control_flow import group, no_op
+from trainband.compat.tf1.training.coordinator import QueueRunner
 from trainband.compat.tf1.training.hooks import SessionRunHook
 from trainband.compat.tf1.training.optimizer import Optimizer
 
@@ -65,8 +68,6 @@ class SyncReplicasOptimizer:
         if averages is not None:
             with train.graph.control_dependencies([train]):
                 ops = [train, averages.apply(variables)]
-            from trainband.compat.tf1.operations.control_flow import group
-
             return group(*ops)
         return train
 
@@ -101,8 +102,6 @@ class SyncReplicasOptimizer:
     @property
     def ready_for_local_init_op(self) -> Any:
         """The names of variables that are not there: none."""
-        import numpy as np
-
         return constant(np.array([], dtype=object))
 
     def get_init_tokens_op(self, num_tokens: int = -1) -> Operation:
@@ -113,8 +112,6 @@ class SyncReplicasOptimizer:
 
     def get_chief_queue_runner(self) -> Any:
         """Nothing that runs."""
-        from trainband.compat.tf1.training.coordinator import QueueRunner
-
         self._needs_applied("get_chief_queue_runner()")
         return QueueRunner()
 
