@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from trainband.compat.missing import MissingModule, describe
+from trainband.compat.overrides import override
 from trainband.compat.tf1.names import NAMES, everything
 
 INPUT_DATA = "tensorflow.examples.tutorials.mnist.input_data"
@@ -28,10 +29,11 @@ class Finder(MetaPathFinder, Loader):
         self._say = say
         self._said = False
 
+    @override
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`.
+        """The module that stands for one of TensorFlow's; `None` for those of other libraries.
 
         Raises:
           MissingModule: a module of TensorFlow that is not there.
@@ -47,14 +49,15 @@ class Finder(MetaPathFinder, Loader):
             raise MissingModule(describe(shown, everything()), name=fullname)
         return ModuleSpec(fullname, self, is_package=True)
 
+    @override
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """See `importlib.abc.Loader`."""
         if spec.name in _EMPTY:
             return None
         return _StandIn(spec.name, str(self._stands_for(spec.name)))
 
+    @override
     def exec_module(self, module: ModuleType) -> None:
-        """See `importlib.abc.Loader`: there is nothing to run."""
+        pass  # names are looked up when they are used
 
     @staticmethod
     def _stands_for(fullname: str) -> str | None:

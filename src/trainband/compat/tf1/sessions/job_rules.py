@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from trainband.compat.ops.update_rules import Rule
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
@@ -28,8 +29,8 @@ FLAG = "assigned"
 class Addition(Rule):
     """What is pushed is added, as `assign_add` does."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:  # noqa: ARG002
-        """See `Rule.update`."""
         return value + gradient, slots
 
 
@@ -37,8 +38,8 @@ class Addition(Rule):
 class Held(Rule):
     """The place of a number that travels with the gradients: it stays as it is."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:  # noqa: ARG002
-        """See `Rule.update`."""
         return value, slots
 
 
@@ -46,8 +47,8 @@ class Held(Rule):
 class Assignment(Rule):
     """What is pushed is the new value, where the push says so; of several workers' that do, the mean."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:
-        """See `Rule.update`."""
         share = hyper[FLAG]
         return jnp.where(share > 0, gradient / jnp.where(share > 0, share, 1), value), slots
 

@@ -26,7 +26,7 @@ class ByDevice:
         *,
         keep_whole: Collection[str] = (),  # noqa: ARG002 - none is cut
     ) -> Placement:
-        """See `PlacementPolicy.place`."""
+        """Puts every variable whole on one ps."""
         load = [0] * ps_count
         homes: dict[str, int] = {}
         for variable in variables:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
@@ -21,10 +22,8 @@ from trainband.compat.tf1.graphs.variable import Variable
 class Store(Protocol):
     """Where variables are."""
 
-    @property
-    def devices(self) -> Devices:
-        """What operations can be put on."""
-        ...
+    devices: Devices
+    """What operations can be put on."""
 
     def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         """The values of its fetches, and of its late variables.
@@ -55,7 +54,7 @@ class Store(Protocol):
         ...
 
 
-class LocalStore:
+class LocalStore(Store):
     """Variables in this process, as JAX's arrays."""
 
     def __init__(self, config: ConfigProto) -> None:
@@ -64,10 +63,9 @@ class LocalStore:
         self._base = fresh_base()
         self._counter = 0
         self.devices = Devices({}, here(config), config.allow_soft_placement)
-        """See `Store.devices`."""
 
+    @override
     def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """See `Store.run`."""
         compiled = self._compiled.get(computation)
         if compiled is None:
             compiled = self._compiled[computation] = _compiled(computation)
@@ -87,12 +85,12 @@ class LocalStore:
         state.update(changed)
         return values, late
 
+    @override
     def missing(self, variables: Sequence[Variable]) -> list[str]:
-        """See `Store.missing`."""
         return [variable.op_name for variable in variables if variable.op_name not in self._state]
 
+    @override
     def values(self, variables: Sequence[Stored]) -> dict[str, Any]:
-        """See `Store.values`."""
         for variable in variables:
             if variable.op_name not in self._state:
                 raise FailedPreconditionError(
@@ -100,8 +98,8 @@ class LocalStore:
                 )
         return {variable.op_name: np.array(self._state[variable.op_name]) for variable in variables}
 
+    @override
     def assign(self, values: dict[str, Any]) -> None:
-        """See `Store.assign`."""
         with jax.enable_x64(True):
             self._state.update({name: jax.numpy.array(value) for name, value in values.items()})
 
@@ -113,11 +111,12 @@ class LocalStore:
         """Takes values over as they are."""
         self._state.update(values)
 
+    @override
     def failing(self, exc: BaseException | None) -> None:
-        """See `Store.failing`: nobody else hears of it."""
+        pass  # there is nobody to tell
 
+    @override
     def close(self) -> None:
-        """See `Store.close`."""
         self._state.clear()
         self._compiled.clear()
 

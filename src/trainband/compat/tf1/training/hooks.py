@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.operations.summary import FileWriterCache, Summary, merge_all
@@ -130,21 +131,21 @@ class StopAtStepHook(SessionRunHook):
             raise ValueError("One and only one of num_steps and last_step must be specified.")
         self._num, self._last = num_steps, last_step
 
+    @override
     def begin(self) -> None:
-        """See `SessionRunHook`."""
         self._step = _needed_step("StopAtStepHook")
 
+    @override
     def after_create_session(self, session: Any, coord: Any) -> None:  # noqa: ARG002
-        """See `SessionRunHook`."""
         if self._last is None:
             self._last = int(session.run(self._step)) + int(self._num or 0)
 
+    @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: ARG002
-        """See `SessionRunHook`."""
         return SessionRunArgs(self._step)
 
+    @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """See `SessionRunHook`."""
         if self._last is not None and int(run_values.results) >= self._last:
             run_context.request_stop()
 
@@ -170,24 +171,24 @@ class LoggingTensorHook(SessionRunHook):
         self._count = 0
         self._wanted = False
 
+    @override
     def begin(self) -> None:
-        """See `SessionRunHook`."""
         graph = get_default_graph()
         self._elements = {name: graph.as_graph_element(one) for name, one in self._tensors.items()}
 
+    @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:  # noqa: ARG002
-        """See `SessionRunHook`."""
         self._wanted = self._timer is not None and self._timer.should_trigger_for_step(self._count)
         return SessionRunArgs(self._elements) if self._wanted else None
 
+    @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:  # noqa: ARG002
-        """See `SessionRunHook`."""
         if self._wanted and self._timer is not None:
             self._log(run_values.results, self._timer.update_last_triggered_step(self._count)[0])
         self._count += 1
 
+    @override
     def end(self, session: Any) -> None:
-        """See `SessionRunHook`."""
         if self._at_end:
             self._log(session.run(self._elements), None)
 
@@ -212,12 +213,12 @@ class NanTensorHook(SessionRunHook):
     def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
         self._loss, self._fail = loss_tensor, fail_on_nan_loss
 
+    @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: ARG002
-        """See `SessionRunHook`."""
         return SessionRunArgs(self._loss)
 
+    @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """See `SessionRunHook`."""
         if np.isnan(run_values.results).any():
             logging.error("Model diverged with loss = NaN.")
             if self._fail:
@@ -252,32 +253,32 @@ class CheckpointSaverHook(SessionRunHook):
         self._saver, self._scaffold = saver, scaffold
         self._listeners = list(listeners or [])
 
+    @override
     def begin(self) -> None:
-        """See `SessionRunHook`."""
         self._step = _needed_step("CheckpointSaverHook")
         for listener in self._listeners:
             listener.begin()
 
+    @override
     def after_create_session(self, session: Any, coord: Any) -> None:  # noqa: ARG002
-        """See `SessionRunHook`."""
         step = int(session.run(self._step))
         self._save(session, step)
         self._timer.update_last_triggered_step(step)
 
+    @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: ARG002
-        """See `SessionRunHook`."""
         return SessionRunArgs(self._step)
 
+    @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """See `SessionRunHook`."""
         step = int(run_values.results)
         if self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
             if self._save(run_context.session, step):
                 run_context.request_stop()
 
+    @override
     def end(self, session: Any) -> None:
-        """See `SessionRunHook`."""
         step = int(session.run(self._step))
         if step != self._timer.last_triggered_step():
             self._save(session, step)
@@ -338,16 +339,16 @@ class StepCounterHook(SessionRunHook):
         self._timer = SecondOrStepTimer(every_n_secs, None if every_n_secs is not None else every_n_steps)
         self._writer = summary_writer or (None if output_dir is None else FileWriterCache.get(output_dir))
 
+    @override
     def begin(self) -> None:
-        """See `SessionRunHook`."""
         self._step = _needed_step("StepCounterHook")
 
+    @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: ARG002
-        """See `SessionRunHook`."""
         return SessionRunArgs(self._step)
 
+    @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:  # noqa: ARG002
-        """See `SessionRunHook`."""
         step = int(run_values.results)
         if self._timer.should_trigger_for_step(step):
             seconds, steps = self._timer.update_last_triggered_step(step)
@@ -358,8 +359,8 @@ class StepCounterHook(SessionRunHook):
                     self._writer.add_summary(summary, step)
                 logging.info("global_step/sec: %g", rate)
 
+    @override
     def end(self, session: Any) -> None:  # noqa: ARG002
-        """See `SessionRunHook`."""
         if self._writer is not None:
             self._writer.flush()
 
@@ -387,15 +388,15 @@ class SummarySaverHook(SessionRunHook):
         self._scaffold, self._op = scaffold, summary_op
         self._wanted = False
 
+    @override
     def begin(self) -> None:
-        """See `SessionRunHook`."""
         if self._writer is None and self._directory:
             self._writer = FileWriterCache.get(self._directory)
         self._step = _needed_step("SummarySaverHook")
         self._next = 0
 
+    @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: ARG002
-        """See `SessionRunHook`."""
         fetches: dict[str, Any] = {"global_step": self._step}
         self._wanted = self._timer.should_trigger_for_step(self._next)
         op = self._op if self._op is not None else self._scaffold.summary_op
@@ -403,8 +404,8 @@ class SummarySaverHook(SessionRunHook):
             fetches["summary"] = list(op) if isinstance(op, list | tuple) else [op]
         return SessionRunArgs(fetches)
 
+    @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:  # noqa: ARG002
-        """See `SessionRunHook`."""
         step = int(run_values.results["global_step"])
         if self._wanted and self._writer is not None:
             self._timer.update_last_triggered_step(step)
@@ -412,8 +413,8 @@ class SummarySaverHook(SessionRunHook):
                 self._writer.add_summary(one, step)
         self._next = step + 1
 
+    @override
     def end(self, session: Any) -> None:  # noqa: ARG002
-        """See `SessionRunHook`."""
         if self._writer is not None:
             self._writer.flush()
 
@@ -426,8 +427,8 @@ class FinalOpsHook(SessionRunHook):
         self.final_ops_values: Any = None
         """What came of it."""
 
+    @override
     def end(self, session: Any) -> None:
-        """See `SessionRunHook`."""
         self.final_ops_values = session.run(self._ops, self._feed)
 
 
@@ -437,8 +438,8 @@ class FeedFnHook(SessionRunHook):
     def __init__(self, feed_fn: Any) -> None:
         self._feed_fn = feed_fn
 
+    @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: ARG002
-        """See `SessionRunHook`."""
         return SessionRunArgs(fetches=None, feed_dict=self._feed_fn())
 
 
@@ -449,12 +450,12 @@ class GlobalStepWaiterHook(SessionRunHook):
         self._until = wait_until_step
         self._done = False
 
+    @override
     def begin(self) -> None:
-        """See `SessionRunHook`."""
         self._step = _needed_step("GlobalStepWaiterHook")
 
+    @override
     def before_run(self, run_context: SessionRunContext) -> None:
-        """See `SessionRunHook`."""
         while not self._done:
             step = int(run_context.session.run(self._step))
             self._done = step >= self._until

@@ -13,6 +13,7 @@ from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.indexing import dense_from_rows
 from trainband.compat.ops.math import cast
 from trainband.compat.ops.update_rules import Rule
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.lowering import Frame
@@ -286,8 +287,8 @@ class GradientDescentOptimizer(Optimizer):
     def __init__(self, learning_rate: Any, use_locking: bool = False, name: str = "GradientDescent") -> None:
         super().__init__(learning_rate, use_locking, name)
 
+    @override
     def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
         return rules.GradientDescent(type="ApplyGradientDescent")
 
 
@@ -305,14 +306,14 @@ class MomentumOptimizer(Optimizer):
         super().__init__(learning_rate, use_locking, name)
         self._momentum, self._nesterov = momentum, use_nesterov
 
+    @override
     def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
         return rules.Momentum(
             type="ApplyMomentum", slots=[("momentum", 0.0)], by_row=True, settings={"nesterov": self._nesterov}
         )
 
+    @override
     def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
         return {"learning_rate": self.learning_rate, "momentum": self._momentum}
 
 
@@ -331,13 +332,13 @@ class AdamOptimizer(Optimizer):
         super().__init__(learning_rate, use_locking, name)
         self._numbers = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
 
+    @override
     def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
         shared = [("beta1_power", "beta1"), ("beta2_power", "beta2")]
         return rules.Adam(type="ApplyAdam", slots=[("m", 0.0), ("v", 0.0)], shared=shared)
 
+    @override
     def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
@@ -356,8 +357,8 @@ class AdagradOptimizer(Optimizer):
         super().__init__(learning_rate, use_locking, name)
         self._first = initial_accumulator_value
 
+    @override
     def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
         return rules.Adagrad(type="ApplyAdagrad", slots=[("accumulator", self._first)], by_row=True)
 
 
@@ -375,12 +376,12 @@ class AdadeltaOptimizer(Optimizer):
         super().__init__(learning_rate, use_locking, name)
         self._numbers = {"rho": rho, "epsilon": epsilon}
 
+    @override
     def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
         return rules.Adadelta(type="ApplyAdadelta", slots=[("accum", 0.0), ("accum_update", 0.0)], by_row=True)
 
+    @override
     def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
@@ -401,13 +402,13 @@ class RMSPropOptimizer(Optimizer):
         self._numbers = {"decay": decay, "momentum": momentum, "epsilon": epsilon}
         self._centered = centered
 
+    @override
     def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
         slots = [("rms", 1.0), *([("mg", 0.0)] if self._centered else []), ("momentum", 0.0)]
         return rules.RMSProp(type="ApplyRMSProp", slots=slots, by_row=True, settings={"centered": self._centered})
 
+    @override
     def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
@@ -436,10 +437,10 @@ class FtrlOptimizer(Optimizer):
             "l2_shrinkage": l2_shrinkage_regularization_strength,
         }
 
+    @override
     def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
         return rules.Ftrl(type="ApplyFtrl", slots=[("accum", self._first), ("linear", 0.0)], by_row=True)
 
+    @override
     def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
         return {"learning_rate": self.learning_rate, **self._numbers}

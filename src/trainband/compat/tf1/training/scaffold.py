@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainband.checkpoint import CheckpointDirectory
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
@@ -157,8 +158,8 @@ class ChiefSessionCreator(SessionCreator):
         self._path = checkpoint_filename_with_path
         self._settings = settings
 
+    @override
     def create_session(self) -> Session:
-        """See `SessionCreator`."""
         scaffold = self.scaffold.finalize()
         graph: Graph = get_default_graph()
         graph.finalize()

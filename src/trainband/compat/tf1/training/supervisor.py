@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.errors import OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
@@ -312,8 +313,8 @@ class _Supervised(Session):
         """Does nothing any more between its runs."""
         self._due.clear()
 
+    @override
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """See `Session.run`."""
         found = super().run(fetches, feed_dict, options, run_metadata)
         if self._due and not self._busy:
             now = time.monotonic()

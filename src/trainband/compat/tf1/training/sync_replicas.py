@@ -45,16 +45,16 @@ class SyncReplicasOptimizer:
         self._applied = False
 
     def minimize(self, loss: Any, global_step: Any = None, var_list: Any = None, **more: Any) -> Operation:
-        """See `Optimizer.minimize`; the global step is needed."""
+        """An operation that makes one step and counts it: the global step is needed."""
         name = more.pop("name", None)
         return self.apply_gradients(self._opt.compute_gradients(loss, var_list, **more), global_step, name)
 
     def compute_gradients(self, *args: Any, **more: Any) -> list[tuple[Any, Any]]:
-        """See `Optimizer.compute_gradients`."""
+        """(gradient, variable) for each variable, by the wrapped optimizer."""
         return self._opt.compute_gradients(*args, **more)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Operation:
-        """See `Optimizer.apply_gradients`.
+        """An operation that hands in gradients, and applies their mean where enough have come.
 
         Raises:
           ValueError: there is no global step.
@@ -72,15 +72,15 @@ class SyncReplicasOptimizer:
         return train
 
     def get_slot(self, *args: Any, **more: Any) -> Any:
-        """See `Optimizer.get_slot`."""
+        """The variable that holds a slot of another, of the wrapped optimizer."""
         return self._opt.get_slot(*args, **more)
 
     def get_slot_names(self) -> list[str]:
-        """See `Optimizer.get_slot_names`."""
+        """The names of the wrapped optimizer's slots."""
         return self._opt.get_slot_names()
 
     def variables(self) -> list[Any]:
-        """See `Optimizer.variables`."""
+        """All that the wrapped optimizer keeps."""
         return self._opt.variables()
 
     # What TensorFlow's queues need, and trainband's ps do by themselves.
