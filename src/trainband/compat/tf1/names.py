@@ -75,23 +75,27 @@ _TABLE: dict[str, str] = {
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
     """,
     "tf.train": """
-        training.optimizer: Optimizer GradientDescentOptimizer MomentumOptimizer AdamOptimizer AdagradOptimizer
-        training.optimizer: AdadeltaOptimizer RMSPropOptimizer FtrlOptimizer
+        training.optimizer: Optimizer
+        training.optimizers: GradientDescentOptimizer MomentumOptimizer AdamOptimizer AdagradOptimizer
+        training.optimizers: AdadeltaOptimizer RMSPropOptimizer FtrlOptimizer
         training.sync_replicas: SyncReplicasOptimizer SyncReplicasOptimizerV2=SyncReplicasOptimizer
         training.moving_average: ExponentialMovingAverage
         training.global_step: get_global_step create_global_step get_or_create_global_step global_step
         training.global_step: assert_global_step
-        training.saver: Saver latest_checkpoint checkpoint_exists get_checkpoint_state update_checkpoint_state
-        training.saver: CheckpointState list_variables load_variable
+        training.saver: Saver
+        training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state
+        training.checkpoint_files: update_checkpoint_state CheckpointState list_variables load_variable
         sessions.server: ClusterSpec Server
         graphs.device: replica_device_setter
         training.supervisor: Supervisor
         training.scaffold: Scaffold ChiefSessionCreator WorkerSessionCreator SessionCreator SessionManager
         training.monitored: MonitoredTrainingSession MonitoredSession SingularMonitoredSession
-        training.hooks: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues SecondOrStepTimer
-        training.hooks: StopAtStepHook LoggingTensorHook NanTensorHook NanLossDuringTrainingError CheckpointSaverHook
-        training.hooks: CheckpointSaverListener StepCounterHook SummarySaverHook FinalOpsHook FeedFnHook
-        training.hooks: GlobalStepWaiterHook
+        training.session_run_hook: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues
+        training.timer: SecondOrStepTimer
+        training.hooks: StopAtStepHook LoggingTensorHook NanTensorHook NanLossDuringTrainingError FinalOpsHook
+        training.hooks: FeedFnHook GlobalStepWaiterHook
+        training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
+        training.summary_hooks: StepCounterHook SummarySaverHook
         training.coordinator: Coordinator QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph

@@ -64,3 +64,15 @@ def assert_global_step(global_step_tensor: Any) -> None:
     """Raises `TypeError` where it is no whole number."""
     if not global_step_tensor.dtype.is_integer:
         raise TypeError(f'Existing "global_step" does not have integer type: {global_step_tensor.dtype}')
+
+
+def needed_step(what: str) -> Any:
+    """The graph's global step.
+
+    Raises:
+      RuntimeError: it has none.
+    """
+    step = get_global_step()
+    if step is None:
+        raise RuntimeError(f"Global step should be created to use {what}.")
+    return step

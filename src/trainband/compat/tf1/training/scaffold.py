@@ -23,8 +23,9 @@ from trainband.compat.tf1.operations.state import (
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
 from trainband.compat.tf1.sessions.session import Session
-from trainband.compat.tf1.training.hooks import default_summary
-from trainband.compat.tf1.training.saver import Saver, latest_checkpoint
+from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
+from trainband.compat.tf1.training.saver import Saver
+from trainband.compat.tf1.training.summary_hooks import default_summary
 from trainband.wire.patience import say_on_stderr
 
 

@@ -26,9 +26,11 @@ from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
 from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.training.coordinator import Coordinator
 from trainband.compat.tf1.training.global_step import get_global_step
-from trainband.compat.tf1.training.hooks import default_summary
+from trainband.compat.tf1.training.hook_loop import HookLoop
 from trainband.compat.tf1.training.saver import Saver
 from trainband.compat.tf1.training.scaffold import begin
+from trainband.compat.tf1.training.session_run_hook import SessionRunContext, SessionRunHook, SessionRunValues
+from trainband.compat.tf1.training.summary_hooks import default_summary
 
 USE_DEFAULT = 0
 
@@ -292,13 +294,28 @@ class Supervisor:
         return False
 
 
+class _Every(SessionRunHook):
+    """Does something every so many seconds, between two runs."""
+
+    def __init__(self, seconds: float, action: Callable[[], Any]) -> None:
+        self._seconds, self._action = seconds, action
+        self._due_s = time.monotonic() + seconds
+
+    @override
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:  # noqa: ARG002
+        now = time.monotonic()
+        if now >= self._due_s:
+            self._due_s = now + self._seconds
+            self._action()
+
+
 class _Supervised(Session):
-    """A session that does other things between its runs."""
+    """A session with hooks of its supervisor, which run other things in it between its runs."""
 
     def __init__(self, target: str, graph: Graph, config: ConfigProto | None) -> None:
         super().__init__(target, graph, config)
-        self._due: list[list[Any]] = []
-        self._busy = False
+        self._loop = HookLoop()
+        self._is_in_hooks = False
 
     @property
     def closed(self) -> bool:
@@ -307,23 +324,18 @@ class _Supervised(Session):
 
     def every(self, seconds: float, action: Callable[[], Any]) -> None:
         """Does something every so many seconds."""
-        self._due.append([time.monotonic() + seconds, seconds, action])
+        self._loop.hooks.append(_Every(seconds, action))
 
     def forget(self) -> None:
         """Does nothing any more between its runs."""
-        self._due.clear()
+        self._loop.hooks.clear()
 
     @override
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        found = super().run(fetches, feed_dict, options, run_metadata)
-        if self._due and not self._busy:
-            now = time.monotonic()
-            self._busy = True
-            try:
-                for entry in self._due:
-                    if now >= entry[0]:
-                        entry[0] = now + entry[1]
-                        entry[2]()
-            finally:
-                self._busy = False
-        return found
+        if self._is_in_hooks or not self._loop.hooks:
+            return super().run(fetches, feed_dict, options, run_metadata)
+        self._is_in_hooks = True
+        try:
+            return self._loop.run(self, super().run, fetches, feed_dict)[0]
+        finally:
+            self._is_in_hooks = False
