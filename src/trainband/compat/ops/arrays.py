@@ -10,16 +10,16 @@ import numpy as np
 
 
 class ArgumentError(ValueError):
-    """An argument is wrong whatever the sizes are that are not known yet."""
+    """An argument is wrong, whatever the sizes that are still unknown turn out to be."""
 
 
 def is_computed(value: Any) -> bool:
-    """Whether a value comes out of JAX, so that nothing that shapes depend on may follow from it."""
+    """Whether JAX computes a value, so that no shape may depend on it."""
     return isinstance(value, jax.core.Tracer | jax.Array)
 
 
 def numpy_or_jax(*values: Any) -> Any:
-    """NumPy where all values are its arrays, so that what is known before anything runs stays known."""
+    """Return NumPy if all values are its arrays, else `jax.numpy`, so that known values stay known."""
     return jnp if any(map(is_computed, values)) else np
 
 

@@ -12,22 +12,22 @@ from trainband.compat.ops.table import Op
 
 
 class Tensors(Protocol):
-    """How a front end makes tensors of whatever a script passes. They have a `dtype`."""
+    """How a front end makes tensors of what a script passes. Tensors have a `dtype`."""
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether something is a tensor, or stands for one, so that it has a dtype of its own."""
+        """Whether a value is a tensor or stands for one, and so has a dtype of its own."""
         ...
 
     def convert(self, value: Any, dtype: DType | None) -> Any:
-        """A tensor with the value of anything, of a dtype that is asked for.
+        """Make a tensor, of the given dtype if there is one.
 
         Raises:
-          TypeError, ValueError: it cannot be one, or not of the dtype.
+          TypeError, ValueError: the value cannot become a tensor, or not one of this dtype.
         """
         ...
 
     def known(self, value: Any, what: str) -> Any:
-        """The value of a tensor that an operation must know before it runs.
+        """Return the value of a tensor that an operation must know before it runs.
 
         Raises:
           ValueError: it is computed.
@@ -36,11 +36,11 @@ class Tensors(Protocol):
 
 
 def converted(op: Op, values: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """The arguments with tensors, or lists of them, for the parameters that are arrays, and plain values for others.
+    """Convert arguments: array parameters get tensors, or lists of them, and all others plain values.
 
     Raises:
       TypeError: two arguments that must be of one dtype are not.
-      ValueError: an argument must be known and is computed.
+      ValueError: an argument must be known, but is computed.
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -74,7 +74,7 @@ def _has_tensor(value: Any, tensors: Tensors) -> bool:
 
 
 def _list(value: Any, tensors: Tensors) -> list[Any]:
-    """Several tensors: numbers among them take the dtype of the first that has one."""
+    """Convert several values; numbers take the dtype of the first tensor among them."""
     listed = list(value) if isinstance(value, list | tuple) else [value]
     first = next((one for one in listed if tensors.is_tensor(one)), None)
     dtype = None if first is None else as_dtype(tensors.convert(first, None).dtype)
@@ -91,7 +91,7 @@ def _dtype_for(op: Op, name: str, found: Mapping[str, Any]) -> DType | None:
 
 
 def _alike(op: Op, given: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """Operands as tensors of one dtype: that of the first tensor, else of the first operand."""
+    """Convert operands to one dtype: that of the first tensor, or else of the first operand."""
     names = sorted(given, key=lambda name: not tensors.is_tensor(given[name]))
     found: dict[str, Any] = {}
     for name in names:
@@ -115,7 +115,7 @@ def _alike(op: Op, given: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]
 
 
 def flattened(op: Op, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, int | None]]:
-    """(the tensors among converted arguments, how many each parameter has: `None` for a single one)."""
+    """Return the tensors among converted arguments, and how many each parameter has (`None`: a single one)."""
     flat: list[Any] = []
     layout: dict[str, int | None] = {}
     for name in op.parameters():
@@ -129,7 +129,7 @@ def flattened(op: Op, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, i
 
 
 def put_back(values: Mapping[str, Any], layout: Mapping[str, int | None], flat: Sequence[Any]) -> dict[str, Any]:
-    """The arguments with other things, arrays say, in the places of their tensors."""
+    """Return the arguments with other values, such as arrays, in place of their tensors."""
     found, rest = dict(values), iter(flat)
     for name, count in layout.items():
         found[name] = next(rest) if count is None else [next(rest) for _ in range(count)]

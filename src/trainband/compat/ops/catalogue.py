@@ -1,4 +1,4 @@
-"""Every module of operations, so that the table is full; and the names in it."""
+"""All modules of operations: importing this fills the table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODULES = (
     random,
     reductions,
 )
-"""What fills the table."""
+"""The modules whose import fills the table."""
 
 
 def v1_names() -> dict[str, dict[str, Op]]:

@@ -17,7 +17,7 @@ from trainband.compat.ops.table import op
 
 _WHAT = "the shape of random numbers"
 _TRUNCATED_STDDEV = 0.87962566103423978
-"""Of a normal distribution with standard deviation 1 cut off at 2: TensorFlow divides by it."""
+"""The standard deviation of a unit normal distribution truncated at 2; TensorFlow divides by it."""
 
 
 @op(

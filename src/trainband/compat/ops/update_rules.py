@@ -1,6 +1,6 @@
-"""TensorFlow 1's update formulas, as pure functions: the same for a process by itself and for a ps.
+"""TensorFlow 1's update formulas, as pure functions that one process and a ps both use.
 
-They differ from other libraries' in small ways that change results: Adam's epsilon is added after the bias correction
+They differ from those of other libraries in ways that change results: Adam's epsilon is added after the bias correction
 went into the learning rate, RMSProp's stands under the root and its average begins at one, Adagrad's sum at 0.1.
 
 Source: tensorflow/core/kernels/training_ops.cc, tensorflow/python/training.
@@ -132,11 +132,11 @@ class Ftrl(Rule):
 
 
 def update_rows(rule: Rule, value: Any, rows: Any, numbers: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-    """One update by the gradient of some rows: of a number that comes twice, the sum counts.
+    """Update only the rows that have a gradient; the gradients of a row that is listed twice add up.
 
     Args:
       rows: [n, ...], the gradient's rows.
-      numbers: int[n], which rows of the variable they are; those out of range are left out.
+      numbers: int[n], their row numbers in the variable; numbers out of range are ignored.
     """
     value = jnp.asarray(value)
     if not rule.by_row:

@@ -1,8 +1,8 @@
-"""All names of the TensorFlow 1 face, and where each is: the one list that attributes, `--check` and the docs go by.
+"""All names of the TensorFlow 1 front end and where each is: the list behind attributes, `--check` and the docs.
 
 The operations come from the table of `compat.ops`. The rest is listed here: a line of a namespace is
 `package.file: name name=its_name_there ...`, of files in `compat.tf1`, or in `compat` where it begins with a dot. A
-name that is listed here is recorded in a way of its own, even if the table has it too.
+name that is listed here takes precedence over one of the table.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _read(table: str) -> dict[str, tuple[str, str]]:
 
 
 OPS = "ops"
-"""Stands for the table of operations in place of a file."""
+"""In place of a file: the name comes from the table of operations."""
 
 
 def _all() -> dict[str, dict[str, tuple[str, str]]]:
@@ -197,7 +197,7 @@ def everything() -> list[str]:
 def look_up(path: str) -> str | None:
     """The first part of a dotted name such as `tf.nn.relu6` that is not there, as far as it; `None` if all is.
 
-    What comes behind a name that is there, an attribute of it, is not looked at.
+    Attributes of a name that exists are not checked.
     """
     space, *rest = path.split(".")
     for part in rest:

@@ -17,7 +17,7 @@ _known: dict[str, ModuleType] = {}
 
 
 class Namespace(ModuleType):
-    """A module of names that are elsewhere."""
+    """A module whose names are defined elsewhere."""
 
     def __init__(self, space: str) -> None:
         super().__init__(space, f"TensorFlow 1's `{space}`, by trainband.")
@@ -33,10 +33,10 @@ class Namespace(ModuleType):
 
 
 def find(space: str, name: str) -> Any:
-    """What a name of a namespace stands for.
+    """Look up a name of a namespace.
 
     Raises:
-      MissingName: it is not there.
+      MissingName: trainband lacks it.
     """
     if name in inside(space):
         return namespace(inside(space)[name])

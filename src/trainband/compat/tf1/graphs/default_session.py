@@ -1,4 +1,4 @@
-"""The session that is the default one, below everything that may ask for it."""
+"""The default session, in a module below everything that asks for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def enter(session: Runner) -> None:
 
 
 def leave(session: Runner) -> None:
-    """Makes what was the default before a session was so the default again; nothing, if it is not among them."""
+    """Removes a session from the stack of default sessions, if it is on it."""
     for place in reversed(range(len(_stack))):
         if _stack[place] is session:
             del _stack[place]
@@ -32,12 +32,12 @@ def leave(session: Runner) -> None:
 
 
 def get_default_session() -> Any:
-    """The session that is the default one now; `None` if there is none."""
+    """Return the default session, or `None`."""
     return _stack[-1] if _stack else None
 
 
 def needed_session(session: Any, what: str) -> Any:
-    """A session: the given one, else the default one.
+    """Return the given session, or else the default one.
 
     Raises:
       ValueError: there is none.

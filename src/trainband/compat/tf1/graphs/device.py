@@ -1,4 +1,4 @@
-"""Who has which device: what puts variables on ps, and what a session can put operations on."""
+"""Device placement: what puts variables on ps, and which devices a session has."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GreedyLoadBalancingStrategy:
 
     Args:
       num_tasks: how many ps.
-      load_fn: of an operation: how heavy it is.
+      load_fn: returns the load of an operation.
     """
 
     def __init__(self, num_tasks: int, load_fn: Callable[[Operation], float]) -> None:
@@ -45,7 +45,7 @@ class GreedyLoadBalancingStrategy:
 
 
 def byte_size_load_fn(operation: Operation) -> float:
-    """A variable's bytes, as a load.
+    """Return the size of a variable in bytes, as its load.
 
     Raises:
       ValueError: its shape is not known.
@@ -53,7 +53,7 @@ def byte_size_load_fn(operation: Operation) -> float:
     output = operation.outputs[0]
     elements = output.get_shape().num_elements()
     if elements is None:
-        raise ValueError(f"the shape of {operation.name} is not known, and so is its load.")
+        raise ValueError(f"The load of {operation.name} is unknown, because its shape is.")
     return float(elements * output.dtype.size)
 
 
@@ -66,10 +66,10 @@ def replica_device_setter(
     ps_ops: Sequence[str] | None = None,
     ps_strategy: Callable[[Operation], int] | None = None,
 ) -> DeviceFunction | None:
-    """A function for `tf.device` that puts variables on the ps and everything else on the worker.
+    """Return a function for `tf.device` that puts variables on the ps and everything else on the worker.
 
     Raises:
-      TypeError: `ps_strategy` is no function.
+      TypeError: `ps_strategy` is not callable.
     """
     if cluster is not None:
         jobs = cluster.as_dict() if hasattr(cluster, "as_dict") else dict(cluster)
@@ -97,12 +97,12 @@ def replica_device_setter(
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What a session can put operations on.
+    """The devices of a session.
 
     Attributes:
-      tasks: of each job, its task numbers; empty for a process by itself.
-      here: which devices this process has: how many of each type.
-      soft: whether the CPU does where a device is not there.
+      tasks: the task numbers of each job; empty without a cluster.
+      here: how many devices of each type this process has.
+      soft: whether to use the CPU if a device does not exist.
     """
 
     tasks: dict[str, tuple[int, ...]]
@@ -110,10 +110,10 @@ class Devices:
     soft: bool
 
     def check(self, operation: Operation) -> None:
-        """Looks whether an operation's device is there.
+        """Check that an operation's device exists.
 
         Raises:
-          InvalidArgumentError: it is not; soft placement changes nothing for a job or task.
+          InvalidArgumentError: it does not; soft placement does not apply to jobs and tasks.
         """
         if not operation.device:
             return

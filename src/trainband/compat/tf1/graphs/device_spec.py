@@ -15,7 +15,7 @@ class Placed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """A device, or what is said of one."""
+    """A full or partial device specification."""
 
     job: str | None = None
     replica: int | None = None
@@ -25,10 +25,10 @@ class DeviceSpec:
 
     @classmethod
     def from_string(cls, text: str) -> DeviceSpec:
-        """Reads one.
+        """Parse a device string.
 
         Raises:
-          ValueError: it is no device string.
+          ValueError: the text is not a device string.
         """
         spec = cls()
         for part in filter(None, text.split("/")):
@@ -54,7 +54,7 @@ class DeviceSpec:
         return spec
 
     def to_string(self) -> str:
-        """The whole as TensorFlow writes it."""
+        """Return the device string as TensorFlow writes it."""
         parts = [
             f"/{key}:{value}" for key, value in (("job", self.job), ("replica", self.replica)) if value is not None
         ]
@@ -65,7 +65,7 @@ class DeviceSpec:
         return "".join(parts)
 
     def under(self, outer: DeviceSpec) -> DeviceSpec:
-        """Within another one: what it leaves open, that one says."""
+        """Merge with an outer specification, which fills in what this one leaves open."""
         kind, index = self.device_type, self.device_index
         if kind is None:
             kind, index = outer.device_type, outer.device_index

@@ -1,4 +1,4 @@
-"""The errors that TensorFlow raises while it runs, by TensorFlow's names, in trainband's tree.
+"""The errors that TensorFlow raises at run time, under TensorFlow's names, in trainband's tree.
 
 ::
 
@@ -29,12 +29,12 @@ class Located(Protocol):
 
 
 class OpError(TrainbandError):
-    """What goes wrong when an operation runs.
+    """An operation failed.
 
     Args:
-      node_def: unused; for scripts that make such errors themselves.
+      node_def: unused; scripts that raise such errors pass it.
       op: the operation, whose name and line in the user's script go into the message.
-      message: in words.
+      message: what went wrong.
     """
 
     code = UNKNOWN
@@ -50,7 +50,7 @@ class OpError(TrainbandError):
 
     @property
     def error_code(self) -> int:
-        """The number that TensorFlow gives to this kind."""
+        """TensorFlow's code for this kind of error."""
         return self.code
 
 
@@ -91,25 +91,25 @@ class ResourceExhaustedError(OpError):
 
 
 class FailedPreconditionError(OpError):
-    """The system is not in the state that is needed: a variable has no value yet, say."""
+    """The system is not in the required state: a variable has no value yet, for example."""
 
     code = FAILED_PRECONDITION
 
 
 class AbortedError(OpError):
-    """An operation was given up."""
+    """An operation was aborted."""
 
     code = ABORTED
 
 
 class OutOfRangeError(OpError):
-    """The data has come to its end."""
+    """The input has ended."""
 
     code = OUT_OF_RANGE
 
 
 class UnimplementedError(OpError):
-    """It cannot be done here."""
+    """The operation is not supported."""
 
     code = UNIMPLEMENTED
 

@@ -40,7 +40,7 @@ class Stored(Protocol):
 
 
 class Tensor:
-    """One output of an operation. `operators` gives it Python's, which record more operations."""
+    """One output of an operation. The module `operators` adds Python's operators, which record operations."""
 
     __array_priority__ = 100
 
@@ -50,7 +50,7 @@ class Tensor:
         self.dtype = dtype
         self._shape = shape
         self.probes: tuple[Probe, Probe] | None = probes
-        """What is known of it under two assumptions about the unknown sizes; see `infer`."""
+        """What is known about it under two assumptions about the unknown sizes; see `infer`."""
 
     @property
     def name(self) -> str:
@@ -77,10 +77,10 @@ class Tensor:
         return self._shape
 
     def set_shape(self, shape: Any) -> None:
-        """Says more of its shape.
+        """Adds information about its shape.
 
         Raises:
-          ValueError: it cannot have that one.
+          ValueError: the shape contradicts what is known.
         """
         merged = self._shape.merge_with(shape)
         if merged != self._shape or self.probes is None:
@@ -92,7 +92,7 @@ class Tensor:
         return [op for op in self.graph.operations if self in op.inputs]
 
     def eval(self, feed_dict: Any = None, session: Any = None) -> Any:
-        """Its value, in a session; the default one if none is given."""
+        """Return its value in a session, by default in the default one."""
         return needed_session(session, "Tensor.eval").run(self, feed_dict)
 
     def __repr__(self) -> str:
@@ -125,16 +125,16 @@ class Tensor:
 
 
 class Operation:
-    """One step of a computation.
+    """A step of a computation.
 
     Attributes:
-      compute: what it does at tracing time: the values of its inputs to those of its outputs. One that is `stateful`
+      compute: maps the values of its inputs to those of its outputs, while a run is traced. One that is `stateful`
         gets the frame it runs in first.
-      reads, writes: the variables that it looks at and changes.
+      reads, writes: the variables that it reads and changes.
       folds: whether `compute` gives NumPy arrays for NumPy arrays, so that it can be done while recording.
       early: whether it should run before others where it can: a gradient, which has the forward pass at hand.
       region: the branch or loop body that it belongs to, `None` for the graph itself.
-      attributes: what else is known of it, for whoever treats this type in particular.
+      attributes: further information for code that handles this type of operation.
     """
 
     def __init__(
@@ -217,20 +217,20 @@ class Graph:
         self._control: list[list[Operation]] = []
         self._finalized = False
         self.region: Region | None = None
-        """Where operations that are recorded now belong to."""
+        """The region to which operations are recorded now."""
         self.seed: int | None = None
         """What `tf.set_random_seed` has set."""
         self.variables: dict[str, Any] = {}
         """All of them, by name."""
         self.variable_scope: Any = None
-        """The scope that is open; kept here for `variable_scope`."""
+        """The open variable scope; `variable_scope` keeps it here."""
         self.shared: dict[str, Any] = {}
         """What `get_variable` has made, by name."""
 
     # --- recording
 
     def add(self, op: Operation) -> None:
-        """Takes an operation in.
+        """Adds an operation.
 
         Raises:
           RuntimeError: the graph is finalized.
@@ -249,7 +249,7 @@ class Graph:
         self._by_name[op.name] = op
 
     def place(self, op: Operation) -> None:
-        """Gives an operation its device, by the scopes that are open."""
+        """Sets an operation's device from the open scopes."""
         if self._devices:
             try:
                 op.device = resolve(self._devices, op)
@@ -257,7 +257,7 @@ class Graph:
                 raise ValueError(f"{exc} ({op.type} {op.name} at {op.where})") from exc
 
     def control_inputs(self) -> list[Operation]:
-        """What must run before an operation that is recorded now."""
+        """Return what must run before an operation that is recorded now."""
         return list(dict.fromkeys(op for group in self._control for op in group))
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
@@ -278,7 +278,7 @@ class Graph:
         return unique
 
     def exact_name(self, name: str) -> str:
-        """A name that ends with `/` without that, whatever scope is open; from now on it is taken."""
+        """Return a name that ends with `/` without the slash, independently of the open scope, and reserve it."""
         exact = name.rstrip("/")
         if exact in self._by_name:
             return self.unique_name(exact)
@@ -287,22 +287,22 @@ class Graph:
 
     @property
     def finalized(self) -> bool:
-        """Whether it can no longer be changed."""
+        """Whether nothing more can be recorded."""
         return self._finalized
 
     def finalize(self) -> None:
-        """From now on, nothing can be recorded."""
+        """Forbids further recording."""
         self._finalized = True
 
     def unfinalize(self) -> None:
-        """It can be changed again."""
+        """Allows recording again."""
         self._finalized = False
 
     # --- scopes
 
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
-        """Makes it the graph that is recorded into."""
+        """Makes this the default graph."""
         _stack.append(self)
         try:
             yield self
@@ -314,7 +314,7 @@ class Graph:
         """Names made inside begin with this one. One that ends with `/` is taken as it is.
 
         Raises:
-          ValueError: it is no name.
+          ValueError: the name is not valid.
         """
         if name and not _NAME.fullmatch(name.rstrip("/")) and not (self._scope and re.fullmatch(r"[\w.\\/>-]*", name)):
             raise ValueError(f"'{name}' is not a valid scope name")
@@ -336,7 +336,7 @@ class Graph:
 
     @contextmanager
     def device(self, name_or_function: Any) -> Iterator[None]:
-        """Operations made inside get this device. `None` forgets the scopes outside.
+        """Sets the device of operations made inside. `None` ignores the outer scopes.
 
         Raises:
           ValueError: the string is no device.
@@ -362,7 +362,7 @@ class Graph:
 
     @contextmanager
     def control_dependencies(self, control_inputs: Any) -> Iterator[None]:
-        """Operations made inside run after these. `None` forgets those outside."""
+        """Makes operations inside run after these. `None` ignores the outer scopes."""
         before = self._control
         if control_inputs is None:
             self._control = []
@@ -385,7 +385,7 @@ class Graph:
 
     @contextmanager
     def outside_scopes(self) -> Iterator[None]:
-        """Names made inside are as they would be without any scope."""
+        """Ignores the open name scopes for operations made inside."""
         before, self._scope = self._scope, ""
         try:
             yield
@@ -454,7 +454,7 @@ class Graph:
         return self._collections.setdefault(name, [])
 
     def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
-        """What is in a collection, of things with a name only those that begin with `scope`."""
+        """Return the contents of a collection; with `scope`, only items whose names begin with it."""
         found = self._collections.get(name, [])
         if scope is None:
             return list(found)

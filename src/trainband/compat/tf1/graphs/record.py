@@ -1,4 +1,4 @@
-"""Recording one operation, and turning whatever a script gives into tensors."""
+"""Record an operation, and convert what a script passes into tensors."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def record(
     abstract: Compute | None = None,
     **more: Any,
 ) -> Operation:
-    """Records an operation; its outputs get the shapes and dtypes that `compute` gives, where they are not said.
+    """Record an operation. Its outputs get the shapes and dtypes that `compute` gives, unless they are passed.
 
     Args:
       compute: the inputs' values to the output's, or to a sequence of them where `count` is not 1.
       count: how many outputs.
-      dtypes, shapes: of the outputs, where it is known without looking.
+      dtypes, shapes: of the outputs, if they are known beforehand.
       value: of the only output, a constant.
       abstract: what shapes and dtypes are found with, where `compute` takes more than the inputs' values. What it
         raises is left to the run.
@@ -110,10 +110,10 @@ def record_tensor(type_: str, compute: Compute, inputs: Sequence[Tensor] = (), *
 
 
 def convert(value: Any, dtype: DType | None = None, name: str | None = None) -> Tensor:
-    """A tensor with the value of anything: a tensor, a variable, numbers in nested lists, an array.
+    """Convert a tensor, a variable, numbers in nested lists or an array to a tensor.
 
     Raises:
-      TypeError, ValueError: it cannot be one, or not of the dtype.
+      TypeError, ValueError: the value cannot become a tensor, or not one of this dtype.
     """
     if hasattr(value, "as_tensor"):
         value = value.as_tensor()
@@ -140,7 +140,7 @@ def convert(value: Any, dtype: DType | None = None, name: str | None = None) -> 
 
 
 def constant(array: np.ndarray[Any, Any], name: str = "Const", dtype: DType | None = None) -> Tensor:
-    """A tensor that is this array always."""
+    """Record a constant."""
     kind = dtype or as_dtype(array.dtype)
     if kind.numpy != array.dtype:
         array = array.astype(kind.numpy)
@@ -149,7 +149,7 @@ def constant(array: np.ndarray[Any, Any], name: str = "Const", dtype: DType | No
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether something is a tensor, or stands for one."""
+    """Whether a value is a tensor or stands for one."""
     return isinstance(value, Tensor) or hasattr(value, "as_tensor")
 
 
@@ -168,7 +168,7 @@ def _packed(values: Sequence[Any], dtype: DType | None) -> Tensor:
 
 
 def known_value(tensor: Any) -> np.ndarray[Any, Any] | None:
-    """The value of a tensor where it is a constant, however computed."""
+    """Return the value of a tensor that follows from constants; `None` if it does not."""
     if not isinstance(tensor, Tensor):
         return None
     probes = tensor.probes

@@ -12,7 +12,7 @@ from trainband.compat.tf1.graphs.record import record_tensor
 
 
 class IndexedSlices:
-    """Rows and their numbers; a number that comes twice means the sum of its rows.
+    """Rows and their numbers; the rows of a number that is listed twice add up.
 
     Args:
       values: the rows.

@@ -1,4 +1,4 @@
-"""Variable: a value that stays from run to run; and those that are cut into parts."""
+"""Variable: a value that persists between runs; and PartitionedVariable, which is split into parts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainband.compat.tf1.graphs.where import user_line
 
 
 class Variable:
-    """A variable of a graph, by TensorFlow's names: its operation is `scope/name`.
+    """A variable of a graph. Its operation is named `scope/name`, as in TensorFlow.
 
     Args:
-      initial_value: anything that makes a tensor, or a function that returns it.
+      initial_value: anything that can become a tensor, or a function that returns it.
       trainable: whether optimizers train it by default.
       collections: where it is listed; `GLOBAL_VARIABLES` when left out.
       validate_shape: whether its shape must be known.
@@ -68,7 +68,7 @@ class Variable:
         finally:
             graph.region = before
         self.constraint = constraint
-        """What an optimizer applies to it after each update."""
+        """What an optimizer applies to its value after each update."""
         self.trainable = bool(trainable)
         """Whether optimizers train it by default."""
         self.save_slice: tuple[str, int] | None = None
@@ -82,7 +82,7 @@ class Variable:
 
     def _make(self, graph: Graph, name: str, initial: Tensor, sizes: TensorShape) -> None:
         self.op_name = name
-        """Its name without `:0`: what it is known by in sessions, checkpoints and on ps."""
+        """Its name without `:0`, which sessions, checkpoints and ps use."""
         self.graph = graph
         """Where it was recorded."""
         self.dtype = initial.dtype
@@ -104,7 +104,7 @@ class Variable:
             attributes={"variable": self},
         )
         self.handle = self.op.outputs[0]
-        """The tensor that stands for itself; fetched, it is the value after everything else has run."""
+        """The tensor that stands for the variable; fetching it gives the value after everything else has run."""
         self.initializer = self._assign(initial, "Assign", lambda _, new: new, reads=False, name=f"{name}/Assign").op
         """The operation that gives it its first value."""
         self.initializer.attributes["initializes"] = self
@@ -187,7 +187,7 @@ class Variable:
         return self.handle
 
     def as_tensor(self) -> Tensor:
-        """Its value; where something must come before, as it is after that."""
+        """Return its value, read after the open control dependencies."""
         return self._fresh_read(self.graph.unique_name("read")) if self.graph.control_inputs() else self._read
 
     def value(self) -> Tensor:
@@ -211,11 +211,11 @@ class Variable:
         needed_session(session, "Variable.load").run(self.initializer, {self.initializer.inputs[0]: value})
 
     def set_shape(self, shape: Any) -> None:
-        """Says more of its shape."""
+        """Adds information about its shape."""
         self.handle.set_shape(shape)
 
     def assign(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:  # noqa: ARG002
-        """Gives it another value; the result is that."""
+        """Record an assignment; the result is the new value."""
         return self._assign(value, "Assign", lambda _, new: new, reads=False, name=name)
 
     def assign_add(
@@ -225,7 +225,7 @@ class Variable:
         name: str | None = None,
         read_value: bool = True,  # noqa: ARG002
     ) -> Any:
-        """Adds to it; the result is the sum."""
+        """Record an addition; the result is the sum."""
         return self._assign(delta, "AssignAdd", lambda old, new: old + new, name=name)
 
     def assign_sub(
@@ -235,7 +235,7 @@ class Variable:
         name: str | None = None,
         read_value: bool = True,  # noqa: ARG002
     ) -> Any:
-        """Takes from it; the result is the difference."""
+        """Record a subtraction; the result is the difference."""
         return self._assign(delta, "AssignSub", lambda old, new: old - new, name=name)
 
     def scatter_update(self, slices: Any, name: str | None = None) -> Tensor:
@@ -243,7 +243,7 @@ class Variable:
         return scatter("ScatterUpdate", self, slices.indices, slices.values, rows_replaced, name)
 
     def scatter_sub(self, slices: Any, name: str | None = None) -> Tensor:
-        """Takes from the rows that an `IndexedSlices` names."""
+        """Subtract from the rows that an `IndexedSlices` names."""
         return scatter("ScatterSub", self, slices.indices, slices.values, rows_subtracted, name)
 
     def scatter_add(self, slices: Any, name: str | None = None) -> Tensor:
@@ -304,7 +304,7 @@ def scatter(
 
 
 class PartitionedVariable:
-    """A variable that is cut into parts along one axis, each a variable of its own: `name/part_0` and so on."""
+    """A variable that is split along one axis into parts, each a variable: `name/part_0` and so on."""
 
     def __init__(self, name: str, shape: TensorShape, dtype: DType, parts: Sequence[Variable], axis: int) -> None:
         self.op_name = name
@@ -316,7 +316,7 @@ class PartitionedVariable:
         self.parts = tuple(parts)
         """The parts, in order."""
         self.axis = axis
-        """The axis along which it is cut."""
+        """The axis along which it is split."""
 
     @property
     def name(self) -> str:

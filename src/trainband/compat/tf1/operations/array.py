@@ -1,4 +1,4 @@
-"""Constants, placeholders, and what recording adds to the operations on shapes."""
+"""Constants and placeholders, and array operations that need more than the recorder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainband.compat.tf1.operations.recorder import recorded
 def constant(
     value: Any, dtype: Any = None, shape: Any = None, name: str = "Const", verify_shape: bool = False
 ) -> Tensor:
-    """A tensor that is this value always; one number fills a shape.
+    """Record a constant; a single number fills a shape.
 
     Raises:
       TypeError, ValueError: the value is not of the dtype or shape.
@@ -27,12 +27,12 @@ def constant(
 
 
 def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None, preferred_dtype: Any = None) -> Tensor:  # noqa: ARG001
-    """A tensor with the value of anything."""
+    """Convert a value to a tensor."""
     return convert(value, None if dtype is None else as_dtype(dtype), name)
 
 
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tensor:
-    """A tensor whose value every run must be given."""
+    """Record a tensor that every run must feed."""
 
     def compute(frame: Any) -> Any:  # noqa: ARG001 - it has a value only where it is fed
         sizes = "<unknown>" if tensor.shape.sizes is None else str(tensor.shape)
@@ -52,7 +52,7 @@ def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tenso
 
 
 def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Tensor:  # noqa: A002 - TensorFlow's
-    """A tensor whose value a run may be given."""
+    """Record a tensor that a run may feed."""
     tensor = convert(input)
     return record_tensor(
         "PlaceholderWithDefault", lambda x: x, [tensor], name=name, dtypes=[tensor.dtype], shapes=[TensorShape(shape)]
@@ -83,15 +83,14 @@ def split(value: Any, num_or_size_splits: Any, axis: Any = 0, num: int | None = 
 
 
 def boolean_mask(tensor: Any, mask: Any, name: str = "boolean_mask", axis: int | None = None) -> Tensor:
-    """The rows where a mask, known while recording, is true.
+    """Return the rows for which a mask is true; it must be known while recording.
 
     Raises:
-      ValueError: the mask is computed, so that nobody knows the result's size.
+      ValueError: the mask is computed, so that the size of the result is unknown.
     """
     known = known_value(convert(mask))
     if known is None:
         raise ValueError(
-            "boolean_mask by a computed mask gives a size that nobody knows before a run is compiled "
-            f"(at {user_line()})."
+            f"boolean_mask with a computed mask has a size that is unknown before a run is compiled (at {user_line()})."
         )
     return recorded(indexing.gather)(tensor, indexing.true_places(known), name=name, axis=axis or 0)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Clipping several tensors by the norm of all of them together."""
+"""Clip several tensors by their global norm."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainband.compat.tf1.operations.recorder import recorded
 
 
 def global_norm(t_list: Sequence[Any], name: str | None = None) -> Tensor:
-    """The Euclidean norm of several tensors together; `None` and rows that are zero add nothing to it."""
+    """Return the Euclidean norm of several tensors together, ignoring `None`."""
     return recorded(clipping.global_norm)([_values(one) for one in t_list if one is not None], name=name)  # type: ignore[no-any-return]
 
 
 def clip_by_global_norm(
     t_list: Sequence[Any], clip_norm: Any, use_norm: Any = None, name: str | None = None
 ) -> tuple[list[Any], Any]:
-    """All scaled down alike, so that their norm together is at most `clip_norm`; and what that was before."""
+    """Scale tensors down so that their global norm is at most `clip_norm`; return them and the norm before."""
     norm = global_norm(t_list) if use_norm is None else use_norm
     record = recorded(clipping.scaled_to_norm)
 

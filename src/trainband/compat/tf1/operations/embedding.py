@@ -20,7 +20,7 @@ def embedding_lookup(
     validate_indices: bool = True,  # noqa: ARG001
     max_norm: float | None = None,
 ) -> Any:
-    """The rows of these numbers, from one tensor or from several that hold the parts of one.
+    """Return rows by number, from one tensor or from several that hold its parts.
 
     Raises:
       ValueError: an unknown strategy, or no parts.
@@ -41,7 +41,7 @@ def embedding_lookup(
 
 
 def _from_parts(parts: Sequence[Tensor], numbers: Tensor, strategy: str) -> Any:
-    """The sum of what each part gives: rows of its own, and zeros for those of others."""
+    """Add up what each part gives: its own rows, and zeros for the rows of other parts."""
     rows = [part.shape.as_list()[0] or 0 for part in parts]
     place, gather = recorded(embedding.places_in_part), recorded(embedding.gather_or_zero)
     found = [gather(part, place(numbers, i, rows, strategy)) for i, part in enumerate(parts)]

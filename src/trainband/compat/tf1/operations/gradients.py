@@ -1,4 +1,4 @@
-"""Gradients: the derivative of some tensors by others, as an operation of the graph."""
+"""Gradients: derivatives of some tensors by others, as an operation of the graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainband.compat.tf1.operations.recorder import recorded
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One of the things that a gradient is taken by.
+    """A tensor or variable by which a gradient is taken.
 
     Attributes:
       tensors: whose derivatives add up to its own: a variable's reads, or what is gathered from them.
@@ -153,8 +153,8 @@ def _operation(
     roots = [tensor for source in sources for tensor in source.tensors]
 
     def compute(frame: Frame) -> list[Any]:
-        # The roots first, as they are here; then all between them and the targets once more, as a function of them.
-        # What that comes across on its way is the forward pass, which everything else in this run takes from it.
+        # First the roots, as they are here; then everything between them and the targets, as a function of the roots.
+        # That is the forward pass, and the rest of this run reuses its values.
         points = [frame.value(tensor) for tensor in roots]
         halted = {tensor: jax.lax.stop_gradient(frame.value(tensor)) for tensor in stops}
 
@@ -222,13 +222,13 @@ def hessians(ys: Any, xs: Any, name: str = "hessians") -> list[Any]:
     """The second derivatives by each of `xs`, which are vectors.
 
     Raises:
-      ValueError: one is no vector of a known size.
+      ValueError: one is not a vector of a known size.
     """
     result = []
     for x in _listed(xs):
         (first,) = gradients(ys, x, name=name)
         sizes = convert(x).shape.sizes
         if sizes is None or len(sizes) != 1 or sizes[0] is None:
-            raise ValueError(f"hessians are there for vectors of a known size, got {x}.")
+            raise ValueError(f"hessians() supports only vectors of a known size, got {x}.")
         result.append(recorded(array.stack)([convert(gradients(first[i], x, name=name)[0]) for i in range(sizes[0])]))
     return result

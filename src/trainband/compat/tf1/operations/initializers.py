@@ -1,4 +1,4 @@
-"""Initializers: TensorFlow's own formulas for where variables begin."""
+"""Initializers, with TensorFlow's formulas."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _uniform = recorded(random.random_uniform)
 
 
 class Initializer:
-    """Makes the first value of a variable: `initializer(shape, dtype)`."""
+    """Makes the initial value of a variable: `initializer(shape, dtype)`."""
 
     def __init__(self, dtype: Any = float32) -> None:
         self.dtype = as_dtype(dtype)
-        """Of what it makes, where nothing else is asked for."""
+        """The dtype of what it makes, by default."""
 
     def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
-        """The first value of a variable of this shape."""
+        """Return the initial value of a variable of this shape."""
         raise NotImplementedError
 
 
@@ -95,10 +95,10 @@ class RandomUniform(Initializer):
 
 
 class VarianceScaling(Initializer):
-    """Random numbers whose variance is `scale` divided by how many inputs, outputs, or their mean, there are.
+    """Random numbers whose variance is `scale` divided by the number of inputs, of outputs, or their mean.
 
     Raises:
-      ValueError: a mode or distribution that is not there.
+      ValueError: an unknown mode or distribution.
     """
 
     def __init__(

@@ -248,7 +248,7 @@ def batch_normalization(
     renorm: bool = False,
     fused: Any = None,
 ) -> Any:
-    """Normalised over the batch while training, by moving averages else. What moves those is in `UPDATE_OPS`.
+    """Normalise by the batch while training, else by moving averages, which operations in `UPDATE_OPS` update.
 
     Raises:
       ValueError: an axis other than the last, or renorm.
@@ -256,7 +256,7 @@ def batch_normalization(
     x = convert(inputs)
     rank = x.shape.ndims or 2
     if axis not in (-1, rank - 1) or renorm:
-        raise ValueError("batch_normalization normalises over the last axis, and has no renorm.")
+        raise ValueError("batch_normalization supports only the last axis, and no renorm.")
     graph = get_default_graph()
     with variable_scope(name, "batch_normalization", reuse=reuse):
         sizes = [_last(x, "BatchNormalization")]
@@ -270,7 +270,7 @@ def batch_normalization(
         moving_variance = get_variable("moving_variance", sizes, x.dtype, moving_variance_initializer, None, False)
         axes = list(range(rank - 1))
         mean, variance = _moments(x, axes)
-        # Of images, TensorFlow's fused kernel moves the average of the unbiased variance.
+        # For images, TensorFlow's fused kernel averages the unbiased variance.
         is_image = rank == 4 and fused is not False
         unbiased = recorded(normalization.unbiased)(variance, x) if is_image else variance
         known = training if isinstance(training, bool) else known_value(convert(training, bool_))

@@ -1,4 +1,4 @@
-"""`tf.metrics`: figures over many batches, in local variables."""
+"""`tf.metrics`: metrics over many batches, in local variables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mean(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The mean so far, and the operation that takes a batch in."""
+    """The mean so far, and the operation that adds a batch."""
     with variable_scope(name, "mean"):
         total, count = _local("total"), _local("count")
         numbers = cast(values, float32)
@@ -67,7 +67,7 @@ def accuracy(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of predictions that are right, so far, and the operation that takes a batch in."""
+    """The share of correct predictions so far, and the operation that adds a batch."""
     first, second = convert(labels), convert(predictions)
     if first.dtype != second.dtype:
         second = cast(second, first.dtype)
@@ -89,7 +89,7 @@ def precision(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of what was predicted true that is true, so far."""
+    """The share of positive predictions that are correct, so far."""
     return _share(labels, predictions, weights, metrics_collections, updates_collections, name or "precision")
 
 
@@ -101,13 +101,13 @@ def recall(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of what is true that was predicted true, so far."""
+    """The share of positive examples that were predicted, so far."""
     return _share(labels, predictions, weights, metrics_collections, updates_collections, name or "recall")
 
 
 def _share(labels: Any, predictions: Any, weights: Any, metrics: Any, updates: Any, name: str) -> Metric:
     if weights is not None:
-        raise NotImplementedError(f"tf.metrics.{name} with weights is not there, nor planned.")
+        raise NotImplementedError(f"tf.metrics.{name} with weights is not supported, nor planned.")
     with variable_scope(None, name):
         right, more_right = _counting(labels, predictions, "true_positives", logical_and)
 
@@ -129,7 +129,7 @@ def mean_squared_error(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The mean of squared differences so far, and the operation that takes a batch in."""
+    """The mean of squared differences so far, and the operation that adds a batch."""
     squares = recorded(math.squared_difference)(cast(predictions, float32), cast(labels, float32))
     return mean(squares, weights, metrics_collections, updates_collections, name or "mean_squared_error")
 
@@ -142,7 +142,7 @@ def mean_absolute_error(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The mean of absolute differences so far, and the operation that takes a batch in."""
+    """The mean of absolute differences so far, and the operation that adds a batch."""
     away = recorded(math.abs_)(cast(predictions, float32) - cast(labels, float32))
     return mean(away, weights, metrics_collections, updates_collections, name or "mean_absolute_error")
 
@@ -155,7 +155,7 @@ def root_mean_squared_error(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The root of the mean of squared differences so far, and the operation that takes a batch in."""
+    """The root of the mean of squared differences so far, and the operation that adds a batch."""
     value, update = mean_squared_error(labels, predictions, weights, None, None, name or "root_mean_squared_error")
     roots = recorded(math.sqrt)(value), recorded(math.sqrt)(update)
     return _collected(*roots, metrics_collections, updates_collections)

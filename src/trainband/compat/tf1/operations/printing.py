@@ -1,4 +1,4 @@
-"""What a run does beside computing: printing, checking, and calling Python."""
+"""Side effects of a run: printing, assertions, and calls of Python functions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def print_(
     summarize: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The same tensor; whenever it is computed, `data` is printed on stderr, as `tf.Print` does.
+    """Return the same tensor; whenever it is computed, `data` is printed on stderr.
 
     Args:
-      first_n: only the first so many times.
-      summarize: so many elements of each; 3 when left out.
+      first_n: print only the first `first_n` times.
+      summarize: how many elements of each tensor to print; 3 by default.
     """
     whole = convert(input_)
     tensors = [convert(one) for one in data]
@@ -117,7 +117,7 @@ def py_func(
 
 
 def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], name: str | None) -> Operation:
-    """An operation that fails a run in which something does not hold."""
+    """Record an operation that makes a run fail if a condition does not hold."""
 
     def compute(*values: Any) -> Any:
         def look(good: Any, *shown: Any) -> None:
@@ -142,7 +142,7 @@ def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], na
 
 
 def assert_(condition: Any, data: Sequence[Any], summarize: int | None = None, name: str | None = None) -> Operation:  # noqa: ARG001
-    """Fails a run in which a condition does not hold."""
+    """Make a run fail if a condition does not hold."""
     return _asserting("Assert", [convert(condition), *(convert(one) for one in data)], lambda c, *_: c.all(), name)
 
 
@@ -154,12 +154,12 @@ def assert_equal(
     message: Any = None,  # noqa: ARG001
     name: str | None = None,
 ) -> Operation:
-    """Fails a run in which two tensors differ."""
+    """Make a run fail if two tensors differ."""
     return _asserting("assert_equal", [convert(x), convert(y)], lambda a, b: (a == b).all(), name)
 
 
 def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor:
-    """The same tensor; a run in which it holds NaN or infinity fails with the message."""
+    """Return the same tensor; a run in which it contains NaN or infinity fails with the message."""
     whole = convert(tensor)
 
     def compute(value: Any) -> Any:
@@ -175,7 +175,7 @@ def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor
 
 
 def add_check_numerics_ops() -> Operation:
-    """An operation that fails where any floating-point tensor of the graph holds NaN or infinity."""
+    """Record an operation that fails if any floating-point tensor of the graph contains NaN or infinity."""
     graph = get_default_graph()
     tensors = [
         output

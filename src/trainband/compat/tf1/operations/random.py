@@ -6,7 +6,7 @@ from trainband.compat.tf1.graphs.graph import get_default_graph
 
 
 def set_random_seed(seed: int | None) -> None:
-    """The seed of the graph: with it, every run of the script gives the same numbers."""
+    """Set the graph's seed: with it, every execution of the script draws the same numbers."""
     get_default_graph().seed = seed
 
 

@@ -1,4 +1,4 @@
-"""The recorder: any operation of the table, recorded into a graph."""
+"""The recorder, which records any operation of the table into a graph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _GraphTensors:
         return is_tensor(value)
 
     def convert(self, value: Any, dtype: DType | None) -> Tensor:
-        """A tensor with the value of anything."""
+        """Convert a value to a tensor."""
         return convert(value, dtype)
 
     def known(self, value: Any, what: str) -> Any:

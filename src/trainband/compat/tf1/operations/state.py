@@ -23,7 +23,7 @@ def assign(
     use_locking: Any = None,  # noqa: ARG001
     name: str | None = None,
 ) -> Tensor:
-    """Gives a variable another value; the result is that."""
+    """Assign to a variable; the result is the new value."""
     return variable_of(ref).assign(value, name=name)  # type: ignore[no-any-return]
 
 
@@ -33,7 +33,7 @@ def assign_add(ref: Any, value: Any, use_locking: Any = None, name: str | None =
 
 
 def assign_sub(ref: Any, value: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
-    """Takes from a variable; the result is the difference."""
+    """Subtract from a variable; the result is the difference."""
     return variable_of(ref).assign_sub(value, name=name)  # type: ignore[no-any-return]
 
 
@@ -48,12 +48,12 @@ def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Any = None, n
 
 
 def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
-    """Takes from rows of a variable."""
+    """Subtract from rows of a variable."""
     return scatter("ScatterSub", variable_of(ref), indices, updates, rows_subtracted, name)
 
 
 def variable_of(ref: Any) -> Variable:
-    """The variable that something is or stands for.
+    """Return the variable that a value is or stands for.
 
     Raises:
       TypeError: it is none.
@@ -64,7 +64,7 @@ def variable_of(ref: Any) -> Variable:
         variable = ref.op.attributes.get("variable")
         if isinstance(variable, Variable):
             return variable
-    raise TypeError(f"a variable is needed here, got {ref!r}.")
+    raise TypeError(f"Expected a variable, got {ref!r}.")
 
 
 def global_variables(scope: str | None = None) -> list[Any]:
@@ -113,10 +113,10 @@ def tables_initializer(name: str = "init_all_tables") -> Operation:
 
 
 def _asked_of_session(type_: str, dtype: Any, shape: Any, variables: Sequence[Any], name: str | None) -> Tensor:
-    """A tensor that the session itself answers, because it alone knows which variables have values."""
+    """Record a tensor whose value the session supplies: only it knows which variables have values."""
 
     def compute() -> Any:
-        raise RuntimeError(f"{type_} can be fetched, and not be computed with.")
+        raise RuntimeError(f"{type_} can be fetched, but operations cannot use it.")
 
     result: Tensor = record(
         type_, compute, name=name or type_, dtypes=[dtype], shapes=[shape], attributes={"asks": tuple(variables)}
@@ -136,7 +136,7 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
 
 
 def assert_variables_initialized(var_list: Any = None) -> Operation:
-    """Does nothing: whoever reads a variable without a value hears of it."""
+    """Does nothing: reading a variable that has no value is an error anyway."""
     del var_list
     return no_op("assert_variables_initialized")
 

@@ -16,8 +16,8 @@ class Examined:
     """What a job has to know of a computation.
 
     Attributes:
-      trains: whether it is an update.
-      shared: the variables of the job that it touches.
+      trains: whether it makes an update.
+      shared: the job's variables that it uses.
       own, own_read: the names of this process's own variables that it touches, and those that it reads.
       written: the variables of the job that it changes.
       initialises: whether it gives a first value to every variable that it changes, and reads none of the job's.

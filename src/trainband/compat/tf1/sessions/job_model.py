@@ -30,7 +30,7 @@ FirstValues = Callable[[Sequence[Variable]], Mapping[str, Any]]
 
 
 class JobModel:
-    """What a graph is to a job.
+    """A graph as a job sees it.
 
     Args:
       first_values: called on the chief, once the job needs values.
@@ -69,7 +69,7 @@ class JobModel:
         return Sync(backups=workers - aggregate) if aggregate < workers else Sync(aggregate=aggregate)
 
     def homes(self) -> dict[str, int]:
-        """On which ps the script has put variables, by name."""
+        """Return the ps on which the script has placed variables, by name."""
         found = {}
         for name, variable in self.shared.items():
             spec = DeviceSpec.from_string(variable.device)
@@ -96,9 +96,9 @@ class JobModel:
         return {name: jnp.asarray(value) for name, value in self._first(variables).items()}
 
     def loss(self, params: dict[str, Any], state: dict[str, Any], batch: StepBatch, key: Any) -> Any:
-        """The run as trainband's loss: see `Model.loss`."""
+        """Run a batch as the loss of a trainband model; see `Model.loss`."""
         computation = batch.computation
-        # The graph has its own gradients: what follows is no function of the params for JAX's.
+        # The graph computes its own gradients, so JAX must not differentiate what follows.
         still = jax.lax.stop_gradient(params)
         values = {**still, **state, **batch.own, **self.step_value(batch.step)}
         frame = Frame(values, Keys.of_step(key), dict(zip(computation.fed, batch.feeds, strict=True)))
@@ -145,7 +145,7 @@ class JobModel:
 
 
 def _loss_value(computation: Computation, frame: Frame) -> Any:
-    """What the run minimises, for the display: the sum of what its gradient is of."""
+    """Return what the run minimises, to be shown: the sum of the tensor whose gradient it takes."""
     for op in computation.schedule.ordered:
         if op.early:
             return jnp.sum(frame.value(op.inputs[0]))

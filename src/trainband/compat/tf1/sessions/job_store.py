@@ -40,10 +40,10 @@ from trainband.wire.patience import Say, say_on_stderr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSettings:
-    """What a supervised session adds to a job.
+    """How a supervised session wants its job to be saved.
 
     Attributes:
-      checkpoint_dir: where the job's checkpoints are and go; none if `None`.
+      checkpoint_dir: the directory of the job's checkpoints; `None`: none.
       save_secs, save_steps: how often.
     """
 
@@ -54,7 +54,7 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a task that takes part in a job has."""
+    """What a task has once it has joined a job."""
 
     model: JobModel
     trainer: Trainer
@@ -85,20 +85,20 @@ class JobStore(Store):
 
     @property
     def ended(self) -> bool:
-        """Whether the job has ended its training for all."""
+        """Whether training has ended for the whole job."""
         return self._job is not None and self._job.session.should_stop()
 
     def configure(self, settings: JobSettings) -> None:
-        """Says more of the job, before this task joins it."""
+        """Sets how the job is saved, before this task joins it."""
         self._settings = settings
 
     # --- joining
 
     def join(self) -> None:
-        """Takes part in the job: the chief gives the first values, others wait for them, saying so. Idempotent."""
+        """Joins the job: the chief provides the first values, and the others wait for them, saying so. Idempotent."""
         if self._job is not None:
             return
-        # For the whole process: the threads that serve the job must see the dtypes that the graph has.
+        # For the whole process: the job's threads must use the graph's dtypes, too.
         jax.config.update("jax_enable_x64", True)
         model = JobModel(self._graph, self._cluster.spec, self._first_values)
         trainer = Trainer(
@@ -154,9 +154,9 @@ class JobStore(Store):
     def _look(
         self, computation: Computation, known: Examined, feeds: Sequence[Any]
     ) -> tuple[Sequence[Any], Sequence[Any]]:
-        """A run that makes no update, on the values as they now are."""
+        """Runs something that makes no update, on the current values."""
         if known.written and known.initialises:
-            return [], []  # the job has its values: initialising it again, as another worker's script does, is nothing
+            return [], []  # the job has its values: another worker's initialiser has no effect
         model = self._joined().model
         for variable in known.written:
             if not model.can_assign(variable.op_name):
@@ -179,7 +179,7 @@ class JobStore(Store):
     def _train(
         self, computation: Computation, known: Examined, feeds: Sequence[Any]
     ) -> tuple[Sequence[Any], Sequence[Any]]:
-        """A run that updates: one exchange."""
+        """Runs an update, in one exchange with the ps."""
         job = self._joined()
         own = self._local.state_of(known.own) if known.own else {}
         if any(name not in own for name in known.own_read):
@@ -250,7 +250,7 @@ class JobStore(Store):
         self._pending |= {name: value for name, value in others.items() if name in job.model.shared}
 
     def save(self) -> None:
-        """Has the job save a checkpoint soon, if this task is its chief."""
+        """Makes the job save a checkpoint soon, if this task is its chief."""
         session = self._joined().session
         if session.is_chief and session.checkpoint_dir is not None:
             session.save()
@@ -276,8 +276,8 @@ class JobStore(Store):
         job.trainer.close()
 
     def _end_with_the_process(self) -> None:
-        """For scripts that leave their session open, where nobody has ended it before: see `end_all`."""
-        # What an uncaught error has left there; nobody else says how a script has ended.
+        """Closes a session that the script left open and that `end_all` has not closed."""
+        # An uncaught exception is left there; nothing else tells how the script ended.
         self._exc = self._exc or getattr(sys, "last_value", None)
         if self._job is None or self._job.session.checkpoint_dir is None:
             self.close()
@@ -288,7 +288,7 @@ class JobStore(Store):
 
     def _joined(self) -> _Job:
         if self._job is None:
-            raise RuntimeError("this task has not joined the job, or has left it.")
+            raise RuntimeError("This task has not joined the job, or has left it.")
         return self._job
 
 
@@ -297,7 +297,7 @@ _open: list[JobStore] = []
 
 
 def end_all(exc: BaseException | None) -> None:
-    """Ends the sessions that a script has left open: the chief saves, unless the script has failed."""
+    """Close the sessions that a script has left open. The chief saves, unless the script has failed."""
     for store in list(_open):
         store.failing(exc)
         store.close()

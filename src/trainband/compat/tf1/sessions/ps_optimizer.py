@@ -1,4 +1,4 @@
-"""The optimizer of a job: a graph's update operations as one pair of functions that trainband's ps run."""
+"""The optimizer of a job: a graph's update operations as the pair of functions that trainband's ps run."""
 
 from __future__ import annotations
 
@@ -181,6 +181,6 @@ def _applied(
     new, after = update.rule.update(value, gradient, slots, typed)
     if not update.by_row:
         return new, after
-    # A push is dense: a row was looked up if its gradient is not all zero.
+    # A push is dense: a row counts as looked up if its gradient is not all zero.
     touched = jnp.any(gradient != 0, axis=tuple(range(1, gradient.ndim)), keepdims=True)
     return jnp.where(touched, new, value), {key: jnp.where(touched, after[key], slots[key]) for key in after}

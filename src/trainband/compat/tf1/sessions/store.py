@@ -1,4 +1,4 @@
-"""Store: where a session's variables are, and what runs computations on them. Here: in this process."""
+"""Store: holds a session's variables and runs computations on them; LocalStore does so in this process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from trainband.compat.tf1.graphs.variable import Variable
 
 
 class Store(Protocol):
-    """Where variables are."""
+    """Holds variables, and runs computations on them."""
 
     devices: Devices
-    """What operations can be put on."""
+    """The devices for operations."""
 
     def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         """The values of its fetches, and of its late variables.
@@ -46,11 +46,11 @@ class Store(Protocol):
         ...
 
     def failing(self, exc: BaseException | None) -> None:
-        """Notes with which error the script leaves the session, if with one."""
+        """Records the exception with which the script leaves the session, if any."""
         ...
 
     def close(self) -> None:
-        """Lets go of everything. Idempotent."""
+        """Releases everything. Idempotent."""
         ...
 
 
@@ -104,11 +104,11 @@ class LocalStore(Store):
             self._state.update({name: jax.numpy.array(value) for name, value in values.items()})
 
     def state_of(self, names: Iterable[str]) -> dict[str, Any]:
-        """The values of those of these variables that have one, where they lie."""
+        """Return the values of those variables that have one, without copying."""
         return {name: self._state[name] for name in names if name in self._state}
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Takes values over as they are."""
+        """Replaces values without copying."""
         self._state.update(values)
 
     @override
@@ -126,12 +126,12 @@ def _compiled(computation: Computation) -> Any:
         keys = None if counter is None else Keys(jax.random.wrap_key_data(base), counter)
         return computation({**kept, **changing}, feeds, keys)
 
-    # What is changed goes into the memory of what was there; where a callback may fail, that is still wanted.
+    # New values reuse the memory of old ones, unless a callback may fail, after which the old ones are needed.
     return jax.jit(run, donate_argnums=() if computation.schedule.has_effects else (1,))
 
 
 def here(config: ConfigProto) -> dict[str, int]:
-    """How many devices of each type this process has, or is said to have."""
+    """Return how many devices of each type this process has, or is configured to have."""
     counts = {"CPU": config.device_count.get("CPU", 1)}
     others = [device for device in jax.local_devices() if device.platform != "cpu"]
     if others and config.device_count.get("GPU") != 0:
@@ -140,7 +140,7 @@ def here(config: ConfigProto) -> dict[str, int]:
 
 
 def uninitialised(computation: Computation, state: Any) -> FailedPreconditionError:
-    """The error for a computation that reads a variable without a value."""
+    """Make the error for a computation that reads a variable that has no value."""
     missing = next(variable for name, variable in computation.reads.items() if name not in state)
     readers = [op for op in computation.schedule.needed if missing in op.reads]
     return FailedPreconditionError(

@@ -34,7 +34,7 @@ class CheckpointState:
 
 
 def get_checkpoint_state(checkpoint_dir: Any, latest_filename: str | None = None) -> CheckpointState | None:
-    """What is known of a directory's checkpoints; `None` where there are none."""
+    """Return what is known about a directory's checkpoints, or `None` if it has none."""
     directory = Path(str(checkpoint_dir))
     path = directory / (latest_filename or "checkpoint")
     if not path.is_file():
@@ -98,7 +98,7 @@ def read_checkpoint(prefix: str) -> dict[str, Any]:
         try:
             return load_file(path)
         except Exception as exc:
-            raise DataLossError(None, None, f"{path} is no whole checkpoint: {exc}") from exc
+            raise DataLossError(None, None, f"{path} is not a complete checkpoint: {exc}") from exc
     if (Path(prefix) / "manifest.json").is_file():
         return _read_job(Path(prefix))
     raise ValueError(f"The passed save_path is not a valid checkpoint: {prefix}")

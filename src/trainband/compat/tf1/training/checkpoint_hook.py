@@ -1,4 +1,4 @@
-"""CheckpointSaverHook: saves now and then, and at the end."""
+"""CheckpointSaverHook: saves at intervals, and at the end."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class CheckpointSaverListener:
         """Before a checkpoint is written."""
 
     def after_save(self, session: Any, global_step_value: int) -> bool | None:
-        """After it; whether the training shall end."""
+        """Called after it; returns whether training is to end."""
 
     def end(self, session: Any, global_step_value: int) -> None:
         """At the end."""
 
 
 class CheckpointSaverHook(SessionRunHook):
-    """Saves every so many steps or seconds, and at the end.
+    """Saves at intervals of steps or seconds, and at the end.
 
-    In a job with ps, the job itself saves, into the session's own directory and as often as this one says.
+    In a job with ps, the job itself saves, into the session's directory and at this hook's intervals.
     """
 
     def __init__(

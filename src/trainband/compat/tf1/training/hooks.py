@@ -22,7 +22,7 @@ from trainband.compat.tf1.training.timer import SecondOrStepTimer
 
 
 class StopAtStepHook(SessionRunHook):
-    """Ends the training at a global step, or after so many.
+    """Ends training at a global step, or after a number of steps.
 
     Raises:
       ValueError: not one of the two is given.
@@ -53,7 +53,7 @@ class StopAtStepHook(SessionRunHook):
 
 
 class LoggingTensorHook(SessionRunHook):
-    """Prints tensors now and then."""
+    """Prints tensors at intervals."""
 
     def __init__(
         self,
@@ -129,12 +129,12 @@ class NanTensorHook(SessionRunHook):
 
 
 class FinalOpsHook(SessionRunHook):
-    """Runs something at the end."""
+    """Runs operations at the end."""
 
     def __init__(self, final_ops: Any, final_ops_feed_dict: Any = None) -> None:
         self._ops, self._feed = final_ops, final_ops_feed_dict
         self.final_ops_values: Any = None
-        """What came of it."""
+        """Their values."""
 
     @override
     def end(self, session: Any) -> None:
@@ -142,7 +142,7 @@ class FinalOpsHook(SessionRunHook):
 
 
 class FeedFnHook(SessionRunHook):
-    """Feeds what a function gives."""
+    """Feeds what a function returns."""
 
     def __init__(self, feed_fn: Any) -> None:
         self._feed_fn = feed_fn
@@ -153,7 +153,7 @@ class FeedFnHook(SessionRunHook):
 
 
 class GlobalStepWaiterHook(SessionRunHook):
-    """Waits before the first run until the job has come to a global step."""
+    """Waits before the first run until the job has reached a global step."""
 
     def __init__(self, wait_until_step: int) -> None:
         self._until = wait_until_step

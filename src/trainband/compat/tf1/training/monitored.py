@@ -24,7 +24,7 @@ USE_DEFAULT = object()
 
 
 class MonitoredSession:
-    """Runs hooks around each run, and says when to stop. A context manager.
+    """Runs hooks around each run, and tells when to stop. A context manager.
 
     Args:
       session_creator: makes the session; `ChiefSessionCreator()` when left out.
@@ -69,11 +69,11 @@ class MonitoredSession:
         return isinstance(store, JobStore) and store.ended
 
     def request_stop(self) -> None:
-        """Ends the loop after the run under way."""
+        """Ends the loop after the current run."""
         self._coordinator.request_stop()
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As `Session.run`, with the hooks before and after it."""
+        """Like `Session.run`, with the hooks before and after it."""
         session = self._running()
 
         def run(everything: Any, feeds: Any) -> Any:
@@ -89,7 +89,7 @@ class MonitoredSession:
         return step_fn(_StepContext(self))
 
     def close(self) -> None:
-        """Runs the hooks' ends, and lets go of everything."""
+        """Ends the hooks, and releases everything."""
         self._end(None)
 
     def __enter__(self) -> MonitoredSession:
@@ -153,7 +153,7 @@ class _StepContext:
 
 
 class SingularMonitoredSession(MonitoredSession):
-    """A monitored session that hands out its session, for code that needs that."""
+    """A monitored session for a single process."""
 
     def __init__(
         self,

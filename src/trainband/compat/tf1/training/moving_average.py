@@ -1,4 +1,4 @@
-"""ExponentialMovingAverage: shadows of variables or tensors that follow them slowly."""
+"""ExponentialMovingAverage: averages of variables or tensors, kept in shadow variables."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class ExponentialMovingAverage:
     Args:
       decay: how slowly the shadows follow.
       num_updates: of the updates so far: the decay is at most (1 + num_updates) / (10 + num_updates).
-      zero_debias: not there.
+      zero_debias: not supported.
     """
 
     def __init__(
         self, decay: Any, num_updates: Any = None, zero_debias: bool = False, name: str = "ExponentialMovingAverage"
     ) -> None:
         if zero_debias:
-            raise NotImplementedError("ExponentialMovingAverage(zero_debias=True) is not there, nor planned.")
+            raise NotImplementedError("ExponentialMovingAverage(zero_debias=True) is not supported, nor planned.")
         self._decay = decay
         self._num_updates = num_updates
         self._name = name
@@ -39,7 +39,7 @@ class ExponentialMovingAverage:
         return self._name
 
     def apply(self, var_list: Sequence[Any] | None = None) -> Operation:
-        """An operation that moves the shadows; makes them where they are not there yet."""
+        """Record an operation that updates the shadows, which are created if necessary."""
         graph = get_default_graph()
         wanted = graph.get_collection(GraphKeys.TRAINABLE_VARIABLES) if var_list is None else list(var_list)
         for one in wanted:
@@ -79,7 +79,7 @@ class ExponentialMovingAverage:
         return shadow.op_name if shadow is not None else f"{var.op_name}/{self._name}"
 
     def variables_to_restore(self, moving_avg_variables: Sequence[Any] | None = None) -> dict[str, Any]:
-        """What to restore so that variables get their shadows' values: names to variables."""
+        """Return a mapping of names to variables, to restore variables from their shadows."""
         graph = get_default_graph()
         moving = moving_avg_variables
         if moving is None:

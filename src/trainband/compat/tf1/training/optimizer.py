@@ -27,7 +27,7 @@ from trainband.compat.tf1.operations.recorder import recorded
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What an operation that updates a variable does, for whoever does it elsewhere: a ps.
+    """What an operation that updates a variable does, so that a ps can do it.
 
     Attributes:
       slots: the variables of the rule's slots, by the slot's name.

@@ -11,7 +11,7 @@ from trainband.compat.tf1.training.optimizer import Optimizer
 
 
 class GradientDescentOptimizer(Optimizer):
-    """Plain gradient descent."""
+    """Gradient descent."""
 
     def __init__(self, learning_rate: Any, use_locking: bool = False, name: str = "GradientDescent") -> None:
         super().__init__(learning_rate, use_locking, name)

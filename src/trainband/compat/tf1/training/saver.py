@@ -27,9 +27,9 @@ class Saver:
     """Saves variables and restores them.
 
     Args:
-      var_list: which, or a mapping of the names in the file to variables; all that can be saved when left out.
-      max_to_keep: so many of the newest are kept; 0 or `None`: all.
-      keep_checkpoint_every_n_hours: besides, one every so many hours is.
+      var_list: the variables, or a mapping of names in the file to variables; by default, all that can be saved.
+      max_to_keep: how many of the newest checkpoints to keep; 0 or `None`: all.
+      keep_checkpoint_every_n_hours: besides those, keep one every so many hours.
 
     Raises:
       ValueError: there is nothing to save.
@@ -70,11 +70,11 @@ class Saver:
                 self._graph.add_to_collection(GraphKeys.SAVERS, self)
 
     def build(self) -> None:
-        """From now on it saves the variables that there are now, and none that are made later."""
+        """Fixes which variables are saved: those that exist now."""
         self._chosen = self._choose()
 
     def variables(self) -> dict[str, list[Variable]]:
-        """What is saved: by the name in the file a variable, or the parts of one."""
+        """Return what is saved: by name in the file, a variable or its parts."""
         return self._choose() if self._chosen is None else self._chosen
 
     def _choose(self) -> dict[str, list[Variable]]:
@@ -105,10 +105,10 @@ class Saver:
         strip_default_attrs: bool = False,  # noqa: ARG002
         save_debug_info: bool = False,  # noqa: ARG002
     ) -> str:
-        """Writes a checkpoint, and gives its name: `save_path`, or `save_path-STEP`.
+        """Write a checkpoint, and return its name: `save_path` or `save_path-STEP`.
 
         Raises:
-          ValueError: the directory is not there.
+          ValueError: the directory does not exist.
           FailedPreconditionError: a variable has no value.
         """
         prefix = str(save_path)
@@ -125,7 +125,7 @@ class Saver:
             there = [np.ascontiguousarray(values[part.op_name]) for part in parts if part.op_name in values]
             if there:
                 axis = _axis_of(parts)
-                # A scalar made contiguous is a vector of one: its shape is put back.
+                # NumPy makes a contiguous scalar a vector of one element: restore its shape.
                 whole = there[0].reshape(values[parts[0].op_name].shape) if len(there) == 1 else None
                 arrays[name] = np.concatenate(there, axis) if whole is None else whole
         partial = Path(f"{prefix}{SUFFIX}.partial")
@@ -137,7 +137,7 @@ class Saver:
         return prefix
 
     def restore(self, sess: Any, save_path: Any) -> None:
-        """Gives the variables the values that a checkpoint has.
+        """Restore the variables from a checkpoint.
 
         Raises:
           ValueError: there is no checkpoint of this name.

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SessionRunArgs:
-    """What a hook wants of the next run: fetches and feeds besides the caller's own."""
+    """What a hook adds to the next run: fetches and feeds."""
 
     fetches: Any = None
     feed_dict: Any = None
@@ -17,7 +17,7 @@ class SessionRunArgs:
 
 @dataclass(frozen=True, slots=True)
 class SessionRunValues:
-    """What a hook gets of a run: the values of what it asked for."""
+    """What a hook gets from a run: the values of its fetches."""
 
     results: Any
     options: Any = None
@@ -29,7 +29,7 @@ class SessionRunContext:
 
     def __init__(self, original_args: SessionRunArgs, session: Any) -> None:
         self.original_args = original_args
-        """What the caller has asked for."""
+        """What the caller asked for."""
         self.session = session
         """The session, to run other things in."""
         self._stop = False
@@ -45,7 +45,7 @@ class SessionRunContext:
 
 
 class SessionRunHook:
-    """What happens beside the runs of a monitored session. All its methods may be left as they are."""
+    """Called around the runs of a monitored session. Override what you need; by default, all methods do nothing."""
 
     def begin(self) -> None:
         """Once, before the graph is finalized."""
@@ -60,4 +60,4 @@ class SessionRunHook:
         """After a run."""
 
     def end(self, session: Any) -> None:
-        """At the end, not after an error."""
+        """At the end, unless an exception ended the session."""

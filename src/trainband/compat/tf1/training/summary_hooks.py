@@ -59,7 +59,7 @@ class StepCounterHook(SessionRunHook):
 
 
 class SummarySaverHook(SessionRunHook):
-    """Writes summaries now and then.
+    """Writes summaries at intervals.
 
     Raises:
       ValueError: neither or both of `scaffold` and `summary_op` are given.

@@ -1,4 +1,4 @@
-"""Supervisor: TensorFlow's older way to have a session initialised, saved and watched."""
+"""Supervisor: TensorFlow's older way to initialise, save and monitor a session."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ USE_DEFAULT = 0
 
 
 class Supervisor:
-    """Prepares sessions, saves now and then, and knows when to stop.
+    """Prepares sessions, saves at intervals, and tells when to stop.
 
     On the chief it initialises the variables or restores them from `logdir`, and saves into that; others wait, with a
-    line about whom they wait for. What TensorFlow does in threads happens here between two runs of the session.
+    line that says for whom. What TensorFlow does in threads happens here between two runs of the session.
 
     Args:
-      is_chief: whether this task does what only one may do.
+      is_chief: whether this task is the chief.
       init_op, local_init_op: what gives variables their values; made when left out.
       logdir: where checkpoints and summaries go; none when left out.
       summary_op: written every `save_summaries_secs`; the graph's own when left out, none for `None`.
       saver: what saves; made when left out, none for `None`.
-      recovery_wait_secs: how often TensorFlow's workers look for the chief; trainband's hear of it at once.
+      recovery_wait_secs: ignored; TensorFlow's workers poll at this interval, trainband's are notified.
     """
 
     USE_DEFAULT = USE_DEFAULT
@@ -112,7 +112,7 @@ class Supervisor:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task does what only one may do."""
+        """Whether this task is the chief."""
         return self._is_chief
 
     @property
@@ -150,7 +150,7 @@ class Supervisor:
         max_wait_secs: float = 7200,  # noqa: ARG002
         start_standard_services: bool = True,
     ) -> Session:
-        """A session with values in all variables; a task that is not the chief waits for it."""
+        """Return a session with initialised variables; a task that is not the chief waits for the chief."""
         session = _Supervised(master, self._graph, config)
         begin(
             session,
@@ -176,7 +176,7 @@ class Supervisor:
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[Session]:
-        """A context with such a session; an `OutOfRangeError` inside is its end, and no error."""
+        """A context with such a session, which an `OutOfRangeError` ends without an error."""
         session = self.prepare_or_wait_for_session(master, config, start_standard_services=start_standard_services)
         try:
             with self._graph.as_default(), session.as_default():
@@ -193,7 +193,7 @@ class Supervisor:
                 session.close()
 
     def start_standard_services(self, sess: Any) -> list[Any]:
-        """From now on, the chief saves and writes summaries between the runs of this session."""
+        """Makes the chief save and write summaries between the runs of this session."""
         if not self._is_chief or self._logdir is None or not isinstance(sess, _Supervised):
             return []
         if self.save_summaries_secs and self._summary_op is not None and not self._summary_needs_feed():
@@ -210,12 +210,12 @@ class Supervisor:
     def loop(
         self, timer_interval_secs: float, target: Callable[..., Any], args: Any = None, kwargs: Any = None
     ) -> None:
-        """Calls a function every so many seconds, between the runs of the last session."""
+        """Calls a function at intervals, between the runs of the last session."""
         if self._sessions and isinstance(self._sessions[-1], _Supervised):
             self._sessions[-1].every(timer_interval_secs or 0.0, lambda: target(*(args or ()), **(kwargs or {})))
 
     def summary_computed(self, sess: Any, summary: Any, global_step: Any = None) -> None:
-        """Writes what a run gave for a summary.
+        """Writes a summary that a run returned.
 
         Raises:
           RuntimeError: there is no writer.
@@ -229,12 +229,12 @@ class Supervisor:
     # --- stopping
 
     def should_stop(self) -> bool:
-        """Whether it is time to stop."""
+        """Whether a stop was requested, or the job has ended."""
         stores = [session.store for session in self._sessions]
         return self.coord.should_stop() or any(isinstance(store, JobStore) and store.ended for store in stores)
 
     def request_stop(self, ex: Any = None) -> None:
-        """It is time to stop."""
+        """Requests a stop."""
         self.coord.request_stop(ex)
 
     def ShouldStop(self) -> bool:  # noqa: N802 - TensorFlow's older name
@@ -246,7 +246,7 @@ class Supervisor:
         self.request_stop(ex)
 
     def stop(self, threads: Any = None, close_summary_writer: bool = True, ignore_live_threads: bool = False) -> None:
-        """Ends what it does: a last checkpoint, and in a job with ps this task's part in that."""
+        """Saves a last checkpoint, and in a job with ps leaves the job."""
         del threads, ignore_live_threads
         self.coord.request_stop()
         for session in self._sessions:
@@ -261,12 +261,12 @@ class Supervisor:
             self._writer.close()
 
     def wait_for_stop(self) -> None:
-        """Waits until it is time to stop."""
+        """Waits for a request to stop."""
         self.coord.wait_for_stop()
 
     @contextlib.contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """An error inside is a reason to stop."""
+        """Requests a stop if the body raises."""
         with self.coord.stop_on_exception():
             yield
 
@@ -282,7 +282,7 @@ class Supervisor:
         self._writer.add_summary(session.run(self._summary_op), step)
 
     def _summary_needs_feed(self) -> bool:
-        """Whether the summary cannot be computed without a feed; then the script writes it by itself."""
+        """Whether the summary depends on a placeholder; then the script itself writes it."""
         waiting, seen = [self._summary_op.op], set()
         while waiting:
             op = waiting.pop()
@@ -295,7 +295,7 @@ class Supervisor:
 
 
 class _Every(SessionRunHook):
-    """Does something every so many seconds, between two runs."""
+    """Calls a function at intervals, between two runs."""
 
     def __init__(self, seconds: float, action: Callable[[], Any]) -> None:
         self._seconds, self._action = seconds, action
@@ -323,11 +323,11 @@ class _Supervised(Session):
         return self._closed
 
     def every(self, seconds: float, action: Callable[[], Any]) -> None:
-        """Does something every so many seconds."""
+        """Calls a function at intervals."""
         self._loop.hooks.append(_Every(seconds, action))
 
     def forget(self) -> None:
-        """Does nothing any more between its runs."""
+        """Stops calling functions between runs."""
         self._loop.hooks.clear()
 
     @override

@@ -15,9 +15,9 @@ from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 
 
 class SyncReplicasOptimizer:
-    """Wraps an optimizer. On parameter servers, trainband's rule `Sync` does what TensorFlow's queues and tokens do:
-    an update is the mean of `replicas_to_aggregate` gradients, and every worker waits for it. In a process by itself it
-    is the optimizer alone.
+    """Wraps an optimizer. On parameter servers, trainband's rule `Sync` replaces TensorFlow's queues and tokens:
+    an update is the mean of `replicas_to_aggregate` gradients, and every worker waits for it. Without a cluster, it
+    is the wrapped optimizer.
 
     Args:
       opt: the optimizer.
@@ -54,7 +54,7 @@ class SyncReplicasOptimizer:
         return self._opt.compute_gradients(*args, **more)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Operation:
-        """An operation that hands in gradients, and applies their mean where enough have come.
+        """Record an operation that pushes gradients; their mean is applied once enough have arrived.
 
         Raises:
           ValueError: there is no global step.
@@ -83,7 +83,7 @@ class SyncReplicasOptimizer:
         """All that the wrapped optimizer keeps."""
         return self._opt.variables()
 
-    # What TensorFlow's queues need, and trainband's ps do by themselves.
+    # TensorFlow's queues need these; trainband's ps do not.
 
     def _needs_applied(self, what: str) -> None:
         if not self._applied:
@@ -101,7 +101,7 @@ class SyncReplicasOptimizer:
 
     @property
     def ready_for_local_init_op(self) -> Any:
-        """The names of variables that are not there: none."""
+        """Return the names of uninitialised variables: none."""
         return constant(np.array([], dtype=object))
 
     def get_init_tokens_op(self, num_tokens: int = -1) -> Operation:
@@ -111,12 +111,12 @@ class SyncReplicasOptimizer:
         return no_op("init_tokens")
 
     def get_chief_queue_runner(self) -> Any:
-        """Nothing that runs."""
+        """Return a queue runner that runs nothing."""
         self._needs_applied("get_chief_queue_runner()")
         return QueueRunner()
 
     def make_session_run_hook(self, is_chief: bool, num_tokens: int = -1) -> SessionRunHook:
-        """A hook for TensorFlow's sessions; there is nothing for it to do."""
+        """Return a hook that does nothing."""
         del is_chief, num_tokens
         self._needs_applied("make_session_run_hook()")
         return SessionRunHook()

@@ -1,4 +1,4 @@
-"""SecondOrStepTimer: when something is due that happens every so many seconds or steps."""
+"""SecondOrStepTimer: tells when something is due, by seconds or steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class SecondOrStepTimer:
-    """Says whether it is time, by seconds or by steps."""
+    """Tells when something is due, by seconds or by steps."""
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
         if (every_secs is None) == (every_steps is None):
@@ -16,11 +16,11 @@ class SecondOrStepTimer:
         self._last_time = 0.0
 
     def reset(self) -> None:
-        """From the beginning."""
+        """Starts over."""
         self._last_step = None
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Whether it is time, at a step."""
+        """Whether it is due at a step."""
         if self._last_step is None:
             return True
         if step == self._last_step:
@@ -30,12 +30,12 @@ class SecondOrStepTimer:
         return step >= self._last_step + (self._steps or 1)
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """It was done at a step; (seconds, steps) since the last time."""
+        """Record that it was done at a step; return the seconds and steps since the last time."""
         now = time.monotonic()
         since = (None, None) if self._last_step is None else (now - self._last_time, step - self._last_step)
         self._last_step, self._last_time = step, now
         return since
 
     def last_triggered_step(self) -> int | None:
-        """When it was done last."""
+        """Return the step at which it was last done."""
         return self._last_step
