@@ -118,7 +118,7 @@ def flattened(op: Op, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, i
     """Return the tensors among converted arguments, and how many each parameter has (`None`: a single one)."""
     flat: list[Any] = []
     layout: dict[str, int | None] = {}
-    for name in op.parameters():
+    for name in op.parameters:
         if name in op.lists:
             layout[name] = len(values[name])
             flat += values[name]

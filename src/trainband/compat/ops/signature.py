@@ -40,7 +40,7 @@ class Signature:
         In the list, `old=new` is another name of a parameter, `-x=False` is ignored, and `!x` must be left out. What
         follows `*` is by keyword only.
         """
-        own = op.parameters()
+        own = op.parameters
         words = text.split() or [*own, *(["seed"] if op.random else []), "name"]
         aliases: dict[str, str] = {}
         ignored, forbidden, found = set[str](), set[str](), list[Parameter]()

@@ -7,6 +7,7 @@ and calls the function: at once, or while it traces a recorded graph.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ class Op:
         """The name of the function: `reduce_sum`."""
         return self.function.__name__.rstrip("_")
 
+    @functools.cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The parameters of the function, without the random key."""
         found = dict(inspect.signature(self.function).parameters)
@@ -77,7 +79,7 @@ class Op:
     def call(self, values: Mapping[str, Any], key: Any = None) -> Any:
         """Calls the function with arguments by name."""
         positional: list[Any] = [key] if self.random else []
-        for name, parameter in self.parameters().items():
+        for name, parameter in self.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 positional.extend(values[name])
             else:
@@ -126,7 +128,7 @@ def op(
             **more,
         )
         named = {*entry.tensors, *entry.optional, *entry.lists, *entry.shapes, *entry.alike, *entry.like, *entry.by_row}
-        if absent := named - set(entry.parameters()):
+        if absent := named - set(entry.parameters):
             raise ValueError(f"{entry.name} has no parameters {sorted(absent)}")
         for name in (*entry.names, *entry.v1_names):
             if name in TABLE:

@@ -13,6 +13,7 @@ import numpy as np
 from trainband.compat.ops.arrays import ArgumentError
 from trainband.compat.ops.binding import converted, flattened, put_back
 from trainband.compat.ops.dtypes import DType, as_dtype
+from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.signature import Signature
 from trainband.compat.ops.table import Op, op_of
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
@@ -136,23 +137,53 @@ def _recorded(op: Op, arguments: Mapping[str, Any], count: int, name: str | None
     def draw(frame: Any, *arrays: Any) -> tuple[Any]:
         return (function(frame.keys.of(attributes["seed"], made.number), arrays),)
 
-    dtype = next((settings[one] for one in ("dtype", "output_dtype") if one in settings), None)
-    like = inputs[0] if op.keeps_shape else None
     made = record(
         op.type,
         draw,
         inputs,
         name=name,
-        dtypes=[inputs[0].dtype if dtype is None else as_dtype(dtype)],
-        shapes=None if like is None else [like.shape],
         stateful=True,
-        abstract=lambda *arrays: (function(jax.random.key(0), arrays),),
         attributes=attributes,
+        **_kind_of_draw(op, arguments, inputs, layout, function),
     )
-    if like is not None and like.probes is not None:  # sizes that are not known stay tied to others
-        first, second = (Probe(probe.shape, probe.dtype) for probe in like.probes)
-        made.outputs[0].probes = (first, first if like.probes[0] is like.probes[1] else second)
+    like = inputs[0].probes if op.keeps_shape else None
+    if like is not None:  # sizes that are not known stay tied to others
+        first, second = (Probe(probe.shape, probe.dtype) for probe in like)
+        made.outputs[0].probes = (first, first if like[0] is like[1] else second)
     return made
+
+
+def _kind_of_draw(
+    op: Op,
+    arguments: Mapping[str, Any],
+    inputs: Sequence[Tensor],
+    layout: Mapping[str, int | None],
+    function: Callable[[Any, Sequence[Any]], Any],
+) -> dict[str, Any]:
+    """What `record` is to know of a random operation: its shape, where that is an argument, needs no tracing."""
+    dtype = next((arguments[one] for one in ("dtype", "output_dtype") if one in arguments), None)
+    found: dict[str, Any] = {"dtypes": [inputs[0].dtype if dtype is None else as_dtype(dtype)]}
+    if op.keeps_shape:
+        found["shapes"] = [inputs[0].shape]
+    elif "shape" in op.shapes:
+        found["shapes"] = [_shape_of_value(arguments["shape"])]
+    place = list(layout).index("shape") if "shape" in op.shapes else None
+
+    def abstract(*arrays: Any) -> tuple[Any]:
+        # What is refused is refused for any shape; that of a scalar is traced once for all.
+        some = [np.zeros(0, np.int32) if i == place else array for i, array in enumerate(arrays)]
+        return (function(jax.random.key(0), some),)
+
+    return {**found, "abstract": abstract}
+
+
+def _shape_of_value(tensor: Tensor) -> TensorShape:
+    """What is known of a shape that is given as a tensor."""
+    probes = tensor.probes
+    if probes is None or probes[0].value is None or probes[1].value is None:
+        return TensorShape(None)
+    first, second = np.ravel(probes[0].value), np.ravel(probes[1].value)
+    return TensorShape([int(a) if a == b else None for a, b in zip(first, second, strict=True)])
 
 
 def _note_value(op: Op, result: Tensor, arguments: Mapping[str, Any]) -> None:
