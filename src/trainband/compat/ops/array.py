@@ -183,13 +183,27 @@ def _kind_of(array: Any, dtype: Any) -> Any:
     return array.dtype if dtype is None else as_dtype(dtype).numpy
 
 
-@op("tf.zeros_like", type="ZerosLike", tensors="tensor", title="zeros_like", v1="tensor dtype name -optimize=True")
+@op(
+    "tf.zeros_like",
+    type="ZerosLike",
+    tensors="tensor",
+    title="zeros_like",
+    flat=True,
+    v1="tensor dtype name -optimize=True",
+)
 def zeros_like(tensor: Any, dtype: Any = None) -> Any:
     """Zeros in the shape of another array."""
     return numpy_or_jax(tensor).zeros(tensor.shape, _kind_of(tensor, dtype))
 
 
-@op("tf.ones_like", type="OnesLike", tensors="tensor", title="ones_like", v1="tensor dtype name -optimize=True")
+@op(
+    "tf.ones_like",
+    type="OnesLike",
+    tensors="tensor",
+    title="ones_like",
+    flat=True,
+    v1="tensor dtype name -optimize=True",
+)
 def ones_like(tensor: Any, dtype: Any = None) -> Any:
     """Ones in the shape of another array."""
     return numpy_or_jax(tensor).ones(tensor.shape, _kind_of(tensor, dtype))

@@ -16,7 +16,13 @@ from trainband.compat.ops.table import op
 
 
 def _unary(
-    names: str, type_: str, function: str | Callable[[Any], Any], *, v1_names: str = "", by_row: str = ""
+    names: str,
+    type_: str,
+    function: str | Callable[[Any], Any],
+    *,
+    v1_names: str = "",
+    by_row: str = "",
+    flat: bool = False,
 ) -> Callable[[Any], Any]:
     """Enters an operation of one array; one that is given as NumPy's name for it works with NumPy as well."""
     folds = isinstance(function, str)
@@ -26,7 +32,7 @@ def _unary(
 
     compute.__name__ = (names or v1_names).split()[-1].rpartition(".")[2]
     compute.__doc__ = f"TensorFlow's {type_}, element by element."
-    return op(names, v1_names=v1_names, type=type_, tensors="x", folds=folds, by_row=by_row)(compute)
+    return op(names, v1_names=v1_names, type=type_, tensors="x", folds=folds, by_row=by_row, flat=flat)(compute)
 
 
 negative = _unary("tf.math.negative tf.negative", "Neg", "negative", v1_names="tf.neg", by_row="x")
@@ -52,15 +58,15 @@ lgamma = _unary("tf.math.lgamma", "Lgamma", special.gammaln, v1_names="tf.lgamma
 digamma = _unary("tf.math.digamma", "Digamma", special.digamma, v1_names="tf.digamma")
 sigmoid = _unary("tf.math.sigmoid tf.sigmoid tf.nn.sigmoid", "Sigmoid", jax.nn.sigmoid)
 sign = _unary("tf.math.sign tf.sign", "Sign", "sign")
-floor = _unary("tf.math.floor tf.floor", "Floor", "floor")
-ceil = _unary("tf.math.ceil", "Ceil", "ceil", v1_names="tf.ceil")
-round_ = _unary("tf.math.round tf.round", "Round", "round")
+floor = _unary("tf.math.floor tf.floor", "Floor", "floor", flat=True)
+ceil = _unary("tf.math.ceil", "Ceil", "ceil", v1_names="tf.ceil", flat=True)
+round_ = _unary("tf.math.round tf.round", "Round", "round", flat=True)
 reciprocal = _unary("tf.math.reciprocal", "Reciprocal", lambda x: 1 / x, v1_names="tf.reciprocal")
 logical_not = _unary("tf.math.logical_not tf.logical_not", "LogicalNot", "logical_not")
 is_nan = _unary("tf.math.is_nan", "IsNan", jnp.isnan, v1_names="tf.is_nan")
 is_inf = _unary("tf.math.is_inf", "IsInf", jnp.isinf, v1_names="tf.is_inf")
 is_finite = _unary("tf.math.is_finite", "IsFinite", jnp.isfinite, v1_names="tf.is_finite")
-stop_gradient = _unary("tf.stop_gradient", "StopGradient", jax.lax.stop_gradient)
+stop_gradient = _unary("tf.stop_gradient", "StopGradient", jax.lax.stop_gradient, flat=True)
 
 
 def _binary(
@@ -71,6 +77,7 @@ def _binary(
     v1_names: str = "",
     folds: bool = True,
     by_row: str = "",
+    flat: bool = False,
 ) -> Callable[[Any, Any], Any]:
     """Enters an operation of two arrays of one dtype, with broadcasting."""
 
@@ -79,7 +86,9 @@ def _binary(
 
     compute.__name__ = (names or v1_names).split()[-1].rpartition(".")[2]
     compute.__doc__ = f"TensorFlow's {type_}, element by element, with broadcasting."
-    return op(names, v1_names=v1_names, type=type_, tensors="x y", alike="x y", folds=folds, by_row=by_row)(compute)
+    return op(names, v1_names=v1_names, type=type_, tensors="x y", alike="x y", folds=folds, by_row=by_row, flat=flat)(
+        compute
+    )
 
 
 def _true_quotient(x: Any, y: Any) -> Any:
@@ -109,7 +118,7 @@ divide = _binary(
 )  # fmt: skip
 div = _binary("", "Div", lambda x, y: x // y if is_integer(x) else _true_quotient(x, y), v1_names="tf.div")
 truncatediv = _binary("tf.truncatediv", "TruncateDiv", _truncated_quotient)
-floordiv = _binary("tf.math.floordiv", "FloorDiv", "floor_divide", v1_names="tf.floordiv tf.floor_div")
+floordiv = _binary("tf.math.floordiv", "FloorDiv", "floor_divide", v1_names="tf.floordiv tf.floor_div", flat=True)
 floormod = _binary("tf.math.floormod", "FloorMod", "mod", v1_names="tf.mod tf.floormod")
 pow_ = _binary("tf.math.pow tf.pow", "Pow", "power")
 # The first of two equal ones gets the gradient, as in TensorFlow; JAX's own shares it out.

@@ -38,6 +38,7 @@ class Op:
       folds: whether NumPy's arrays give NumPy's arrays, so that it can be computed before anything runs.
       of_shape: whether the value follows from the shape of the first tensor alone.
       keeps_shape: whether the result has the shape and dtype of the first tensor, whatever the others are.
+      flat: whether no derivative goes through it, although its result is floating-point, as in TensorFlow.
       random: whether it draws random numbers.
       unchanged: of the arguments: whether the first tensor is the result as it is.
       title: the name of an operation in a graph that is given none; its type when left out.
@@ -59,6 +60,7 @@ class Op:
     folds: bool = False
     of_shape: bool = False
     keeps_shape: bool = False
+    flat: bool = False
     random: bool = False
     unchanged: Callable[..., bool] | None = None
     title: str = ""

@@ -230,13 +230,9 @@ class Computation:
         return values, [frame.state[name] for name in self.late], changed
 
 
-FLAT = frozenset("StopGradient Floor Ceil Round FloorDiv ZerosLike OnesLike PyFunc".split())
-"""Operations with floating-point outputs that no derivative goes through, as in TensorFlow."""
-
-
 def _passes_on(op: Operation) -> bool:
     """Whether a derivative goes through an operation."""
-    return op.type not in FLAT and any(output.dtype.is_floating for output in op.outputs)
+    return not op.attributes.get("flat") and any(output.dtype.is_floating for output in op.outputs)
 
 
 def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor]) -> set[Operation]:

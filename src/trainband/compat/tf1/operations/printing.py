@@ -111,7 +111,7 @@ def py_func(
         count=len(dtypes),
         dtypes=dtypes,
         shapes=[None] * len(dtypes),
-        attributes={"effect": True},
+        attributes={"effect": True, "flat": True},
     )
     return list(op.outputs) if several else op.outputs[0]
 

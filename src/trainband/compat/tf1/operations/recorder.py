@@ -115,7 +115,7 @@ def _known_of(value: Any) -> Any:
 def _recorded(op: Op, arguments: Mapping[str, Any], count: int, name: str | None, seed: int | None) -> Operation:
     inputs, layout = flattened(op, arguments)
     settings = {one: value for one, value in arguments.items() if one not in layout}
-    attributes: dict[str, Any] = {"arguments": settings}
+    attributes: dict[str, Any] = {"arguments": settings, "flat": op.flat}
 
     def function(key: Any, arrays: Sequence[Any]) -> Any:
         result = op.call(put_back(settings, layout, arrays), key)
