@@ -210,6 +210,12 @@ def test_signatures_are_those_of_tensorflow_1(name: str, shown: str) -> None:
     assert str(Signature.parse(OPS[name], OPS[name].v1).shown) == shown
 
 
+def test_lists_of_arrays() -> None:
+    np.testing.assert_array_equal(run(OPS["tf.add_n"], (one for one in (A, B))), A + B)
+    np.testing.assert_array_equal(run(OPS["tf.stack"], [np.float64(1), 2]), np.array([1.0, 2.0]))
+    np.testing.assert_array_equal(run(OPS["tf.concat"], A, 0), A)
+
+
 def test_older_names_of_arguments() -> None:
     assert run(OPS["tf.reduce_sum"], A, reduction_indices=[1], keep_dims=True, v1=True).shape == (3, 1)
     assert run(OPS["tf.expand_dims"], A, dim=0, v1=True).shape == (1, 3, 4)

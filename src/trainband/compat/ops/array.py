@@ -15,10 +15,10 @@ from trainband.compat.ops.table import op
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, verify_shape: bool = False) -> np.ndarray[Any, Any]:
-    """An array of the dtype that TensorFlow gives a Python value. One number fills a shape.
+    """Return an array of the dtype that TensorFlow gives a Python value. A single number fills a shape.
 
     Raises:
-      TypeError: the value is not of the dtype, or not of the shape that is to be verified.
+      TypeError: the value does not have the dtype, or the shape if that is to be verified.
     """
     array = array_of(value, None if dtype is None else as_dtype(dtype))
     if shape is None:
@@ -74,25 +74,25 @@ def transpose(a: Any, perm: Any = None, conjugate: bool = False) -> Any:
 
 @op("tf.expand_dims", type="ExpandDims", tensors="input", folds=True, v1="input axis name dim=axis")
 def expand_dims(input: Any, axis: Any) -> Any:  # noqa: A002
-    """One more axis, of size 1."""
+    """Add an axis of size 1."""
     return numpy_or_jax(input).expand_dims(input, axis_of(axis))
 
 
 @op("tf.squeeze", type="Squeeze", tensors="input", folds=True, v1="input axis name squeeze_dims=axis")
 def squeeze(input: Any, axis: Any = None) -> Any:  # noqa: A002
-    """Without the axes of size 1, or some of them."""
+    """Remove the axes of size 1, or some of them."""
     return numpy_or_jax(input).squeeze(input, axes_of(axis))
 
 
 @op("tf.concat", type="ConcatV2", lists="values", folds=True, title="concat")
 def concat(values: Sequence[Any], axis: Any) -> Any:
-    """One after the other along an axis."""
+    """Join arrays along an axis."""
     return numpy_or_jax(*values).concatenate(values, axis=axis_of(axis))
 
 
 @op("tf.stack", v1_names="tf.pack", type="Pack", lists="values", folds=True, title="stack")
 def stack(values: Sequence[Any], axis: Any = 0) -> Any:
-    """Along a new axis."""
+    """Join arrays along a new axis."""
     return numpy_or_jax(*values).stack(values, axis_of(axis))
 
 
@@ -107,7 +107,7 @@ def _places(value: Any, num: Any, axis: Any) -> int:
 
 @op("tf.unstack", v1_names="tf.unpack", type="Unpack", tensors="value", outputs=_places, folds=True, title="unstack")
 def unstack(value: Any, num: Any = None, axis: Any = 0) -> Any:
-    """An array for each place along an axis."""
+    """Split an array into one for each place along an axis."""
     xp, where = numpy_or_jax(value), axis_of(axis)
     return [xp.take(value, i, axis=where) for i in range(_places(value, num, axis))]
 
@@ -127,7 +127,7 @@ def _parts(num_or_size_splits: Any, **_: Any) -> int:
     v1="value num_or_size_splits axis -num name",
 )
 def split(value: Any, num_or_size_splits: Any, axis: Any = 0) -> Any:
-    """Cut along an axis, into so many equal parts or into parts of these sizes; one size may be -1."""
+    """Split along an axis, into a number of equal parts or into parts of given sizes; one size may be -1."""
     where = axis_of(axis)
     if np.ndim(num_or_size_splits) == 0:
         return numpy_or_jax(value).split(value, int(num_or_size_splits), axis=where)
@@ -139,7 +139,7 @@ def split(value: Any, num_or_size_splits: Any, axis: Any = 0) -> Any:
 
 @op("tf.tile", type="Tile", tensors="input multiples", shapes="multiples", folds=True)
 def tile(input: Any, multiples: Any) -> Any:  # noqa: A002
-    """Repeated along each axis."""
+    """Repeat an array along each axis."""
     return numpy_or_jax(input).tile(input, sizes_of(multiples, "the multiples of a tile"))
 
 
@@ -154,7 +154,7 @@ _MODES = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMETRIC": "symmetric"
     v1="tensor paddings mode name constant_values",
 )
 def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any = 0) -> Any:
-    """More elements before and after, along each axis."""
+    """Add elements before and after, along each axis."""
     kind = _MODES[mode.upper()]
     pairs = np.reshape(sizes_of(paddings, "the paddings of a pad"), (-1, 2))
     more = {"constant_values": constant_values} if kind == "constant" else {}
@@ -228,19 +228,19 @@ def range_(start: Any, limit: Any = None, delta: Any = None, dtype: Any = None) 
 
 @op("tf.linspace", v1_names="tf.lin_space", type="LinSpace", tensors="start stop", alike="start stop")
 def linspace(start: Any, stop: Any, num: Any) -> Any:
-    """So many numbers, evenly from one to the other."""
+    """Return `num` evenly spaced numbers from `start` to `stop`."""
     return jnp.linspace(start, stop, int(num), dtype=start.dtype)
 
 
 @op("tf.reverse", v1_names="tf.reverse_v2", type="ReverseV2", tensors="tensor", folds=True)
 def reverse(tensor: Any, axis: Any) -> Any:
-    """Backwards along some axes."""
+    """Reverse the order along some axes."""
     return numpy_or_jax(tensor).flip(tensor, axes_of(axis))
 
 
 @op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape")
 def broadcast_to(input: Any, shape: Any) -> Any:  # noqa: A002
-    """Repeated to fill a shape."""
+    """Repeat an array to fill a shape."""
     return jnp.broadcast_to(input, sizes_of(shape, "the shape of broadcast_to"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,8 +62,11 @@ def converted(op: Op, values: Mapping[str, Any], tensors: Tensors) -> dict[str, 
             found[name] = tensors.convert(value, None if _has_tensor(value, tensors) else int32)
         else:
             found[name] = tensors.convert(value, _dtype_for(op, name, found))
-    if op.lists and not any(found[name] for name in op.lists) and len(op.tensors) == 0:
-        raise ValueError(f"{op.name} needs a list of at least one Tensor/IndexedSlices with the same dtype and shape")
+    for name in op.lists:
+        if not found[name] and not op.tensors:
+            raise ValueError(
+                f"{name} must be a list of at least one Tensor/IndexedSlices with the same dtype and shape"
+            )  # fmt: skip
     return found
 
 
@@ -75,7 +78,8 @@ def _has_tensor(value: Any, tensors: Tensors) -> bool:
 
 def _list(value: Any, tensors: Tensors) -> list[Any]:
     """Convert several values; numbers take the dtype of the first tensor among them."""
-    listed = list(value) if isinstance(value, list | tuple) else [value]
+    several = isinstance(value, Iterable) and not tensors.is_tensor(value)
+    listed = list(value) if several else [value]
     first = next((one for one in listed if tensors.is_tensor(one)), None)
     dtype = None if first is None else as_dtype(tensors.convert(first, None).dtype)
     return [tensors.convert(one, None if tensors.is_tensor(one) else dtype) for one in listed]

@@ -42,7 +42,7 @@ MODULES = (
 
 
 def v1_names() -> dict[str, dict[str, Op]]:
-    """TensorFlow 1's operations: by namespace, such as `tf.nn`, and name."""
+    """Return TensorFlow 1's operations by namespace, such as `tf.nn`, and name."""
     found: dict[str, dict[str, Op]] = {}
     for name, op in TABLE.items():
         space, _, last = name.rpartition(".")

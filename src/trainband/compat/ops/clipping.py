@@ -20,13 +20,13 @@ from trainband.compat.ops.table import op
     folds=True,
 )
 def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
-    """Each element between two bounds."""
+    """Limit each element to an interval."""
     return maximum(minimum(t, clip_value_max), clip_value_min)
 
 
 @op("tf.clip_by_norm", type="clip_by_norm", tensors="t clip_norm", like={"clip_norm": "t"}, by_row="t")
 def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None) -> Any:
-    """Scaled down so that the Euclidean norm is at most `clip_norm`."""
+    """Scale down so that the Euclidean norm is at most `clip_norm`."""
     squares = jnp.sum(t * t, axis=axes_of(axes), keepdims=True)
     safe = jnp.where(squares > 0, squares, 1)
     norms = jnp.where(squares > 0, jnp.sqrt(safe), squares)
@@ -44,6 +44,6 @@ def global_norm(t_list: Any) -> Any:
 
 @op("", type="clip_by_global_norm", tensors="t use_norm clip_norm", like={"clip_norm": "use_norm"})
 def scaled_to_norm(t: Any, use_norm: Any, clip_norm: Any) -> Any:
-    """One of several arrays whose norm together is `use_norm`, scaled down so that it is at most `clip_norm`."""
+    """Scale one of several arrays whose global norm is `use_norm`, so that this becomes at most `clip_norm`."""
     scale = clip_norm * jnp.minimum(1 / use_norm, 1 / clip_norm)
-    return t * (scale + (use_norm - use_norm)).astype(t.dtype)  # a norm that is not finite makes everything so
+    return t * (scale + (use_norm - use_norm)).astype(t.dtype)  # a norm that is not finite makes the result so

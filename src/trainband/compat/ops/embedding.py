@@ -13,7 +13,7 @@ from trainband.compat.ops.table import op
 
 @op("", type="DynamicPartition", tensors="ids")
 def places_in_part(ids: Any, number: int, rows: Sequence[int], strategy: str) -> Any:
-    """Where rows are in one of several parts of a table; out of range for those that are in another part.
+    """Return where rows are in one part of a table; a place out of range if they are in another part.
 
     Args:
       ids: the numbers of rows in the whole.

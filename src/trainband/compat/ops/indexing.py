@@ -72,7 +72,7 @@ def rows_subtracted(whole: Any, indices: Any, updates: Any) -> Any:
 def one_hot(
     indices: Any, depth: Any, on_value: Any = None, off_value: Any = None, axis: Any = None, dtype: Any = None
 ) -> Any:
-    """`on_value` at the place that each number says, `off_value` elsewhere; 1.0 and 0.0 by default."""
+    """Put `on_value` at the place that each index names, and `off_value` elsewhere; by default 1.0 and 0.0."""
     kind = on_value.dtype if dtype is None and on_value is not None else as_dtype(dtype or "float32").numpy
     on = np.ones((), kind) if on_value is None else on_value.astype(kind)
     off = np.zeros((), kind) if off_value is None else off_value.astype(kind)
@@ -90,7 +90,7 @@ def one_hot(
     folds=True,
 )
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """From one array or the other, place by place; a condition of one axis chooses whole rows."""
+    """Choose from one array or the other, element by element; a condition with one axis chooses whole rows."""
     if x is None or y is None:
         raise ArgumentError(
             "tf.where without x and y gives as many rows as there are true elements, which must be known before a run "
@@ -103,7 +103,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 @op("tf.slice", type="Slice", tensors="input_ begin size", shapes="begin size", folds=True)
 def slice_(input_: Any, begin: Any, size: Any) -> Any:
-    """A part that begins somewhere and has a size; -1 means up to the end."""
+    """Return a part with a given begin and size; -1 means up to the end."""
     lengths = sizes_of(size, "the size of a slice")
     if is_computed(begin):
         whole = [input_.shape[i] if n == -1 else n for i, n in enumerate(lengths)]
@@ -124,7 +124,7 @@ def strided_slice(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Any:
-    """A part as Python's slices name it; a bit of a mask says what the number at its place means."""
+    """Return a part as Python's slices do; the bits of the masks say what the numbers at their places mean."""
     starts, ends = axes_of(begin) or (), axes_of(end) or ()
     steps = axes_of(strides) or (1,) * len(starts)
     key: list[Any] = []
@@ -182,7 +182,7 @@ def slice_item(tensor: Any, parts: Sequence[Any], *given: Any) -> Any:
 
 @op("tf.sequence_mask", type="SequenceMask", tensors="lengths")
 def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = bool_) -> Any:
-    """True for the first so many places of each row."""
+    """True for the first `lengths` places of each row."""
     if maxlen is None:
         raise ArgumentError("sequence_mask: maxlen must be given, as a number that is known while recording.")
     return (jnp.arange(int(maxlen)) < lengths[..., None]).astype(as_dtype(dtype).numpy)
@@ -206,7 +206,7 @@ def boolean_mask(tensor: Any, mask: Any, axis: Any = None) -> Any:
     tensors="data segment_ids",
 )
 def segment_sum(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
-    """The sums of the rows of each number; how many numbers there are must be known."""
+    """Add up the rows of each segment; the number of segments must be known."""
     if num_segments is None:
         if is_computed(segment_ids):
             raise ArgumentError("segment_sum: the number of segments must be known while recording.")

@@ -24,7 +24,7 @@ def _unary(
     by_row: str = "",
     flat: bool = False,
 ) -> Callable[[Any], Any]:
-    """Enters an operation of one array; one that is given as NumPy's name for it works with NumPy as well."""
+    """Add an operation of one array to the table. If it is given by NumPy's name, it accepts NumPy's arrays, too."""
     folds = isinstance(function, str)
 
     def compute(x: Any) -> Any:
@@ -79,7 +79,7 @@ def _binary(
     by_row: str = "",
     flat: bool = False,
 ) -> Callable[[Any, Any], Any]:
-    """Enters an operation of two arrays of one dtype, with broadcasting."""
+    """Add an operation of two arrays of one dtype to the table, with broadcasting."""
 
     def compute(x: Any, y: Any) -> Any:
         return getattr(numpy_or_jax(x, y), function)(x, y) if isinstance(function, str) else function(x, y)
@@ -121,7 +121,7 @@ truncatediv = _binary("tf.truncatediv", "TruncateDiv", _truncated_quotient)
 floordiv = _binary("tf.math.floordiv", "FloorDiv", "floor_divide", v1_names="tf.floordiv tf.floor_div", flat=True)
 floormod = _binary("tf.math.floormod", "FloorMod", "mod", v1_names="tf.mod tf.floormod")
 pow_ = _binary("tf.math.pow tf.pow", "Pow", "power")
-# The first of two equal ones gets the gradient, as in TensorFlow; JAX's own shares it out.
+# The first of two equal elements gets the gradient, as in TensorFlow; JAX would split it.
 maximum = _binary(
     "tf.math.maximum tf.maximum", "Maximum", lambda x, y: numpy_or_jax(x, y).where((x >= y) | (x != x), x, y)
 )
@@ -153,7 +153,7 @@ div_no_nan = _binary("tf.math.div_no_nan", "DivNoNan", _quotient_or_zero, v1_nam
     unchanged=lambda x, dtype: as_dtype(x.dtype) == as_dtype(dtype),
 )
 def cast(x: Any, dtype: Any) -> Any:
-    """Another dtype; fractions are cut off towards zero, and a truth value is whether a number is not zero."""
+    """Convert to another dtype. Fractions are truncated; as a boolean, a number is true unless it is zero."""
     wanted = as_dtype(dtype)
     return x != 0 if wanted.is_bool else x.astype(wanted.numpy)
 

@@ -19,7 +19,7 @@ from trainband.compat.ops.table import op
     v1="x axis epsilon name dim=axis",
 )
 def l2_normalize(x: Any, axis: Any = None, epsilon: Any = 1e-12) -> Any:
-    """Scaled to a norm of 1 along some axes."""
+    """Scale to a norm of 1 along some axes."""
     return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=axes_of(axis), keepdims=True), epsilon))
 
 

@@ -30,7 +30,7 @@ _TRUNCATED_STDDEV = 0.87962566103423978
     random=True,
 )
 def random_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32) -> Any:
-    """Numbers from a normal distribution."""
+    """Draw from a normal distribution."""
     return jax.random.normal(key, sizes_of(shape, _WHAT), as_dtype(dtype).numpy) * stddev + mean
 
 
@@ -44,7 +44,7 @@ def random_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtyp
     random=True,
 )
 def truncated_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32) -> Any:
-    """Numbers from a normal distribution, none farther than two standard deviations from the mean."""
+    """Draw from a normal distribution truncated at two standard deviations."""
     drawn = jax.random.truncated_normal(key, -2.0, 2.0, sizes_of(shape, _WHAT), as_dtype(dtype).numpy)
     return drawn * stddev + mean
 
@@ -60,7 +60,7 @@ def truncated_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, d
     random=True,
 )
 def random_uniform(key: Any, shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = float32) -> Any:
-    """Numbers evenly from `minval` up to below `maxval`, which whole numbers must have."""
+    """Draw uniformly from `minval` up to below `maxval`, which integers require."""
     kind = as_dtype(dtype)
     if kind.is_integer:
         if maxval is None:
@@ -79,7 +79,7 @@ def random_uniform(key: Any, shape: Any, minval: Any = 0, maxval: Any = None, dt
     random=True,
 )
 def random_shuffle(key: Any, value: Any) -> Any:
-    """The rows in a random order."""
+    """Shuffle the rows."""
     return jax.random.permutation(key, value, axis=0)
 
 
@@ -91,7 +91,7 @@ def random_shuffle(key: Any, value: Any) -> Any:
     v1="logits num_samples seed name output_dtype",
 )
 def multinomial(key: Any, logits: Any, num_samples: Any, output_dtype: Any = int64) -> Any:
-    """So many draws for each row of unnormalised log probabilities."""
+    """Draw `num_samples` classes for each row of unnormalised log probabilities."""
     drawn = jax.random.categorical(key, logits[:, None, :], axis=-1, shape=(logits.shape[0], int(num_samples)))
     return drawn.astype(as_dtype(output_dtype).numpy)
 
@@ -143,7 +143,7 @@ def random_orthogonal(key: Any, shape: Any, gain: Any = 1.0, dtype: Any = float3
 
 
 def fans(sizes: Sequence[int]) -> tuple[float, float]:
-    """How many inputs and outputs a variable of this shape joins."""
+    """Return the number of inputs and of outputs of a variable of this shape."""
     if len(sizes) < 1:
         return 1.0, 1.0
     if len(sizes) == 1:
@@ -153,17 +153,17 @@ def fans(sizes: Sequence[int]) -> tuple[float, float]:
 
 
 def scaled_variance(sizes: Sequence[int], scale: float, mode: str) -> float:
-    """The variance for random first values: `scale` divided by the number of inputs, of outputs, or their mean."""
+    """Return the variance of initial values: `scale` divided by the number of inputs, of outputs, or their mean."""
     fan_in, fan_out = fans(sizes)
     count = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
     return scale / max(1.0, count)
 
 
 def truncated_stddev(variance: float) -> float:
-    """The standard deviation before cutting off at 2 that leaves this variance."""
+    """Return the standard deviation before truncation at 2 that leaves this variance."""
     return math.sqrt(variance) / _TRUNCATED_STDDEV
 
 
 def unit_scaling_limit(sizes: Sequence[int], factor: float) -> float:
-    """The limit of evenly distributed first values that keep the scale of what comes in."""
+    """Return the limit of uniformly distributed initial values that keep the scale of the inputs."""
     return math.sqrt(3 / max(1.0, float(np.prod(sizes[:-1], dtype=np.float64)))) * factor

@@ -108,10 +108,10 @@ def op(
     by_row: str = "",
     **more: Any,
 ) -> Callable[[Function], Function]:
-    """Puts a function into the table. Names are separated by spaces; for the rest see `Op`.
+    """Add a function to the table. Names are separated by spaces; for other arguments see `Op`.
 
     Raises:
-      ValueError: two operations have one name, or a parameter that is named is not there.
+      ValueError: two operations have the same name, or the function lacks a parameter that is named.
     """
 
     def enter(function: Function) -> Function:
@@ -143,5 +143,5 @@ def op(
 
 
 def op_of(function: Callable[..., Any]) -> Op:
-    """The entry of a function of the table."""
+    """Return the entry of a function."""
     return _BY_FUNCTION[function]

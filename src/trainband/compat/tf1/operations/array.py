@@ -69,14 +69,14 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
 
 
 def concat(values: Any, axis: Any, name: str = "concat") -> Tensor:
-    """One after the other along an axis."""
+    """Join arrays along an axis."""
     if isinstance(values, int) and not isinstance(axis, int):  # TensorFlow 0.x had it the other way
         values, axis = axis, values
     return recorded(array.concat)(values, axis, name=name)  # type: ignore[no-any-return]
 
 
 def split(value: Any, num_or_size_splits: Any, axis: Any = 0, num: int | None = None, name: str = "split") -> Any:
-    """Cut along an axis, into so many equal parts or into parts of these sizes."""
+    """Split along an axis, into a number of equal parts or into parts of given sizes."""
     if isinstance(value, int) and is_tensor(axis):  # TensorFlow 0.x: split(axis, number, value)
         value, axis = axis, value
     return recorded(array.split)(value, num_or_size_splits, axis, num, name)

@@ -83,7 +83,7 @@ class TruncatedNormal(RandomNormal):
 
 
 class RandomUniform(Initializer):
-    """Evenly distributed."""
+    """Uniformly distributed."""
 
     def __init__(self, minval: Any = -0.05, maxval: Any = 0.05, seed: int | None = None, dtype: Any = float32) -> None:
         super().__init__(dtype)
@@ -130,7 +130,7 @@ class VarianceScaling(Initializer):
 
 
 class GlorotUniform(VarianceScaling):
-    """Glorot and Bengio's, evenly distributed."""
+    """Glorot and Bengio's, uniformly distributed."""
 
     def __init__(self, seed: int | None = None, dtype: Any = float32) -> None:
         super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
@@ -144,7 +144,7 @@ class GlorotNormal(VarianceScaling):
 
 
 class UniformUnitScaling(Initializer):
-    """Evenly distributed so that the scale of what comes in is kept."""
+    """Uniformly distributed, so that the scale of the inputs is kept."""
 
     def __init__(self, factor: float = 1.0, seed: int | None = None, dtype: Any = float32) -> None:
         super().__init__(dtype)
@@ -190,7 +190,7 @@ def he_normal(seed: int | None = None) -> Initializer:
 
 
 def he_uniform(seed: int | None = None) -> Initializer:
-    """He's, evenly distributed."""
+    """He's, uniformly distributed."""
     return VarianceScaling(2.0, "fan_in", "uniform", seed)
 
 
@@ -200,5 +200,5 @@ def lecun_normal(seed: int | None = None) -> Initializer:
 
 
 def lecun_uniform(seed: int | None = None) -> Initializer:
-    """LeCun's, evenly distributed."""
+    """LeCun's, uniformly distributed."""
     return VarianceScaling(1.0, "fan_in", "uniform", seed)

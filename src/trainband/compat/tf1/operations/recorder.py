@@ -36,7 +36,7 @@ class _GraphTensors:
         return convert(value, dtype)
 
     def known(self, value: Any, what: str) -> Any:
-        """The value of a tensor that follows from constants."""
+        """Return the value of a tensor that follows from constants."""
         found = known_value(convert(value))
         if found is None:
             raise ArgumentError(f"{what} must be known while recording, got {value}.")
@@ -48,7 +48,7 @@ _TENSORS = _GraphTensors()
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a tensor while recording: sizes, of which some may be `None`, and perhaps its value."""
+    """What is known about a tensor while recording: sizes, of which some may be `None`, and perhaps its value."""
 
     shape: tuple[int | None, ...] | None
     dtype: DType
@@ -57,7 +57,7 @@ class Known:
 
 @functools.cache
 def recorder(op: Op) -> Callable[..., Any]:
-    """The function that records an operation, with the signature that TensorFlow 1 gives it."""
+    """Return the function that records an operation, with TensorFlow 1's signature."""
     signature = Signature.parse(op, op.v1)
 
     def record_it(*arguments: Any, **keywords: Any) -> Any:
@@ -71,12 +71,12 @@ def recorder(op: Op) -> Callable[..., Any]:
 
 
 def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The recorder of the operation that a function of `compat.ops` is."""
+    """Return the recorder of the operation that a function of `compat.ops` defines."""
     return recorder(op_of(function))
 
 
 def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: int | None = None) -> Any:
-    """Records an operation with arguments by name: one tensor, or several as the table says.
+    """Record an operation, with arguments by name. Returns a tensor, or several as the table says.
 
     Raises:
       TypeError, ValueError: the operation does not work on such arguments.
@@ -147,7 +147,7 @@ def _recorded(op: Op, arguments: Mapping[str, Any], count: int, name: str | None
         **_kind_of_draw(op, arguments, inputs, layout, function),
     )
     like = inputs[0].probes if op.keeps_shape else None
-    if like is not None:  # sizes that are not known stay tied to others
+    if like is not None:  # unknown sizes stay equal to those of the input
         first, second = (Probe(probe.shape, probe.dtype) for probe in like)
         made.outputs[0].probes = (first, first if like[0] is like[1] else second)
     return made
@@ -160,7 +160,7 @@ def _kind_of_draw(
     layout: Mapping[str, int | None],
     function: Callable[[Any, Sequence[Any]], Any],
 ) -> dict[str, Any]:
-    """What `record` is to know of a random operation: its shape, where that is an argument, needs no tracing."""
+    """Return arguments of `record` for a random operation. A shape that is an argument needs no tracing."""
     dtype = next((arguments[one] for one in ("dtype", "output_dtype") if one in arguments), None)
     found: dict[str, Any] = {"dtypes": [inputs[0].dtype if dtype is None else as_dtype(dtype)]}
     if op.keeps_shape:
@@ -170,7 +170,7 @@ def _kind_of_draw(
     place = list(layout).index("shape") if "shape" in op.shapes else None
 
     def abstract(*arrays: Any) -> tuple[Any]:
-        # What is refused is refused for any shape; that of a scalar is traced once for all.
+        # Arguments are refused whatever the shape is, and JAX traces a scalar only once.
         some = [np.zeros(0, np.int32) if i == place else array for i, array in enumerate(arrays)]
         return (function(jax.random.key(0), some),)
 
@@ -178,7 +178,7 @@ def _kind_of_draw(
 
 
 def _shape_of_value(tensor: Tensor) -> TensorShape:
-    """What is known of a shape that is given as a tensor."""
+    """Return what is known about a shape that is given as a tensor."""
     probes = tensor.probes
     if probes is None or probes[0].value is None or probes[1].value is None:
         return TensorShape(None)
@@ -187,7 +187,7 @@ def _shape_of_value(tensor: Tensor) -> TensorShape:
 
 
 def _note_value(op: Op, result: Tensor, arguments: Mapping[str, Any]) -> None:
-    """The value of an operation on a shape alone is known where the sizes are."""
+    """Set the value of an operation on a shape, which is known if the sizes are."""
     tensor: Tensor = arguments[op.tensors[0]]
     if tensor.probes is None:
         return
