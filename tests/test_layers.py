@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -150,6 +150,62 @@ def test_only_the_edge_reads_the_environment() -> None:
             if reads and not (isinstance(node, ast.Attribute) and _is_self(node)):
                 found.append(f"{name}:{node.lineno}")  # type: ignore[attr-defined]
     assert found == []
+
+
+WITHOUT_CIRCLES = ("compat",)
+"""The folders and files whose modules do not import one another in a circle; `LAYERS` would be all."""
+
+
+def module_named(name: str, known: Collection[str]) -> str | None:
+    """The module of trainband that an import of `name` reaches: itself, or the one that it is a name of."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def circles(imports: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The groups of modules each of which imports all others of its group, through however many."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = list(imports[start])
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += imports[one]
+        return found
+
+    reach = {module: reached(module) for module in imports}
+    groups = {tuple(sorted(a for a in reach if a in reach[b] and b in reach[a])) for b in reach if b in reach[b]}
+    return sorted(map(list, groups))
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    # Imports inside functions and for type checking alone count, too: a reader cannot take two such files apart either.
+    modules = {".".join(module_of(path)): path for path in FILES}
+    imports = {
+        module: {found for _, name in imports_of(path) if (found := module_named(name, modules)) not in (None, module)}
+        for module, path in modules.items()
+    }
+    chosen = {
+        module: {other for other in others if other is not None and other.split(".")[1:2] == module.split(".")[1:2]}
+        for module, others in imports.items()
+        if module.startswith(tuple(f"trainband.{folder}" for folder in WITHOUT_CIRCLES))
+    }
+    assert circles(chosen) == []
+
+
+@pytest.mark.parametrize(
+    ("imports", "found"),
+    [
+        ({"a": ["b"], "b": ["c"], "c": []}, []),
+        ({"a": ["b"], "b": ["a"], "c": ["a"]}, [["a", "b"]]),
+        ({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["e"], "e": ["d"]}, [["a", "b", "c"], ["d", "e"]]),
+    ],
+)
+def test_a_circle_would_be_found(imports: dict[str, list[str]], found: list[list[str]]) -> None:
+    assert circles(imports) == found
 
 
 PRIVATE = {"jax": "spmd/inside.py", "jaxlib": "spmd/inside.py", "keras": "keras/inside.py"}

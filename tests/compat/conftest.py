@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainband.compat.tf1.graphs import graph
+from trainband.compat.tf1.graphs import default_session, graph
 from trainband.compat.tf1.operations.summary import FileWriterCache
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.scripts.flags import FLAGS
-from trainband.compat.tf1.sessions import session
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +17,7 @@ def _clean() -> Iterator[None]:
     graph.reset_default_graph()
     FLAGS.forget()
     yield
-    while (left := session.get_default_session()) is not None:
+    while (left := default_session.get_default_session()) is not None:
         left.close()
     FileWriterCache.clear()
     logging.set_verbosity(logging.WARN)

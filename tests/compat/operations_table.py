@@ -1,12 +1,12 @@
 # ruff: noqa: ARG005 - every entry is called with tf, whether or not it needs it
-"""Operations with their inputs, whose values and derivatives trainband's face and TensorFlow must agree on.
+"""Operations with their inputs, on whose values and derivatives TensorFlow and trainband must agree.
 
-It needs NumPy only, and is run with either as `tf`.
+It needs NumPy only, and is run with TensorFlow, `compat.tf1`, or the operations of `compat.ops` as `tf`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -35,15 +35,15 @@ Entry = tuple[Callable[..., Any], tuple[Any, ...]]
 
 TABLE: dict[str, Entry] = {
     # arithmetic
-    "add_broadcast": (lambda tf, a, b: a + b, (A, ROW)),
+    "add_broadcast": (lambda tf, a, b: tf.add(a, b), (A, ROW)),
     "subtract": (lambda tf, a, b: tf.subtract(a, b), (A, B)),
-    "divide": (lambda tf, a, b: a / b, (A, POSITIVE)),
-    "floordiv": (lambda tf, a, b: a // b, (A, POSITIVE)),
-    "floormod": (lambda tf, a, b: a % b, (A, POSITIVE)),
-    "pow": (lambda tf, a, b: a**b, (POSITIVE, B)),
+    "divide": (lambda tf, a, b: tf.divide(a, b), (A, POSITIVE)),
+    "floordiv": (lambda tf, a, b: tf.floordiv(a, b), (A, POSITIVE)),
+    "floormod": (lambda tf, a, b: tf.floormod(a, b), (A, POSITIVE)),
+    "pow": (lambda tf, a, b: tf.pow(a, b), (POSITIVE, B)),
     "int_truediv": (lambda tf, a, b: tf.truediv(a, b), (INTS, DIVISORS)),
-    "int_floordiv": (lambda tf, a, b: a // b, (INTS, DIVISORS)),
-    "int_mod": (lambda tf, a, b: a % b, (INTS, DIVISORS)),
+    "int_floordiv": (lambda tf, a, b: tf.floordiv(a, b), (INTS, DIVISORS)),
+    "int_mod": (lambda tf, a, b: tf.floormod(a, b), (INTS, DIVISORS)),
     "int_div": (lambda tf, a, b: tf.div(a, b), (INTS, DIVISORS)),
     "int_truncatediv": (lambda tf, a, b: tf.truncatediv(a, b), (INTS, DIVISORS)),
     "maximum_ties": (lambda tf, a: tf.maximum(a, 0.0), (TIES,)),
@@ -60,9 +60,9 @@ TABLE: dict[str, Entry] = {
     "clip_by_norm_axes": (lambda tf, a: tf.clip_by_norm(a, 1.0, axes=[1]), (A,)),
     "clip_by_global_norm": (lambda tf, a, b: tf.clip_by_global_norm([a, b], 2.0)[0][1], (A, B)),
     "global_norm": (lambda tf, a, b: tf.global_norm([a, b]), (A, B)),
-    "comparisons": (lambda tf, a, b: tf.cast(tf.less(a, b), tf.float32) + tf.to_float(a >= b), (A, B)),
+    "comparisons": (lambda tf, a, b: tf.cast(tf.less(a, b), tf.float32) + tf.to_float(tf.greater_equal(a, b)), (A, B)),
     "cast_to_int": (lambda tf, a: tf.cast(a * 3, tf.int32), (A,)),
-    "select": (lambda tf, a, b: tf.where(a > b, a, b), (A, B)),
+    "select": (lambda tf, a, b: tf.where(tf.greater(a, b), a, b), (A, B)),
     "select_rows": (lambda tf, a, b: tf.where(tf.constant([True, False, True]), a, b), (A, B)),
     "stop_gradient": (lambda tf, a, b: a * tf.stop_gradient(b), (A, B)),
     "add_n": (lambda tf, a, b: tf.add_n([a, b, a]), (A, B)),
@@ -199,6 +199,20 @@ TABLE: dict[str, Entry] = {
 }  # fmt: skip
 
 
+NEEDS_A_GRAPH = frozenset(
+    """clip_by_global_norm embedding_lookup embedding_parts losses_weighted losses_huber losses_absolute losses_log
+    losses_hinge losses_softmax_smoothed losses_sparse cond while_counted while_by_value""".split()
+)
+"""Entries of functions that record more than one operation of the table."""
+IN_A_GRAPH = NEEDS_A_GRAPH | frozenset(
+    """add_broadcast int_truediv maximum_ties stop_gradient add_n rounding comparisons select matmul_transposed
+    reduce_all_ways reduce_max_ties argmax reshape_by_shape slices slice_newaxis split_sizes stack_unstack pad gather
+    one_hot range_fill top_k moments_normalization conv2d_same sparse_cross_entropy softmax_cross_entropy
+    exponential_decay""".split()
+)
+"""Entries that are recorded, too: those, and one for each way in which arguments and results are treated."""
+
+
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda tf: tf.train.GradientDescentOptimizer(0.1),
     "momentum": lambda tf: tf.train.MomentumOptimizer(0.1, 0.9),
@@ -236,10 +250,13 @@ def compute_optimizers(tf: Any) -> dict[str, Any]:
     return results
 
 
-def compute(tf: Any) -> dict[str, Any]:
-    """The values of all entries, and as `NAME/grad0` the derivatives of their sums of squares by their inputs."""
+def compute(tf: Any, names: Iterable[str] = TABLE) -> dict[str, Any]:
+    """The values of entries, and as `NAME/grad0` the derivatives of their sums of squares by their inputs; and what
+    optimizers do.
+    """
     results: dict[str, Any] = {}
-    for name, (function, inputs) in TABLE.items():
+    for name in names:
+        function, inputs = TABLE[name]
         with tf.Graph().as_default(), tf.Session() as session:
             given = [tf.constant(value) for value in inputs]
             output = function(tf, *given)

@@ -13,7 +13,7 @@ import pytest
 from tests.compat.operations_table import OPTIMIZERS
 
 import trainband.compat.tf1 as tf
-from trainband.compat.tf1.graphs.device import DeviceSpec
+from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, updates_of
 from trainband.model.variables import Variable, Variables
@@ -124,9 +124,10 @@ def test_a_ps_updates_as_a_session_does(name: str) -> None:
 
 
 def test_a_learning_rate_that_follows_the_global_step_is_computed_on_the_ps() -> None:
-    def make(face: Any) -> Any:
-        step = face.train.get_or_create_global_step()
-        return face.train.GradientDescentOptimizer(face.train.exponential_decay(1.0, step, 2, 0.5, staircase=True))
+    def make(front_end: Any) -> Any:
+        step = front_end.train.get_or_create_global_step()
+        rate = front_end.train.exponential_decay(1.0, step, 2, 0.5, staircase=True)
+        return front_end.train.GradientDescentOptimizer(rate)
 
     np.testing.assert_allclose(trained(make, PUSHES)["b"], by_session(make, PUSHES)["b"], rtol=1e-6)
 

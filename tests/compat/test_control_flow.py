@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trainband.compat.tf1 as tf
-from trainband.compat.tf1.operations.loops import KEPT
+from trainband.compat.ops.loops import KEPT
 
 
 @settings(max_examples=12)

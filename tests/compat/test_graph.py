@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,42 @@ def test_names_are_tensorflows() -> None:
     assert graph.get_operation_by_name("a/b/d") is third.op
     with pytest.raises(KeyError, match="nobody"):
         graph.get_tensor_by_name("nobody:0")
+
+
+OPERATORS: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    # type of the recorded operation, what a script writes
+    ("Add", lambda a, b: a + b),
+    ("Sub", lambda a, b: a - b),
+    ("Mul", lambda a, b: a * b),
+    ("RealDiv", lambda a, b: a / b),
+    ("FloorDiv", lambda a, b: a // b),
+    ("FloorMod", lambda a, b: a % b),
+    ("Pow", lambda a, b: a**b),
+    ("MatMul", lambda a, b: a @ b),
+    ("Less", lambda a, b: a < b),
+    ("LessEqual", lambda a, b: a <= b),
+    ("Greater", lambda a, b: a > b),
+    ("GreaterEqual", lambda a, b: a >= b),
+    ("LogicalAnd", lambda a, b: (a > 2) & (b > 2)),
+    ("LogicalOr", lambda a, b: (a > 2) | (b > 2)),
+    ("LogicalXor", lambda a, b: (a > 2) ^ (b > 2)),
+    ("LogicalNot", lambda a, b: ~(a > b)),
+    ("Neg", lambda a, _: -a),
+    ("Abs", lambda a, _: abs(a)),
+    ("StridedSlice", lambda a, _: a[0, 1:]),
+]
+
+
+@pytest.mark.parametrize(("type_", "apply"), OPERATORS)
+def test_pythons_operators_record_operations(type_: str, apply: Callable[[Any, Any], Any]) -> None:
+    a = np.array([[-7.0, 2.0], [3.0, 5.0]], np.float32)
+    b = np.array([[2.0, 3.0], [4.0, 2.0]], np.float32)
+    recorded = [apply(tf.constant(a), b), apply(a if type_ == "MatMul" else tf.Variable(a), tf.constant(b))]
+    assert [one.op.type for one in recorded] == [type_, type_]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for value in session.run(recorded):
+            np.testing.assert_allclose(value, apply(a, b), rtol=1e-6)
 
 
 def test_variables_and_scopes() -> None:

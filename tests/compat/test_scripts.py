@@ -33,7 +33,7 @@ def test_final_loss_and_parameters_are_those_of_tensorflow(
     finally:
         uninstall(finder)
     assert ended.value.code is None
-    assert said == ["import tensorflow: this is trainband.compat.tf1, TensorFlow 1's face of trainband"]
+    assert said == ["import tensorflow: this is trainband.compat.tf1, trainband's front end for TensorFlow 1"]
     assert capsys.readouterr().out
     with np.load(values) as found:
         assert_close(dict(found), name)

@@ -1,4 +1,4 @@
-"""`python -m trainband.compat SCRIPT [ARGS]` runs a TensorFlow 1 script; `--check SCRIPT` lists what it would miss."""
+"""`python -m trainband.compat SCRIPT [ARGS]` runs a TensorFlow 1 script; `--check SCRIPT` lists the names it lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Run a script of TensorFlow 1 on trainband, or list the names it uses that are no
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program; returns its exit code."""
+    """Run the program and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(USAGE)

@@ -1,4 +1,4 @@
-"""Which names of TensorFlow a script uses that are not there, found without running it."""
+"""Find the names of TensorFlow that a script uses and trainband lacks, without running the script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ELSEWHERE = ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflo
 
 @dataclass(frozen=True, slots=True, order=True)
 class Missing:
-    """A name that is not there, and where it is used."""
+    """A name that trainband lacks, and the line that uses it."""
 
     line: int
     name: str
@@ -27,10 +27,10 @@ class Missing:
 
 
 def check(source: str, filename: str = "<script>") -> list[Missing]:
-    """The names of TensorFlow in a script that are not there, each once a line, in the order of the lines.
+    """List the names of TensorFlow in a script that trainband lacks, each once per line, in the order of the lines.
 
     Raises:
-      SyntaxError: it is no Python 3.
+      SyntaxError: the script is not Python 3.
     """
     tree = ast.parse(source, filename)
     aliases: dict[str, str] = {}
@@ -46,12 +46,12 @@ def check(source: str, filename: str = "<script>") -> list[Missing]:
 
 
 def check_file(path: Path) -> list[Missing]:
-    """As `check`, of a file."""
+    """Like `check`, for a file."""
     return check(path.read_text(encoding="utf-8"), str(path))
 
 
 def _imported(tree: ast.AST, aliases: dict[str, str]) -> Iterator[Missing]:
-    """Notes what a script calls TensorFlow's modules; yields those that are not there."""
+    """Record the names that a script gives to TensorFlow's modules, and yield the modules that trainband lacks."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -83,7 +83,7 @@ def _imported(tree: ast.AST, aliases: dict[str, str]) -> Iterator[Missing]:
 
 
 def _path_of(module: str) -> str | None:
-    """A module as `tf.nn`; `None` for one that is not TensorFlow's."""
+    """Return a module as `tf.nn`, or `None` if it is not TensorFlow's."""
     for root, short in sorted(_ROOTS.items(), key=lambda pair: -len(pair[0])):
         if module == root or module.startswith(f"{root}."):
             return short + module[len(root) :]
@@ -100,7 +100,7 @@ def _follow_assignments(tree: ast.AST, aliases: dict[str, str]) -> None:
 
 
 def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
-    """`tf.nn.relu` where a node is that attribute of TensorFlow, by whatever name."""
+    """Return `tf.nn.relu` for a node that is this attribute of TensorFlow, under whatever name the script uses."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -112,7 +112,7 @@ def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
 
 
 def _outermost(found: set[Missing]) -> set[Missing]:
-    """Of `tf.contrib` and `tf.contrib.layers` on one line, the first alone."""
+    """Keep only `tf.contrib` if `tf.contrib.layers` is missing on the same line."""
     return {
         one
         for one in found

@@ -1,4 +1,4 @@
-"""The imports of a TensorFlow 1 script, led to the module that stands in for it."""
+"""Redirect a TensorFlow 1 script's imports to the module that stands in for TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from trainband.compat.missing import MissingModule, describe
+from trainband.compat.overrides import override
 from trainband.compat.tf1.names import NAMES, everything
 
 INPUT_DATA = "tensorflow.examples.tutorials.mnist.input_data"
@@ -18,47 +19,49 @@ _ROOTS = ("tensorflow", "tensorflow.compat.v1")
 
 
 class Finder(MetaPathFinder, Loader):
-    """Finds `tensorflow` and what is below it here, whether or not TensorFlow is installed.
+    """Finds `tensorflow` and its submodules here, whether or not TensorFlow is installed.
 
     Args:
-      say: called once, with a line that says so.
+      say: called once, with a line that tells the user.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._said = False
 
+    @override
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`.
+        """Return a spec for one of TensorFlow's modules, or `None` for a module of another library.
 
         Raises:
-          MissingModule: a module of TensorFlow that is not there.
+          MissingModule: trainband lacks this module of TensorFlow.
         """
         del path, target
         if fullname.partition(".")[0] != "tensorflow":
             return None
         if not self._said:
             self._said = True
-            self._say("import tensorflow: this is trainband.compat.tf1, TensorFlow 1's face of trainband")
+            self._say("import tensorflow: this is trainband.compat.tf1, trainband's front end for TensorFlow 1")
         if self._stands_for(fullname) is None:
             shown = fullname.replace("tensorflow.compat.v1", "tensorflow", 1).replace("tensorflow", "tf", 1)
             raise MissingModule(describe(shown, everything()), name=fullname)
         return ModuleSpec(fullname, self, is_package=True)
 
+    @override
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """See `importlib.abc.Loader`."""
         if spec.name in _EMPTY:
             return None
         return _StandIn(spec.name, str(self._stands_for(spec.name)))
 
+    @override
     def exec_module(self, module: ModuleType) -> None:
-        """See `importlib.abc.Loader`: there is nothing to run."""
+        pass  # names are looked up when they are used
 
     @staticmethod
     def _stands_for(fullname: str) -> str | None:
-        """The module that a name of TensorFlow stands for here; `None` if there is none."""
+        """Return the module that stands in for a module of TensorFlow, or `None` if there is none."""
         if fullname in _EMPTY:
             return ""
         if fullname == INPUT_DATA:
@@ -70,7 +73,7 @@ class Finder(MetaPathFinder, Loader):
 
 
 class _StandIn(ModuleType):
-    """A module by TensorFlow's name, with the names of another."""
+    """A module with TensorFlow's name and the contents of another module."""
 
     def __init__(self, name: str, real: str) -> None:
         super().__init__(name)
@@ -95,14 +98,14 @@ class _StandIn(ModuleType):
 
 
 def install(say: Callable[[str], None]) -> Finder:
-    """From now on `import tensorflow` reaches the module that stands in for it."""
+    """Make `import tensorflow` find the module that stands in for it."""
     finder = Finder(say)
     sys.meta_path.insert(0, finder)
     return finder
 
 
 def uninstall(finder: Finder) -> None:
-    """Imports are as they were; modules that were found meanwhile are forgotten."""
+    """Undo `install`, and forget the modules that were imported in between."""
     sys.meta_path.remove(finder)
     for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
         del sys.modules[name]

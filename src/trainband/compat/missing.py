@@ -1,4 +1,4 @@
-"""What is not there: errors that name it, say whether it is planned, and list the nearest thing."""
+"""Errors for missing names: they say whether a name is planned, and list the closest ones that exist."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ PLANNED = (
     "tf.image",
     "tf.keras",
 )
-"""Names, with all that is below them, which are meant to come."""
+"""Names that are planned, together with everything below them."""
 
 
 class MissingName(AttributeError):
-    """A name of TensorFlow that is not there."""
+    """A name of TensorFlow that trainband lacks."""
 
 
 class MissingModule(ModuleNotFoundError):
-    """A module of TensorFlow that is not there."""
+    """A module of TensorFlow that trainband lacks."""
 
 
 def is_planned(name: str) -> bool:
-    """Whether a name such as `tf.data.Dataset` is meant to come."""
+    """Whether a name such as `tf.data.Dataset` is planned."""
     return any(name == planned or name.startswith(f"{planned}.") for planned in PLANNED)
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """At most three known names that look like this one, the most alike first."""
+    """Return at most three known names that resemble this one, the closest first."""
     last = name.rpartition(".")[2]
     by_last: dict[str, list[str]] = {}
     for one in known:
@@ -44,14 +44,15 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def describe(name: str, known: Iterable[str]) -> str:
-    """A sentence about a missing name: what, whether it is planned, what comes nearest."""
+    """Say that a name is missing, whether it is planned, and which names come closest."""
     planned = "it is planned" if is_planned(name) else "it is not planned"
     close = nearest(name, known)
-    advice = f"the nearest: {', '.join(close)}" if close else "nothing here is like it"
-    return f"{name} is not in trainband's TensorFlow 1 face ({planned}; {advice}). docs/compat.md has the whole table."
+    advice = f"the nearest: {', '.join(close)}" if close else "no name is similar"
+    where = "trainband's TensorFlow 1 front end"
+    return f"{name} is not in {where} ({planned}; {advice}). docs/compat.md lists all names."
 
 
 def missing_name(module: ModuleType | str, name: str, known: Iterable[str]) -> MissingName:
-    """The error for an attribute that a namespace does not have."""
+    """Make the error for an attribute that a namespace lacks."""
     where = module if isinstance(module, str) else module.__name__
     return MissingName(describe(f"{where}.{name}", known), name=name)

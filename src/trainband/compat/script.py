@@ -1,4 +1,4 @@
-"""Running a script of another library with trainband's module in the place of that library's."""
+"""Run a script with trainband's module in place of the library that the script imports."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trainband.compat.finder import install
 from trainband.wire.patience import Say, say_on_stderr
 
 CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
-"""The flags by which scripts of TensorFlow 1 are told who they are."""
+"""The flags that tell scripts of TensorFlow 1 which task they are."""
 
 
 def run(script: Path, arguments: Sequence[str], cluster: Cluster | None = None, say: Say = say_on_stderr) -> None:
-    """Runs a script as `python SCRIPT ARGUMENTS` would, except for its imports.
+    """Run a script like `python SCRIPT ARGUMENTS`, except for its imports of TensorFlow.
 
     Args:
-      cluster: which task this is, as a launcher says: handed on by the flags that the script has for it.
+      cluster: the cluster and this task, from the launcher; passed to the script by those flags that it defines.
     """
     source = script.read_text(encoding="utf-8")
     more = cluster_arguments(source, arguments, cluster) if cluster is not None else []
@@ -40,7 +40,7 @@ def run(script: Path, arguments: Sequence[str], cluster: Cluster | None = None, 
 
 
 def cluster_arguments(source: str, arguments: Sequence[str], cluster: Cluster) -> list[str]:
-    """The cluster as flags, of those that a script names somewhere and that are not given already."""
+    """Return the cluster as flags: those that the script mentions and that were not passed already."""
     spec, task = cluster.spec, cluster.task
     hosts = {
         "ps_hosts": [spec.address(one) for one in spec.ps],
@@ -58,7 +58,7 @@ def cluster_arguments(source: str, arguments: Sequence[str], cluster: Cluster) -
 
 
 def _strings(source: str) -> set[str]:
-    """The texts in a script without dashes before them: `ps_hosts` of `add_argument("--ps_hosts")`."""
+    """Return the strings in a script without leading dashes: `ps_hosts` for `add_argument("--ps_hosts")`."""
     try:
         tree = ast.parse(source)
     except SyntaxError:

@@ -7,14 +7,17 @@ from types import ModuleType
 from typing import Any
 
 from trainband.compat.missing import missing_name
-from trainband.compat.tf1.names import NAMES, everything, inside
+from trainband.compat.ops.table import TABLE
+from trainband.compat.tf1.names import NAMES, OPS, everything, inside
+from trainband.compat.tf1.operations import operators as operators  # tensors get Python's operators
+from trainband.compat.tf1.operations.recorder import recorder
 
 _PACKAGE = "trainband.compat.tf1"
 _known: dict[str, ModuleType] = {}
 
 
 class Namespace(ModuleType):
-    """A module of names that are elsewhere."""
+    """A module whose names are defined elsewhere."""
 
     def __init__(self, space: str) -> None:
         super().__init__(space, f"TensorFlow 1's `{space}`, by trainband.")
@@ -30,10 +33,10 @@ class Namespace(ModuleType):
 
 
 def find(space: str, name: str) -> Any:
-    """What a name of a namespace stands for.
+    """Look up a name of a namespace.
 
     Raises:
-      MissingName: it is not there.
+      MissingName: trainband lacks it.
     """
     if name in inside(space):
         return namespace(inside(space)[name])
@@ -42,7 +45,9 @@ def find(space: str, name: str) -> Any:
             raise AttributeError(name)
         raise missing_name(space, name, everything())
     file, own = NAMES[space][name]
-    return getattr(import_module(f"{_PACKAGE}.{file}"), own)
+    if file == OPS:
+        return recorder(TABLE[own])
+    return getattr(import_module(f"trainband.compat{file}" if file.startswith(".") else f"{_PACKAGE}.{file}"), own)
 
 
 def namespace(space: str) -> ModuleType:

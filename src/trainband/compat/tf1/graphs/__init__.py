@@ -1,3 +1,3 @@
-"""A graph as it is recorded, and how it becomes a function."""
+"""The recorded graph, and how it becomes a function."""
 
 from __future__ import annotations

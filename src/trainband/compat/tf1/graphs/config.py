@@ -1,4 +1,4 @@
-"""ConfigProto and its parts: what a script may say about devices; most of it is noted and changes nothing."""
+"""ConfigProto and its parts: what a script may say about devices. Most of it has no effect."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Message:
 
 
 class GPUOptions(Message):
-    """How cards are used: JAX has its own ways, and this changes nothing."""
+    """How GPUs are used. This changes nothing: JAX decides."""
 
 
 class GraphOptions(Message):
-    """How graphs are optimised: XLA has its own ways, and this changes nothing."""
+    """How graphs are optimised. This changes nothing: XLA decides."""
 
 
 class OptimizerOptions(Message):
-    """See `GraphOptions`."""
+    """How graphs are optimised. This changes nothing: XLA decides."""
 
     L0 = 0
     L1 = -1
@@ -41,7 +41,7 @@ class OptimizerOptions(Message):
 
 
 class RunOptions(Message):
-    """How one run is done: this changes nothing."""
+    """How a run is executed. This changes nothing."""
 
     NO_TRACE = 0
     SOFTWARE_TRACE = 1
@@ -50,14 +50,14 @@ class RunOptions(Message):
 
 
 class RunMetadata(Message):
-    """What is known of one run: nothing."""
+    """Information about a run; there is none."""
 
 
 class ConfigProto(Message):
     """How a session runs.
 
     Args:
-      allow_soft_placement: the CPU does where a device is not there.
+      allow_soft_placement: use the CPU if a device does not exist.
       log_device_placement: print each operation's device.
       device_count: how many devices of each type a process is said to have.
       fields: `gpu_options`, `inter_op_parallelism_threads` and others, which change nothing.

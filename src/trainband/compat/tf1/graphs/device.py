@@ -1,106 +1,17 @@
-"""Device strings such as `/job:ps/task:0/device:GPU:1`: what they say, how scopes merge them, and who has what."""
+"""Device placement: what puts variables on ps, and which devices a session has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainband.compat.tf1.graphs.device_spec import DeviceFunction, DeviceSpec
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from trainband.compat.tf1.graphs.graph import Operation
+from trainband.compat.tf1.graphs.graph import Operation
 
 VARIABLE_OPS = ("Variable", "VariableV2", "AutoReloadVariable", "VarHandleOp")
 """The types of operation that `replica_device_setter` puts on a ps."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSpec:
-    """A device, or what is said of one."""
-
-    job: str | None = None
-    replica: int | None = None
-    task: int | None = None
-    device_type: str | None = None
-    device_index: int | None = None
-
-    @classmethod
-    def from_string(cls, text: str) -> DeviceSpec:
-        """Reads one.
-
-        Raises:
-          ValueError: it is no device string.
-        """
-        spec = cls()
-        for part in filter(None, text.split("/")):
-            key, *rest = part.split(":")
-            try:
-                if key == "job" and len(rest) == 1 and rest[0]:
-                    spec = replace(spec, job=rest[0])
-                elif key in ("replica", "task") and len(rest) == 1:
-                    spec = replace(spec, replica=int(rest[0])) if key == "replica" else replace(spec, task=int(rest[0]))
-                elif key == "device" and len(rest) in (1, 2) and rest[0].isalpha():
-                    spec = replace(spec, device_type=rest[0].upper(), device_index=_index(rest[1:]))
-                elif key.upper() in ("CPU", "GPU", "TPU") and len(rest) == 1:
-                    spec = replace(spec, device_type=key.upper(), device_index=_index(rest))
-                else:
-                    raise ValueError(part)
-            except ValueError as exc:
-                raise ValueError(
-                    f"Unknown attribute '{part}' is encountered while parsing the device spec '{text}'. A device reads "
-                    "like /job:worker/task:0/device:GPU:0, /gpu:0 or /cpu:0."
-                ) from exc
-        if spec == cls() and text.strip("/"):
-            raise ValueError(f"Failed to parse the device spec '{text}'.")
-        return spec
-
-    def to_string(self) -> str:
-        """The whole as TensorFlow writes it."""
-        parts = [
-            f"/{key}:{value}" for key, value in (("job", self.job), ("replica", self.replica)) if value is not None
-        ]
-        if self.task is not None:
-            parts.append(f"/task:{self.task}")
-        if self.device_type is not None:
-            parts.append(f"/device:{self.device_type}:{'*' if self.device_index is None else self.device_index}")
-        return "".join(parts)
-
-    def under(self, outer: DeviceSpec) -> DeviceSpec:
-        """Within another one: what it leaves open, that one says."""
-        kind, index = self.device_type, self.device_index
-        if kind is None:
-            kind, index = outer.device_type, outer.device_index
-        elif index is None and outer.device_type == kind:
-            index = outer.device_index
-        return DeviceSpec(
-            job=outer.job if self.job is None else self.job,
-            replica=outer.replica if self.replica is None else self.replica,
-            task=outer.task if self.task is None else self.task,
-            device_type=kind,
-            device_index=index,
-        )
-
-
-def _index(parts: Sequence[str]) -> int | None:
-    return None if not parts or parts[0] == "*" else int(parts[0])
-
-
-DeviceFunction = Callable[["Operation"], "str | DeviceSpec | None"]
-
-
-def resolve(stack: Sequence[str | DeviceFunction], operation: Operation) -> str:
-    """The device for an operation made under these scopes, the outermost first."""
-    spec = DeviceSpec()
-    for scope in reversed(stack):
-        if callable(scope):
-            said = scope(operation)
-            wanted = said if isinstance(said, DeviceSpec) else DeviceSpec.from_string(said or "")
-        else:
-            wanted = DeviceSpec.from_string(scope)
-        spec = spec.under(wanted)
-        operation.device = spec.to_string()
-    return spec.to_string()
 
 
 class RoundRobin:
@@ -120,7 +31,7 @@ class GreedyLoadBalancingStrategy:
 
     Args:
       num_tasks: how many ps.
-      load_fn: of an operation: how heavy it is.
+      load_fn: returns the load of an operation.
     """
 
     def __init__(self, num_tasks: int, load_fn: Callable[[Operation], float]) -> None:
@@ -134,7 +45,7 @@ class GreedyLoadBalancingStrategy:
 
 
 def byte_size_load_fn(operation: Operation) -> float:
-    """A variable's bytes, as a load.
+    """Return the size of a variable in bytes, as its load.
 
     Raises:
       ValueError: its shape is not known.
@@ -142,7 +53,7 @@ def byte_size_load_fn(operation: Operation) -> float:
     output = operation.outputs[0]
     elements = output.get_shape().num_elements()
     if elements is None:
-        raise ValueError(f"the shape of {operation.name} is not known, and so is its load.")
+        raise ValueError(f"The load of {operation.name} is unknown, because its shape is.")
     return float(elements * output.dtype.size)
 
 
@@ -155,10 +66,10 @@ def replica_device_setter(
     ps_ops: Sequence[str] | None = None,
     ps_strategy: Callable[[Operation], int] | None = None,
 ) -> DeviceFunction | None:
-    """A function for `tf.device` that puts variables on the ps and everything else on the worker.
+    """Return a function for `tf.device` that puts variables on the ps and everything else on the worker.
 
     Raises:
-      TypeError: `ps_strategy` is no function.
+      TypeError: `ps_strategy` is not callable.
     """
     if cluster is not None:
         jobs = cluster.as_dict() if hasattr(cluster, "as_dict") else dict(cluster)
@@ -186,12 +97,12 @@ def replica_device_setter(
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What a session can put operations on.
+    """The devices of a session.
 
     Attributes:
-      tasks: of each job, its task numbers; empty for a process by itself.
-      here: which devices this process has: how many of each type.
-      soft: whether the CPU does where a device is not there.
+      tasks: the task numbers of each job; empty without a cluster.
+      here: how many devices of each type this process has.
+      soft: whether to use the CPU if a device does not exist.
     """
 
     tasks: dict[str, tuple[int, ...]]
@@ -199,10 +110,10 @@ class Devices:
     soft: bool
 
     def check(self, operation: Operation) -> None:
-        """Looks whether an operation's device is there.
+        """Check that an operation's device exists.
 
         Raises:
-          InvalidArgumentError: it is not; soft placement changes nothing for a job or task.
+          InvalidArgumentError: it does not; soft placement does not apply to jobs and tasks.
         """
         if not operation.device:
             return

@@ -1,6 +1,6 @@
-"""Python code that a compiled run calls: what it raises is kept until the run is over, and raised then.
+"""Python code that a compiled run calls. Its exceptions are kept, and raised when the run is over.
 
-XLA can only say that some callback has failed; and it says so on stderr, in its own words.
+XLA itself reports only that some callback failed, on stderr and without the exception.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _failures: list[BaseException] = []
 
 
 def guarded(function: Callable[..., Any], otherwise: Callable[[], Any] = lambda: None) -> Callable[..., Any]:
-    """A function that does not raise: it notes what it would have raised, and gives `otherwise()`."""
+    """Wrap a function so that it records an exception and returns `otherwise()` instead of raising."""
 
     def call(*arguments: Any) -> Any:
         try:
@@ -27,7 +27,7 @@ def guarded(function: Callable[..., Any], otherwise: Callable[[], Any] = lambda:
 
 
 def raise_noted() -> None:
-    """Waits for all callbacks that are under way, and raises the first thing that one of them has noted."""
+    """Wait for all pending callbacks, and raise the first exception that was recorded."""
     jax.effects_barrier()
     if _failures:
         first = _failures[0]

@@ -1,4 +1,4 @@
-"""The errors that TensorFlow raises while it runs, by TensorFlow's names, in trainband's tree.
+"""The errors that TensorFlow raises at run time, under TensorFlow's names, in trainband's tree.
 
 ::
 
@@ -12,30 +12,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from trainband.errors import TrainbandError
-
-if TYPE_CHECKING:
-    from trainband.compat.tf1.graphs.graph import Operation
 
 OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS = range(7)
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED = range(7, 13)
 INTERNAL, UNAVAILABLE, DATA_LOSS = range(13, 16)
 
 
+class Located(Protocol):
+    """An operation, as far as an error names it."""
+
+    name: str
+    where: str
+
+
 class OpError(TrainbandError):
-    """What goes wrong when an operation runs.
+    """An operation failed.
 
     Args:
-      node_def: unused; for scripts that make such errors themselves.
+      node_def: unused; scripts that raise such errors pass it.
       op: the operation, whose name and line in the user's script go into the message.
-      message: in words.
+      message: what went wrong.
     """
 
     code = UNKNOWN
 
-    def __init__(self, node_def: object, op: Operation | None, message: str, error_code: int | None = None) -> None:
+    def __init__(self, node_def: object, op: Located | None, message: str, error_code: int | None = None) -> None:
         self.node_def = node_def
         self.op = op
         if error_code is not None:
@@ -46,7 +50,7 @@ class OpError(TrainbandError):
 
     @property
     def error_code(self) -> int:
-        """The number that TensorFlow gives to this kind."""
+        """TensorFlow's code for this kind of error."""
         return self.code
 
 
@@ -87,25 +91,25 @@ class ResourceExhaustedError(OpError):
 
 
 class FailedPreconditionError(OpError):
-    """The system is not in the state that is needed: a variable has no value yet, say."""
+    """The system is not in the required state: a variable has no value yet, for example."""
 
     code = FAILED_PRECONDITION
 
 
 class AbortedError(OpError):
-    """An operation was given up."""
+    """An operation was aborted."""
 
     code = ABORTED
 
 
 class OutOfRangeError(OpError):
-    """The data has come to its end."""
+    """The input has ended."""
 
     code = OUT_OF_RANGE
 
 
 class UnimplementedError(OpError):
-    """It cannot be done here."""
+    """The operation is not supported."""
 
     code = UNIMPLEMENTED
 

@@ -2,62 +2,139 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from trainband.compat.tf1.graphs.device import DeviceSpec, resolve
-from trainband.compat.tf1.graphs.tensor import Tensor as Tensor
+from trainband.compat.ops.dtypes import DType
+from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf1.graphs.default_session import needed_session
+from trainband.compat.tf1.graphs.device_spec import DeviceSpec, resolve
+from trainband.compat.tf1.graphs.infer import Probe, probes_of_shape
+from trainband.compat.tf1.graphs.where import user_line
 
-if TYPE_CHECKING:
-    from trainband.compat.tf1.graphs.variable import Variable
-
-_OURS = str(Path(__file__).resolve().parents[2])
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 
-class GraphKeys:
-    """The names of the collections that TensorFlow fills itself."""
+class Stored(Protocol):
+    """A variable, as operations and what runs them see it."""
 
-    GLOBAL_VARIABLES = "variables"
-    LOCAL_VARIABLES = "local_variables"
-    MODEL_VARIABLES = "model_variables"
-    TRAINABLE_VARIABLES = "trainable_variables"
-    MOVING_AVERAGE_VARIABLES = "moving_average_variables"
-    METRIC_VARIABLES = "metric_variables"
-    SUMMARIES = "summaries"
-    SUMMARY_OP = "summary_op"
-    REGULARIZATION_LOSSES = "regularization_losses"
-    LOSSES = "losses"
-    UPDATE_OPS = "update_ops"
-    TRAIN_OP = "train_op"
-    GLOBAL_STEP = "global_step"
-    INIT_OP = "init_op"
-    LOCAL_INIT_OP = "local_init_op"
-    READY_OP = "ready_op"
-    SAVERS = "savers"
-    QUEUE_RUNNERS = "queue_runners"
-    ACTIVATIONS = "activations"
-    WEIGHTS = "weights"
-    BIASES = "biases"
-    VARIABLES = "variables"
-    TABLE_INITIALIZERS = "table_initializer"
+    op_name: str
+    """Its name without `:0`."""
+    graph: Graph
+    dtype: DType
+    op: Operation
+    handle: Tensor
+    initializer: Operation
+
+    @property
+    def shape(self) -> TensorShape:
+        """Its shape."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Where it lives."""
+        ...
+
+
+class Tensor:
+    """One output of an operation. The module `operators` adds Python's operators, which record operations."""
+
+    __array_priority__ = 100
+
+    def __init__(self, op: Operation, index: int, dtype: DType, shape: TensorShape, probes: Any = None) -> None:
+        self.op = op
+        self.value_index = index
+        self.dtype = dtype
+        self._shape = shape
+        self.probes: tuple[Probe, Probe] | None = probes
+        """What is known about it under two assumptions about the unknown sizes; see `infer`."""
+
+    @property
+    def name(self) -> str:
+        """`scope/operation:0`."""
+        return f"{self.op.name}:{self.value_index}"
+
+    @property
+    def graph(self) -> Graph:
+        """Where it was recorded."""
+        return self.op.graph
+
+    @property
+    def device(self) -> str:
+        """Where it is computed."""
+        return self.op.device
+
+    @property
+    def shape(self) -> TensorShape:
+        """What is known of its shape."""
+        return self._shape
+
+    def get_shape(self) -> TensorShape:
+        """What is known of its shape."""
+        return self._shape
+
+    def set_shape(self, shape: Any) -> None:
+        """Adds information about its shape.
+
+        Raises:
+          ValueError: the shape contradicts what is known.
+        """
+        merged = self._shape.merge_with(shape)
+        if merged != self._shape or self.probes is None:
+            self._shape = merged
+            self.probes = probes_of_shape(merged, self.dtype)
+
+    def consumers(self) -> list[Operation]:
+        """The operations that take it as an input."""
+        return [op for op in self.graph.operations if self in op.inputs]
+
+    def eval(self, feed_dict: Any = None, session: Any = None) -> Any:
+        """Return its value in a session, by default in the default one."""
+        return needed_session(session, "Tensor.eval").run(self, feed_dict)
+
+    def __repr__(self) -> str:
+        return f"<tf.Tensor '{self.name}' shape={self._shape} dtype={self.dtype.name}>"
+
+    def __str__(self) -> str:
+        return f'Tensor("{self.name}", shape={self._shape}, dtype={self.dtype.name})'
+
+    def __iter__(self) -> Iterator[Tensor]:
+        sizes = self._shape.sizes
+        if not sizes or sizes[0] is None:
+            raise TypeError(f"Tensor objects are only iterable when their first dimension is known: {self}.")
+        return iter([self[i] for i in range(sizes[0])])  # type: ignore[index]
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "Using a `tf.Tensor` as a Python `bool` is not allowed. Use `if t is not None:` instead of `if t:` to test "
+            "if a tensor is defined, and use TensorFlow ops such as tf.cond to execute subgraphs conditioned on the "
+            "value of a tensor."
+        )
+
+    def __len__(self) -> int:
+        raise TypeError(f"object of type 'Tensor' has no len(); its shape is {self._shape}.")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
 class Operation:
-    """One step of a computation.
+    """A step of a computation.
 
     Attributes:
-      compute: what it does at tracing time: the values of its inputs to those of its outputs. One that is `stateful`
+      compute: maps the values of its inputs to those of its outputs, while a run is traced. One that is `stateful`
         gets the frame it runs in first.
-      reads, writes: the variables that it looks at and changes.
+      reads, writes: the variables that it reads and changes.
       folds: whether `compute` gives NumPy arrays for NumPy arrays, so that it can be done while recording.
       early: whether it should run before others where it can: a gradient, which has the forward pass at hand.
       region: the branch or loop body that it belongs to, `None` for the graph itself.
-      attributes: what else is known of it, for whoever treats this type in particular.
+      attributes: further information for code that handles this type of operation.
     """
 
     def __init__(
@@ -70,8 +147,8 @@ class Operation:
         *,
         control_inputs: Sequence[Operation] = (),
         stateful: bool = False,
-        reads: Sequence[Variable] = (),
-        writes: Sequence[Variable] = (),
+        reads: Sequence[Stored] = (),
+        writes: Sequence[Stored] = (),
         folds: bool = False,
         early: bool = False,
         attributes: dict[str, Any] | None = None,
@@ -106,8 +183,6 @@ class Operation:
 
     def run(self, feed_dict: Any = None, session: Any = None) -> None:
         """Runs it in a session, the default one if none is given."""
-        from trainband.compat.tf1.sessions.session import needed_session
-
         needed_session(session, "Operation.run").run(self, feed_dict)
 
     def __repr__(self) -> str:
@@ -142,20 +217,20 @@ class Graph:
         self._control: list[list[Operation]] = []
         self._finalized = False
         self.region: Region | None = None
-        """Where operations that are recorded now belong to."""
+        """The region to which operations are recorded now."""
         self.seed: int | None = None
         """What `tf.set_random_seed` has set."""
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, Any] = {}
         """All of them, by name."""
         self.variable_scope: Any = None
-        """The scope that is open; kept here for `variable_scope`."""
-        self.shared: dict[str, Variable] = {}
+        """The open variable scope; `variable_scope` keeps it here."""
+        self.shared: dict[str, Any] = {}
         """What `get_variable` has made, by name."""
 
     # --- recording
 
     def add(self, op: Operation) -> None:
-        """Takes an operation in.
+        """Adds an operation.
 
         Raises:
           RuntimeError: the graph is finalized.
@@ -174,7 +249,7 @@ class Graph:
         self._by_name[op.name] = op
 
     def place(self, op: Operation) -> None:
-        """Gives an operation its device, by the scopes that are open."""
+        """Sets an operation's device from the open scopes."""
         if self._devices:
             try:
                 op.device = resolve(self._devices, op)
@@ -182,7 +257,7 @@ class Graph:
                 raise ValueError(f"{exc} ({op.type} {op.name} at {op.where})") from exc
 
     def control_inputs(self) -> list[Operation]:
-        """What must run before an operation that is recorded now."""
+        """Return what must run before an operation that is recorded now."""
         return list(dict.fromkeys(op for group in self._control for op in group))
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
@@ -203,7 +278,7 @@ class Graph:
         return unique
 
     def exact_name(self, name: str) -> str:
-        """A name that ends with `/` without that, whatever scope is open; from now on it is taken."""
+        """Return a name that ends with `/` without the slash, independently of the open scope, and reserve it."""
         exact = name.rstrip("/")
         if exact in self._by_name:
             return self.unique_name(exact)
@@ -212,22 +287,22 @@ class Graph:
 
     @property
     def finalized(self) -> bool:
-        """Whether it can no longer be changed."""
+        """Whether nothing more can be recorded."""
         return self._finalized
 
     def finalize(self) -> None:
-        """From now on, nothing can be recorded."""
+        """Forbids further recording."""
         self._finalized = True
 
     def unfinalize(self) -> None:
-        """It can be changed again."""
+        """Allows recording again."""
         self._finalized = False
 
     # --- scopes
 
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
-        """Makes it the graph that is recorded into."""
+        """Makes this the default graph."""
         _stack.append(self)
         try:
             yield self
@@ -239,7 +314,7 @@ class Graph:
         """Names made inside begin with this one. One that ends with `/` is taken as it is.
 
         Raises:
-          ValueError: it is no name.
+          ValueError: the name is not valid.
         """
         if name and not _NAME.fullmatch(name.rstrip("/")) and not (self._scope and re.fullmatch(r"[\w.\\/>-]*", name)):
             raise ValueError(f"'{name}' is not a valid scope name")
@@ -261,7 +336,7 @@ class Graph:
 
     @contextmanager
     def device(self, name_or_function: Any) -> Iterator[None]:
-        """Operations made inside get this device. `None` forgets the scopes outside.
+        """Sets the device of operations made inside. `None` ignores the outer scopes.
 
         Raises:
           ValueError: the string is no device.
@@ -287,7 +362,7 @@ class Graph:
 
     @contextmanager
     def control_dependencies(self, control_inputs: Any) -> Iterator[None]:
-        """Operations made inside run after these. `None` forgets those outside."""
+        """Makes operations inside run after these. `None` ignores the outer scopes."""
         before = self._control
         if control_inputs is None:
             self._control = []
@@ -307,6 +382,15 @@ class Graph:
             yield
         finally:
             self.region, self._control = before, control
+
+    @contextmanager
+    def outside_scopes(self) -> Iterator[None]:
+        """Ignores the open name scopes for operations made inside."""
+        before, self._scope = self._scope, ""
+        try:
+            yield
+        finally:
+            self._scope = before
 
     # --- finding
 
@@ -370,7 +454,7 @@ class Graph:
         return self._collections.setdefault(name, [])
 
     def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
-        """What is in a collection, of things with a name only those that begin with `scope`."""
+        """Return the contents of a collection; with `scope`, only items whose names begin with it."""
         found = self._collections.get(name, [])
         if scope is None:
             return list(found)
@@ -400,18 +484,6 @@ def reset_default_graph() -> None:
     if _stack:
         raise AssertionError("Do not use tf.reset_default_graph() to clear nested graphs.")
     _default = Graph()
-
-
-def user_line() -> str:
-    """`file:line` of the script's line that is being run."""
-    frame = inspect.currentframe()
-    last = "?"
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not (name.startswith((_OURS, "<frozen")) or name.endswith("contextlib.py")):
-            return f"{name}:{frame.f_lineno}"
-        last, frame = f"{name}:{frame.f_lineno}", frame.f_back
-    return last
 
 
 def _operations_in(item: Any) -> list[Operation]:

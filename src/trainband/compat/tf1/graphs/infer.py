@@ -1,7 +1,7 @@
 """What is known of a tensor while recording: its shape, its dtype, and sometimes its value.
 
-Where a size is not known, an operation is looked at twice, with another number for every unknown size. What comes out
-the same both times is known; what does not, depends on an unknown size. Small whole numbers are carried along with
+If a size is unknown, an operation is evaluated twice, with two different numbers for the unknown sizes. What comes out
+the same both times is known; the rest depends on an unknown size. Small integer tensors are tracked with
 their values, so that the shape of `tf.reshape(x, [tf.shape(x)[0], -1])` is known as far as it can be.
 """
 
@@ -15,13 +15,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.compat.tf1.graphs.dtypes import DType, as_dtype, string
-from trainband.compat.tf1.graphs.shapes import TensorShape
+from trainband.compat.ops.dtypes import DType, as_dtype, string
+from trainband.compat.ops.shapes import TensorShape
 
 UNKNOWN = (55_440, 110_880)
-"""What unknown sizes are taken to be: numbers with many divisors, so that most reshapes work out."""
+"""The numbers that stand for unknown sizes; they have many divisors, so that most reshapes work."""
 MOST_CARRIED = 64
-"""Elements of a value that is carried along while recording."""
+"""The most elements that a value may have to be tracked while recording."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,7 +41,7 @@ Probes = tuple[Probe, Probe] | None
 
 
 def probes_of_shape(shape: TensorShape, dtype: DType) -> Probes:
-    """The probes of a tensor of which nothing but this is known; `None` without a rank."""
+    """Return the probes of a tensor of which only shape and dtype are known; `None` without a rank."""
     sizes = shape.sizes
     if sizes is None:
         return None
@@ -76,7 +76,7 @@ def infer(
     """The probes of an operation's outputs.
 
     Raises:
-      Exception: whatever `compute` says of inputs of such shapes.
+      Exception: whatever `compute` raises for inputs of such shapes.
     """
     first = _once(compute, [pair[0] for pair in inputs], folds)
     if all(pair[0] is pair[1] for pair in inputs):

@@ -1,24 +1,21 @@
-"""The random keys of one run: every random operation has a stream of its own, the same for the same seed."""
+"""The random keys of a run: each random operation has its own stream, which its seed determines."""
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
-if TYPE_CHECKING:
-    from trainband.compat.tf1.graphs.graph import Operation
-
 
 class Keys:
-    """Where the random operations of one run get their keys from.
+    """The random keys of the operations of one run.
 
     Args:
       base: a key for operations without a seed.
-      counter: uint32, another one in every run.
-      folded: what else makes a key another one: the number of a loop's round.
+      counter: uint32, different in every run.
+      folded: further numbers to fold into the keys, such as the iteration of a loop.
     """
 
     def __init__(self, base: Any, counter: Any, folded: tuple[Any, ...] = ()) -> None:
@@ -28,18 +25,17 @@ class Keys:
 
     @classmethod
     def of_step(cls, key: Any) -> Keys:
-        """From a key that is another one in every step already."""
+        """Derive the keys from a key that is already different in every step."""
         return cls(key, jax.random.bits(key, (), "uint32"))
 
-    def of(self, op: Operation) -> Any:
-        """An operation's own key."""
-        seed = op.attributes["seed"]
+    def of(self, seed: int | None, number: int) -> Any:
+        """The key of the operation that has this seed, or without one, this number in its graph."""
         key = self._base if seed is None else jax.random.key(seed)
         key = jax.random.fold_in(key, self._counter)
         if seed is None:
-            key = jax.random.fold_in(key, op.number)
-        for number in self._folded:
             key = jax.random.fold_in(key, number)
+        for one in self._folded:
+            key = jax.random.fold_in(key, one)
         return key
 
     def round(self, number: Any) -> Keys:
@@ -48,14 +44,14 @@ class Keys:
 
 
 def fresh_base() -> np.ndarray[Any, Any]:
-    """The data of a key that nobody else has."""
+    """Return the data of a fresh random key."""
     return np.array([secrets.randbits(32), secrets.randbits(32)], np.uint32)
 
 
 def combined_seed(graph_seed: int | None, op_seed: int | None, number: int) -> int | None:
-    """The seed of an operation, as TensorFlow combines them; `None` where nobody has set one.
+    """Combine the seeds of the graph and of an operation as TensorFlow does; `None` if neither is set.
 
-    Where only the graph has a seed, the operation's number stands for its own.
+    If only the graph has a seed, the operation's number takes the place of its own seed.
     """
     if graph_seed is None and op_seed is None:
         return None

@@ -15,11 +15,11 @@ from trainband.compat.tf1.graphs.keys import Keys
 
 
 class Schedule:
-    """Which operations some fetches need, and the order of those for which the order matters.
+    """The operations that some fetches need, and the order of those whose order matters.
 
     Everything that changes a variable comes after everything that does not, unless the script orders it otherwise by
     data or control dependencies. So a run that reads and changes a variable without saying in which order reads what
-    it was before, always; TensorFlow says nothing of it.
+    it was before; TensorFlow leaves this undefined.
 
     Args:
       fetches: tensors and operations.
@@ -41,7 +41,7 @@ class Schedule:
 
 
 def _has(op: Operation, attribute: str) -> bool:
-    """Whether an operation, or one inside of it, has an attribute."""
+    """Whether an operation, or one inside it, has an attribute."""
     return attribute in op.attributes or any(
         _has(inner, attribute) for region in op.attributes.get("regions", ()) for inner in region.operations
     )
@@ -65,7 +65,7 @@ def _needed(roots: Iterable[Operation], fed: Collection[Tensor], region: Region 
 
 
 def _ordered(needed: Sequence[Operation], fed: Collection[Tensor]) -> list[Operation]:
-    """A topological order in which what writes comes as late as it can."""
+    """Return a topological order in which writes come as late as possible."""
     here = set(needed)
     before = {
         op: {t.op for t in op.inputs if t not in fed and t.op in here} | (set(op.control_inputs) & here)
@@ -100,8 +100,8 @@ class Frame:
       state: the values of variables by name; it is changed.
       keys: for random numbers.
       values: of tensors that are known.
-      outer: where the values of all tensors but those of `inner` operations are.
-      inner: the operations that are computed anew here; all, if `None`.
+      outer: the frame that has the values of all tensors except those of `inner` operations.
+      inner: the operations to compute again here; all, if `None`.
     """
 
     def __init__(
@@ -116,14 +116,14 @@ class Frame:
         self.keys = keys
         self.values: dict[Tensor, Any] = dict(values or {})
         self.pushes: dict[str, Any] | None = None
-        """Where updates are made elsewhere: the gradients to send there, by variable."""
+        """If a ps makes the updates: the gradients to push, by variable."""
         self.hyper: dict[str, dict[str, Any]] = {}
         """Their learning rates and the like."""
         self._outer = outer
         self._inner = inner
 
     def run(self, schedule: Schedule) -> None:
-        """Runs everything for which the order matters, in that order."""
+        """Runs the operations whose order matters, in that order."""
         for op in schedule.ordered:
             if not op.outputs or any(output not in self.values for output in op.outputs):
                 self._compute_all(op)
@@ -135,7 +135,7 @@ class Frame:
         return self.values[tensor] if tensor in self.values else self._outer_value(tensor)
 
     def child(self, values: Mapping[Tensor, Any], inner: Collection[Operation]) -> Frame:
-        """A frame in which some operations are computed anew, from other values; all others are as here."""
+        """Return a frame that computes some operations again from other values, and takes all others from here."""
         return Frame(dict(self.state), self.keys, values, self, inner)
 
     def _outer_value(self, tensor: Tensor) -> Any:
@@ -230,19 +230,15 @@ class Computation:
         return values, [frame.state[name] for name in self.late], changed
 
 
-FLAT = frozenset("StopGradient Floor Ceil Round FloorDiv ZerosLike OnesLike PyFunc".split())
-"""Operations with floating-point outputs that no derivative goes through, as in TensorFlow."""
-
-
 def _passes_on(op: Operation) -> bool:
     """Whether a derivative goes through an operation."""
-    return op.type not in FLAT and any(output.dtype.is_floating for output in op.outputs)
+    return not op.attributes.get("flat") and any(output.dtype.is_floating for output in op.outputs)
 
 
 def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor]) -> set[Operation]:
     """The operations through which the derivative of some targets by some roots goes.
 
-    A root that is computed from another one is a root all the same.
+    A root that is computed from another root still counts as a root.
     """
     roots = set(roots)
     state: dict[Operation, bool | None] = {}

@@ -1,4 +1,4 @@
-"""Recording one operation, and turning whatever a script gives into tensors."""
+"""Record an operation, and convert what a script passes into tensors."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import DType, array_of, as_dtype
-from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph, user_line
+from trainband.compat.ops.array import stack
+from trainband.compat.ops.arrays import ArgumentError
+from trainband.compat.ops.dtypes import DType, array_of, as_dtype
+from trainband.compat.ops.shapes import Dimension, TensorShape
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.infer import Probes, dtype_of, infer, probes_of_shape, probes_of_value, shape_of
-from trainband.compat.tf1.graphs.shapes import Dimension, TensorShape
+from trainband.compat.tf1.graphs.where import user_line
 
 Compute = Callable[..., Any]
-
-
-def numpy_or_jax(*values: Any) -> Any:
-    """NumPy where all values are its arrays, so that what is known while recording or tracing stays known."""
-    for value in values:
-        if isinstance(value, jax.Array | jax.core.Tracer):
-            return jnp
-    return np
 
 
 def record(
@@ -38,15 +31,18 @@ def record(
     value: np.ndarray[Any, Any] | None = None,
     folds: bool = False,
     graph: Graph | None = None,
+    abstract: Compute | None = None,
     **more: Any,
 ) -> Operation:
-    """Records an operation; its outputs get the shapes and dtypes that `compute` gives, where they are not said.
+    """Record an operation. Its outputs get the shapes and dtypes that `compute` gives, unless they are passed.
 
     Args:
       compute: the inputs' values to the output's, or to a sequence of them where `count` is not 1.
       count: how many outputs.
-      dtypes, shapes: of the outputs, where it is known without looking.
+      dtypes, shapes: of the outputs, if they are known beforehand.
       value: of the only output, a constant.
+      abstract: what shapes and dtypes are found with, where `compute` takes more than the inputs' values. What it
+        raises is left to the run.
 
     Raises:
       ValueError: the operation does not work on inputs of such shapes.
@@ -64,8 +60,10 @@ def record(
         dtypes = dtypes or [as_dtype(value.dtype)]
     elif shapes is not None and dtypes is not None:
         probes = [probes_of_shape(TensorShape(s), d) for s, d in zip(shapes, dtypes, strict=True)]
+        if abstract is not None:
+            _inferred(op, abstract, inputs, count, lenient=True)  # for what it refuses
     elif count:
-        probes = _inferred(op, several, inputs, count)
+        probes = _inferred(op, abstract or several, inputs, count, lenient=abstract is not None)
     op.name = graph.exact_name(name) if name is not None and name.endswith("/") else graph.unique_name(name or type_)
     for index in range(count):
         known = probes[index] if index < len(probes) else None
@@ -79,14 +77,16 @@ def record(
     return op
 
 
-def _inferred(op: Operation, compute: Compute, inputs: Sequence[Tensor], count: int) -> list[Probes]:
+def _inferred(op: Operation, compute: Compute, inputs: Sequence[Tensor], count: int, *, lenient: bool) -> list[Probes]:
     known = [tensor.probes for tensor in inputs]
     if any(probes is None for probes in known):
         return [None] * count
     try:
         found = infer(compute, [probes for probes in known if probes is not None], op.folds)
+    except ArgumentError:
+        raise
     except Exception as exc:
-        if all(probes is not None and probes[0] is probes[1] for probes in known):
+        if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
             raise _refused(op, exc) from exc
         return [None] * count  # under a wrong assumption about an unknown size anything may fail
     return list(found)
@@ -110,10 +110,10 @@ def record_tensor(type_: str, compute: Compute, inputs: Sequence[Tensor] = (), *
 
 
 def convert(value: Any, dtype: DType | None = None, name: str | None = None) -> Tensor:
-    """A tensor with the value of anything: a tensor, a variable, numbers in nested lists, an array.
+    """Convert a tensor, a variable, numbers in nested lists or an array to a tensor.
 
     Raises:
-      TypeError, ValueError: it cannot be one, or not of the dtype.
+      TypeError, ValueError: the value cannot become a tensor, or not one of this dtype.
     """
     if hasattr(value, "as_tensor"):
         value = value.as_tensor()
@@ -140,7 +140,7 @@ def convert(value: Any, dtype: DType | None = None, name: str | None = None) -> 
 
 
 def constant(array: np.ndarray[Any, Any], name: str = "Const", dtype: DType | None = None) -> Tensor:
-    """A tensor that is this array always."""
+    """Record a constant."""
     kind = dtype or as_dtype(array.dtype)
     if kind.numpy != array.dtype:
         array = array.astype(kind.numpy)
@@ -148,58 +148,27 @@ def constant(array: np.ndarray[Any, Any], name: str = "Const", dtype: DType | No
         return record_tensor("Const", lambda: array, name=name, value=array, dtypes=[kind], folds=True)
 
 
-def _has_tensor(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_has_tensor(one) for one in value)
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor or stands for one."""
     return isinstance(value, Tensor) or hasattr(value, "as_tensor")
 
 
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_has_tensor(one) for one in value)
+    return is_tensor(value)
+
+
 def _packed(values: Sequence[Any], dtype: DType | None) -> Tensor:
-    known = [one for one in values if isinstance(one, Tensor) or hasattr(one, "as_tensor")]
+    known = [one for one in values if is_tensor(one)]
     if dtype is None and known:
         dtype = convert(known[0]).dtype
     tensors = [convert(one, dtype) for one in values]
-
-    def stack(*parts: Any) -> Any:
-        return numpy_or_jax(*parts).stack(parts)
-
-    return record_tensor("Pack", stack, tensors, name="packed", folds=True)
-
-
-def convert_pair(x: Any, y: Any, what: str) -> tuple[Tensor, Tensor]:
-    """Two operands as tensors of one dtype: plain numbers take that of the other side.
-
-    Raises:
-      TypeError: they are of two dtypes.
-    """
-    tensor_x = isinstance(x, Tensor) or hasattr(x, "as_tensor")
-    tensor_y = isinstance(y, Tensor) or hasattr(y, "as_tensor")
-    if tensor_x and not tensor_y:
-        first = convert(x)
-        return first, _like(y, first, what)
-    if tensor_y and not tensor_x:
-        second = convert(y)
-        return _like(x, second, what), second
-    first, second = convert(x), convert(y)
-    if first.dtype != second.dtype:
-        if not tensor_x and not tensor_y and not isinstance(y, np.ndarray | np.generic):
-            return first, convert(y, first.dtype)
-        raise TypeError(
-            f"Input 'y' of '{what}' Op has type {second.dtype.name} that does not match type {first.dtype.name} of "
-            f"argument 'x'. (at {user_line()})"
-        )
-    return first, second
-
-
-def _like(value: Any, other: Tensor, what: str) -> Tensor:
-    try:
-        return convert(value, other.dtype)
-    except (TypeError, ValueError) as exc:
-        raise type(exc)(f"{exc} It is an operand of {what} with {other} (at {user_line()})") from exc
+    return record_tensor("Pack", lambda *parts: stack(parts), tensors, name="packed", folds=True)
 
 
 def known_value(tensor: Any) -> np.ndarray[Any, Any] | None:
-    """The value of a tensor where it is a constant, however computed."""
+    """Return the value of a tensor that follows from constants; `None` if it does not."""
     if not isinstance(tensor, Tensor):
         return None
     probes = tensor.probes

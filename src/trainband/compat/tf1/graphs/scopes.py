@@ -1,4 +1,4 @@
-"""The default graph's scopes as functions, and switches that are as they are."""
+"""The default graph's scopes as functions, and switches that have no effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def op_scope(values: Any, name: str | None, default_name: str | None = None) -> 
 
 @contextmanager
 def colocate_with(op: Any, ignore_existing: bool = False) -> Iterator[None]:  # noqa: ARG001 - all is in one program
-    """Operations made inside are placed as that one is."""
+    """Gives operations made inside the device of another."""
     with get_default_graph().device(getattr(op, "device", "") or None):
         yield
 
@@ -66,12 +66,12 @@ disable_v2_tensorshape = disable_v2_behavior
 
 
 def enable_eager_execution(*_: Any, **__: Any) -> None:
-    """Not there.
+    """Not supported.
 
     Raises:
       NotImplementedError: always.
     """
-    raise NotImplementedError("eager execution is not there: this is TensorFlow 1's graphs and sessions.")
+    raise NotImplementedError("Eager execution is not supported: use TensorFlow 1's graphs and sessions.")
 
 
 enable_v2_behavior = enable_eager_execution

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
-
-from trainband.compat.tf1.graphs.dtypes import DType
+from trainband.compat.ops.dtypes import DType
+from trainband.compat.ops.indexing import dense_from_rows
+from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor
 from trainband.compat.tf1.graphs.record import record_tensor
-from trainband.compat.tf1.graphs.shapes import TensorShape
 
 
 class IndexedSlices:
-    """Rows and their numbers; a number that comes twice means the sum of its rows.
+    """Rows and their numbers; the rows of a number that is listed twice add up.
 
     Args:
       values: the rows.
@@ -73,11 +72,11 @@ class IndexedSlices:
         if not sizes.is_fully_defined():
             raise ValueError("Tensor conversion requested for IndexedSlices without a known dense_shape.")
         shape = tuple(size or 0 for size in sizes.sizes or ())
-
-        def densify(values: Any, indices: Any) -> Any:
-            return jnp.zeros(shape, values.dtype).at[indices].add(values)
-
-        return record_tensor("IndexedSlicesToTensor", densify, [self.values, self.indices])
+        return record_tensor(
+            "IndexedSlicesToTensor",
+            lambda values, indices: dense_from_rows(values, indices, shape),
+            [self.values, self.indices],
+        )
 
     def __neg__(self) -> IndexedSlices:
         return IndexedSlices(-self.values, self.indices, self.dense_shape)  # type: ignore[operator]

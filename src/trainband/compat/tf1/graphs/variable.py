@@ -1,21 +1,27 @@
-"""Variable: a value that stays from run to run; and those that are cut into parts."""
+"""Variable: a value that persists between runs; and PartitionedVariable, which is split into parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import DType, as_dtype
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, Operation, Tensor, get_default_graph, user_line
-from trainband.compat.tf1.graphs.record import convert, name_scope, numpy_or_jax, record, record_tensor
-from trainband.compat.tf1.graphs.shapes import TensorShape
+from trainband.compat.ops.array import concat
+from trainband.compat.ops.arrays import numpy_or_jax
+from trainband.compat.ops.dtypes import DType, as_dtype
+from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
+from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf1.graphs.default_session import needed_session
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.record import convert, name_scope, record, record_tensor
+from trainband.compat.tf1.graphs.where import user_line
 
 
 class Variable:
-    """A variable of a graph, by TensorFlow's names: its operation is `scope/name`.
+    """A variable of a graph. Its operation is named `scope/name`, as in TensorFlow.
 
     Args:
-      initial_value: anything that makes a tensor, or a function that returns it.
+      initial_value: anything that can become a tensor, or a function that returns it.
       trainable: whether optimizers train it by default.
       collections: where it is listed; `GLOBAL_VARIABLES` when left out.
       validate_shape: whether its shape must be known.
@@ -62,7 +68,7 @@ class Variable:
         finally:
             graph.region = before
         self.constraint = constraint
-        """What an optimizer applies to it after each update."""
+        """What an optimizer applies to its value after each update."""
         self.trainable = bool(trainable)
         """Whether optimizers train it by default."""
         self.save_slice: tuple[str, int] | None = None
@@ -76,7 +82,7 @@ class Variable:
 
     def _make(self, graph: Graph, name: str, initial: Tensor, sizes: TensorShape) -> None:
         self.op_name = name
-        """Its name without `:0`: what it is known by in sessions, checkpoints and on ps."""
+        """Its name without `:0`, which sessions, checkpoints and ps use."""
         self.graph = graph
         """Where it was recorded."""
         self.dtype = initial.dtype
@@ -98,7 +104,7 @@ class Variable:
             attributes={"variable": self},
         )
         self.handle = self.op.outputs[0]
-        """The tensor that stands for itself; fetched, it is the value after everything else has run."""
+        """The tensor that stands for the variable; fetching it gives the value after everything else has run."""
         self.initializer = self._assign(initial, "Assign", lambda _, new: new, reads=False, name=f"{name}/Assign").op
         """The operation that gives it its first value."""
         self.initializer.attributes["initializes"] = self
@@ -181,7 +187,7 @@ class Variable:
         return self.handle
 
     def as_tensor(self) -> Tensor:
-        """Its value; where something must come before, as it is after that."""
+        """Return its value, read after the open control dependencies."""
         return self._fresh_read(self.graph.unique_name("read")) if self.graph.control_inputs() else self._read
 
     def value(self) -> Tensor:
@@ -202,16 +208,14 @@ class Variable:
 
     def load(self, value: Any, session: Any = None) -> None:
         """Gives it a value in a session."""
-        from trainband.compat.tf1.sessions.session import needed_session
-
         needed_session(session, "Variable.load").run(self.initializer, {self.initializer.inputs[0]: value})
 
     def set_shape(self, shape: Any) -> None:
-        """Says more of its shape."""
+        """Adds information about its shape."""
         self.handle.set_shape(shape)
 
     def assign(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:  # noqa: ARG002
-        """Gives it another value; the result is that."""
+        """Record an assignment; the result is the new value."""
         return self._assign(value, "Assign", lambda _, new: new, reads=False, name=name)
 
     def assign_add(
@@ -221,7 +225,7 @@ class Variable:
         name: str | None = None,
         read_value: bool = True,  # noqa: ARG002
     ) -> Any:
-        """Adds to it; the result is the sum."""
+        """Record an addition; the result is the sum."""
         return self._assign(delta, "AssignAdd", lambda old, new: old + new, name=name)
 
     def assign_sub(
@@ -231,20 +235,20 @@ class Variable:
         name: str | None = None,
         read_value: bool = True,  # noqa: ARG002
     ) -> Any:
-        """Takes from it; the result is the difference."""
+        """Record a subtraction; the result is the difference."""
         return self._assign(delta, "AssignSub", lambda old, new: old - new, name=name)
 
     def scatter_update(self, slices: Any, name: str | None = None) -> Tensor:
         """Replaces the rows that an `IndexedSlices` names."""
-        return scatter("ScatterUpdate", self, slices.indices, slices.values, lambda at, new: at.set(new), name)
+        return scatter("ScatterUpdate", self, slices.indices, slices.values, rows_replaced, name)
 
     def scatter_sub(self, slices: Any, name: str | None = None) -> Tensor:
-        """Takes from the rows that an `IndexedSlices` names."""
-        return scatter("ScatterSub", self, slices.indices, slices.values, lambda at, new: at.add(-new), name)
+        """Subtract from the rows that an `IndexedSlices` names."""
+        return scatter("ScatterSub", self, slices.indices, slices.values, rows_subtracted, name)
 
     def scatter_add(self, slices: Any, name: str | None = None) -> Tensor:
         """Adds to the rows that an `IndexedSlices` names."""
-        return scatter("ScatterAdd", self, slices.indices, slices.values, lambda at, new: at.add(new), name)
+        return scatter("ScatterAdd", self, slices.indices, slices.values, rows_added, name)
 
     def __repr__(self) -> str:
         return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
@@ -277,13 +281,12 @@ def _scope_for(graph: Graph, name: str | None, exact: str | None) -> Any:
 
 
 def scatter(
-    type_: str, variable: Any, indices: Any, updates: Any, change: Callable[[Any, Any], Any], name: str | None
+    type_: str, variable: Any, indices: Any, updates: Any, change: Callable[[Any, Any, Any], Any], name: str | None
 ) -> Tensor:
     """Changes rows of a variable; the result is its new value."""
-    import jax.numpy as jnp
 
     def write(frame: Any, rows: Any, new: Any) -> tuple[Any, ...]:
-        frame.state[variable.op_name] = change(jnp.asarray(frame.state[variable.op_name]).at[rows], new)
+        frame.state[variable.op_name] = change(frame.state[variable.op_name], rows, new)
         return (frame.state[variable.op_name],)
 
     return record(
@@ -301,7 +304,7 @@ def scatter(
 
 
 class PartitionedVariable:
-    """A variable that is cut into parts along one axis, each a variable of its own: `name/part_0` and so on."""
+    """A variable that is split along one axis into parts, each a variable: `name/part_0` and so on."""
 
     def __init__(self, name: str, shape: TensorShape, dtype: DType, parts: Sequence[Variable], axis: int) -> None:
         self.op_name = name
@@ -313,7 +316,7 @@ class PartitionedVariable:
         self.parts = tuple(parts)
         """The parts, in order."""
         self.axis = axis
-        """The axis along which it is cut."""
+        """The axis along which it is split."""
 
     @property
     def name(self) -> str:
@@ -329,11 +332,8 @@ class PartitionedVariable:
         if len(self.parts) == 1:
             return self.parts[0].as_tensor()
         tensors = [part.as_tensor() for part in self.parts]
-
-        def join(*values: Any) -> Any:
-            return numpy_or_jax(*values).concatenate(values, axis=self.axis)
-
-        return record_tensor("ConcatV2", join, tensors, name=f"{self.op_name.rpartition('/')[2]}/ConcatPartitions")
+        name = f"{self.op_name.rpartition('/')[2]}/ConcatPartitions"
+        return record_tensor("ConcatV2", lambda *values: concat(values, self.axis), tensors, name=name)
 
     def fetched(self) -> Tensor:
         """What a session fetches for it."""

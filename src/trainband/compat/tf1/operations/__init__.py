@@ -1,3 +1,3 @@
-"""What a script can record: arithmetic, arrays, networks, control flow, variables."""
+"""What a script records: operations of the table, variables, control flow, gradients and side effects."""
 
 from __future__ import annotations

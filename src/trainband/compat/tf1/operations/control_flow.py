@@ -1,4 +1,4 @@
-"""Grouping, branches and loops: `cond` and `while_loop` become JAX's own, and can be differentiated."""
+"""Grouping, branches and loops. `cond` and `while_loop` become JAX's, and can be differentiated."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import bool_, string
+from trainband.compat.ops import array
+from trainband.compat.ops.dtypes import bool_, string
+from trainband.compat.ops.loops import run_loop
 from trainband.compat.tf1.graphs.errors import OpError
-from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Tensor, get_default_graph, user_line
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Stored, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Frame, capture, region_function
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, record
-from trainband.compat.tf1.graphs.variable import Variable
-from trainband.compat.tf1.operations.array import identity
-from trainband.compat.tf1.operations.loops import run_loop
+from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 def no_op(name: str | None = None) -> Operation:
-    """Does nothing; for what must come before it."""
+    """Record an operation that does nothing, for its control dependencies."""
     return record("NoOp", lambda: (), count=0, name=name)
 
 
 def group(*inputs: Any, name: str | None = None) -> Operation:
-    """An operation that is done when all of these are."""
+    """Record an operation that is done when all inputs are."""
     graph = get_default_graph()
     flat = [one for item in inputs for one in flatten(item) if one is not None]
     with graph.control_dependencies(flat):
@@ -34,17 +35,17 @@ def group(*inputs: Any, name: str | None = None) -> Operation:
 
 
 def tuple_(tensors: Sequence[Any], name: str | None = None, control_inputs: Any = None) -> list[Any]:
-    """The same tensors, each of which has its value only when all have."""
+    """Return the same tensors, none of which is available before all are."""
     graph = get_default_graph()
     known = [one for one in tensors if one is not None]
     with graph.name_scope(name or "tuple"), graph.control_dependencies([*known, *(control_inputs or [])]):
-        return [None if one is None else identity(one) for one in tensors]
+        return [None if one is None else recorded(array.identity)(one) for one in tensors]
 
 
 def with_dependencies(dependencies: Sequence[Any], output: Any, name: str | None = None) -> Any:
-    """A tensor that has its value only when some operations are done."""
+    """Return a tensor that is available only when some operations are done."""
     with get_default_graph().control_dependencies(dependencies):
-        return identity(output, name)
+        return recorded(array.identity)(output, name)
 
 
 def _recorded(graph: Graph, function: Callable[..., Any], *arguments: Any) -> tuple[Region, Any]:
@@ -52,19 +53,19 @@ def _recorded(graph: Graph, function: Callable[..., Any], *arguments: Any) -> tu
     with graph.recording(region):
         result = function(*arguments)
         if result is None:
-            raise ValueError(f"a branch or loop body must return something (at {user_line()}).")
+            raise ValueError(f"A branch or loop body must return something (at {user_line()}).")
         outputs = pack_like(result, [_as_output(one) for one in flatten(result)])
     return region, outputs
 
 
 def _as_output(value: Any) -> Any:
-    """A tensor; of an operation, one that is there when it is done."""
+    """Convert an output to a tensor; an operation becomes one that is available when it is done."""
     if isinstance(value, Operation):
         return with_dependencies([value], np.bool_(True))
     return convert(value)
 
 
-def _changed(region: Region) -> tuple[list[Variable], list[Variable]]:
+def _changed(region: Region) -> tuple[list[Stored], list[Stored]]:
     reads = {v.op_name: v for op in region.operations for v in op.reads}
     writes = {v.op_name: v for op in region.operations for v in op.writes}
     return list(reads.values()), list(writes.values())
@@ -79,11 +80,11 @@ def cond(
     fn1: Callable[[], Any] | None = None,
     fn2: Callable[[], Any] | None = None,
 ) -> Any:
-    """One of two branches, by a truth value that is known when it runs.
+    """Record one of two branches, chosen by a condition at run time.
 
     Raises:
-      TypeError: a branch is no function.
-      ValueError: the branches return different things.
+      TypeError: a branch is not callable.
+      ValueError: the branches return different structures or dtypes.
     """
     graph = get_default_graph()
     first, second = true_fn or fn1, false_fn or fn2
@@ -156,14 +157,14 @@ def case(
     exclusive: bool = False,  # noqa: ARG001
     name: str = "case",
 ) -> Any:
-    """The first of several branches whose condition is true.
+    """Record the first of several branches whose condition is true.
 
     Raises:
       ValueError: there is no default.
     """
     pairs = list(pred_fn_pairs.items()) if isinstance(pred_fn_pairs, dict) else list(pred_fn_pairs)
     if default is None:
-        raise ValueError("case: a default is needed.")
+        raise ValueError("case() needs a default.")
     result = default
     for pred, function in reversed(pairs):
         result = _either(pred, function, result, name)
@@ -179,21 +180,21 @@ def while_loop(
     body: Callable[..., Any],
     loop_vars: Any,
     shape_invariants: Any = None,  # noqa: ARG001 - a run's shapes are all known, and must stay the same in a loop
-    parallel_iterations: int = 10,  # noqa: ARG001 - that is the compiler's business
+    parallel_iterations: int = 10,  # noqa: ARG001 - the compiler decides
     back_prop: bool = True,
     swap_memory: bool = False,  # noqa: ARG001
     name: str | None = None,
     maximum_iterations: Any = None,
     return_same_structure: bool = False,
 ) -> Any:
-    """A loop: `body(*loop_vars)` gives the next values, as long as `cond(*loop_vars)`.
+    """Record a loop that replaces its variables by `body(*loop_vars)` while `cond(*loop_vars)` holds.
 
-    Its derivative may be taken. Where the number of rounds follows from constants alone, as in a recurrent network over
-    a fixed number of steps, the loop keeps what the way back needs; else it keeps some of the rounds' values, and
-    computes those in between once more.
+    It can be differentiated. If the number of iterations follows from constants, as in a recurrent network over
+    a fixed number of steps, the loop keeps what the backward pass needs; else it keeps the values of some iterations,
+    and computes those in between again.
 
     Raises:
-      ValueError: the body returns something else than as many tensors of the same dtypes.
+      ValueError: the body does not return as many tensors of the same dtypes.
     """
     graph = get_default_graph()
     with graph.name_scope(name or "while"):
@@ -223,7 +224,7 @@ def while_loop(
 
 def _loop_variable(start: Tensor) -> Tensor:
     def compute() -> Any:
-        raise RuntimeError("a loop variable has a value inside its loop only.")
+        raise RuntimeError("A loop variable has a value only inside its loop.")
 
     found: Tensor = record(
         "LoopVariable", compute, dtypes=[start.dtype], shapes=[start.shape], name="Identity"
@@ -254,7 +255,7 @@ def _looping(
         begin, constants = values[: len(starts)], values[len(starts) :]
         state = {name: jnp.asarray(frame.state[name]) for name in names}
 
-        def go_on(carry: Any, fixed: Sequence[Any]) -> Any:
+        def continues(carry: Any, fixed: Sequence[Any]) -> Any:
             return judge(carry[1], None, [*carry[0], *fixed])[0][0]
 
         def once(carry: Any, fixed: Sequence[Any], number: Any) -> Any:
@@ -269,7 +270,7 @@ def _looping(
         rounds = counted(begin, constants, most)
         first = [jnp.asarray(v, start.dtype.numpy) for v, start in zip(begin, starts, strict=True)]
         found, after = run_loop(
-            go_on, once, (first, state), list(constants), rounds=rounds, most=most, differentiable=back_prop
+            continues, once, (first, state), list(constants), rounds=rounds, most=most, differentiable=back_prop
         )
         frame.state.update({v.op_name: after[v.op_name] for v in writes})
         return list(found)
@@ -292,9 +293,9 @@ def _looping(
 def _counted(
     inside: Region, variables: Sequence[Tensor], check: Tensor, nexts: Sequence[Tensor]
 ) -> Callable[[Sequence[Any], Sequence[Any], Any], int | None]:
-    """How many rounds a loop makes, where what its condition looks at follows from constants.
+    """Return a function that counts a loop's iterations, if its condition depends on constants only.
 
-    That is found by running only this part of the loop, in NumPy, while the rest is being traced.
+    It runs only this part of the loop, in NumPy, while the rest is traced.
     """
     captured = capture(inside, [check, *nexts])
     captured = [tensor for tensor in captured if tensor not in variables]
@@ -339,11 +340,11 @@ def _counted(
 
 
 MOST_COUNTED = 100_000
-"""Rounds after which nobody goes on counting."""
+"""Iterations after which counting is given up."""
 
 
 def _sources(tensor: Tensor, inside: Region) -> set[Tensor]:
-    """The tensors that come into a region, and loop variables, that a tensor in it depends on."""
+    """Return the outer tensors and loop variables on which a tensor in a region depends."""
     found: set[Tensor] = set()
     seen: set[Tensor] = set()
     waiting = [tensor]

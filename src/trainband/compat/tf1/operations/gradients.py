@@ -1,4 +1,4 @@
-"""Gradients: the derivative of some tensors by others, as an operation of the graph."""
+"""Gradients: derivatives of some tensors by others, as an operation of the graph."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import string
+from trainband.compat.ops import array
+from trainband.compat.ops.arrays import axis_of
+from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Frame, depends_on
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One of the things that a gradient is taken by.
+    """A tensor or variable by which a gradient is taken.
 
     Attributes:
       tensors: whose derivatives add up to its own: a variable's reads, or what is gathered from them.
@@ -54,9 +57,7 @@ def gradients(
     stops = {convert(one) for one in _listed(stop_gradients)} if stop_gradients is not None else set()
     found = _recorded(targets, flat, given, stops, name)
     if str(getattr(unconnected_gradients, "value", unconnected_gradients)).lower() == "zero":
-        from trainband.compat.tf1.operations.array import zeros_like
-
-        found = [zeros_like(x) if one is None else one for x, one in zip(flat, found, strict=True)]
+        found = [recorded(array.zeros_like)(x) if one is None else one for x, one in zip(flat, found, strict=True)]
     if len(flat) == len(wanted):
         return found
     return _of_wholes(wanted, found)
@@ -64,13 +65,13 @@ def gradients(
 
 def _of_wholes(wanted: Sequence[Any], found: Sequence[Any]) -> list[Any]:
     """The gradients of partitioned variables, from those of their parts."""
-    from trainband.compat.tf1.operations.array import concat
-
     rest, result = iter(found), []
     for x in wanted:
         if isinstance(x, PartitionedVariable):
             parts = [next(rest) for _ in x.parts]
-            result.append(None if any(p is None for p in parts) else concat([convert(p) for p in parts], x.axis))
+            result.append(
+                None if any(p is None for p in parts) else recorded(array.concat)([convert(p) for p in parts], x.axis)
+            )
         else:
             result.append(next(rest))
     return result
@@ -132,12 +133,14 @@ def _source(x: Any, ancestors: set[Operation]) -> _Source:
         for output in op.outputs
     )
     consumers = [op for op in ancestors if any(tensor in reads for tensor in op.inputs)]
-    if consumers and all(
-        op.type == "GatherV2" and op.attributes["axis"] == 0 and op.inputs[1] not in reads for op in consumers
-    ):
+    if consumers and all(_gathers_rows(op) and op.inputs[1] not in reads for op in consumers):
         gathered = sorted(consumers, key=lambda op: op.number)
         return _Source(tuple(op.outputs[0] for op in gathered), gathers=True, like=x)
     return _Source(reads, gathers=False, like=x)
+
+
+def _gathers_rows(op: Operation) -> bool:
+    return op.type == "GatherV2" and axis_of(op.attributes["arguments"]["axis"]) == 0
 
 
 def _operation(
@@ -150,8 +153,8 @@ def _operation(
     roots = [tensor for source in sources for tensor in source.tensors]
 
     def compute(frame: Frame) -> list[Any]:
-        # The roots first, as they are here; then all between them and the targets once more, as a function of them.
-        # What that comes across on its way is the forward pass, which everything else in this run takes from it.
+        # First the roots, as they are here; then everything between them and the targets, as a function of the roots.
+        # That is the forward pass, and the rest of this run reuses its values.
         points = [frame.value(tensor) for tensor in roots]
         halted = {tensor: jax.lax.stop_gradient(frame.value(tensor)) for tensor in stops}
 
@@ -219,15 +222,13 @@ def hessians(ys: Any, xs: Any, name: str = "hessians") -> list[Any]:
     """The second derivatives by each of `xs`, which are vectors.
 
     Raises:
-      ValueError: one is no vector of a known size.
+      ValueError: one is not a vector of a known size.
     """
-    from trainband.compat.tf1.operations.array import stack
-
     result = []
     for x in _listed(xs):
         (first,) = gradients(ys, x, name=name)
         sizes = convert(x).shape.sizes
         if sizes is None or len(sizes) != 1 or sizes[0] is None:
-            raise ValueError(f"hessians are there for vectors of a known size, got {x}.")
-        result.append(stack([convert(gradients(first[i], x, name=name)[0]) for i in range(sizes[0])]))
+            raise ValueError(f"hessians() supports only vectors of a known size, got {x}.")
+        result.append(recorded(array.stack)([convert(gradients(first[i], x, name=name)[0]) for i in range(sizes[0])]))
     return result

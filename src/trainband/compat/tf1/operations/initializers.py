@@ -1,56 +1,50 @@
-"""Initializers: TensorFlow's own formulas for where variables begin."""
+"""Initializers, with TensorFlow's formulas."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import as_dtype, float32
-from trainband.compat.tf1.graphs.graph import Tensor
-from trainband.compat.tf1.graphs.shapes import dims_of
-from trainband.compat.tf1.operations.array import constant, zeros
-from trainband.compat.tf1.operations.array import ones as all_ones
-from trainband.compat.tf1.operations.random import (
-    draw,
-    orthogonal_matrix,
-    random_normal,
-    random_uniform,
-    truncated_normal,
-)
+from trainband.compat.ops import array, random
+from trainband.compat.ops.dtypes import as_dtype, float32
+from trainband.compat.ops.shapes import dims_of
+from trainband.compat.overrides import override
+from trainband.compat.tf1.operations.array import constant
+from trainband.compat.tf1.operations.recorder import recorded
 
-_TRUNCATED_STDDEV = 0.87962566103423978
-"""Of a normal distribution with standard deviation 1 cut off at 2: TensorFlow divides by it."""
+_normal = recorded(random.random_normal)
+_truncated_normal = recorded(random.truncated_normal)
+_uniform = recorded(random.random_uniform)
 
 
 class Initializer:
-    """Makes the first value of a variable: `initializer(shape, dtype)`."""
+    """Makes the initial value of a variable: `initializer(shape, dtype)`."""
 
     def __init__(self, dtype: Any = float32) -> None:
         self.dtype = as_dtype(dtype)
-        """Of what it makes, where nothing else is asked for."""
+        """The dtype of what it makes, by default."""
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        """The first value of a variable of this shape."""
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
+        """Return the initial value of a variable of this shape."""
         raise NotImplementedError
 
 
 class Zeros(Initializer):
     """All zero."""
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return zeros(shape, dtype or self.dtype)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return recorded(array.zeros)(shape, dtype or self.dtype)
 
 
 class Ones(Initializer):
     """All one."""
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return all_ones(shape, dtype or self.dtype)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return recorded(array.ones)(shape, dtype or self.dtype)
 
 
 class Constant(Initializer):
@@ -62,8 +56,8 @@ class Constant(Initializer):
         """The number, or the numbers."""
         self._verify = verify_shape
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
         value = np.asarray(self.value).astype(as_dtype(dtype or self.dtype).numpy)
         return constant(value, dtype or self.dtype, shape, verify_shape=self._verify)
 
@@ -75,36 +69,36 @@ class RandomNormal(Initializer):
         super().__init__(dtype)
         self._mean, self._stddev, self._seed = mean, stddev, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return random_normal(shape, self._mean, self._stddev, dtype or self.dtype, self._seed)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return _normal(shape, self._mean, self._stddev, dtype or self.dtype, self._seed)
 
 
 class TruncatedNormal(RandomNormal):
     """Normally distributed, cut off at two standard deviations."""
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return truncated_normal(shape, self._mean, self._stddev, dtype or self.dtype, self._seed)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return _truncated_normal(shape, self._mean, self._stddev, dtype or self.dtype, self._seed)
 
 
 class RandomUniform(Initializer):
-    """Evenly distributed."""
+    """Uniformly distributed."""
 
     def __init__(self, minval: Any = -0.05, maxval: Any = 0.05, seed: int | None = None, dtype: Any = float32) -> None:
         super().__init__(dtype)
         self._minval, self._maxval, self._seed = minval, maxval, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        return random_uniform(shape, self._minval, self._maxval, dtype or self.dtype, self._seed)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
+        return _uniform(shape, self._minval, self._maxval, dtype or self.dtype, self._seed)
 
 
 class VarianceScaling(Initializer):
-    """Random numbers whose variance is `scale` divided by how many inputs, outputs, or their mean, there are.
+    """Random numbers whose variance is `scale` divided by the number of inputs, of outputs, or their mean.
 
     Raises:
-      ValueError: a mode or distribution that is not there.
+      ValueError: an unknown mode or distribution.
     """
 
     def __init__(
@@ -122,24 +116,21 @@ class VarianceScaling(Initializer):
             raise ValueError(f"Invalid `distribution` argument: {distribution}")
         self._scale, self._mode, self._distribution, self._seed = scale, mode, distribution, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        """See `Initializer`."""
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
         sizes = [size or 0 for size in dims_of(shape) or ()]
         whole = sizes if partition_info is None else list(partition_info.full_shape)
-        fan_in, fan_out = fans(whole)
-        count = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self._mode]
-        variance = self._scale / max(1.0, count)
+        variance = random.scaled_variance(whole, self._scale, self._mode)
         if self._distribution == "uniform":
             limit = math.sqrt(3 * variance)
-            return random_uniform(sizes, -limit, limit, dtype or self.dtype, self._seed)
+            return _uniform(sizes, -limit, limit, dtype or self.dtype, self._seed)
         if self._distribution == "untruncated_normal":
-            return random_normal(sizes, 0.0, math.sqrt(variance), dtype or self.dtype, self._seed)
-        stddev = math.sqrt(variance) / _TRUNCATED_STDDEV
-        return truncated_normal(sizes, 0.0, stddev, dtype or self.dtype, self._seed)
+            return _normal(sizes, 0.0, math.sqrt(variance), dtype or self.dtype, self._seed)
+        return _truncated_normal(sizes, 0.0, random.truncated_stddev(variance), dtype or self.dtype, self._seed)
 
 
 class GlorotUniform(VarianceScaling):
-    """Glorot and Bengio's, evenly distributed."""
+    """Glorot and Bengio's, uniformly distributed."""
 
     def __init__(self, seed: int | None = None, dtype: Any = float32) -> None:
         super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
@@ -153,18 +144,18 @@ class GlorotNormal(VarianceScaling):
 
 
 class UniformUnitScaling(Initializer):
-    """Evenly distributed so that the scale of what comes in is kept."""
+    """Uniformly distributed, so that the scale of the inputs is kept."""
 
     def __init__(self, factor: float = 1.0, seed: int | None = None, dtype: Any = float32) -> None:
         super().__init__(dtype)
         self._factor, self._seed = factor, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        """See `Initializer`."""
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
         sizes = [size or 0 for size in dims_of(shape) or ()]
         whole = sizes if partition_info is None else list(partition_info.full_shape)
-        limit = math.sqrt(3 / max(1.0, float(np.prod(whole[:-1], dtype=np.float64)))) * self._factor
-        return random_uniform(sizes, -limit, limit, dtype or self.dtype, self._seed)
+        limit = random.unit_scaling_limit(whole, self._factor)
+        return _uniform(sizes, -limit, limit, dtype or self.dtype, self._seed)
 
 
 class Orthogonal(Initializer):
@@ -174,16 +165,10 @@ class Orthogonal(Initializer):
         super().__init__(dtype)
         self._gain, self._seed = gain, seed
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
-        kind = as_dtype(dtype or self.dtype)
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
         sizes = [size or 0 for size in dims_of(shape) or ()]
-        rows = int(np.prod(sizes[:-1]))
-
-        def sample(key: Any, given: tuple[int, ...]) -> Any:
-            return self._gain * orthogonal_matrix(key, rows, sizes[-1], kind.numpy).reshape(given)
-
-        return draw("orthogonal", sizes, kind, self._seed, None, sample)
+        return recorded(random.random_orthogonal)(sizes, self._gain, dtype or self.dtype, seed=self._seed)
 
 
 class Identity(Initializer):
@@ -193,20 +178,10 @@ class Identity(Initializer):
         super().__init__(dtype)
         self._gain = gain
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG002
-        """See `Initializer`."""
+    @override
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:  # noqa: ARG002
         rows, columns = (size or 0 for size in dims_of(shape) or ())
         return constant(self._gain * np.eye(rows, columns), dtype or self.dtype)
-
-
-def fans(sizes: Sequence[int]) -> tuple[float, float]:
-    """How many inputs and outputs a variable of this shape joins."""
-    if len(sizes) < 1:
-        return 1.0, 1.0
-    if len(sizes) == 1:
-        return float(sizes[0]), float(sizes[0])
-    field = float(np.prod(sizes[:-2], dtype=np.float64)) if len(sizes) > 2 else 1.0
-    return sizes[-2] * field, sizes[-1] * field
 
 
 def he_normal(seed: int | None = None) -> Initializer:
@@ -215,7 +190,7 @@ def he_normal(seed: int | None = None) -> Initializer:
 
 
 def he_uniform(seed: int | None = None) -> Initializer:
-    """He's, evenly distributed."""
+    """He's, uniformly distributed."""
     return VarianceScaling(2.0, "fan_in", "uniform", seed)
 
 
@@ -225,5 +200,5 @@ def lecun_normal(seed: int | None = None) -> Initializer:
 
 
 def lecun_uniform(seed: int | None = None) -> Initializer:
-    """LeCun's, evenly distributed."""
+    """LeCun's, uniformly distributed."""
     return VarianceScaling(1.0, "fan_in", "uniform", seed)

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import bool_
-from trainband.compat.tf1.graphs.graph import GraphKeys, Tensor, get_default_graph
+from trainband.compat.ops import activations, array, convolution, math, matrices, normalization, random
+from trainband.compat.ops.dtypes import bool_
+from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, known_value
-from trainband.compat.tf1.operations import nn
-from trainband.compat.tf1.operations.arithmetic import cast, matmul, maximum, tensordot
-from trainband.compat.tf1.operations.array import identity, reshape, shape_of, stack
+from trainband.compat.tf1.operations.array import reshape
 from trainband.compat.tf1.operations.control_flow import cond
 from trainband.compat.tf1.operations.initializers import Ones, Zeros
+from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import get_variable, variable_scope
 
 Activation = Callable[[Any], Any] | None
 _ZEROS = Zeros()
 _ONES = Ones()
+_bias_add = recorded(activations.bias_add)
+_cast, _identity = recorded(math.cast), recorded(array.identity)
+_shape, _stack = recorded(array.shape), recorded(array.stack)
+_moments = recorded(normalization.moments)
 
 
 def _finished(outputs: Any, activation: Activation, regularizer: Any) -> Any:
@@ -58,12 +63,15 @@ def dense(
             constraint=kernel_constraint,
         )  # fmt: skip
         rank = x.shape.ndims or 2
-        outputs = matmul(x, kernel) if rank == 2 else tensordot(x, kernel, [[rank - 1], [0]])
+        if rank == 2:
+            outputs = recorded(matrices.matmul)(x, kernel)
+        else:
+            outputs = recorded(matrices.tensordot)(x, kernel, [[rank - 1], [0]])
         if use_bias:
             bias = get_variable(
                 "bias", [units], x.dtype, bias_initializer, bias_regularizer, trainable, constraint=bias_constraint
             )
-            outputs = nn.bias_add(outputs, bias)
+            outputs = _bias_add(outputs, bias)
         return _finished(outputs, activation, activity_regularizer)
 
 
@@ -105,14 +113,14 @@ def conv2d(
             "kernel", [*_pair(kernel_size), channels, filters], x.dtype, kernel_initializer, kernel_regularizer,
             trainable, constraint=kernel_constraint,
         )  # fmt: skip
-        outputs = nn.conv2d(
+        outputs = recorded(convolution.conv2d)(
             x, kernel, _pair(strides), padding.upper(), data_format=layout, dilations=_pair(dilation_rate)
         )
         if use_bias:
             bias = get_variable(
                 "bias", [filters], x.dtype, bias_initializer, bias_regularizer, trainable, constraint=bias_constraint
             )
-            outputs = nn.bias_add(outputs, bias, layout)
+            outputs = _bias_add(outputs, bias, layout)
         return _finished(outputs, activation, activity_regularizer)
 
 
@@ -149,10 +157,10 @@ def conv2d_transpose(
                 raise ValueError("the height and width of the inputs to `Conv2DTranspose` should be defined.")
             return size * step + (max(window - step, 0) if padding.lower() == "valid" else 0)
 
-        shape = stack([shape_of(x)[0], grown(sizes[1], down, height), grown(sizes[2], right, width), filters])  # type: ignore[index]
-        outputs = nn.conv2d_transpose(x, kernel, shape, (down, right), padding.upper())
+        shape = _stack([_shape(x)[0], grown(sizes[1], down, height), grown(sizes[2], right, width), filters])
+        outputs = recorded(convolution.conv2d_transpose)(x, kernel, shape, (down, right), padding.upper())
         if use_bias:
-            outputs = nn.bias_add(outputs, get_variable("bias", [filters], x.dtype, bias_initializer, None, trainable))
+            outputs = _bias_add(outputs, get_variable("bias", [filters], x.dtype, bias_initializer, None, trainable))
         return _finished(outputs, activation, None)
 
 
@@ -163,10 +171,10 @@ def max_pooling2d(
     padding: str = "valid",
     data_format: str = "channels_last",
     name: str | None = None,
-) -> Tensor:
+) -> Any:
     """The largest of each window."""
     layout = "NCHW" if _nchw(data_format) else "NHWC"
-    return nn.max_pool(inputs, _pair(pool_size), _pair(strides), padding.upper(), layout, name)
+    return recorded(convolution.max_pool)(inputs, _pair(pool_size), _pair(strides), padding.upper(), layout, name)
 
 
 def average_pooling2d(
@@ -176,10 +184,10 @@ def average_pooling2d(
     padding: str = "valid",
     data_format: str = "channels_last",
     name: str | None = None,
-) -> Tensor:
+) -> Any:
     """The mean of each window."""
     layout = "NCHW" if _nchw(data_format) else "NHWC"
-    return nn.avg_pool(inputs, _pair(pool_size), _pair(strides), padding.upper(), layout, name)
+    return recorded(convolution.avg_pool)(inputs, _pair(pool_size), _pair(strides), padding.upper(), layout, name)
 
 
 def flatten(inputs: Any, name: str | None = None, data_format: str = "channels_last") -> Tensor:  # noqa: ARG001
@@ -191,7 +199,7 @@ def flatten(inputs: Any, name: str | None = None, data_format: str = "channels_l
         for size in sizes[1:]:
             count *= size or 0
         return reshape(x, [-1, count], name=name or "flatten/Reshape")
-    return reshape(x, stack([shape_of(x)[0], -1]), name=name or "flatten/Reshape")  # type: ignore[index]
+    return reshape(x, _stack([_shape(x)[0], -1]), name=name or "flatten/Reshape")
 
 
 def dropout(
@@ -206,9 +214,9 @@ def dropout(
     x = convert(inputs)
 
     def dropped() -> Any:
-        return nn.dropout(x, keep_prob=1.0 - rate, noise_shape=noise_shape, seed=seed, name=name)
+        return recorded(random.dropout)(x, keep_prob=1.0 - rate, noise_shape=noise_shape, seed=seed, name=name)
 
-    return _while_training(training, dropped, lambda: identity(x))
+    return _while_training(training, dropped, lambda: _identity(x))
 
 
 def _while_training(training: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
@@ -240,7 +248,7 @@ def batch_normalization(
     renorm: bool = False,
     fused: Any = None,
 ) -> Any:
-    """Normalised over the batch while training, by moving averages else. What moves those is in `UPDATE_OPS`.
+    """Normalise by the batch while training, else by moving averages, which operations in `UPDATE_OPS` update.
 
     Raises:
       ValueError: an axis other than the last, or renorm.
@@ -248,7 +256,7 @@ def batch_normalization(
     x = convert(inputs)
     rank = x.shape.ndims or 2
     if axis not in (-1, rank - 1) or renorm:
-        raise ValueError("batch_normalization normalises over the last axis, and has no renorm.")
+        raise ValueError("batch_normalization supports only the last axis, and no renorm.")
     graph = get_default_graph()
     with variable_scope(name, "batch_normalization", reuse=reuse):
         sizes = [_last(x, "BatchNormalization")]
@@ -261,19 +269,16 @@ def batch_normalization(
         moving_mean = get_variable("moving_mean", sizes, x.dtype, moving_mean_initializer, None, False)
         moving_variance = get_variable("moving_variance", sizes, x.dtype, moving_variance_initializer, None, False)
         axes = list(range(rank - 1))
-        mean, variance = nn.moments(x, axes)
-        # Of images, TensorFlow's fused kernel moves the average of the unbiased variance.
-        unbiased = variance
-        if rank == 4 and fused is not False:
-            shape = cast(shape_of(x), x.dtype)
-            count = shape[0] * shape[1] * shape[2]
-            unbiased = variance * count / maximum(count - 1.0, 1.0)
+        mean, variance = _moments(x, axes)
+        # For images, TensorFlow's fused kernel averages the unbiased variance.
+        is_image = rank == 4 and fused is not False
+        unbiased = recorded(normalization.unbiased)(variance, x) if is_image else variance
         known = training if isinstance(training, bool) else known_value(convert(training, bool_))
-        use_mean = _while_training(training, lambda: identity(mean), lambda: identity(moving_mean))
-        use_variance = _while_training(training, lambda: identity(variance), lambda: identity(moving_variance))
+        use_mean = _while_training(training, lambda: _identity(mean), lambda: _identity(moving_mean))
+        use_variance = _while_training(training, lambda: _identity(variance), lambda: _identity(moving_variance))
         if known is None or bool(known):
-            part = 1.0 - momentum if known is not None else cast(training, x.dtype) * (1.0 - momentum)
+            part = 1.0 - momentum if known is not None else _cast(training, x.dtype) * (1.0 - momentum)
             for moving, now in ((moving_mean, mean), (moving_variance, unbiased)):
                 update = moving.assign_sub((moving - now) * part)
                 graph.add_to_collection(GraphKeys.UPDATE_OPS, update.op)
-        return nn.batch_normalization(x, use_mean, use_variance, beta, gamma, epsilon)
+        return recorded(normalization.batch_normalization)(x, use_mean, use_variance, beta, gamma, epsilon)

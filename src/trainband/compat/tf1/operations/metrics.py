@@ -1,19 +1,17 @@
-"""`tf.metrics`: figures over many batches, in local variables."""
+"""`tf.metrics`: metrics over many batches, in local variables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
-
-from trainband.compat.tf1.graphs.dtypes import bool_, float32
-from trainband.compat.tf1.graphs.graph import GraphKeys, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.record import convert, record_tensor
+from trainband.compat.ops import array, math, metrics, reductions
+from trainband.compat.ops.dtypes import bool_, float32
+from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.variable import Variable
-from trainband.compat.tf1.operations import arithmetic
-from trainband.compat.tf1.operations.arithmetic import cast, reduce_sum
-from trainband.compat.tf1.operations.array import ones_like, zeros
+from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import variable_scope
 
 Metric = tuple[Tensor, Any]
@@ -28,11 +26,10 @@ def _local(name: str, shape: Any = ()) -> Variable:
     )
 
 
-def _quotient(total: Any, count: Any, name: str) -> Tensor:
-    return record_tensor(
-        "DivNoNan", lambda t, c: jnp.where(c > 0, t / jnp.where(c > 0, c, 1), 0),
-        [convert(total), convert(count)], name=name,
-    )  # fmt: skip
+cast, equal, reduce_sum = recorded(math.cast), recorded(math.equal), recorded(reductions.reduce_sum)
+zeros, ones_like = recorded(array.zeros), recorded(array.ones_like)
+logical_and, logical_not = recorded(math.logical_and), recorded(math.logical_not)
+_quotient = recorded(metrics.quotient_of_counts)
 
 
 def _collected(value: Tensor, update: Any, metrics_collections: Any, updates_collections: Any) -> Metric:
@@ -50,15 +47,15 @@ def mean(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The mean so far, and the operation that takes a batch in."""
+    """The mean so far, and the operation that adds a batch."""
     with variable_scope(name, "mean"):
         total, count = _local("total"), _local("count")
         numbers = cast(values, float32)
         weight = ones_like(numbers) if weights is None else cast(weights, float32) * ones_like(numbers)
         more = total.assign_add(reduce_sum(numbers * weight))
         several = count.assign_add(reduce_sum(weight))
-        value = _quotient(total, count, "value")
-        update = _quotient(more, several, "update_op")
+        value = _quotient(total, count, name="value")
+        update = _quotient(more, several, name="update_op")
         return _collected(value, update, metrics_collections, updates_collections)
 
 
@@ -70,11 +67,11 @@ def accuracy(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of predictions that are right, so far, and the operation that takes a batch in."""
+    """The share of correct predictions so far, and the operation that adds a batch."""
     first, second = convert(labels), convert(predictions)
     if first.dtype != second.dtype:
         second = cast(second, first.dtype)
-    right = cast(arithmetic.equal(second, first), float32)
+    right = cast(equal(second, first), float32)
     return mean(right, weights, metrics_collections, updates_collections, name or "accuracy")
 
 
@@ -92,7 +89,7 @@ def precision(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of what was predicted true that is true, so far."""
+    """The share of positive predictions that are correct, so far."""
     return _share(labels, predictions, weights, metrics_collections, updates_collections, name or "precision")
 
 
@@ -104,23 +101,23 @@ def recall(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of what is true that was predicted true, so far."""
+    """The share of positive examples that were predicted, so far."""
     return _share(labels, predictions, weights, metrics_collections, updates_collections, name or "recall")
 
 
 def _share(labels: Any, predictions: Any, weights: Any, metrics: Any, updates: Any, name: str) -> Metric:
     if weights is not None:
-        raise NotImplementedError(f"tf.metrics.{name} with weights is not there, nor planned.")
+        raise NotImplementedError(f"tf.metrics.{name} with weights is not supported, nor planned.")
     with variable_scope(None, name):
-        right, more_right = _counting(labels, predictions, "true_positives", arithmetic.logical_and)
+        right, more_right = _counting(labels, predictions, "true_positives", logical_and)
 
         def wrong(y: Tensor, p: Tensor) -> Tensor:
-            unlike = (arithmetic.logical_not(y), p) if name.startswith("precision") else (y, arithmetic.logical_not(p))
-            return arithmetic.logical_and(*unlike)  # type: ignore[no-any-return]
+            unlike = (logical_not(y), p) if name.startswith("precision") else (y, logical_not(p))
+            return logical_and(*unlike)  # type: ignore[no-any-return]
 
         false, more_false = _counting(labels, predictions, "false_counts", wrong)
-        value = _quotient(right, right + false, "value")
-        update = _quotient(more_right, more_right + more_false, "update_op")  # type: ignore[operator]
+        value = _quotient(right, right + false, name="value")
+        update = _quotient(more_right, more_right + more_false, name="update_op")  # type: ignore[operator]
         return _collected(value, update, metrics, updates)
 
 
@@ -132,8 +129,8 @@ def mean_squared_error(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The mean of squared differences so far, and the operation that takes a batch in."""
-    squares = arithmetic.squared_difference(cast(predictions, float32), cast(labels, float32))
+    """The mean of squared differences so far, and the operation that adds a batch."""
+    squares = recorded(math.squared_difference)(cast(predictions, float32), cast(labels, float32))
     return mean(squares, weights, metrics_collections, updates_collections, name or "mean_squared_error")
 
 
@@ -145,8 +142,8 @@ def mean_absolute_error(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The mean of absolute differences so far, and the operation that takes a batch in."""
-    away = arithmetic.abs_(cast(predictions, float32) - cast(labels, float32))
+    """The mean of absolute differences so far, and the operation that adds a batch."""
+    away = recorded(math.abs_)(cast(predictions, float32) - cast(labels, float32))
     return mean(away, weights, metrics_collections, updates_collections, name or "mean_absolute_error")
 
 
@@ -158,7 +155,7 @@ def root_mean_squared_error(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """The root of the mean of squared differences so far, and the operation that takes a batch in."""
+    """The root of the mean of squared differences so far, and the operation that adds a batch."""
     value, update = mean_squared_error(labels, predictions, weights, None, None, name or "root_mean_squared_error")
-    roots = arithmetic.sqrt(value), arithmetic.sqrt(update)
+    roots = recorded(math.sqrt)(value), recorded(math.sqrt)(update)
     return _collected(*roots, metrics_collections, updates_collections)

@@ -1,4 +1,4 @@
-"""Partitioners: into how many parts a variable is cut."""
+"""Partitioners: how many parts a variable is split into."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Which part of a whole an initializer makes."""
+    """The part of a whole variable that an initializer makes."""
 
     full_shape: tuple[int, ...]
     var_offset: tuple[int, ...]
@@ -20,7 +20,7 @@ Partitioner = Callable[..., list[int]]
 
 
 def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
-    """So many parts along an axis."""
+    """Split into a fixed number of parts along an axis."""
 
     def cut(shape: Any, **_: Any) -> list[int]:
         counts = [1] * len(shape)
@@ -33,7 +33,7 @@ def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
 def variable_axis_size_partitioner(
     max_shard_bytes: int, axis: int = 0, bytes_per_string_element: int = 16, max_shards: int | None = None
 ) -> Partitioner:
-    """Parts of at most so many bytes.
+    """Split into parts of at most `max_shard_bytes`.
 
     Raises:
       ValueError: not more than 0 bytes.
@@ -56,7 +56,7 @@ def variable_axis_size_partitioner(
 def min_max_variable_partitioner(
     max_partitions: int = 1, axis: int = 0, min_slice_size: int = 256 << 10, bytes_per_string_element: int = 16
 ) -> Partitioner:
-    """As many parts as can be, none smaller than so many bytes."""
+    """Split into as many parts as possible, none smaller than `min_slice_size` bytes."""
 
     def cut(shape: Any, dtype: Any, **_: Any) -> list[int]:
         sizes = shape.as_list()

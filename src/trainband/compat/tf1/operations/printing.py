@@ -1,4 +1,4 @@
-"""What a run does beside computing: printing, checking, and calling Python."""
+"""Side effects of a run: printing, assertions, and calls of Python functions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import jax
 import jax.experimental
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import as_dtype
+from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.effects import guarded
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.operations.control_flow import group
 
 
 def print_(
@@ -25,11 +26,11 @@ def print_(
     summarize: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The same tensor; whenever it is computed, `data` is printed on stderr, as `tf.Print` does.
+    """Return the same tensor; whenever it is computed, `data` is printed on stderr.
 
     Args:
-      first_n: only the first so many times.
-      summarize: so many elements of each; 3 when left out.
+      first_n: print only the first `first_n` times.
+      summarize: how many elements of each tensor to print; 3 by default.
     """
     whole = convert(input_)
     tensors = [convert(one) for one in data]
@@ -110,13 +111,13 @@ def py_func(
         count=len(dtypes),
         dtypes=dtypes,
         shapes=[None] * len(dtypes),
-        attributes={"effect": True},
+        attributes={"effect": True, "flat": True},
     )
     return list(op.outputs) if several else op.outputs[0]
 
 
 def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], name: str | None) -> Operation:
-    """An operation that fails a run in which something does not hold."""
+    """Record an operation that makes a run fail if a condition does not hold."""
 
     def compute(*values: Any) -> Any:
         def look(good: Any, *shown: Any) -> None:
@@ -141,7 +142,7 @@ def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], na
 
 
 def assert_(condition: Any, data: Sequence[Any], summarize: int | None = None, name: str | None = None) -> Operation:  # noqa: ARG001
-    """Fails a run in which a condition does not hold."""
+    """Make a run fail if a condition does not hold."""
     return _asserting("Assert", [convert(condition), *(convert(one) for one in data)], lambda c, *_: c.all(), name)
 
 
@@ -153,12 +154,12 @@ def assert_equal(
     message: Any = None,  # noqa: ARG001
     name: str | None = None,
 ) -> Operation:
-    """Fails a run in which two tensors differ."""
+    """Make a run fail if two tensors differ."""
     return _asserting("assert_equal", [convert(x), convert(y)], lambda a, b: (a == b).all(), name)
 
 
 def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor:
-    """The same tensor; a run in which it holds NaN or infinity fails with the message."""
+    """Return the same tensor; a run in which it contains NaN or infinity fails with the message."""
     whole = convert(tensor)
 
     def compute(value: Any) -> Any:
@@ -174,9 +175,7 @@ def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor
 
 
 def add_check_numerics_ops() -> Operation:
-    """An operation that fails where any floating-point tensor of the graph holds NaN or infinity."""
-    from trainband.compat.tf1.operations.control_flow import group
-
+    """Record an operation that fails if any floating-point tensor of the graph contains NaN or infinity."""
     graph = get_default_graph()
     tensors = [
         output

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import bool_, string
-from trainband.compat.tf1.graphs.graph import GraphKeys, Operation, Tensor, get_default_graph
+from trainband.compat.ops.array import identity
+from trainband.compat.ops.dtypes import bool_, string
+from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
+from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.variable import Variable, scatter
 from trainband.compat.tf1.operations.control_flow import group, no_op
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 def assign(
@@ -19,7 +23,7 @@ def assign(
     use_locking: Any = None,  # noqa: ARG001
     name: str | None = None,
 ) -> Tensor:
-    """Gives a variable another value; the result is that."""
+    """Assign to a variable; the result is the new value."""
     return variable_of(ref).assign(value, name=name)  # type: ignore[no-any-return]
 
 
@@ -29,27 +33,27 @@ def assign_add(ref: Any, value: Any, use_locking: Any = None, name: str | None =
 
 
 def assign_sub(ref: Any, value: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
-    """Takes from a variable; the result is the difference."""
+    """Subtract from a variable; the result is the difference."""
     return variable_of(ref).assign_sub(value, name=name)  # type: ignore[no-any-return]
 
 
 def scatter_update(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
     """Replaces rows of a variable."""
-    return scatter("ScatterUpdate", variable_of(ref), indices, updates, lambda at, new: at.set(new), name)
+    return scatter("ScatterUpdate", variable_of(ref), indices, updates, rows_replaced, name)
 
 
 def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
     """Adds to rows of a variable."""
-    return scatter("ScatterAdd", variable_of(ref), indices, updates, lambda at, new: at.add(new), name)
+    return scatter("ScatterAdd", variable_of(ref), indices, updates, rows_added, name)
 
 
 def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
-    """Takes from rows of a variable."""
-    return scatter("ScatterSub", variable_of(ref), indices, updates, lambda at, new: at.add(-new), name)
+    """Subtract from rows of a variable."""
+    return scatter("ScatterSub", variable_of(ref), indices, updates, rows_subtracted, name)
 
 
 def variable_of(ref: Any) -> Variable:
-    """The variable that something is or stands for.
+    """Return the variable that a value is or stands for.
 
     Raises:
       TypeError: it is none.
@@ -60,7 +64,7 @@ def variable_of(ref: Any) -> Variable:
         variable = ref.op.attributes.get("variable")
         if isinstance(variable, Variable):
             return variable
-    raise TypeError(f"a variable is needed here, got {ref!r}.")
+    raise TypeError(f"Expected a variable, got {ref!r}.")
 
 
 def global_variables(scope: str | None = None) -> list[Any]:
@@ -109,10 +113,10 @@ def tables_initializer(name: str = "init_all_tables") -> Operation:
 
 
 def _asked_of_session(type_: str, dtype: Any, shape: Any, variables: Sequence[Any], name: str | None) -> Tensor:
-    """A tensor that the session itself answers, because it alone knows which variables have values."""
+    """Record a tensor whose value the session supplies: only it knows which variables have values."""
 
     def compute() -> Any:
-        raise RuntimeError(f"{type_} can be fetched, and not be computed with.")
+        raise RuntimeError(f"{type_} can be fetched, but operations cannot use it.")
 
     result: Tensor = record(
         type_, compute, name=name or type_, dtypes=[dtype], shapes=[shape], attributes={"asks": tuple(variables)}
@@ -132,7 +136,7 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
 
 
 def assert_variables_initialized(var_list: Any = None) -> Operation:
-    """Does nothing: whoever reads a variable without a value hears of it."""
+    """Does nothing: reading a variable that has no value is an error anyway."""
     del var_list
     return no_op("assert_variables_initialized")
 
@@ -144,6 +148,4 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:  # noq
     with get_default_graph().control_dependencies([before]):
         after = variable.assign_add(convert(1, variable.dtype))
     with get_default_graph().control_dependencies([after]):
-        from trainband.compat.tf1.operations.array import identity
-
-        return identity(before, name)  # type: ignore[no-any-return]
+        return recorded(identity)(before, name)  # type: ignore[no-any-return]

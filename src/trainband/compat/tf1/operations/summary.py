@@ -1,4 +1,4 @@
-"""`tf.summary`: figures, distributions and pictures for TensorBoard, as real event files."""
+"""`tf.summary`: scalars, histograms and images for TensorBoard, in event files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tensorboardX.summary import histogram as histogram_proto
 from tensorboardX.summary import image as image_proto
 from tensorboardX.summary import scalar as scalar_proto
 
-from trainband.compat.tf1.graphs.dtypes import string
-from trainband.compat.tf1.graphs.graph import GraphKeys, Tensor, get_default_graph
+from trainband.compat.ops.dtypes import string
+from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.train.event_file import BINS, EventFile
 from trainband.wire.patience import say_on_stderr
@@ -27,14 +28,14 @@ from trainband.wire.patience import say_on_stderr
 def _summary(
     type_: str, name: str, inputs: Sequence[Tensor], collections: Any, family: str | None, make: Callable[..., Any]
 ) -> Tensor:
-    """A tensor of text that is made on the host from its inputs' values, once a run has given them."""
+    """Record a string tensor that the host makes from the values of its inputs after a run."""
     graph = get_default_graph()
     with graph.control_dependencies(None):
         title = graph.unique_name(name.replace(" ", "_") if family is None else f"{family}/{name}")
     tag = title if family is None else f"{family}/{title}"
 
     def never() -> Any:
-        raise RuntimeError("a summary can be fetched, and not be computed with.")
+        raise RuntimeError("A summary can be fetched, but operations cannot use it.")
 
     def host(*values: Any) -> bytes:
         return bytes(make(tag, *values).SerializeToString())
@@ -112,12 +113,12 @@ def merge_all(key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: st
 
 
 class FileWriter:
-    """Writes an event file of a directory. A context manager.
+    """Writes an event file into a directory. A context manager.
 
     Args:
       logdir: where.
-      graph: noted by TensorFlow; nothing here.
-      max_queue, flush_secs, filename_suffix: nothing here: what is added is on the disk within seconds.
+      graph: ignored.
+      max_queue, flush_secs, filename_suffix: ignored; events reach the disk within seconds.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class FileWriter:
         return self._directory
 
     def add_summary(self, summary: Any, global_step: Any = None) -> None:
-        """Notes what a run gave for a summary, or a `Summary`."""
+        """Writes a summary: the bytes that a run returned, or a `Summary`."""
         whole = Summary()
         if isinstance(summary, bytes):
             whole.ParseFromString(summary)
@@ -149,30 +150,30 @@ class FileWriter:
         self.add_event(_event(global_step, summary=whole))
 
     def add_event(self, event: Any) -> None:
-        """Notes any event."""
+        """Writes an event."""
         self._file.write(event)
 
     def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
-        """Notes where a session begins or ends."""
+        """Writes the start or end of a session."""
         self.add_event(_event(global_step, session_log=session_log))
 
     def add_graph(self, graph: Any, global_step: Any = None, graph_def: Any = None) -> None:
-        """Does nothing: there is no form of a graph that TensorBoard could show."""
+        """Does nothing: TensorBoard cannot show trainband's graphs."""
 
     def add_run_metadata(self, run_metadata: Any, tag: str, global_step: Any = None) -> None:
         """Does nothing."""
 
     def flush(self) -> None:
-        """Brings everything onto the disk."""
+        """Writes everything to the disk."""
         self._file.flush()
 
     def close(self) -> None:
-        """Brings everything onto the disk and lets go of the file. Idempotent."""
+        """Writes everything to the disk and closes the file. Idempotent."""
         atexit.unregister(self.close)
         self._file.close()
 
     def reopen(self) -> None:
-        """Goes on in a new file."""
+        """Continues in a new file."""
         self._file.close()
         self._file = EventFile(Path(self._directory), say_on_stderr)
 

@@ -1,4 +1,4 @@
-"""Variable scopes: `get_variable`, sharing by name, and what a scope gives to the variables in it."""
+"""Variable scopes: `get_variable`, sharing by name, and the defaults that a scope sets."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import as_dtype, float32
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, Tensor, get_default_graph, user_line
-from trainband.compat.tf1.graphs.shapes import TensorShape, dims_of
+from trainband.compat.ops.dtypes import as_dtype, float32
+from trainband.compat.ops.indexing import slice_
+from trainband.compat.ops.shapes import TensorShape, dims_of
+from trainband.compat.tf1.graphs.graph import Graph, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
-from trainband.compat.tf1.operations.indexing import slice_
+from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.initializers import GlorotUniform, Zeros
 from trainband.compat.tf1.operations.partitioners import PartitionInfo
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 class _AutoReuse:
-    """Share a variable where there is one of that name, else make it."""
+    """Share the variable of a name if it exists, else create it."""
 
     def __repr__(self) -> str:
         return "tf.AUTO_REUSE"
@@ -35,7 +38,7 @@ class VariableScope:
 
     Attributes:
       name: `a/b`.
-      reuse: whether variables must be there already; `AUTO_REUSE`: both will do.
+      reuse: whether variables must exist already; `AUTO_REUSE` allows both.
     """
 
     name: str = ""
@@ -50,7 +53,7 @@ class VariableScope:
     original_name_scope: str = ""
 
     def reuse_variables(self) -> None:
-        """From now on, variables in it must be there already."""
+        """From now on, variables in it must exist already."""
         self.reuse = True
 
     def set_initializer(self, initializer: Any) -> None:
@@ -154,11 +157,11 @@ def get_variable(
     synchronization: Any = None,  # noqa: ARG001
     aggregation: Any = None,  # noqa: ARG001
 ) -> Any:
-    """The variable of that name in the open scope: a new one, or where the scope says so the one that is there.
+    """Return the variable of a name in the open scope: a new one, or an existing one if the scope reuses.
 
     Raises:
-      ValueError: there is one already and it is not to be shared, or there is none where one is to be; or its shape or
-        dtype is another.
+      ValueError: it exists and must not be shared, or it does not exist and must be; or its shape or
+        dtype differs.
     """
     scope = get_variable_scope()
     settings = _Wanted(
@@ -289,7 +292,7 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
     counts = list(cut(shape=whole, dtype=wanted.dtype))
     axes = [axis for axis, count in enumerate(counts) if count > 1]
     if len(axes) > 1:
-        raise ValueError(f"a variable can be cut along one axis only; {wanted.full} is to be cut by {counts}.")
+        raise ValueError(f"A variable can be split along one axis only, but {wanted.full} would be split by {counts}.")
     axis, count = (axes[0], counts[axes[0]]) if axes else (0, 1)
     sizes = [size or 0 for size in whole.sizes or ()]
     each, more = divmod(sizes[axis], count)
@@ -301,7 +304,7 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
         info = PartitionInfo(tuple(sizes), tuple(begin))
         one = wanted
         if isinstance(wanted.initializer, Tensor) or hasattr(wanted.initializer, "__array__"):
-            one = replace(wanted, initializer=slice_(wanted.initializer, begin, shape), shape=None)
+            one = replace(wanted, initializer=recorded(slice_)(wanted.initializer, begin, shape), shape=None)
         part = _plain(one, f"{wanted.full}/part_{number}", TensorShape(shape) if one is wanted else None, info)
         part.save_slice = (wanted.full, number)
         parts.append(part)
@@ -310,7 +313,7 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
 
 
 def get_local_variable(name: str, *args: Any, **more: Any) -> Any:
-    """As `get_variable`, of a variable that each process has for itself."""
+    """Like `get_variable`, for a variable that each process keeps to itself."""
     more["trainable"] = False
     more["collections"] = [*(more.get("collections") or []), GraphKeys.LOCAL_VARIABLES]
     return get_variable(name, *args, **more)

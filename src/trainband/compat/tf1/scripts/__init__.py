@@ -1,3 +1,3 @@
-"""What scripts use besides graphs: flags, lines for people, files, and data to begin with."""
+"""What scripts use besides graphs: flags, logging, files, and example data."""
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from trainband.compat.ops import math, reductions
 from trainband.compat.tf1.graphs.graph import Tensor
-from trainband.compat.tf1.graphs.record import convert
-from trainband.compat.tf1.operations.arithmetic import abs_, multiply, reduce_sum
 from trainband.compat.tf1.operations.initializers import Initializer, VarianceScaling
-from trainband.compat.tf1.operations.nn import l2_loss
+from trainband.compat.tf1.operations.recorder import recorded
 
 Regularizer = Callable[[Any], "Tensor | None"]
 
@@ -33,12 +32,16 @@ def variance_scaling_initializer(
 def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     """`scale` times half the sum of squares; nothing where it is 0."""
     del scope
-    return lambda weights: None if scale == 0 else multiply(l2_loss(weights), scale, name="l2_regularizer")
+    return _scaled(scale, recorded(reductions.l2_loss), "l2_regularizer")
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     """`scale` times the sum of absolute values; nothing where it is 0."""
     del scope
-    return lambda weights: (
-        None if scale == 0 else multiply(reduce_sum(abs_(convert(weights))), scale, name="l1_regularizer")
-    )
+    total, absolute = recorded(reductions.reduce_sum), recorded(math.abs_)
+    return _scaled(scale, lambda weights: total(absolute(weights)), "l1_regularizer")
+
+
+def _scaled(scale: float, penalty: Callable[[Any], Any], name: str) -> Regularizer:
+    multiply = recorded(math.multiply)
+    return lambda weights: None if scale == 0 else multiply(penalty(weights), scale, name=name)

@@ -1,4 +1,4 @@
-"""`tf.gfile`, on this machine's own file system, and a few questions about the machine."""
+"""`tf.gfile` on the local file system, and functions that describe the machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import IO, Any
 
 import jax
 
+from trainband.compat.tf1.graphs.errors import NotFoundError
+
 
 def Exists(filename: Any) -> bool:  # noqa: N802 - TensorFlow's names
-    """Whether there is such a file or directory."""
+    """Whether a file or directory exists."""
     return Path(str(filename)).exists()
 
 
 def MakeDirs(dirname: Any) -> None:  # noqa: N802
-    """Makes a directory, and those it is in."""
+    """Make a directory and its parents."""
     Path(str(dirname)).mkdir(parents=True, exist_ok=True)
 
 
@@ -27,13 +29,11 @@ def MkDir(dirname: Any) -> None:  # noqa: N802
 
 
 def DeleteRecursively(dirname: Any) -> None:  # noqa: N802
-    """Removes a directory with all that is in it.
+    """Remove a directory and its contents.
 
     Raises:
       NotFoundError: there is none.
     """
-    from trainband.compat.tf1.graphs.errors import NotFoundError
-
     if not Path(str(dirname)).exists():
         raise NotFoundError(None, None, f"{dirname}; No such file or directory")
     shutil.rmtree(str(dirname))
@@ -79,7 +79,7 @@ def GFile(name: Any, mode: str = "r") -> IO[Any]:  # noqa: N802
 
 
 def write_graph(graph_or_graph_def: Any, logdir: Any, name: str, as_text: bool = True) -> str:
-    """Writes the names of a graph's operations, one a line: there is no other form of it that could be read again."""
+    """Write the names and types of a graph's operations, one per line. TensorFlow's format is not supported."""
     del as_text
     directory = Path(str(logdir))
     directory.mkdir(parents=True, exist_ok=True)
@@ -90,18 +90,18 @@ def write_graph(graph_or_graph_def: Any, logdir: Any, name: str, as_text: bool =
 
 
 def is_gpu_available(cuda_only: bool = False, min_cuda_compute_capability: Any = None) -> bool:
-    """Whether JAX sees a card."""
+    """Whether JAX sees a GPU."""
     del cuda_only, min_cuda_compute_capability
     return any(device.platform in ("gpu", "cuda", "rocm") for device in jax.local_devices())
 
 
 def gpu_device_name() -> str:
-    """The first card, or an empty name."""
+    """Return the name of the first GPU, or an empty string."""
     return "/device:GPU:0" if is_gpu_available() else ""
 
 
 def is_built_with_cuda() -> bool:
-    """Whether JAX sees a card."""
+    """Whether JAX sees a GPU."""
     return is_gpu_available()
 
 

@@ -22,7 +22,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class FlagValues:
-    """The flags that a script has defined; they are read from the command line when the first is looked at."""
+    """The flags that a script defines. The command line is parsed when the first one is read."""
 
     def __init__(self) -> None:
         self.forget()
@@ -37,7 +37,7 @@ class FlagValues:
         super().__setattr__("_rest", [])
 
     def __call__(self, argv: Sequence[str], known_only: bool = False) -> list[str]:
-        """Reads an argument list, whose first element is the program; gives what is left of it."""
+        """Parse an argument list, whose first element is the program, and return what is left."""
         found, rest = self._parser.parse_known_args(list(argv)[1:])
         unknown = [one for one in rest if one.startswith("--") and one != "--"]
         if unknown and not known_only:
@@ -85,7 +85,7 @@ class FlagValues:
         return list(self._rest)
 
     def mark_as_parsed(self) -> None:
-        """Values are those set, whatever the command line says."""
+        """Use the values that are set, and ignore the command line."""
         if not self._parsed:
             self([sys.argv[0]])
 
@@ -108,11 +108,11 @@ class FlagValues:
         self._parser.add_argument(f"--no{name}", dest=name, action="store_false", default=argparse.SUPPRESS)
 
     def require(self, name: str) -> None:
-        """A flag that must be given."""
+        """Require a flag."""
         self._required.add(name)
 
     def check(self, name: str, check: Callable[[Any], bool], message: str) -> None:
-        """A flag whose value must be as a function says."""
+        """Require that a function accepts the value of a flag."""
         self._checks.append((name, check, message))
 
 
@@ -152,23 +152,23 @@ DEFINE_boolean = DEFINE_bool
 
 
 def DEFINE_enum(name: str, default: Any, enum_values: Sequence[str], help: str | None = "", **_: Any) -> None:  # noqa: A002, N802
-    """Defines a flag that is one of some words."""
+    """Define a flag with a fixed set of values."""
     FLAGS.define(name, default, help, str, choices=list(enum_values))
 
 
 def mark_flag_as_required(name: str) -> None:
-    """A flag that must be given."""
+    """Require a flag."""
     FLAGS.require(name)
 
 
 def mark_flags_as_required(names: Sequence[str]) -> None:
-    """Flags that must be given."""
+    """Require several flags."""
     for name in names:
         FLAGS.require(name)
 
 
 def validator(flag_name: str, message: str = "Flag validation failed", flag_values: Any = None) -> Callable[..., Any]:
-    """A decorator: a function that says whether a flag's value will do."""
+    """A decorator for a function that validates the value of a flag."""
     del flag_values
 
     def note(check: Callable[[Any], bool]) -> Callable[[Any], bool]:

@@ -1,4 +1,4 @@
-"""`tensorflow.examples.tutorials.mnist.input_data`: MNIST from files that are there, else the digits in the package.
+"""`tensorflow.examples.tutorials.mnist.input_data`: MNIST from local files, or else the digits in the package.
 
 Nothing is downloaded.
 """
@@ -17,7 +17,7 @@ from trainband.wire.patience import say_on_stderr
 
 
 class DataSet:
-    """Images and labels, handed out in shuffled batches."""
+    """Images and labels, in shuffled batches."""
 
     def __init__(self, images: NDArray[Any], labels: NDArray[Any], seed: int | None = None) -> None:
         self._images, self._labels = images, labels
@@ -43,13 +43,13 @@ class DataSet:
 
     @property
     def epochs_completed(self) -> int:
-        """How often all have been handed out."""
+        """How many times all examples have been used."""
         return self._completed
 
     def next_batch(
         self, batch_size: int, fake_data: bool = False, shuffle: bool = True
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The next batch; where an epoch ends, the rest of it and the beginning of the next."""
+        """Return the next batch; at the end of an epoch, its rest and the beginning of the next."""
         del fake_data
         if self._at == 0 and self._completed == 0 and shuffle:
             self._random.shuffle(self._order)
@@ -83,7 +83,7 @@ def read_data_sets(
     seed: int | None = None,
     source_url: str = "",
 ) -> Datasets:
-    """MNIST from the directory's idx files; where there are none, the digits in the package, saying so."""
+    """Read MNIST from the directory's idx files; if there are none, read the digits in the package, and say so."""
     del fake_data, source_url
     data = _found(Path(str(train_dir)))
     held_back = min(validation_size, len(data.train) // 10)

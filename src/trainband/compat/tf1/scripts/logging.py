@@ -1,4 +1,4 @@
-"""`tf.logging`: lines on stderr with a letter for how grave they are."""
+"""`tf.logging`: lines on stderr, with their level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _counts: dict[str, int] = {}
 
 
 def set_verbosity(v: Any) -> None:
-    """From now on only lines of at least this level."""
+    """Print only lines of at least this level from now on."""
     global _level
     _level = v if isinstance(v, int) else int(getattr(python_logging, str(v).upper()))
 
@@ -25,24 +25,24 @@ def get_verbosity() -> int:
 
 
 def log(level: int, msg: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ARG001
-    """One line of a level."""
+    """Print a line of a level."""
     if level >= _level:
         text = str(msg) % args if args else str(msg)
         print(f"{_LETTERS.get(level, level)}:tensorflow:{text}", file=sys.stderr)
 
 
 def debug(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """A line for whoever looks for mistakes."""
+    """Print a line of level DEBUG."""
     log(DEBUG, msg, *args, **kwargs)
 
 
 def info(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """A line about how it goes."""
+    """Print a line of level INFO."""
     log(INFO, msg, *args, **kwargs)
 
 
 def warning(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """A line about what looks wrong."""
+    """Print a line of level WARN."""
     log(WARN, msg, *args, **kwargs)
 
 
@@ -50,17 +50,17 @@ warn = warning
 
 
 def error(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """A line about what went wrong."""
+    """Print a line of level ERROR."""
     log(ERROR, msg, *args, **kwargs)
 
 
 def fatal(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """A line about what ends everything."""
+    """Print a line of level FATAL."""
     log(FATAL, msg, *args, **kwargs)
 
 
 def log_every_n(level: int, msg: Any, n: int, *args: Any) -> None:
-    """A line, every n times."""
+    """Print a line on every n-th call."""
     count = _counts.get(str(msg), 0)
     _counts[str(msg)] = count + 1
     if count % n == 0:
@@ -68,7 +68,7 @@ def log_every_n(level: int, msg: Any, n: int, *args: Any) -> None:
 
 
 def log_first_n(level: int, msg: Any, n: int, *args: Any) -> None:
-    """A line, the first n times."""
+    """Print a line on the first n calls."""
     count = _counts.get(str(msg), 0)
     _counts[str(msg)] = count + 1
     if count < n:
@@ -76,19 +76,19 @@ def log_first_n(level: int, msg: Any, n: int, *args: Any) -> None:
 
 
 def log_if(level: int, msg: Any, condition: bool, *args: Any) -> None:
-    """A line, if a condition holds."""
+    """Print a line if a condition holds."""
     if condition:
         log(level, msg, *args)
 
 
 def vlog(level: int, msg: Any, *args: Any) -> None:
-    """A line for whoever looks for mistakes."""
+    """Print a line of level DEBUG."""
     del level
     log(DEBUG, msg, *args)
 
 
 def flush() -> None:
-    """Brings all lines out."""
+    """Flush stderr."""
     sys.stderr.flush()
 
 

@@ -1,9 +1,9 @@
-"""How a job's shared variables change on the ps: by their optimizer, by what is added to them, or by being assigned.
+"""How a job's shared variables change on the ps: by their optimizer, by addition, or by assignment.
 
-A variable that no rule here is for is model state: each update replaces it by what the pushing worker has. That is
-right for what a training step assigns. What is assigned between the steps, by one worker say, would be undone by the
-next push of another, who knows nothing of it; so such a variable has a rule, and a push that says nothing of it changes
-nothing.
+A variable without a rule is model state: each update replaces it by the value of the pushing worker. That is
+right for variables that a training step assigns. A value that one worker assigns between steps would be undone by the
+next push of another worker; so such a variable has a rule, and a push changes it only if it carries an
+assignment.
 """
 
 from __future__ import annotations
@@ -14,39 +14,41 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, Operation
+from trainband.compat.ops.update_rules import Rule
+from trainband.compat.overrides import override
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.ps_optimizer import Update, updates_of
-from trainband.compat.tf1.training.rules import Rule
 
 FLAG = "assigned"
-"""The number that says whether a push assigns its variable."""
+"""The name of the flag that says whether a push assigns its variable."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Addition(Rule):
-    """What is pushed is added, as `assign_add` does."""
+    """Adds what is pushed, as `assign_add` does."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:  # noqa: ARG002
-        """See `Rule.update`."""
         return value + gradient, slots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held(Rule):
-    """The place of a number that travels with the gradients: it stays as it is."""
+    """A param that stays as it is: it makes room for a number sent with the gradients."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:  # noqa: ARG002
-        """See `Rule.update`."""
         return value, slots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment(Rule):
-    """What is pushed is the new value, where the push says so; of several workers' that do, the mean."""
+    """Replaces the value by what is pushed if the flag is set; if several workers set it, by the mean."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:
-        """See `Rule.update`."""
         share = hyper[FLAG]
         return jnp.where(share > 0, gradient / jnp.where(share > 0, share, 1), value), slots
 
@@ -84,7 +86,7 @@ def adds(op: Operation) -> bool:
     return bool(variable.dtype.is_floating) and is_shared(variable) and "slot_of" not in variable.op.attributes
 
 
-def is_shared(variable: Variable) -> bool:
+def is_shared(variable: Stored) -> bool:
     """Whether a variable belongs to all tasks, and not to each process for itself."""
     return variable in variable.graph.get_collection_ref(GraphKeys.GLOBAL_VARIABLES)
 
@@ -95,7 +97,7 @@ def applications(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def _assigned_in_steps(graph: Graph) -> set[str]:
-    """The variables that a run which trains assigns: one that needs a training operation, or is needed with one."""
+    """Return the variables that training runs assign: in operations before or after a training operation."""
     trains: set[Operation] = set(applications(graph.operations))
     for op in graph.operations:  # what an operation needs was recorded before it
         if any(tensor.op in trains for tensor in op.inputs) or any(one in trains for one in op.control_inputs):

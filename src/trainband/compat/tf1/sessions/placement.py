@@ -1,4 +1,4 @@
-"""ByDevice: each variable on the ps that the script has put it on."""
+"""ByDevice: puts each variable on the ps that its device names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainband.ps.placement import Placement, Slice, rows_of
 
 @dataclass(frozen=True, slots=True)
 class ByDevice:
-    """Places each variable where its device string says; the rest, the largest first, where the fewest bytes are.
+    """Puts each variable on the ps of its device string, and the others, the largest first, on the emptiest ps.
 
     Attributes:
       tasks: the number of the ps, by the variable's name.
@@ -26,7 +26,7 @@ class ByDevice:
         *,
         keep_whole: Collection[str] = (),  # noqa: ARG002 - none is cut
     ) -> Placement:
-        """See `PlacementPolicy.place`."""
+        """Puts every variable whole on one ps."""
         load = [0] * ps_count
         homes: dict[str, int] = {}
         for variable in variables:

@@ -1,4 +1,4 @@
-"""The optimizer of a job: a graph's update operations as one pair of functions that trainband's ps run."""
+"""The optimizer of a job: a graph's update operations as the pair of functions that trainband's ps run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.update_rules import Rule
 from trainband.compat.tf1.graphs.errors import UnimplementedError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.record import known_value
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.training.optimizer import Application
-from trainband.compat.tf1.training.rules import Rule
 
 Number = Callable[[Any], Any]
 """A rule's number as a function of how many updates have been made."""
@@ -181,6 +181,6 @@ def _applied(
     new, after = update.rule.update(value, gradient, slots, typed)
     if not update.by_row:
         return new, after
-    # A push is dense: a row was looked up if its gradient is not all zero.
+    # A push is dense: a row counts as looked up if its gradient is not all zero.
     touched = jnp.any(gradient != 0, axis=tuple(range(1, gradient.ndim)), keepdims=True)
     return jnp.where(touched, new, value), {key: jnp.where(touched, after[key], slots[key]) for key in after}

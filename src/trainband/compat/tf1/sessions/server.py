@@ -1,4 +1,4 @@
-"""`tf.train.ClusterSpec` and `tf.train.Server`: a task's door to its job."""
+"""`tf.train.ClusterSpec` and `tf.train.Server`, through which a task joins its job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainband.strategies.devices import take_gpu
 from trainband.wire.patience import say_on_stderr
 
 _SAME = {"master": "chief"}
-"""What TensorFlow has more than one name for."""
+"""TensorFlow's older names of jobs."""
 
 
 class ClusterSpec:
@@ -95,18 +95,18 @@ class ClusterSpec:
 class Server:
     """A task of a cluster.
 
-    On a ps, `join` serves trainband's generic parameter server until the job ends, and then ends the process: what
-    stands behind it in a script never runs, as with TensorFlow, whose `join` never returns. On a worker nothing
-    listens; `target` is for sessions.
+    On a ps, `join` serves trainband's generic parameter server until the job ends, and then ends the process: code
+    after it never runs, as in TensorFlow, where `join` never returns. On a worker, nothing
+    listens, and `target` is for sessions.
 
     Args:
       server_or_cluster_def: a `ClusterSpec`, or what makes one.
-      job_name, task_index: which task this is; may be left out where the cluster has one only.
-      protocol: as it is said: this is always trainband's own.
-      start: a server is started always.
+      job_name, task_index: which task this is; optional if the cluster has only one.
+      protocol: ignored; trainband has its own.
+      start: ignored; a server always starts.
 
     Raises:
-      ValueError: nobody knows which task this is.
+      ValueError: it is not clear which task this is.
       InvalidArgumentError: the cluster has no such task.
     """
 

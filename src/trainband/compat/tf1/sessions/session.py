@@ -1,4 +1,4 @@
-"""Session: runs what is asked for of a graph, each set of fetches as one compiled function."""
+"""Session: runs parts of a graph; each set of fetches is one compiled function."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.tf1.graphs import nest
+from trainband.compat.ops.dtypes import DType, string
+from trainband.compat.tf1.graphs import default_session, nest
 from trainband.compat.tf1.graphs.config import ConfigProto
-from trainband.compat.tf1.graphs.dtypes import DType, string
-from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph, user_line
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.sessions.store import Store
 from trainband.compat.tf1.sessions.targets import store_for
-
-_stack: list[Session] = []
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Prepared:
-    """What one set of fetches and fed tensors comes to.
+    """A set of fetches and fed tensors, ready to run.
 
     Attributes:
       computation: the part that is compiled; `None` where there is nothing to compute.
-      build: from the values of tensors and variables, by their place, to what the script gets.
-      asked: what the session itself has to answer.
+      build: makes what the script gets from the values of tensors and variables.
+      asked: tensors whose values the session itself supplies.
     """
 
     computation: Computation | None
@@ -80,7 +79,7 @@ class Session:
         return self._store
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:  # noqa: ARG002
-        """The values of what is asked for, in its form; `None` for an operation.
+        """Return the values of the fetches, in their structure; `None` for an operation.
 
         Raises:
           RuntimeError: it is closed.
@@ -104,12 +103,12 @@ class Session:
         return prepared.build(values, late, answers)
 
     def partial_run_setup(self, *_: Any, **__: Any) -> None:
-        """Not there.
+        """Not supported.
 
         Raises:
           NotImplementedError: always.
         """
-        raise NotImplementedError("partial runs are not there: give run() all that it needs at once.")
+        raise NotImplementedError("Partial runs are not supported: pass run() everything that it needs at once.")
 
     def make_callable(
         self,
@@ -191,7 +190,7 @@ class Session:
     # --- its life
 
     def close(self) -> None:
-        """Lets go of everything. Idempotent."""
+        """Releases everything. Idempotent."""
         if not self._closed:
             self._closed = True
             self._store.close()
@@ -218,16 +217,15 @@ class Session:
 
 
 class InteractiveSession(Session):
-    """A session that is the default one from the moment it is made until it is closed."""
+    """A session that is the default one from its creation until it is closed."""
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None) -> None:
         super().__init__(target, graph, config)
-        _stack.append(self)
+        default_session.enter(self)
 
     def close(self) -> None:
-        """Lets go of everything."""
-        if self in _stack:
-            _stack.remove(self)
+        """Releases everything."""
+        default_session.leave(self)
         super().close()
 
 
@@ -238,39 +236,17 @@ class _Default:
         self._session = session
 
     def __enter__(self) -> Session:
-        _stack.append(self._session)
+        default_session.enter(self._session)
         return self._session
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _stack.reverse()
-        _stack.remove(self._session)
-        _stack.reverse()
-
-
-def get_default_session() -> Session | None:
-    """The session that is the default one now."""
-    return _stack[-1] if _stack else None
-
-
-def needed_session(session: Session | None, what: str) -> Session:
-    """A session: the given one, else the default one.
-
-    Raises:
-      ValueError: there is none.
-    """
-    found = session if session is not None else get_default_session()
-    if found is None:
-        raise ValueError(
-            f"Cannot evaluate tensor using `{what.rpartition('.')[2]}()`: No default session is registered. Use `with "
-            f"sess.as_default()` or pass an explicit session to `{what}(session=sess)` (at {user_line()})"
-        )
-    return found
+        default_session.leave(self._session)
 
 
 class _Form:
-    """The form of what is fetched: a thing, or nested lists, tuples and dictionaries of them."""
+    """The structure of the fetches: one, or nested lists, tuples and dictionaries of them."""
 
     def __init__(self, fetches: Any) -> None:
         if fetches is None:
@@ -300,7 +276,7 @@ def _reader(
     operations: list[Operation],
     fed: set[Tensor],
 ) -> Callable[..., Any]:
-    """Notes what an element needs, and gives the function that finds its value in what came out."""
+    """Record what a fetch needs, and return a function that finds its value in the results."""
     if isinstance(element, Operation):
         operations.append(element)
         return lambda *_: None
@@ -339,7 +315,7 @@ def _shown(value: Any, dtype: DType) -> Any:
 
 
 def _as_fed(tensor: Tensor, value: Any) -> Any:
-    """A value as it goes in.
+    """Convert a value that is fed.
 
     Raises:
       TypeError, ValueError: it is not of the tensor's dtype or shape.

@@ -1,17 +1,18 @@
-"""Slots: which variable an optimizer keeps for which other, and what it is called in a job's checkpoint."""
+"""Slots: the variables that an optimizer keeps for others, and their names in a job's checkpoint."""
 
 from __future__ import annotations
 
+from trainband.compat.tf1.graphs.graph import Stored
 from trainband.compat.tf1.graphs.variable import Variable
 
 
-def is_slot(variable: Variable) -> bool:
-    """Whether it belongs to an optimizer: with ps, it is there and nowhere else."""
+def is_slot(variable: Stored) -> bool:
+    """Whether a variable belongs to an optimizer; in a job, only the ps have it."""
     return "slot_of" in variable.op.attributes
 
 
 def optimizer_tensor(variable: Variable) -> str | None:
-    """Its name in a job's checkpoint; `None` where it is no slot."""
+    """Return a slot's name in a job's checkpoint; `None` if the variable is not a slot."""
     of = variable.op.attributes.get("slot_of")
     if of is None:
         return None

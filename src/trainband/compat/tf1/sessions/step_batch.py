@@ -1,4 +1,4 @@
-"""StepBatch: one training run of a graph as what trainband trains on."""
+"""StepBatch: a training run of a graph, in the form of a batch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trainband.compat.tf1.graphs.lowering import Computation
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """One training run as a batch of trainband: what is fed, and statically which computation it is.
+    """A training run in the form of a batch: what is fed, and as static data which computation it is.
 
-    Its first array is a scalar, so that every worker's gradient counts the same, as in TensorFlow, and not by its
+    Its first array is a scalar, so that every worker's gradient has the same weight, as in TensorFlow, whatever its
     number of examples.
     """
 
@@ -38,7 +38,7 @@ class StepBatch:
 
 @jax.custom_vjp
 def attached(params: Any, loss: Any, gradient: Any) -> Any:  # noqa: ARG001 - see `_backward`
-    """The loss, as something whose gradient by the params is the one that the graph has computed."""
+    """Return the loss, with the gradient that the graph has computed as its gradient by the params."""
     return loss
 
 

@@ -1,4 +1,4 @@
-"""Store: where a session's variables are, and what runs computations on them. Here: in this process."""
+"""Store: holds a session's variables and runs computations on them; LocalStore does so in this process."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
 from trainband.compat.tf1.graphs.errors import FailedPreconditionError
+from trainband.compat.tf1.graphs.graph import Stored
 from trainband.compat.tf1.graphs.keys import Keys, fresh_base
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
 
 
 class Store(Protocol):
-    """Where variables are."""
+    """Holds variables, and runs computations on them."""
 
-    @property
-    def devices(self) -> Devices:
-        """What operations can be put on."""
-        ...
+    devices: Devices
+    """The devices for operations."""
 
     def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         """The values of its fetches, and of its late variables.
@@ -37,7 +37,7 @@ class Store(Protocol):
         """The names of those that have no value."""
         ...
 
-    def values(self, variables: Sequence[Variable]) -> dict[str, Any]:
+    def values(self, variables: Sequence[Stored]) -> dict[str, Any]:
         """The values of variables, by name, as NumPy arrays."""
         ...
 
@@ -46,15 +46,15 @@ class Store(Protocol):
         ...
 
     def failing(self, exc: BaseException | None) -> None:
-        """Notes with which error the script leaves the session, if with one."""
+        """Records the exception with which the script leaves the session, if any."""
         ...
 
     def close(self) -> None:
-        """Lets go of everything. Idempotent."""
+        """Releases everything. Idempotent."""
         ...
 
 
-class LocalStore:
+class LocalStore(Store):
     """Variables in this process, as JAX's arrays."""
 
     def __init__(self, config: ConfigProto) -> None:
@@ -63,10 +63,9 @@ class LocalStore:
         self._base = fresh_base()
         self._counter = 0
         self.devices = Devices({}, here(config), config.allow_soft_placement)
-        """See `Store.devices`."""
 
+    @override
     def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """See `Store.run`."""
         compiled = self._compiled.get(computation)
         if compiled is None:
             compiled = self._compiled[computation] = _compiled(computation)
@@ -86,12 +85,12 @@ class LocalStore:
         state.update(changed)
         return values, late
 
+    @override
     def missing(self, variables: Sequence[Variable]) -> list[str]:
-        """See `Store.missing`."""
         return [variable.op_name for variable in variables if variable.op_name not in self._state]
 
-    def values(self, variables: Sequence[Variable]) -> dict[str, Any]:
-        """See `Store.values`."""
+    @override
+    def values(self, variables: Sequence[Stored]) -> dict[str, Any]:
         for variable in variables:
             if variable.op_name not in self._state:
                 raise FailedPreconditionError(
@@ -99,24 +98,25 @@ class LocalStore:
                 )
         return {variable.op_name: np.array(self._state[variable.op_name]) for variable in variables}
 
+    @override
     def assign(self, values: dict[str, Any]) -> None:
-        """See `Store.assign`."""
         with jax.enable_x64(True):
             self._state.update({name: jax.numpy.array(value) for name, value in values.items()})
 
     def state_of(self, names: Iterable[str]) -> dict[str, Any]:
-        """The values of those of these variables that have one, where they lie."""
+        """Return the values of those variables that have one, without copying."""
         return {name: self._state[name] for name in names if name in self._state}
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Takes values over as they are."""
+        """Replaces values without copying."""
         self._state.update(values)
 
+    @override
     def failing(self, exc: BaseException | None) -> None:
-        """See `Store.failing`: nobody else hears of it."""
+        pass  # there is nobody to tell
 
+    @override
     def close(self) -> None:
-        """See `Store.close`."""
         self._state.clear()
         self._compiled.clear()
 
@@ -126,12 +126,12 @@ def _compiled(computation: Computation) -> Any:
         keys = None if counter is None else Keys(jax.random.wrap_key_data(base), counter)
         return computation({**kept, **changing}, feeds, keys)
 
-    # What is changed goes into the memory of what was there; where a callback may fail, that is still wanted.
+    # New values reuse the memory of old ones, unless a callback may fail, after which the old ones are needed.
     return jax.jit(run, donate_argnums=() if computation.schedule.has_effects else (1,))
 
 
 def here(config: ConfigProto) -> dict[str, int]:
-    """How many devices of each type this process has, or is said to have."""
+    """Return how many devices of each type this process has, or is configured to have."""
     counts = {"CPU": config.device_count.get("CPU", 1)}
     others = [device for device in jax.local_devices() if device.platform != "cpu"]
     if others and config.device_count.get("GPU") != 0:
@@ -140,7 +140,7 @@ def here(config: ConfigProto) -> dict[str, int]:
 
 
 def uninitialised(computation: Computation, state: Any) -> FailedPreconditionError:
-    """The error for a computation that reads a variable without a value."""
+    """Make the error for a computation that reads a variable that has no value."""
     missing = next(variable for name, variable in computation.reads.items() if name not in state)
     readers = [op for op in computation.schedule.needed if missing in op.reads]
     return FailedPreconditionError(

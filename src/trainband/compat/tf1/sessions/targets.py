@@ -1,4 +1,4 @@
-"""Which store belongs to a session's target."""
+"""Session targets, and the store that belongs to each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.sessions.store import LocalStore, Store
 
 _servers: dict[str, Callable[[Graph, ConfigProto], Store]] = {}
-"""The servers that this process has made, by target: each makes the stores of sessions with it."""
+"""By target, the function of a server of this process that makes stores for its sessions."""
 
 
 def register(target: str, make: Callable[[Graph, ConfigProto], Store]) -> None:
-    """Notes a server of this process."""
+    """Register a server of this process."""
     _servers[target] = make
 
 
@@ -31,7 +31,7 @@ def store_for(target: str, graph: Graph, config: Any) -> Store:
         raise UnimplementedError(
             None,
             None,
-            f"a session with the target {target!r}, which is no server of this process: in trainband each task runs "
-            "its own session, with the target of the tf.train.Server that it has made.",
+            f"The session target {target!r} is no server of this process. In trainband, each task runs its own "
+            "session, with the target of the tf.train.Server that it has created.",
         )
     return _servers[target](graph, config)

@@ -1,4 +1,4 @@
-"""Coordinator and queue runners: there are no queues, so these only know whether to stop."""
+"""Coordinator and queue runners. There are no queues, so these only track when to stop."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trainband.compat.tf1.graphs.errors import OutOfRangeError
+
 
 class Coordinator:
-    """Says to several threads that it is time to stop."""
+    """Tells several threads when to stop."""
 
     def __init__(self, clean_stop_exception_types: Any = None) -> None:
-        from trainband.compat.tf1.graphs.errors import OutOfRangeError
-
         self._clean = tuple(clean_stop_exception_types or (OutOfRangeError,))
         self._stop = threading.Event()
         self._error: BaseException | None = None
 
     def request_stop(self, ex: Any = None) -> None:
-        """It is time to stop, with an error if something went wrong."""
+        """Asks for a stop, with the exception if something went wrong."""
         if isinstance(ex, BaseException) and not isinstance(ex, self._clean) and not self._stop.is_set():
             self._error = ex
         self._stop.set()
 
     def should_stop(self) -> bool:
-        """Whether it is."""
+        """Whether a stop was requested."""
         return self._stop.is_set()
 
     def clear_stop(self) -> None:
-        """It is not."""
+        """Withdraws the request."""
         self._stop.clear()
         self._error = None
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Waits until it is."""
+        """Waits for the request."""
         return self._stop.wait(timeout)
 
     def join(
@@ -43,20 +43,20 @@ class Coordinator:
         stop_grace_period_secs: float = 120,
         ignore_live_threads: bool = False,  # noqa: ARG002
     ) -> None:
-        """Waits for threads to end, and raises what went wrong."""
+        """Waits for threads to end, and raises the exception that was passed, if any."""
         for thread in threads or ():
             thread.join(stop_grace_period_secs)
         if self._error is not None:
             raise self._error
 
     def raise_requested_exception(self) -> None:
-        """Raises what went wrong, if something did."""
+        """Raises the exception that was passed, if any."""
         if self._error is not None:
             raise self._error
 
     @contextlib.contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """An error inside is a reason to stop."""
+        """Requests a stop if the body raises."""
         try:
             yield
         except Exception as exc:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainband.compat.tf1.graphs.dtypes import int64
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.ops.dtypes import int64
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.initializers import Zeros
 from trainband.compat.tf1.operations.variable_scope import get_variable
@@ -63,3 +64,15 @@ def assert_global_step(global_step_tensor: Any) -> None:
     """Raises `TypeError` where it is no whole number."""
     if not global_step_tensor.dtype.is_integer:
         raise TypeError(f'Existing "global_step" does not have integer type: {global_step_tensor.dtype}')
+
+
+def needed_step(what: str) -> Any:
+    """The graph's global step.
+
+    Raises:
+      RuntimeError: it has none.
+    """
+    step = get_global_step()
+    if step is None:
+        raise RuntimeError(f"Global step should be created to use {what}.")
+    return step

@@ -12,23 +12,19 @@ from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
 from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.sessions.store import Store
+from trainband.compat.tf1.sessions.targets import store_for
+from trainband.compat.tf1.training.checkpoint_hook import CheckpointSaverHook
 from trainband.compat.tf1.training.coordinator import Coordinator
-from trainband.compat.tf1.training.hooks import (
-    CheckpointSaverHook,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    StepCounterHook,
-    SummarySaverHook,
-)
+from trainband.compat.tf1.training.hook_loop import HookLoop
 from trainband.compat.tf1.training.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, WorkerSessionCreator
+from trainband.compat.tf1.training.session_run_hook import SessionRunHook
+from trainband.compat.tf1.training.summary_hooks import StepCounterHook, SummarySaverHook
 
 USE_DEFAULT = object()
 
 
 class MonitoredSession:
-    """Runs hooks around each run, and says when to stop. A context manager.
+    """Runs hooks around each run, and tells when to stop. A context manager.
 
     Args:
       session_creator: makes the session; `ChiefSessionCreator()` when left out.
@@ -41,15 +37,12 @@ class MonitoredSession:
         hooks: Sequence[SessionRunHook] | None = None,
         stop_grace_period_secs: float = 120,  # noqa: ARG002
     ) -> None:
-        self._hooks = list(hooks or [])
-        for hook in self._hooks:
-            hook.begin()
+        self._loop = HookLoop(hooks or ())
+        self._loop.begin()
         self._session: Session | None = (session_creator or ChiefSessionCreator()).create_session()
         self._coordinator = Coordinator()
-        self._fetched: dict[Any, Any] = {}
         try:
-            for hook in self._hooks:
-                hook.after_create_session(self._session, self._coordinator)
+            self._loop.created(self._session, self._coordinator)
         except BaseException as exc:
             self._leave(exc)
             raise
@@ -76,38 +69,27 @@ class MonitoredSession:
         return isinstance(store, JobStore) and store.ended
 
     def request_stop(self) -> None:
-        """Ends the loop after the run under way."""
+        """Ends the loop after the current run."""
         self._coordinator.request_stop()
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As `Session.run`, with the hooks before and after it."""
+        """Like `Session.run`, with the hooks before and after it."""
         session = self._running()
-        context = SessionRunContext(SessionRunArgs(fetches, feed_dict), session)
-        wanted: list[Any] = []
-        asking: list[tuple[SessionRunHook, bool]] = []
-        feeds = feed_dict
-        for hook in self._hooks:
-            request = hook.before_run(context)
-            has_fetches = request is not None and request.fetches is not None
-            asking.append((hook, has_fetches))
-            if request is not None and has_fetches:
-                wanted.append(request.fetches)
-            if request is not None and request.feed_dict:
-                feeds = {**(feeds or {}), **request.feed_dict}
-        found = session.run([fetches, *wanted], feeds, options, run_metadata)
-        rest = iter(found[1:])
-        for hook, has_fetches in asking:
-            hook.after_run(context, SessionRunValues(next(rest) if has_fetches else None))
-        if context.stop_requested:
+
+        def run(everything: Any, feeds: Any) -> Any:
+            return session.run(everything, feeds, options, run_metadata)
+
+        found, is_to_stop = self._loop.run(session, run, fetches, feed_dict)
+        if is_to_stop:
             self._coordinator.request_stop()
-        return found[0]
+        return found
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Calls a function of a context that has `session`, `run_with_hooks` and `request_stop`."""
         return step_fn(_StepContext(self))
 
     def close(self) -> None:
-        """Runs the hooks' ends, and lets go of everything."""
+        """Ends the hooks, and releases everything."""
         self._end(None)
 
     def __enter__(self) -> MonitoredSession:
@@ -125,8 +107,7 @@ class MonitoredSession:
             return
         try:
             if exc is None:
-                for hook in self._hooks:
-                    hook.end(self._session)
+                self._loop.end(self._session)
         except BaseException as failure:
             exc = failure
             raise
@@ -172,7 +153,7 @@ class _StepContext:
 
 
 class SingularMonitoredSession(MonitoredSession):
-    """A monitored session that hands out its session, for code that needs that."""
+    """A monitored session for a single process."""
 
     def __init__(
         self,
@@ -247,6 +228,4 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
 
 
 def _is_in_job(master: str) -> bool:
-    from trainband.compat.tf1.sessions.targets import store_for
-
     return isinstance(store_for(str(master or ""), get_default_graph(), ConfigProto()), JobStore)

@@ -1,15 +1,17 @@
-"""ExponentialMovingAverage: shadows of variables or tensors that follow them slowly."""
+"""ExponentialMovingAverage: averages of variables or tensors, kept in shadow variables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from trainband.compat.tf1.graphs.graph import GraphKeys, Operation, get_default_graph
+from trainband.compat.ops import array, math
+from trainband.compat.tf1.graphs.graph import Operation, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.variable import Variable
-from trainband.compat.tf1.operations.array import zeros
 from trainband.compat.tf1.operations.control_flow import group
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 class ExponentialMovingAverage:
@@ -18,14 +20,14 @@ class ExponentialMovingAverage:
     Args:
       decay: how slowly the shadows follow.
       num_updates: of the updates so far: the decay is at most (1 + num_updates) / (10 + num_updates).
-      zero_debias: not there.
+      zero_debias: not supported.
     """
 
     def __init__(
         self, decay: Any, num_updates: Any = None, zero_debias: bool = False, name: str = "ExponentialMovingAverage"
     ) -> None:
         if zero_debias:
-            raise NotImplementedError("ExponentialMovingAverage(zero_debias=True) is not there, nor planned.")
+            raise NotImplementedError("ExponentialMovingAverage(zero_debias=True) is not supported, nor planned.")
         self._decay = decay
         self._num_updates = num_updates
         self._name = name
@@ -37,7 +39,7 @@ class ExponentialMovingAverage:
         return self._name
 
     def apply(self, var_list: Sequence[Any] | None = None) -> Operation:
-        """An operation that moves the shadows; makes them where they are not there yet."""
+        """Record an operation that updates the shadows, which are created if necessary."""
         graph = get_default_graph()
         wanted = graph.get_collection(GraphKeys.TRAINABLE_VARIABLES) if var_list is None else list(var_list)
         for one in wanted:
@@ -48,10 +50,8 @@ class ExponentialMovingAverage:
         with graph.name_scope(self._name) as scope:
             decay = convert(self._decay)
             if self._num_updates is not None:
-                from trainband.compat.tf1.operations.arithmetic import cast, minimum
-
-                count = cast(self._num_updates, decay.dtype)
-                decay = minimum(decay, (1.0 + count) / (10.0 + count))
+                count = recorded(math.cast)(self._num_updates, decay.dtype)
+                decay = recorded(math.minimum)(decay, (1.0 + count) / (10.0 + count))
             updates = []
             for one in wanted:
                 shadow = self._averages[one]
@@ -62,15 +62,12 @@ class ExponentialMovingAverage:
     def _shadow(self, one: Any) -> Variable:
         graph = get_default_graph()
         name = one.op_name if isinstance(one, Variable) else one.op.name
-        before = graph.get_name_scope()
-        graph._scope = ""  # noqa: SLF001 - a shadow stands beside what it follows
-        try:
-            with graph.control_dependencies(None):
-                if isinstance(one, Variable):
-                    return Variable(lambda: one.initialized_value(), trainable=False, name=f"{name}/{self._name}")
-                return Variable(lambda: zeros(one.shape, one.dtype), trainable=False, name=f"{name}/{self._name}")
-        finally:
-            graph._scope = f"{before}/" if before else ""  # noqa: SLF001
+        with graph.outside_scopes(), graph.control_dependencies(None):
+            if isinstance(one, Variable):
+                return Variable(lambda: one.initialized_value(), trainable=False, name=f"{name}/{self._name}")
+            return Variable(
+                lambda: recorded(array.zeros)(one.shape, one.dtype), trainable=False, name=f"{name}/{self._name}"
+            )
 
     def average(self, var: Any) -> Variable | None:
         """The shadow of a variable; `None` where it has none."""
@@ -82,7 +79,7 @@ class ExponentialMovingAverage:
         return shadow.op_name if shadow is not None else f"{var.op_name}/{self._name}"
 
     def variables_to_restore(self, moving_avg_variables: Sequence[Any] | None = None) -> dict[str, Any]:
-        """What to restore so that variables get their shadows' values: names to variables."""
+        """Return a mapping of names to variables, to restore variables from their shadows."""
         graph = get_default_graph()
         moving = moving_avg_variables
         if moving is None:

@@ -1,4 +1,4 @@
-"""The optimizers of `tf.train`: what they record, with the formulas of `rules`."""
+"""Optimizer: what all optimizers of `tf.train` record, with the formulas of `ops.update_rules`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.tf1.graphs.dtypes import DType
-from trainband.compat.tf1.graphs.graph import GraphKeys, Operation, Tensor, get_default_graph, user_line
+from trainband.compat.ops import update_rules as rules
+from trainband.compat.ops.dtypes import DType
+from trainband.compat.ops.indexing import dense_from_rows
+from trainband.compat.ops.math import cast
+from trainband.compat.ops.update_rules import Rule
+from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.record import constant, convert, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.gradients import gradients
-from trainband.compat.tf1.training import rules
-from trainband.compat.tf1.training.rules import Rule
+from trainband.compat.tf1.operations.recorder import recorded
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What an operation that updates a variable does, for whoever does it elsewhere: a ps.
+    """What an operation that updates a variable does, so that a ps can do it.
 
     Attributes:
       slots: the variables of the rule's slots, by the slot's name.
@@ -160,7 +165,7 @@ class Optimizer:
             given, numbers = values[: len(inputs)], dict(zip(hyper, values[len(inputs) :], strict=True))
             if frame.pushes is not None:
                 shape = tuple(size or 0 for size in variable.shape.sizes or ())
-                dense = jnp.zeros(shape, variable.dtype.numpy).at[given[1]].add(given[0]) if rows else given[0]
+                dense = dense_from_rows(given[0], given[1], shape) if rows else given[0]
                 frame.pushes[variable.op_name] = jnp.asarray(dense)
                 frame.hyper[variable.op_name] = numbers
                 return []
@@ -212,9 +217,7 @@ class Optimizer:
         if key not in self._tensors:
             number = value() if callable(value) and not isinstance(value, Tensor) else value
             if isinstance(number, Tensor) or hasattr(number, "as_tensor"):
-                from trainband.compat.tf1.operations.arithmetic import cast
-
-                self._tensors[key] = cast(number, dtype)
+                self._tensors[key] = recorded(cast)(number, dtype)
             else:
                 self._tensors[key] = constant(np.asarray(number, dtype.numpy), name)
         return self._tensors[key]
@@ -228,16 +231,12 @@ class Optimizer:
             if _key(variable) not in slots:
                 sizes = [size or 0 for size in variable.shape.sizes or ()]
                 dtype = variable.dtype
-                before, graph._scope = graph.get_name_scope(), ""  # noqa: SLF001 - a slot stands beside its variable
-                graph._devices, devices = [variable.device] if variable.device else [], graph._devices  # noqa: SLF001
-                try:
+                with graph.outside_scopes(), graph.device(None), graph.device(variable.device):
                     slot = Variable(
                         lambda sizes=sizes, first=first, dtype=dtype: constant(np.full(sizes, first, dtype.numpy)),
                         trainable=False,
                         name=f"{variable.op_name}/{self._slot_title(name)}",
                     )
-                finally:
-                    graph._scope, graph._devices = (f"{before}/" if before else ""), devices  # noqa: SLF001
                 slot.op.attributes["slot_of"] = (variable, name)
                 slots[_key(variable)] = slot
         for name, factor in rule.shared:
@@ -279,168 +278,3 @@ def _key(variable: Any) -> Any:
 def _flat(variables: Any) -> list[Any]:
     listed = list(variables) if isinstance(variables, list | tuple) else [variables]
     return [part for one in listed for part in (one.parts if isinstance(one, PartitionedVariable) else [one])]
-
-
-class GradientDescentOptimizer(Optimizer):
-    """Plain gradient descent."""
-
-    def __init__(self, learning_rate: Any, use_locking: bool = False, name: str = "GradientDescent") -> None:
-        super().__init__(learning_rate, use_locking, name)
-
-    def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
-        return rules.GradientDescent(type="ApplyGradientDescent")
-
-
-class MomentumOptimizer(Optimizer):
-    """Gradient descent with momentum, Nesterov's if asked for."""
-
-    def __init__(
-        self,
-        learning_rate: Any,
-        momentum: Any,
-        use_locking: bool = False,
-        name: str = "Momentum",
-        use_nesterov: bool = False,
-    ) -> None:
-        super().__init__(learning_rate, use_locking, name)
-        self._momentum, self._nesterov = momentum, use_nesterov
-
-    def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
-        return rules.Momentum(
-            type="ApplyMomentum", slots=[("momentum", 0.0)], by_row=True, settings={"nesterov": self._nesterov}
-        )
-
-    def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
-        return {"learning_rate": self.learning_rate, "momentum": self._momentum}
-
-
-class AdamOptimizer(Optimizer):
-    """Adam, with epsilon hat."""
-
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        epsilon: Any = 1e-8,
-        use_locking: bool = False,
-        name: str = "Adam",
-    ) -> None:
-        super().__init__(learning_rate, use_locking, name)
-        self._numbers = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-
-    def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
-        shared = [("beta1_power", "beta1"), ("beta2_power", "beta2")]
-        return rules.Adam(type="ApplyAdam", slots=[("m", 0.0), ("v", 0.0)], shared=shared)
-
-    def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
-        return {"learning_rate": self.learning_rate, **self._numbers}
-
-
-class AdagradOptimizer(Optimizer):
-    """Adagrad."""
-
-    def __init__(
-        self,
-        learning_rate: Any,
-        initial_accumulator_value: float = 0.1,
-        use_locking: bool = False,
-        name: str = "Adagrad",
-    ) -> None:
-        if initial_accumulator_value <= 0.0:
-            raise ValueError(f"initial_accumulator_value must be positive: {initial_accumulator_value}")
-        super().__init__(learning_rate, use_locking, name)
-        self._first = initial_accumulator_value
-
-    def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
-        return rules.Adagrad(type="ApplyAdagrad", slots=[("accumulator", self._first)], by_row=True)
-
-
-class AdadeltaOptimizer(Optimizer):
-    """Adadelta."""
-
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        rho: Any = 0.95,
-        epsilon: Any = 1e-8,
-        use_locking: bool = False,
-        name: str = "Adadelta",
-    ) -> None:
-        super().__init__(learning_rate, use_locking, name)
-        self._numbers = {"rho": rho, "epsilon": epsilon}
-
-    def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
-        return rules.Adadelta(type="ApplyAdadelta", slots=[("accum", 0.0), ("accum_update", 0.0)], by_row=True)
-
-    def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
-        return {"learning_rate": self.learning_rate, **self._numbers}
-
-
-class RMSPropOptimizer(Optimizer):
-    """RMSProp."""
-
-    def __init__(
-        self,
-        learning_rate: Any,
-        decay: Any = 0.9,
-        momentum: Any = 0.0,
-        epsilon: Any = 1e-10,
-        use_locking: bool = False,
-        centered: bool = False,
-        name: str = "RMSProp",
-    ) -> None:
-        super().__init__(learning_rate, use_locking, name)
-        self._numbers = {"decay": decay, "momentum": momentum, "epsilon": epsilon}
-        self._centered = centered
-
-    def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
-        slots = [("rms", 1.0), *([("mg", 0.0)] if self._centered else []), ("momentum", 0.0)]
-        return rules.RMSProp(type="ApplyRMSProp", slots=slots, by_row=True, settings={"centered": self._centered})
-
-    def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
-        return {"learning_rate": self.learning_rate, **self._numbers}
-
-
-class FtrlOptimizer(Optimizer):
-    """Ftrl-proximal."""
-
-    def __init__(
-        self,
-        learning_rate: Any,
-        learning_rate_power: float = -0.5,
-        initial_accumulator_value: float = 0.1,
-        l1_regularization_strength: float = 0.0,
-        l2_regularization_strength: float = 0.0,
-        use_locking: bool = False,
-        name: str = "Ftrl",
-        accum_name: str | None = None,  # noqa: ARG002
-        linear_name: str | None = None,  # noqa: ARG002
-        l2_shrinkage_regularization_strength: float = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, use_locking, name)
-        self._first = initial_accumulator_value
-        self._numbers = {
-            "learning_rate_power": learning_rate_power,
-            "l1": l1_regularization_strength,
-            "l2": l2_regularization_strength,
-            "l2_shrinkage": l2_shrinkage_regularization_strength,
-        }
-
-    def rule(self) -> Rule:
-        """See `Optimizer.rule`."""
-        return rules.Ftrl(type="ApplyFtrl", slots=[("accum", self._first), ("linear", 0.0)], by_row=True)
-
-    def hyper(self) -> dict[str, Any]:
-        """See `Optimizer.hyper`."""
-        return {"learning_rate": self.learning_rate, **self._numbers}

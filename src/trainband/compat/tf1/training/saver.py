@@ -1,135 +1,35 @@
-"""Saver: checkpoints as files, and the file `checkpoint` that says which is the newest.
-
-A checkpoint is one safetensors file, `PREFIX.safetensors`. TensorFlow's own files are not read. What a job with ps
-has saved (a directory that `trainband checkpoint ls` lists) can be restored too, by the path that `latest_checkpoint`
-gives.
-"""
+"""Saver: saves variables into checkpoints, and restores them."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
-from trainband.checkpoint import Checkpoint, CheckpointDirectory
-from trainband.compat.tf1.graphs.errors import DataLossError, InvalidArgumentError, NotFoundError
-from trainband.compat.tf1.graphs.graph import GraphKeys, get_default_graph
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
+from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.sessions.slots import optimizer_tensor
-from trainband.errors import TrainbandError
-from trainband.wire.patience import say_on_stderr
-
-SUFFIX = ".safetensors"
-_LINE = re.compile(r'^\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
-
-
-@dataclass
-class CheckpointState:
-    """What the file `checkpoint` of a directory says: the newest checkpoint, and all that are kept."""
-
-    model_checkpoint_path: str
-    all_model_checkpoint_paths: list[str]
-
-
-def get_checkpoint_state(checkpoint_dir: Any, latest_filename: str | None = None) -> CheckpointState | None:
-    """What is known of a directory's checkpoints; `None` where there are none."""
-    directory = Path(str(checkpoint_dir))
-    path = directory / (latest_filename or "checkpoint")
-    if not path.is_file():
-        newest = _newest_of_job(directory)
-        return None if newest is None else CheckpointState(newest, [newest])
-    found: dict[str, list[str]] = {}
-    for key, value in _LINE.findall(path.read_text(encoding="utf-8")):
-        named = Path(value.replace('\\"', '"').replace("\\\\", "\\"))
-        found.setdefault(key, []).append(str(named if named.is_absolute() else directory / named))
-    newest_paths = found.get("model_checkpoint_path", [])
-    if not newest_paths:
-        return None
-    return CheckpointState(newest_paths[0], found.get("all_model_checkpoint_paths", newest_paths))
-
-
-def latest_checkpoint(checkpoint_dir: Any, latest_filename: str | None = None) -> str | None:
-    """The newest checkpoint of a directory; `None` where there is none."""
-    state = get_checkpoint_state(checkpoint_dir, latest_filename)
-    if state is None or not checkpoint_exists(state.model_checkpoint_path):
-        return None
-    return state.model_checkpoint_path
-
-
-def checkpoint_exists(checkpoint_prefix: Any) -> bool:
-    """Whether there is a checkpoint of this name."""
-    prefix = str(checkpoint_prefix)
-    return Path(prefix + SUFFIX).is_file() or (Path(prefix) / "manifest.json").is_file()
-
-
-def list_variables(ckpt_dir_or_file: Any) -> list[tuple[str, list[int]]]:
-    """The names and shapes in a checkpoint, or in the newest of a directory."""
-    values = read_checkpoint(latest_checkpoint(ckpt_dir_or_file) or str(ckpt_dir_or_file))
-    return [(name, list(value.shape)) for name, value in sorted(values.items())]
-
-
-def load_variable(ckpt_dir_or_file: Any, name: str) -> Any:
-    """One value of a checkpoint, or of the newest of a directory."""
-    values = read_checkpoint(latest_checkpoint(ckpt_dir_or_file) or str(ckpt_dir_or_file))
-    plain = name.removesuffix(":0")
-    if plain not in values:
-        raise NotFoundError(None, None, f"Key {plain} not found in checkpoint")
-    return values[plain]
-
-
-def _newest_of_job(directory: Path) -> str | None:
-    if not directory.is_dir() or not any(directory.glob("step-*/manifest.json")):
-        return None
-    newest = CheckpointDirectory(directory, say_on_stderr).newest()
-    return None if newest is None else str(newest.path)
-
-
-def read_checkpoint(prefix: str) -> dict[str, Any]:
-    """All values of a checkpoint, by their variables' names.
-
-    Raises:
-      ValueError: there is none of this name.
-      DataLossError: it is damaged.
-    """
-    path = Path(prefix + SUFFIX)
-    if path.is_file():
-        try:
-            return load_file(path)
-        except Exception as exc:
-            raise DataLossError(None, None, f"{path} is no whole checkpoint: {exc}") from exc
-    if (Path(prefix) / "manifest.json").is_file():
-        return _read_job(Path(prefix))
-    raise ValueError(f"The passed save_path is not a valid checkpoint: {prefix}")
-
-
-def _read_job(path: Path) -> dict[str, Any]:
-    try:
-        checkpoint = Checkpoint.open(path)
-        found: dict[str, Any] = {}
-        for tensor in checkpoint.manifest.tensors:
-            if tensor.startswith(("params/", "model_state/")):
-                found[tensor.partition("/")[2]] = checkpoint.read(tensor)
-            elif tensor.startswith("optimizer/"):
-                found[tensor] = checkpoint.read(tensor)
-    except TrainbandError as exc:
-        raise DataLossError(None, None, str(exc)) from exc
-    found["global_step"] = np.asarray(checkpoint.global_step, np.int64)
-    return found
+from trainband.compat.tf1.training.checkpoint_files import (
+    SUFFIX,
+    checkpoint_exists,
+    read_checkpoint,
+    update_checkpoint_state,
+)
 
 
 class Saver:
     """Saves variables and restores them.
 
     Args:
-      var_list: which, or a mapping of the names in the file to variables; all that can be saved when left out.
-      max_to_keep: so many of the newest are kept; 0 or `None`: all.
-      keep_checkpoint_every_n_hours: besides, one every so many hours is.
+      var_list: the variables, or a mapping of names in the file to variables; by default, all that can be saved.
+      max_to_keep: how many of the newest checkpoints to keep; 0 or `None`: all.
+      keep_checkpoint_every_n_hours: besides those, keep one every so many hours.
 
     Raises:
       ValueError: there is nothing to save.
@@ -170,11 +70,11 @@ class Saver:
                 self._graph.add_to_collection(GraphKeys.SAVERS, self)
 
     def build(self) -> None:
-        """From now on it saves the variables that there are now, and none that are made later."""
+        """Fixes which variables are saved: those that exist now."""
         self._chosen = self._choose()
 
     def variables(self) -> dict[str, list[Variable]]:
-        """What is saved: by the name in the file a variable, or the parts of one."""
+        """Return what is saved: by name in the file, a variable or its parts."""
         return self._choose() if self._chosen is None else self._chosen
 
     def _choose(self) -> dict[str, list[Variable]]:
@@ -205,10 +105,10 @@ class Saver:
         strip_default_attrs: bool = False,  # noqa: ARG002
         save_debug_info: bool = False,  # noqa: ARG002
     ) -> str:
-        """Writes a checkpoint, and gives its name: `save_path`, or `save_path-STEP`.
+        """Write a checkpoint, and return its name: `save_path` or `save_path-STEP`.
 
         Raises:
-          ValueError: the directory is not there.
+          ValueError: the directory does not exist.
           FailedPreconditionError: a variable has no value.
         """
         prefix = str(save_path)
@@ -225,7 +125,7 @@ class Saver:
             there = [np.ascontiguousarray(values[part.op_name]) for part in parts if part.op_name in values]
             if there:
                 axis = _axis_of(parts)
-                # A scalar made contiguous is a vector of one: its shape is put back.
+                # NumPy makes a contiguous scalar a vector of one element: restore its shape.
                 whole = there[0].reshape(values[parts[0].op_name].shape) if len(there) == 1 else None
                 arrays[name] = np.concatenate(there, axis) if whole is None else whole
         partial = Path(f"{prefix}{SUFFIX}.partial")
@@ -237,7 +137,7 @@ class Saver:
         return prefix
 
     def restore(self, sess: Any, save_path: Any) -> None:
-        """Gives the variables the values that a checkpoint has.
+        """Restore the variables from a checkpoint.
 
         Raises:
           ValueError: there is no checkpoint of this name.
@@ -303,28 +203,3 @@ def _axis_of(parts: Sequence[Variable]) -> int:
     whole = next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), None)
     info = parts[0].op.attributes.get("axis", 0)
     return int(info) if whole is None else whole
-
-
-def update_checkpoint_state(
-    save_dir: Any,
-    model_checkpoint_path: str,
-    all_model_checkpoint_paths: Sequence[str] | None = None,
-    latest_filename: str | None = None,
-) -> None:
-    """Writes the file `checkpoint` of a directory."""
-    directory = Path(str(save_dir))
-
-    def shown(path: str) -> str:
-        try:
-            relative = Path(path).absolute().relative_to(directory.absolute())
-        except ValueError:
-            relative = Path(path)
-        return str(relative).replace("\\", "\\\\").replace('"', '\\"')
-
-    lines = [f'model_checkpoint_path: "{shown(model_checkpoint_path)}"']
-    known = list(all_model_checkpoint_paths or [model_checkpoint_path])
-    lines += [f'all_model_checkpoint_paths: "{shown(path)}"' for path in known]
-    path = directory / (latest_filename or "checkpoint")
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    partial.replace(path)

@@ -1,4 +1,4 @@
-"""Scaffold and session creators: how a session comes to have values in all variables."""
+"""Scaffold and session creators: they initialise or restore the variables of a session."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from trainband.checkpoint import CheckpointDirectory
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.state import (
@@ -21,13 +23,14 @@ from trainband.compat.tf1.operations.state import (
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
 from trainband.compat.tf1.sessions.session import Session
-from trainband.compat.tf1.training.hooks import default_summary
-from trainband.compat.tf1.training.saver import Saver, latest_checkpoint
+from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
+from trainband.compat.tf1.training.saver import Saver
+from trainband.compat.tf1.training.summary_hooks import default_summary
 from trainband.wire.patience import say_on_stderr
 
 
 class Scaffold:
-    """What a session needs to begin; what is not given is made when the graph is finished."""
+    """What a session needs to start. What is not passed is created when the graph is finalized."""
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class Scaffold:
         self.summary_op, self.saver = summary_op, saver
 
     def finalize(self) -> Scaffold:
-        """Makes what was not given."""
+        """Creates what was not passed."""
         graph = get_default_graph()
         if self.init_op is None:
             self.init_op = _once(graph, GraphKeys.INIT_OP, lambda: group(global_variables_initializer()))
@@ -66,7 +69,7 @@ class Scaffold:
 
 
 def _once(graph: Graph, collection: str, make: Callable[[], Any]) -> Any:
-    """What a collection has first; made and put there if it has nothing, for the next session of the same graph."""
+    """Return the first item of a collection, which is created if the collection is empty."""
     if not graph.get_collection(collection):
         graph.add_to_collection(collection, make())
     return graph.get_collection(collection)[0]
@@ -85,11 +88,11 @@ def begin(
     checkpoint_path: str | None = None,
     settings: JobSettings | None = None,
 ) -> None:
-    """Gives all variables of a session their values: from the newest checkpoint, or first ones. In a job with ps, the
+    """Initialise all variables of a session, or restore them from the newest checkpoint. In a job with ps, the
     chief does, and the others wait for it, saying so.
 
     Raises:
-      RuntimeError: some variable has none even then.
+      RuntimeError: a variable still has no value.
     """
     store = session.store
     in_job = isinstance(store, JobStore)
@@ -156,8 +159,8 @@ class ChiefSessionCreator(SessionCreator):
         self._path = checkpoint_filename_with_path
         self._settings = settings
 
+    @override
     def create_session(self) -> Session:
-        """See `SessionCreator`."""
         scaffold = self.scaffold.finalize()
         graph: Graph = get_default_graph()
         graph.finalize()
@@ -209,7 +212,7 @@ class SessionManager:
         self._local_init_op = local_init_op
         self._graph = graph
         self.recovery_wait_secs = recovery_wait_secs
-        """How often TensorFlow looks again; trainband hears of it at once."""
+        """How often TensorFlow polls; trainband is notified."""
         self.made_at = time.time()
         """When it was made."""
 

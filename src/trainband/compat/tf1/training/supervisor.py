@@ -1,4 +1,4 @@
-"""Supervisor: TensorFlow's older way to have a session initialised, saved and watched."""
+"""Supervisor: TensorFlow's older way to initialise, save and monitor a session."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.errors import OutOfRangeError
-from trainband.compat.tf1.graphs.graph import Graph, GraphKeys, get_default_graph
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.state import (
     global_variables,
     global_variables_initializer,
@@ -23,26 +26,28 @@ from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
 from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.training.coordinator import Coordinator
 from trainband.compat.tf1.training.global_step import get_global_step
-from trainband.compat.tf1.training.hooks import default_summary
+from trainband.compat.tf1.training.hook_loop import HookLoop
 from trainband.compat.tf1.training.saver import Saver
 from trainband.compat.tf1.training.scaffold import begin
+from trainband.compat.tf1.training.session_run_hook import SessionRunContext, SessionRunHook, SessionRunValues
+from trainband.compat.tf1.training.summary_hooks import default_summary
 
 USE_DEFAULT = 0
 
 
 class Supervisor:
-    """Prepares sessions, saves now and then, and knows when to stop.
+    """Prepares sessions, saves at intervals, and tells when to stop.
 
     On the chief it initialises the variables or restores them from `logdir`, and saves into that; others wait, with a
-    line about whom they wait for. What TensorFlow does in threads happens here between two runs of the session.
+    line that says for whom. What TensorFlow does in threads happens here between two runs of the session.
 
     Args:
-      is_chief: whether this task does what only one may do.
+      is_chief: whether this task is the chief.
       init_op, local_init_op: what gives variables their values; made when left out.
       logdir: where checkpoints and summaries go; none when left out.
       summary_op: written every `save_summaries_secs`; the graph's own when left out, none for `None`.
       saver: what saves; made when left out, none for `None`.
-      recovery_wait_secs: how often TensorFlow's workers look for the chief; trainband's hear of it at once.
+      recovery_wait_secs: ignored; TensorFlow's workers poll at this interval, trainband's are notified.
     """
 
     USE_DEFAULT = USE_DEFAULT
@@ -79,8 +84,6 @@ class Supervisor:
         with self._graph.as_default(), self._graph.name_scope(None):
             self._init_op = global_variables_initializer() if init_op is USE_DEFAULT else init_op
             if local_init_op is USE_DEFAULT:
-                from trainband.compat.tf1.operations.control_flow import group
-
                 local_init_op = group(local_variables_initializer(), tables_initializer())
             self._local_init_op = local_init_op
             self._saver = self._found_saver() if saver is USE_DEFAULT else saver
@@ -109,7 +112,7 @@ class Supervisor:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task does what only one may do."""
+        """Whether this task is the chief."""
         return self._is_chief
 
     @property
@@ -147,7 +150,7 @@ class Supervisor:
         max_wait_secs: float = 7200,  # noqa: ARG002
         start_standard_services: bool = True,
     ) -> Session:
-        """A session with values in all variables; a task that is not the chief waits for it."""
+        """Return a session with initialised variables; a task that is not the chief waits for the chief."""
         session = _Supervised(master, self._graph, config)
         begin(
             session,
@@ -173,7 +176,7 @@ class Supervisor:
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[Session]:
-        """A context with such a session; an `OutOfRangeError` inside is its end, and no error."""
+        """A context with such a session, which an `OutOfRangeError` ends without an error."""
         session = self.prepare_or_wait_for_session(master, config, start_standard_services=start_standard_services)
         try:
             with self._graph.as_default(), session.as_default():
@@ -190,7 +193,7 @@ class Supervisor:
                 session.close()
 
     def start_standard_services(self, sess: Any) -> list[Any]:
-        """From now on, the chief saves and writes summaries between the runs of this session."""
+        """Makes the chief save and write summaries between the runs of this session."""
         if not self._is_chief or self._logdir is None or not isinstance(sess, _Supervised):
             return []
         if self.save_summaries_secs and self._summary_op is not None and not self._summary_needs_feed():
@@ -207,12 +210,12 @@ class Supervisor:
     def loop(
         self, timer_interval_secs: float, target: Callable[..., Any], args: Any = None, kwargs: Any = None
     ) -> None:
-        """Calls a function every so many seconds, between the runs of the last session."""
+        """Calls a function at intervals, between the runs of the last session."""
         if self._sessions and isinstance(self._sessions[-1], _Supervised):
             self._sessions[-1].every(timer_interval_secs or 0.0, lambda: target(*(args or ()), **(kwargs or {})))
 
     def summary_computed(self, sess: Any, summary: Any, global_step: Any = None) -> None:
-        """Writes what a run gave for a summary.
+        """Writes a summary that a run returned.
 
         Raises:
           RuntimeError: there is no writer.
@@ -226,12 +229,12 @@ class Supervisor:
     # --- stopping
 
     def should_stop(self) -> bool:
-        """Whether it is time to stop."""
+        """Whether a stop was requested, or the job has ended."""
         stores = [session.store for session in self._sessions]
         return self.coord.should_stop() or any(isinstance(store, JobStore) and store.ended for store in stores)
 
     def request_stop(self, ex: Any = None) -> None:
-        """It is time to stop."""
+        """Requests a stop."""
         self.coord.request_stop(ex)
 
     def ShouldStop(self) -> bool:  # noqa: N802 - TensorFlow's older name
@@ -243,7 +246,7 @@ class Supervisor:
         self.request_stop(ex)
 
     def stop(self, threads: Any = None, close_summary_writer: bool = True, ignore_live_threads: bool = False) -> None:
-        """Ends what it does: a last checkpoint, and in a job with ps this task's part in that."""
+        """Saves a last checkpoint, and in a job with ps leaves the job."""
         del threads, ignore_live_threads
         self.coord.request_stop()
         for session in self._sessions:
@@ -258,12 +261,12 @@ class Supervisor:
             self._writer.close()
 
     def wait_for_stop(self) -> None:
-        """Waits until it is time to stop."""
+        """Waits for a request to stop."""
         self.coord.wait_for_stop()
 
     @contextlib.contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """An error inside is a reason to stop."""
+        """Requests a stop if the body raises."""
         with self.coord.stop_on_exception():
             yield
 
@@ -279,7 +282,7 @@ class Supervisor:
         self._writer.add_summary(session.run(self._summary_op), step)
 
     def _summary_needs_feed(self) -> bool:
-        """Whether the summary cannot be computed without a feed; then the script writes it by itself."""
+        """Whether the summary depends on a placeholder; then the script itself writes it."""
         waiting, seen = [self._summary_op.op], set()
         while waiting:
             op = waiting.pop()
@@ -291,13 +294,28 @@ class Supervisor:
         return False
 
 
+class _Every(SessionRunHook):
+    """Calls a function at intervals, between two runs."""
+
+    def __init__(self, seconds: float, action: Callable[[], Any]) -> None:
+        self._seconds, self._action = seconds, action
+        self._due_s = time.monotonic() + seconds
+
+    @override
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:  # noqa: ARG002
+        now = time.monotonic()
+        if now >= self._due_s:
+            self._due_s = now + self._seconds
+            self._action()
+
+
 class _Supervised(Session):
-    """A session that does other things between its runs."""
+    """A session with hooks of its supervisor, which run other things in it between its runs."""
 
     def __init__(self, target: str, graph: Graph, config: ConfigProto | None) -> None:
         super().__init__(target, graph, config)
-        self._due: list[list[Any]] = []
-        self._busy = False
+        self._loop = HookLoop()
+        self._is_in_hooks = False
 
     @property
     def closed(self) -> bool:
@@ -305,24 +323,19 @@ class _Supervised(Session):
         return self._closed
 
     def every(self, seconds: float, action: Callable[[], Any]) -> None:
-        """Does something every so many seconds."""
-        self._due.append([time.monotonic() + seconds, seconds, action])
+        """Calls a function at intervals."""
+        self._loop.hooks.append(_Every(seconds, action))
 
     def forget(self) -> None:
-        """Does nothing any more between its runs."""
-        self._due.clear()
+        """Stops calling functions between runs."""
+        self._loop.hooks.clear()
 
+    @override
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """See `Session.run`."""
-        found = super().run(fetches, feed_dict, options, run_metadata)
-        if self._due and not self._busy:
-            now = time.monotonic()
-            self._busy = True
-            try:
-                for entry in self._due:
-                    if now >= entry[0]:
-                        entry[0] = now + entry[1]
-                        entry[2]()
-            finally:
-                self._busy = False
-        return found
+        if self._is_in_hooks or not self._loop.hooks:
+            return super().run(fetches, feed_dict, options, run_metadata)
+        self._is_in_hooks = True
+        try:
+            return self._loop.run(self, super().run, fetches, feed_dict)[0]
+        finally:
+            self._is_in_hooks = False

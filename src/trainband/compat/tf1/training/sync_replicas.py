@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from trainband.compat.tf1.graphs.graph import Operation
 from trainband.compat.tf1.operations.array import constant
-from trainband.compat.tf1.operations.control_flow import no_op
-from trainband.compat.tf1.training.hooks import SessionRunHook
+from trainband.compat.tf1.operations.control_flow import group, no_op
+from trainband.compat.tf1.training.coordinator import QueueRunner
 from trainband.compat.tf1.training.optimizer import Optimizer
+from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 
 
 class SyncReplicasOptimizer:
-    """Wraps an optimizer. On parameter servers, trainband's rule `Sync` does what TensorFlow's queues and tokens do:
-    an update is the mean of `replicas_to_aggregate` gradients, and every worker waits for it. In a process by itself it
-    is the optimizer alone.
+    """Wraps an optimizer. On parameter servers, trainband's rule `Sync` replaces TensorFlow's queues and tokens:
+    an update is the mean of `replicas_to_aggregate` gradients, and every worker waits for it. Without a cluster, it
+    is the wrapped optimizer.
 
     Args:
       opt: the optimizer.
@@ -42,16 +45,16 @@ class SyncReplicasOptimizer:
         self._applied = False
 
     def minimize(self, loss: Any, global_step: Any = None, var_list: Any = None, **more: Any) -> Operation:
-        """See `Optimizer.minimize`; the global step is needed."""
+        """An operation that makes one step and counts it: the global step is needed."""
         name = more.pop("name", None)
         return self.apply_gradients(self._opt.compute_gradients(loss, var_list, **more), global_step, name)
 
     def compute_gradients(self, *args: Any, **more: Any) -> list[tuple[Any, Any]]:
-        """See `Optimizer.compute_gradients`."""
+        """(gradient, variable) for each variable, by the wrapped optimizer."""
         return self._opt.compute_gradients(*args, **more)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Operation:
-        """See `Optimizer.apply_gradients`.
+        """Record an operation that pushes gradients; their mean is applied once enough have arrived.
 
         Raises:
           ValueError: there is no global step.
@@ -65,24 +68,22 @@ class SyncReplicasOptimizer:
         if averages is not None:
             with train.graph.control_dependencies([train]):
                 ops = [train, averages.apply(variables)]
-            from trainband.compat.tf1.operations.control_flow import group
-
             return group(*ops)
         return train
 
     def get_slot(self, *args: Any, **more: Any) -> Any:
-        """See `Optimizer.get_slot`."""
+        """The variable that holds a slot of another, of the wrapped optimizer."""
         return self._opt.get_slot(*args, **more)
 
     def get_slot_names(self) -> list[str]:
-        """See `Optimizer.get_slot_names`."""
+        """The names of the wrapped optimizer's slots."""
         return self._opt.get_slot_names()
 
     def variables(self) -> list[Any]:
-        """See `Optimizer.variables`."""
+        """All that the wrapped optimizer keeps."""
         return self._opt.variables()
 
-    # What TensorFlow's queues need, and trainband's ps do by themselves.
+    # TensorFlow's queues need these; trainband's ps do not.
 
     def _needs_applied(self, what: str) -> None:
         if not self._applied:
@@ -100,9 +101,7 @@ class SyncReplicasOptimizer:
 
     @property
     def ready_for_local_init_op(self) -> Any:
-        """The names of variables that are not there: none."""
-        import numpy as np
-
+        """Return the names of uninitialised variables: none."""
         return constant(np.array([], dtype=object))
 
     def get_init_tokens_op(self, num_tokens: int = -1) -> Operation:
@@ -112,14 +111,12 @@ class SyncReplicasOptimizer:
         return no_op("init_tokens")
 
     def get_chief_queue_runner(self) -> Any:
-        """Nothing that runs."""
-        from trainband.compat.tf1.training.coordinator import QueueRunner
-
+        """Return a queue runner that runs nothing."""
         self._needs_applied("get_chief_queue_runner()")
         return QueueRunner()
 
     def make_session_run_hook(self, is_chief: bool, num_tokens: int = -1) -> SessionRunHook:
-        """A hook for TensorFlow's sessions; there is nothing for it to do."""
+        """Return a hook that does nothing."""
         del is_chief, num_tokens
         self._needs_applied("make_session_run_hook()")
         return SessionRunHook()

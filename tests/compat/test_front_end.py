@@ -120,7 +120,7 @@ def test_check_lists_what_is_missing_with_lines(tmp_path: Path, capsys: pytest.C
     assert main(["--check", str(path)]) == 1
     shown = capsys.readouterr().out.splitlines()
     assert shown[-1] == "7 names missing"
-    assert shown[3].startswith(f"{path}:8: tf.nn.conv3d is not in trainband's TensorFlow 1 face")
+    assert shown[3].startswith(f"{path}:8: tf.nn.conv3d is not in trainband's TensorFlow 1 front end")
     assert "tf.nn.conv2d" in shown[3]
     assert main(["--check", str(tmp_path / "nothing.py")]) == 2
     (tmp_path / "old.py").write_text("print 'python 2'\n")
@@ -155,7 +155,7 @@ def test_running_a_script(tmp_path: Path) -> None:
     assert done.stdout == "6 ['5', '--flag'] __main__\n"
     assert done.returncode == 5
     assert done.stderr == (
-        "trainband: import tensorflow: this is trainband.compat.tf1, TensorFlow 1's face of trainband\n"
+        "trainband: import tensorflow: this is trainband.compat.tf1, trainband's front end for TensorFlow 1\n"
     )
     assert main([str(tmp_path / "nothing.py")]) == 2
     assert main([]) == 2

@@ -1,6 +1,6 @@
-"""TensorFlow 1's update formulas, as pure functions: the same for a process by itself and for a ps.
+"""TensorFlow 1's update formulas, as pure functions that one process and a ps both use.
 
-They differ from other libraries' in small ways that change results: Adam's epsilon is added after the bias correction
+They differ from those of other libraries in ways that change results: Adam's epsilon is added after the bias correction
 went into the learning rate, RMSProp's stands under the root and its average begins at one, Adagrad's sum at 0.1.
 
 Source: tensorflow/core/kernels/training_ops.cc, tensorflow/python/training.
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
+
+from trainband.compat.overrides import override
 
 Values = dict[str, Any]
 
@@ -50,16 +52,16 @@ class Rule:
 class GradientDescent(Rule):
     """value - learning_rate gradient."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-        """See `Rule.update`."""
         return value - hyper["learning_rate"] * gradient, slots
 
 
 class Momentum(Rule):
     """A sum of gradients that fades, times the learning rate."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-        """See `Rule.update`."""
         rate, momentum = hyper["learning_rate"], hyper["momentum"]
         total = slots["momentum"] * momentum + gradient
         step = gradient * rate + total * momentum * rate if self.settings["nesterov"] else rate * total
@@ -69,8 +71,8 @@ class Momentum(Rule):
 class Adam(Rule):
     """Kingma and Ba's, in the form before their section 2.1: with epsilon hat."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-        """See `Rule.update`."""
         beta1, beta2 = hyper["beta1"], hyper["beta2"]
         rate = hyper["learning_rate"] * jnp.sqrt(1 - hyper["beta2_power"]) / (1 - hyper["beta1_power"])
         first = slots["m"] + (gradient - slots["m"]) * (1 - beta1)
@@ -81,8 +83,8 @@ class Adam(Rule):
 class Adagrad(Rule):
     """Divided by the root of the sum of squares."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-        """See `Rule.update`."""
         total = slots["accumulator"] + gradient * gradient
         return value - hyper["learning_rate"] * gradient / jnp.sqrt(total), {"accumulator": total}
 
@@ -90,8 +92,8 @@ class Adagrad(Rule):
 class Adadelta(Rule):
     """Zeiler's."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-        """See `Rule.update`."""
         rho, epsilon = hyper["rho"], hyper["epsilon"]
         total = slots["accum"] * rho + gradient * gradient * (1 - rho)
         step = jnp.sqrt(slots["accum_update"] + epsilon) / jnp.sqrt(total + epsilon) * gradient
@@ -102,8 +104,8 @@ class Adadelta(Rule):
 class RMSProp(Rule):
     """Hinton's, with momentum, and centred if asked for."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-        """See `Rule.update`."""
         fade = 1 - hyper["decay"]
         squares = slots["rms"] + (gradient * gradient - slots["rms"]) * fade
         new = {"rms": squares}
@@ -118,8 +120,8 @@ class RMSProp(Rule):
 class Ftrl(Rule):
     """McMahan and others', with both kinds of shrinkage."""
 
+    @override
     def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-        """See `Rule.update`."""
         rate, power, l1, l2 = (hyper[name] for name in ("learning_rate", "learning_rate_power", "l1", "l2"))
         shrunk = gradient + 2 * hyper["l2_shrinkage"] * value
         total = slots["accum"] + gradient * gradient
@@ -130,11 +132,11 @@ class Ftrl(Rule):
 
 
 def update_rows(rule: Rule, value: Any, rows: Any, numbers: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
-    """One update by the gradient of some rows: of a number that comes twice, the sum counts.
+    """Update only the rows that have a gradient; the gradients of a row that is listed twice add up.
 
     Args:
       rows: [n, ...], the gradient's rows.
-      numbers: int[n], which rows of the variable they are; those out of range are left out.
+      numbers: int[n], their row numbers in the variable; numbers out of range are ignored.
     """
     value = jnp.asarray(value)
     if not rule.by_row:

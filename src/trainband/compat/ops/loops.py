@@ -1,10 +1,10 @@
-"""Loops as JAX runs them, forwards and, for a derivative, backwards.
+"""Loops in JAX, with a backward pass for loops whose length is unknown.
 
-The number of rounds of a `while_loop` is not known before it runs, and JAX differentiates no such loop by itself. On
-the way forwards, the values at some rounds are kept: every round's at first; whenever the `KEPT` places are full, every
-second one is given up, and from then on twice as few are kept. On the way back, each round's values are computed again
-from the kept ones before it. So the memory is bounded, and the work is that of a plain loop up to `KEPT` rounds, and
-grows with the square of their number beyond.
+The number of iterations of a `while_loop` is not known before it runs, and JAX does not differentiate such loops. In
+the forward pass, the values of some iterations are kept: all at first; whenever `KEPT` places are full, every
+second one is dropped, and from then on half as many are kept. In the backward pass, the values of each iteration
+are computed again from the kept ones before it. Memory is bounded; the work is that of a plain loop up to `KEPT`
+iterations, and grows with the square of their number beyond that.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 KEPT = 128
-"""Rounds whose values are kept on the way forwards."""
+"""Iterations whose values are kept in the forward pass."""
 
-GoOn = Callable[[Any, Sequence[Any]], Any]
+Continues = Callable[[Any, Sequence[Any]], Any]
 Once = Callable[[Any, Sequence[Any], Any], Any]
 
 
 def run_loop(
-    go_on: GoOn,
+    continues: Continues,
     once: Once,
     begin: Any,
     constants: Sequence[Any],
@@ -33,16 +33,16 @@ def run_loop(
     most: Any,
     differentiable: bool,
 ) -> Any:
-    """The values after a loop.
+    """Return the values after a loop.
 
     Args:
-      go_on: of (values, constants): whether another round comes.
-      once: of (values, constants, number of the round): the next values.
+      continues: of (values, constants): whether there is another iteration.
+      once: of (values, constants, number of the iteration): the next values.
       begin: the first values, a pytree of arrays.
-      constants: what else both look at.
-      rounds: how many there will be, where that is known.
-      most: at most so many.
-      differentiable: whether anybody may ask for a derivative.
+      constants: other values that both use.
+      rounds: the number of iterations, if it is known.
+      most: the largest number of iterations.
+      differentiable: whether a derivative may be taken.
     """
     if rounds is not None:
 
@@ -53,8 +53,8 @@ def run_loop(
         return found
     fixed = [jnp.asarray(one) if not _is_text(one) else one for one in constants]
     if not differentiable:
-        return _plain(go_on, once, begin, fixed, most)
-    return _kept(go_on, once, most)(begin, fixed)
+        return _plain(continues, once, begin, fixed, most)
+    return _kept(continues, once, most)(begin, fixed)
 
 
 def _is_text(value: Any) -> bool:
@@ -65,10 +65,10 @@ def _within(number: Any, most: Any) -> Any:
     return True if most is None else number < most
 
 
-def _plain(go_on: GoOn, once: Once, begin: Any, constants: Sequence[Any], most: Any) -> Any:
+def _plain(continues: Continues, once: Once, begin: Any, constants: Sequence[Any], most: Any) -> Any:
     def check(carry: Any) -> Any:
         number, values = carry
-        return jnp.logical_and(go_on(values, constants), _within(number, most))
+        return jnp.logical_and(continues(values, constants), _within(number, most))
 
     def body(carry: Any) -> Any:
         number, values = carry
@@ -77,24 +77,25 @@ def _plain(go_on: GoOn, once: Once, begin: Any, constants: Sequence[Any], most: 
     return jax.lax.while_loop(check, body, (jnp.int32(0), begin))[1]
 
 
-def _kept(go_on: GoOn, once: Once, most: Any) -> Callable[[Any, Sequence[Any]], Any]:
+def _kept(continues: Continues, once: Once, most: Any) -> Callable[[Any, Sequence[Any]], Any]:
     """The loop as a function of (first values, constants) that has a derivative by both."""
 
     @jax.custom_vjp
     def loop(begin: Any, constants: Sequence[Any]) -> Any:
-        return _plain(go_on, once, begin, constants, most)
+        return _plain(continues, once, begin, constants, most)
 
     def forward(begin: Any, constants: Sequence[Any]) -> tuple[Any, Any]:
         def check(carry: Any) -> Any:
             number, values, _, _ = carry
-            return jnp.logical_and(go_on(values, constants), _within(number, most))
+            return jnp.logical_and(continues(values, constants), _within(number, most))
 
         def body(carry: Any) -> Any:
             number, values, places, stride = carry
             full = number // stride >= KEPT
             stride = jnp.where(full, stride * 2, stride)
             places = jax.lax.cond(full, _halved, lambda p: p, places)
-            here = jnp.where(number % stride == 0, number // stride, KEPT)  # the place KEPT is for what is not kept
+            # The place KEPT is for values that are dropped.
+            here = jnp.where(number % stride == 0, number // stride, KEPT)
             places = jax.tree.map(lambda p, v: p.at[here].set(v), places, values)
             return number + 1, once(values, constants, number), places, stride
 
@@ -135,7 +136,7 @@ def _kept(go_on: GoOn, once: Once, most: Any) -> Callable[[Any, Sequence[Any]], 
 
 
 def _halved(places: Any) -> Any:
-    """Every second kept value, at the front."""
+    """Move every second kept value to the front."""
     return jax.tree.map(lambda p: p.at[: KEPT // 2].set(p[:KEPT:2]), places)
 
 
@@ -144,7 +145,7 @@ def _is_floating(value: Any) -> bool:
 
 
 def _floating(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """The floating-point leaves, and what puts others in their place."""
+    """Return the floating-point leaves, and a function that puts others in their place."""
     leaves, structure = jax.tree.flatten(tree)
     which = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
 
@@ -163,7 +164,7 @@ def _floating_cotangent(cotangent: Any, like: Any) -> list[Any]:
 
 
 def _as_cotangent(floats: Sequence[Any], like: Any) -> Any:
-    """A cotangent of the whole: those of whole numbers are of JAX's dtype for nothing."""
+    """Return a cotangent of the whole tree; integers have JAX's dtype `float0`."""
     rest = iter(floats)
     leaves, structure = jax.tree.flatten(like)
     return jax.tree.unflatten(

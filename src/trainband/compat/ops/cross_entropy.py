@@ -1,0 +1,86 @@
+"""The cross-entropies of `tf.nn`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from trainband.compat.ops.arrays import ArgumentError, axis_of
+from trainband.compat.ops.math import cast
+from trainband.compat.ops.table import op
+
+
+@op(
+    v1_names="tf.nn.softmax_cross_entropy_with_logits",
+    type="softmax_cross_entropy_with_logits",
+    tensors="labels logits",
+    v1="!_sentinel labels logits dim=axis name axis",
+)
+def softmax_cross_entropy_of_constants(labels: Any, logits: Any, axis: Any = -1) -> Any:
+    """The cross entropy of each row, by class probabilities; labels have no gradient."""
+    return softmax_cross_entropy(jax.lax.stop_gradient(labels), logits, axis)
+
+
+@op(
+    v1_names="tf.nn.softmax_cross_entropy_with_logits_v2",
+    type="softmax_cross_entropy_with_logits",
+    tensors="labels logits",
+    v1="labels logits axis name dim=axis",
+)
+def softmax_cross_entropy(labels: Any, logits: Any, axis: Any = -1) -> Any:
+    """The cross entropy of each row, by class probabilities; labels have a gradient, too."""
+    where = axis_of(axis, -1)
+    return -jnp.sum(cast(labels, logits.dtype) * jax.nn.log_softmax(logits, where), axis=where)
+
+
+@op(
+    "tf.nn.sparse_softmax_cross_entropy_with_logits",
+    type="SparseSoftmaxCrossEntropyWithLogits",
+    tensors="labels logits",
+    v1="!_sentinel labels logits name",
+)
+def sparse_softmax_cross_entropy(labels: Any, logits: Any) -> Any:
+    """The cross entropy of each row, by the number of its class."""
+    if labels.ndim != logits.ndim - 1:
+        raise ArgumentError(
+            f"Rank mismatch: Rank of labels (received {labels.ndim}) should equal rank of logits minus 1 (received "
+            f"{logits.ndim})."
+        )
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None].astype("int32"), axis=-1)[..., 0]
+
+
+@op(
+    "tf.nn.sigmoid_cross_entropy_with_logits",
+    type="logistic_loss",
+    tensors="labels logits",
+    like={"labels": "logits"},
+    v1="!_sentinel labels logits name",
+)
+def sigmoid_cross_entropy(labels: Any, logits: Any) -> Any:
+    """The cross entropy of each element, of two classes."""
+    return jnp.where(logits >= 0, logits, 0) - logits * labels + jnp.log1p(jnp.exp(-jnp.abs(logits)))
+
+
+@op(
+    v1_names="tf.nn.weighted_cross_entropy_with_logits",
+    type="weighted_logistic_loss",
+    tensors="targets logits pos_weight",
+    like={"targets": "logits", "pos_weight": "logits"},
+)
+def weighted_cross_entropy(targets: Any, logits: Any, pos_weight: Any) -> Any:
+    """The cross entropy of each element, of two classes of which the positive one is weighted."""
+    factor = 1 + (pos_weight - 1) * targets
+    return (1 - targets) * logits + factor * (jnp.log1p(jnp.exp(-jnp.abs(logits))) + jax.nn.relu(-logits))
+
+
+@op(
+    v1_names="tf.nn.log_poisson_loss",
+    type="log_poisson_loss",
+    tensors="targets log_input",
+    like={"targets": "log_input"},
+)
+def log_poisson_loss(targets: Any, log_input: Any) -> Any:
+    """exp(log_input) - log_input targets."""
+    return jnp.exp(log_input) - log_input * targets

@@ -1,0 +1,101 @@
+"""Learning rates that change with the global step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from trainband.compat.ops.arrays import ArgumentError
+from trainband.compat.ops.dtypes import array_of
+from trainband.compat.ops.table import op
+
+
+def _as_rate(rate: Any, name: str, global_step: Any, *others: Any) -> list[Any]:
+    """The step and other numbers in the learning rate's dtype."""
+    if global_step is None:
+        raise ArgumentError(f"global_step is required for {name}.")
+    return [jnp.asarray(one).astype(rate.dtype) for one in (global_step, *others)]
+
+
+_NUMBERS = "learning_rate global_step decay_steps decay_rate"
+
+
+@op(v1_names="tf.train.exponential_decay", type="ExponentialDecay", tensors=_NUMBERS, optional="global_step")
+def exponential_decay(
+    learning_rate: Any, global_step: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+) -> Any:
+    """learning_rate decay_rate ^ (step / decay_steps)."""
+    step, steps, base = _as_rate(learning_rate, "exponential_decay", global_step, decay_steps, decay_rate)
+    part = step / steps
+    return learning_rate * jnp.power(base, jnp.floor(part) if staircase else part)
+
+
+@op(v1_names="tf.train.natural_exp_decay", type="NaturalExpDecay", tensors=_NUMBERS, optional="global_step")
+def natural_exp_decay(
+    learning_rate: Any, global_step: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+) -> Any:
+    """learning_rate exp(-decay_rate step / decay_steps)."""
+    step, steps, speed = _as_rate(learning_rate, "natural_exp_decay", global_step, decay_steps, decay_rate)
+    part = step / steps
+    return learning_rate * jnp.exp(-speed * (jnp.floor(part) if staircase else part))
+
+
+@op(v1_names="tf.train.inverse_time_decay", type="InverseTimeDecay", tensors=_NUMBERS, optional="global_step")
+def inverse_time_decay(
+    learning_rate: Any, global_step: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+) -> Any:
+    """learning_rate / (1 + decay_rate step / decay_steps)."""
+    step, steps, speed = _as_rate(learning_rate, "inverse_time_decay", global_step, decay_steps, decay_rate)
+    part = step / steps
+    return learning_rate / (1 + speed * (jnp.floor(part) if staircase else part))
+
+
+@op(
+    v1_names="tf.train.polynomial_decay",
+    type="PolynomialDecay",
+    tensors="learning_rate global_step decay_steps end_learning_rate power",
+    optional="global_step",
+)
+def polynomial_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    end_learning_rate: Any = 0.0001,
+    power: Any = 1.0,
+    cycle: bool = False,
+) -> Any:
+    """From one rate to another, by a power of the part of the way that is left."""
+    step, steps, end, exponent = _as_rate(
+        learning_rate, "polynomial_decay", global_step, decay_steps, end_learning_rate, power
+    )
+    if cycle:
+        steps = steps * jnp.where(step == 0, 1.0, jnp.ceil(step / steps)).astype(learning_rate.dtype)
+    else:
+        step = jnp.minimum(step, steps)
+    return (learning_rate - end) * jnp.power(1 - step / steps, exponent) + end
+
+
+@op(
+    v1_names="tf.train.cosine_decay",
+    type="CosineDecay",
+    tensors="learning_rate global_step decay_steps",
+    optional="global_step",
+)
+def cosine_decay(learning_rate: Any, global_step: Any, decay_steps: Any, alpha: Any = 0.0) -> Any:
+    """Along half a cosine, down to `alpha` times the rate."""
+    step, steps = _as_rate(learning_rate, "cosine_decay", global_step, decay_steps)
+    part = jnp.minimum(step, steps) / steps
+    return learning_rate * ((1 - alpha) * 0.5 * (1 + jnp.cos(math.pi * part)) + alpha)
+
+
+@op(v1_names="tf.train.piecewise_constant", type="PiecewiseConstant", tensors="x")
+def piecewise_constant(x: Any, boundaries: Sequence[Any], values: Sequence[Any]) -> Any:
+    """The value for the piece that `x` lies in; a boundary belongs to the piece before it."""
+    if len(boundaries) != len(values) - 1:
+        raise ArgumentError("The length of boundaries should be 1 less than the length of values")
+    piece = jnp.sum(jnp.asarray(x) > jnp.asarray(np.asarray(boundaries)).astype(jnp.result_type(x)))
+    return jnp.asarray(np.asarray(values, array_of(values[0]).dtype))[piece]

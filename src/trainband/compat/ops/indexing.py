@@ -1,0 +1,228 @@
+"""Parts of arrays: slices, rows by their numbers, the largest of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
+from trainband.compat.ops.dtypes import as_dtype, bool_
+from trainband.compat.ops.table import op
+
+
+@op(
+    "tf.gather",
+    type="GatherV2",
+    tensors="params indices",
+    folds=True,
+    v1="params indices -validate_indices name axis",
+)
+def gather(params: Any, indices: Any, axis: Any = 0) -> Any:
+    """The rows, or the places along another axis, of these numbers."""
+    xp = numpy_or_jax(params, indices)
+    return xp.take(params, indices, axis=axis_of(axis), **({} if xp is np else {"mode": "clip"}))
+
+
+@op("tf.gather_nd", type="GatherNd", tensors="params indices")
+def gather_nd(params: Any, indices: Any) -> Any:
+    """The elements or slices at these places."""
+    return jnp.asarray(params)[tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))]
+
+
+@op("tf.scatter_nd", type="ScatterNd", tensors="indices updates shape", shapes="shape")
+def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
+    """Zeros, with these values added at these places."""
+    whole = jnp.zeros(sizes_of(shape, "the shape of scatter_nd"), updates.dtype)
+    return whole.at[tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))].add(updates)
+
+
+@op("", type="IndexedSlicesToTensor", tensors="values indices")
+def dense_from_rows(values: Any, indices: Any, shape: Any) -> Any:
+    """Rows by their numbers as a whole; rows of one number add up."""
+    return jnp.zeros(sizes_of(shape, "the shape of the whole"), values.dtype).at[indices].add(values)
+
+
+def rows_replaced(whole: Any, indices: Any, updates: Any) -> Any:
+    """An array with other rows at these numbers."""
+    return jnp.asarray(whole).at[indices].set(updates)
+
+
+def rows_added(whole: Any, indices: Any, updates: Any) -> Any:
+    """An array with something added to the rows of these numbers."""
+    return jnp.asarray(whole).at[indices].add(updates)
+
+
+def rows_subtracted(whole: Any, indices: Any, updates: Any) -> Any:
+    """An array with something subtracted from the rows of these numbers."""
+    return jnp.asarray(whole).at[indices].add(-updates)
+
+
+@op(
+    "tf.one_hot",
+    type="OneHot",
+    tensors="indices on_value off_value",
+    optional="on_value off_value",
+    like={"on_value": "dtype", "off_value": "dtype on_value"},
+)
+def one_hot(
+    indices: Any, depth: Any, on_value: Any = None, off_value: Any = None, axis: Any = None, dtype: Any = None
+) -> Any:
+    """Put `on_value` at the place that each index names, and `off_value` elsewhere; by default 1.0 and 0.0."""
+    kind = on_value.dtype if dtype is None and on_value is not None else as_dtype(dtype or "float32").numpy
+    on = np.ones((), kind) if on_value is None else on_value.astype(kind)
+    off = np.zeros((), kind) if off_value is None else off_value.astype(kind)
+    hot = jax.nn.one_hot(indices, int(depth), axis=axis_of(axis, -1), dtype=np.bool_)
+    return jnp.where(hot, on, off)
+
+
+@op(
+    v1_names="tf.where tf.select",
+    type="Select",
+    tensors="condition x y",
+    optional="x y",
+    alike="x y",
+    like={"condition": "bool"},
+    folds=True,
+)
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Choose from one array or the other, element by element; a condition with one axis chooses whole rows."""
+    if x is None or y is None:
+        raise ArgumentError(
+            "tf.where without x and y gives as many rows as there are true elements, which must be known before a run "
+            "is compiled; use tf.boolean_mask's alternatives, such as a product with the mask"
+        )
+    if np.ndim(condition) == 1 and np.ndim(x) > 1:
+        condition = condition.reshape((-1,) + (1,) * (np.ndim(x) - 1))
+    return numpy_or_jax(condition, x, y).where(condition, x, y)
+
+
+@op("tf.slice", type="Slice", tensors="input_ begin size", shapes="begin size", folds=True)
+def slice_(input_: Any, begin: Any, size: Any) -> Any:
+    """Return a part with a given begin and size; -1 means up to the end."""
+    lengths = sizes_of(size, "the size of a slice")
+    if is_computed(begin):
+        whole = [input_.shape[i] if n == -1 else n for i, n in enumerate(lengths)]
+        return jax.lax.dynamic_slice(input_, [begin[i] for i in range(len(whole))], whole)
+    begins = sizes_of(begin, "the begin of a slice")
+    return input_[tuple(slice(b, None if n == -1 else b + n) for b, n in zip(begins, lengths, strict=True))]
+
+
+@op("tf.strided_slice", type="StridedSlice", tensors="input_", folds=True, title="strided_slice")
+def strided_slice(
+    input_: Any,
+    begin: Any,
+    end: Any,
+    strides: Any = None,
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Any:
+    """Return a part as Python's slices do; the bits of the masks say what the numbers at their places mean."""
+    starts, ends = axes_of(begin) or (), axes_of(end) or ()
+    steps = axes_of(strides) or (1,) * len(starts)
+    key: list[Any] = []
+    for i, (first, last, step) in enumerate(zip(starts, ends, steps, strict=True)):
+        if ellipsis_mask >> i & 1:
+            key.append(Ellipsis)
+        elif new_axis_mask >> i & 1:
+            key.append(None)
+        elif shrink_axis_mask >> i & 1:
+            key.append(first)
+        else:
+            key.append(
+                slice(None if begin_mask >> i & 1 else first, None if end_mask >> i & 1 else last, step)
+            )  # fmt: skip
+    return input_[tuple(key)]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Stands for the value of an array in the key of `slice_item`."""
+
+    number: int
+
+
+def planned_key(key: Any, is_tensor: Callable[[Any], bool]) -> tuple[tuple[Any, ...], list[Any]]:
+    """(the parts of `tensor[key]` with `Given` in place of its tensors, those tensors)."""
+    tensors: list[Any] = []
+
+    def plan(part: Any) -> Any:
+        if isinstance(part, slice):
+            return slice(plan(part.start), plan(part.stop), plan(part.step))
+        if is_tensor(part):
+            tensors.append(part)
+            return Given(len(tensors) - 1)
+        return part if part is None or part is Ellipsis else int(part)
+
+    return tuple(plan(part) for part in (key if isinstance(key, tuple) else (key,))), tensors
+
+
+@op("", type="StridedSlice", tensors="tensor", lists="given", folds=True, title="strided_slice")
+def slice_item(tensor: Any, parts: Sequence[Any], *given: Any) -> Any:
+    """`tensor[key]`, of a key from `planned_key` and the arrays in it."""
+
+    def end(one: Any) -> Any:
+        return sizes_of(given[one.number], "the end of a slice")[0] if isinstance(one, Given) else one
+
+    index: list[Any] = []
+    for part in parts:
+        if isinstance(part, slice):
+            index.append(slice(end(part.start), end(part.stop), end(part.step)))
+        else:
+            index.append(given[part.number] if isinstance(part, Given) else part)
+    return (jnp.asarray(tensor) if numpy_or_jax(*given) is jnp else tensor)[tuple(index)]
+
+
+@op("tf.sequence_mask", type="SequenceMask", tensors="lengths")
+def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = bool_) -> Any:
+    """True for the first `lengths` places of each row."""
+    if maxlen is None:
+        raise ArgumentError("sequence_mask: maxlen must be given, as a number that is known while recording.")
+    return (jnp.arange(int(maxlen)) < lengths[..., None]).astype(as_dtype(dtype).numpy)
+
+
+def true_places(mask: Any) -> Any:
+    """The places at which a mask is true."""
+    return np.flatnonzero(mask).astype(np.int32)
+
+
+@op("tf.boolean_mask", type="BooleanMask", tensors="tensor", title="boolean_mask", v1="tensor mask name axis")
+def boolean_mask(tensor: Any, mask: Any, axis: Any = None) -> Any:
+    """The rows where a mask is true."""
+    return gather(tensor, true_places(mask), axis)
+
+
+@op(
+    "tf.math.segment_sum tf.math.unsorted_segment_sum",
+    v1_names="tf.segment_sum tf.unsorted_segment_sum",
+    type="SegmentSum",
+    tensors="data segment_ids",
+)
+def segment_sum(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
+    """Add up the rows of each segment; the number of segments must be known."""
+    if num_segments is None:
+        if is_computed(segment_ids):
+            raise ArgumentError("segment_sum: the number of segments must be known while recording.")
+        num_segments = segment_ids.max() + 1
+    return jax.ops.segment_sum(data, segment_ids, int(num_segments))
+
+
+@op("tf.math.top_k tf.nn.top_k", type="TopKV2", tensors="input", outputs=2, v1="input k -sorted=True name")
+def top_k(input: Any, k: Any = 1) -> Any:  # noqa: A002 - TensorFlow's name
+    """The k largest of each row, and where they are."""
+    values, places = jax.lax.top_k(input, int(k))
+    return values, places.astype(np.int32)
+
+
+@op("tf.math.in_top_k tf.nn.in_top_k", type="InTopK", tensors="predictions targets")
+def in_top_k(predictions: Any, targets: Any, k: Any) -> Any:
+    """Whether each row's target is among its k largest."""
+    own = jnp.take_along_axis(predictions, targets[:, None].astype("int32"), axis=1)
+    return jnp.sum(predictions > own, axis=1) < int(k)

@@ -1,0 +1,197 @@
+"""The recorder, which records any operation of the table into a graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from trainband.compat.ops.arrays import ArgumentError
+from trainband.compat.ops.binding import converted, flattened, put_back
+from trainband.compat.ops.dtypes import DType, as_dtype
+from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.ops.signature import Signature
+from trainband.compat.ops.table import Op, op_of
+from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.infer import Probe
+from trainband.compat.tf1.graphs.keys import combined_seed
+from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, record
+from trainband.compat.tf1.graphs.slices import IndexedSlices
+from trainband.compat.tf1.graphs.where import user_line
+
+
+class _GraphTensors:
+    """Tensors of a graph: see `binding.Tensors`."""
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether it is a tensor, a variable, or rows of one."""
+        return is_tensor(value)
+
+    def convert(self, value: Any, dtype: DType | None) -> Tensor:
+        """Convert a value to a tensor."""
+        return convert(value, dtype)
+
+    def known(self, value: Any, what: str) -> Any:
+        """Return the value of a tensor that follows from constants."""
+        found = known_value(convert(value))
+        if found is None:
+            raise ArgumentError(f"{what} must be known while recording, got {value}.")
+        return found
+
+
+_TENSORS = _GraphTensors()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known about a tensor while recording: sizes, of which some may be `None`, and perhaps its value."""
+
+    shape: tuple[int | None, ...] | None
+    dtype: DType
+    value: np.ndarray[Any, Any] | None
+
+
+@functools.cache
+def recorder(op: Op) -> Callable[..., Any]:
+    """Return the function that records an operation, with TensorFlow 1's signature."""
+    signature = Signature.parse(op, op.v1)
+
+    def record_it(*arguments: Any, **keywords: Any) -> Any:
+        values, others = signature.bind(arguments, keywords)
+        return record_op(op, values, others.get("name"), others.get("seed"))
+
+    record_it.__name__ = record_it.__qualname__ = op.name
+    record_it.__doc__ = op.function.__doc__
+    record_it.__signature__ = signature.shown  # type: ignore[attr-defined]
+    return record_it
+
+
+def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the recorder of the operation that a function of `compat.ops` defines."""
+    return recorder(op_of(function))
+
+
+def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: int | None = None) -> Any:
+    """Record an operation, with arguments by name. Returns a tensor, or several as the table says.
+
+    Raises:
+      TypeError, ValueError: the operation does not work on such arguments.
+      RuntimeError: the graph is finalized.
+    """
+    for parameter in op.by_row:
+        rows = values[parameter]
+        if isinstance(rows, IndexedSlices):
+            result = record_op(op, {**values, parameter: rows.values}, name, seed)
+            return IndexedSlices(result, rows.indices, rows.dense_shape)
+    try:
+        arguments = converted(op, values, _TENSORS)
+        seen = {one: _known_of(value) for one, value in arguments.items()}
+        if op.unchanged is not None and op.unchanged(**seen):
+            return arguments[op.tensors[0]]
+        count = op.outputs if isinstance(op.outputs, int) else op.outputs(**seen)
+        made = _recorded(op, arguments, count, name or op.title or None, seed)
+    except (ArgumentError, TypeError) as exc:
+        kind = ValueError if isinstance(exc, ArgumentError) else TypeError
+        if "(at " in str(exc):
+            raise
+        raise kind(f"{exc} (at {user_line()})") from exc
+    if op.of_shape:
+        _note_value(op, made.outputs[0], arguments)
+    if op.outputs == 1:
+        return made.outputs[0]
+    return tuple(made.outputs) if isinstance(op.outputs, int) else made.outputs
+
+
+def _known_of(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_known_of(one) for one in value]
+    return Known(value.shape.sizes, value.dtype, known_value(value)) if isinstance(value, Tensor) else value
+
+
+def _recorded(op: Op, arguments: Mapping[str, Any], count: int, name: str | None, seed: int | None) -> Operation:
+    inputs, layout = flattened(op, arguments)
+    settings = {one: value for one, value in arguments.items() if one not in layout}
+    attributes: dict[str, Any] = {"arguments": settings, "flat": op.flat}
+
+    def function(key: Any, arrays: Sequence[Any]) -> Any:
+        result = op.call(put_back(settings, layout, arrays), key)
+        return result if op.outputs == 1 or count != 1 else result[0]
+
+    if not op.random:
+        return record(
+            op.type,
+            lambda *arrays: function(None, arrays),
+            inputs,
+            name=name,
+            count=count,
+            folds=op.folds,
+            attributes=attributes,
+        )
+    graph = get_default_graph()
+    attributes["seed"] = combined_seed(graph.seed, seed, len(graph.operations))
+
+    def draw(frame: Any, *arrays: Any) -> tuple[Any]:
+        return (function(frame.keys.of(attributes["seed"], made.number), arrays),)
+
+    made = record(
+        op.type,
+        draw,
+        inputs,
+        name=name,
+        stateful=True,
+        attributes=attributes,
+        **_kind_of_draw(op, arguments, inputs, layout, function),
+    )
+    like = inputs[0].probes if op.keeps_shape else None
+    if like is not None:  # unknown sizes stay equal to those of the input
+        first, second = (Probe(probe.shape, probe.dtype) for probe in like)
+        made.outputs[0].probes = (first, first if like[0] is like[1] else second)
+    return made
+
+
+def _kind_of_draw(
+    op: Op,
+    arguments: Mapping[str, Any],
+    inputs: Sequence[Tensor],
+    layout: Mapping[str, int | None],
+    function: Callable[[Any, Sequence[Any]], Any],
+) -> dict[str, Any]:
+    """Return arguments of `record` for a random operation. A shape that is an argument needs no tracing."""
+    dtype = next((arguments[one] for one in ("dtype", "output_dtype") if one in arguments), None)
+    found: dict[str, Any] = {"dtypes": [inputs[0].dtype if dtype is None else as_dtype(dtype)]}
+    if op.keeps_shape:
+        found["shapes"] = [inputs[0].shape]
+    elif "shape" in op.shapes:
+        found["shapes"] = [_shape_of_value(arguments["shape"])]
+    place = list(layout).index("shape") if "shape" in op.shapes else None
+
+    def abstract(*arrays: Any) -> tuple[Any]:
+        # Arguments are refused whatever the shape is, and JAX traces a scalar only once.
+        some = [np.zeros(0, np.int32) if i == place else array for i, array in enumerate(arrays)]
+        return (function(jax.random.key(0), some),)
+
+    return {**found, "abstract": abstract}
+
+
+def _shape_of_value(tensor: Tensor) -> TensorShape:
+    """Return what is known about a shape that is given as a tensor."""
+    probes = tensor.probes
+    if probes is None or probes[0].value is None or probes[1].value is None:
+        return TensorShape(None)
+    first, second = np.ravel(probes[0].value), np.ravel(probes[1].value)
+    return TensorShape([int(a) if a == b else None for a, b in zip(first, second, strict=True)])
+
+
+def _note_value(op: Op, result: Tensor, arguments: Mapping[str, Any]) -> None:
+    """Set the value of an operation on a shape, which is known if the sizes are."""
+    tensor: Tensor = arguments[op.tensors[0]]
+    if tensor.probes is None:
+        return
+    shapes = [jax.ShapeDtypeStruct(probe.shape, probe.dtype) for probe in tensor.probes]
+    values = [np.asarray(op.call({**arguments, op.tensors[0]: shape})) for shape in shapes]
+    first, second = (Probe(value.shape, value.dtype, value) for value in values)
+    result.probes = (first, first if tensor.probes[0] is tensor.probes[1] else second)

@@ -1,0 +1,86 @@
+"""Examined: what a job has to know of a computation before it runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainband.compat.tf1.graphs.errors import UnimplementedError
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
+from trainband.compat.tf1.graphs.lowering import Computation
+from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.sessions.job_rules import adds, applications, is_shared
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What a job has to know of a computation.
+
+    Attributes:
+      trains: whether it makes an update.
+      shared: the job's variables that it uses.
+      own, own_read: the names of this process's own variables that it touches, and those that it reads.
+      written: the variables of the job that it changes.
+      initialises: whether it gives a first value to every variable that it changes, and reads none of the job's.
+      step_fetches, step_late: which of its fetches, and of its late variables, are the global step.
+    """
+
+    trains: bool
+    shared: tuple[Stored, ...]
+    own: tuple[str, ...]
+    own_read: tuple[str, ...]
+    written: tuple[Stored, ...]
+    initialises: bool
+    step_fetches: tuple[int, ...]
+    step_late: tuple[int, ...]
+
+
+def examine(computation: Computation, graph: Graph, step: Variable | None) -> Examined:
+    """What a job has to know of a computation.
+
+    Raises:
+      UnimplementedError: parameter servers cannot do what it does; see `_check_training`.
+    """
+    needed = computation.schedule.needed
+    applied = _trained(needed)
+    every = _trained(graph.operations)
+    _check_training(needed, applied, every)
+    touched = {**computation.reads, **computation.writes}
+    initialises = all("initializes" in op.attributes for op in needed if op.writes)
+    return Examined(
+        trains=bool(applied) or (not every and any(adds(op) for op in needed)),
+        shared=tuple(v for v in touched.values() if is_shared(v)),
+        own=tuple(name for name, v in touched.items() if not is_shared(v)),
+        own_read=tuple(name for name, v in computation.reads.items() if not is_shared(v)),
+        written=tuple(v for v in computation.writes.values() if is_shared(v)),
+        initialises=initialises and not any(is_shared(v) for v in computation.reads.values()),
+        step_fetches=tuple(
+            i
+            for i, tensor in enumerate(computation.fetches)
+            if step is not None and tensor.op.attributes.get("variable") is step
+        ),
+        step_late=tuple(i for i, name in enumerate(computation.late) if step is not None and name == step.op_name),
+    )
+
+
+def _trained(operations: list[Operation]) -> set[str]:
+    return {op.attributes["application"].variable.op_name for op in applications(operations)}
+
+
+def _check_training(needed: list[Operation], applied: set[str], every: set[str]) -> None:
+    """Refuses a run that trains some of the variables that the graph trains and not the others, or assigns one too."""
+    if applied and applied != every:
+        raise UnimplementedError(
+            None,
+            applications(needed)[0],
+            f"a run trains {', '.join(sorted(applied))} and not {', '.join(sorted(every - applied))}; on parameter "
+            "servers all variables that the graph trains are updated together",
+        )
+    for op in needed if applied else ():
+        assigned = {variable.op_name for variable in op.writes} & applied
+        if assigned and "application" not in op.attributes:
+            raise UnimplementedError(
+                None,
+                op,
+                f"{', '.join(assigned)} is trained and assigned in one run; on parameter servers only its optimizer "
+                "changes it. Put a penalty into the loss in place of a constraint",
+            )

@@ -1,0 +1,152 @@
+"""JobModel: a graph as what trainband trains: first values, loss, optimizer, update rule and placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from trainband.cluster import ClusterSpec
+from trainband.compat.tf1.graphs.device_spec import DeviceSpec
+from trainband.compat.tf1.graphs.graph import Graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.keys import Keys
+from trainband.compat.tf1.graphs.lowering import Computation, Frame
+from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.sessions.job_rules import FLAG, Addition, Assignment, is_shared, updates_of_job
+from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer
+from trainband.compat.tf1.sessions.slots import is_slot
+from trainband.compat.tf1.sessions.step_batch import StepBatch, attached
+from trainband.compat.tf1.training.global_step import get_global_step
+from trainband.ps.rules import Async, Sync, UpdateRule
+
+ANCHOR = "trainband/nothing"
+"""The only param of a job whose graph trains nothing: a job must have one."""
+
+FirstValues = Callable[[Sequence[Variable]], Mapping[str, Any]]
+"""Of variables: the values that they begin with, by name."""
+
+
+class JobModel:
+    """A graph as a job sees it.
+
+    Args:
+      first_values: called on the chief, once the job needs values.
+
+    Attributes:
+      step: the graph's global step.
+      shared: the variables that all tasks share, by name, without the global step and the optimizers' slots.
+      updates: how each of the job's params changes, by name.
+    """
+
+    def __init__(self, graph: Graph, spec: ClusterSpec, first_values: FirstValues) -> None:
+        self._graph = graph
+        self._spec = spec
+        self._first = first_values
+        self.step = get_global_step(graph)
+        self.shared: dict[str, Variable] = {
+            variable.op_name: variable
+            for variable in graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
+            if variable is not self.step and not is_slot(variable)
+        }
+        self.updates = updates_of_job(graph, self.step, self.shared, len(spec.ps))
+
+    def optimizer(self) -> JobOptimizer:
+        """What the ps run."""
+        return JobOptimizer(self.updates)
+
+    def rule(self) -> UpdateRule:
+        """`Sync` where an optimizer of the graph says so, else `Async`."""
+        settings = {op.attributes["synchronous"] for op in self._graph.operations if "synchronous" in op.attributes}
+        if not settings:
+            return Async()
+        aggregate = settings.pop()
+        workers = len(self._spec.workers)
+        if aggregate == workers:
+            return Sync()
+        return Sync(backups=workers - aggregate) if aggregate < workers else Sync(aggregate=aggregate)
+
+    def homes(self) -> dict[str, int]:
+        """Return the ps on which the script has placed variables, by name."""
+        found = {}
+        for name, variable in self.shared.items():
+            spec = DeviceSpec.from_string(variable.device)
+            if spec.job == "ps" and spec.task is not None:
+                found[name] = self._spec.task_indices("ps").index(spec.task)
+        return found
+
+    def first_params(self, key: Any) -> dict[str, Any]:
+        """See `Trainer`'s `init`: the params' first values, or at tracing time their shapes."""
+        values = self._first_values(key, [name for name in self.shared if name in self.updates])
+        values |= {name: jnp.zeros((), jnp.float32) for name in self.updates if name not in self.shared}
+        return values or {ANCHOR: jnp.zeros((), jnp.float32)}
+
+    def first_state(self, key: Any) -> dict[str, Any]:
+        """See `Trainer`'s `init_state`: the same of what no optimizer trains."""
+        return self._first_values(key, [name for name in self.shared if name not in self.updates])
+
+    def _first_values(self, key: Any, names: Sequence[str]) -> dict[str, Any]:
+        variables = [self.shared[name] for name in names]
+        if isinstance(jax.random.key_data(key), jax.core.Tracer):  # only their shapes are asked for
+            return {
+                v.op_name: jnp.zeros(tuple(size or 0 for size in v.shape.sizes or ()), v.dtype.numpy) for v in variables
+            }
+        return {name: jnp.asarray(value) for name, value in self._first(variables).items()}
+
+    def loss(self, params: dict[str, Any], state: dict[str, Any], batch: StepBatch, key: Any) -> Any:
+        """Run a batch as the loss of a trainband model; see `Model.loss`."""
+        computation = batch.computation
+        # The graph computes its own gradients, so JAX must not differentiate what follows.
+        still = jax.lax.stop_gradient(params)
+        values = {**still, **state, **batch.own, **self.step_value(batch.step)}
+        frame = Frame(values, Keys.of_step(key), dict(zip(computation.fed, batch.feeds, strict=True)))
+        frame.pushes = {}
+        frame.run(computation.schedule)
+        gradient = {name: jnp.zeros_like(value) for name, value in still.items()}
+        for name, push in frame.pushes.items():
+            gradient[name] = push.astype(still[name].dtype)
+        for name, update in self.updates.items():
+            if isinstance(update.rule, Addition):
+                gradient[name] = frame.state[name] - still[name]
+            elif isinstance(update.rule, Assignment):
+                if name in batch.own:
+                    gradient[name] = batch.own[name].astype(still[name].dtype)
+                frame.hyper[name] = {FLAG: float(name in batch.own)}
+            for number, place in update.pushed.items():
+                if name in frame.hyper:
+                    gradient[place] = jnp.asarray(frame.hyper[name][number], jnp.float32)
+        own = {
+            name: frame.state[name]
+            for name, variable in computation.writes.items()
+            if not is_shared(variable) and name in frame.state
+        }
+        metrics = {
+            "values": [frame.value(tensor) for tensor in computation.fetches],
+            "late": [frame.state[name] for name in computation.late],
+            "own": own,
+        }
+        loss = jnp.asarray(_loss_value(computation, frame), jnp.float32)
+        after = {name: frame.state[name] for name in state}
+        return attached(params, loss, gradient), (after, metrics)
+
+    def step_value(self, step: Any) -> dict[str, Any]:
+        """The global step as the value of its variable, by name; nothing, if the graph has none."""
+        if self.step is None:
+            return {}
+        return {self.step.op_name: jnp.asarray(step, self.step.dtype.numpy)}
+
+    def can_assign(self, name: str) -> bool:
+        """Whether a shared variable can be given a value between the steps."""
+        update = self.updates.get(name)
+        trained = update is not None and not isinstance(update.rule, Assignment)
+        return not trained and (self.step is None or name != self.step.op_name)
+
+
+def _loss_value(computation: Computation, frame: Frame) -> Any:
+    """Return what the run minimises, to be shown: the sum of the tensor whose gradient it takes."""
+    for op in computation.schedule.ordered:
+        if op.early:
+            return jnp.sum(frame.value(op.inputs[0]))
+    return jnp.zeros(())

@@ -1,0 +1,142 @@
+"""Checkpoints as files, and the file `checkpoint` that says which is the newest.
+
+A checkpoint is one safetensors file, `PREFIX.safetensors`. TensorFlow's own files are not read. What a job with ps has
+saved (a directory that `trainband checkpoint ls` lists) can be read, too, by the path that `latest_checkpoint` gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from trainband.checkpoint import Checkpoint, CheckpointDirectory
+from trainband.checkpoint.disk import write_durably
+from trainband.compat.tf1.graphs.errors import DataLossError, NotFoundError
+from trainband.errors import TrainbandError
+from trainband.wire.patience import say_on_stderr
+
+SUFFIX = ".safetensors"
+_LINE = re.compile(r'^\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
+
+
+@dataclass
+class CheckpointState:
+    """What the file `checkpoint` of a directory says: the newest checkpoint, and all that are kept."""
+
+    model_checkpoint_path: str
+    all_model_checkpoint_paths: list[str]
+
+
+def get_checkpoint_state(checkpoint_dir: Any, latest_filename: str | None = None) -> CheckpointState | None:
+    """Return what is known about a directory's checkpoints, or `None` if it has none."""
+    directory = Path(str(checkpoint_dir))
+    path = directory / (latest_filename or "checkpoint")
+    if not path.is_file():
+        newest = _newest_of_job(directory)
+        return None if newest is None else CheckpointState(newest, [newest])
+    found: dict[str, list[str]] = {}
+    for key, value in _LINE.findall(path.read_text(encoding="utf-8")):
+        named = Path(value.replace('\\"', '"').replace("\\\\", "\\"))
+        found.setdefault(key, []).append(str(named if named.is_absolute() else directory / named))
+    newest_paths = found.get("model_checkpoint_path", [])
+    if not newest_paths:
+        return None
+    return CheckpointState(newest_paths[0], found.get("all_model_checkpoint_paths", newest_paths))
+
+
+def latest_checkpoint(checkpoint_dir: Any, latest_filename: str | None = None) -> str | None:
+    """The newest checkpoint of a directory; `None` where there is none."""
+    state = get_checkpoint_state(checkpoint_dir, latest_filename)
+    if state is None or not checkpoint_exists(state.model_checkpoint_path):
+        return None
+    return state.model_checkpoint_path
+
+
+def checkpoint_exists(checkpoint_prefix: Any) -> bool:
+    """Whether there is a checkpoint of this name."""
+    prefix = str(checkpoint_prefix)
+    return Path(prefix + SUFFIX).is_file() or (Path(prefix) / "manifest.json").is_file()
+
+
+def list_variables(ckpt_dir_or_file: Any) -> list[tuple[str, list[int]]]:
+    """The names and shapes in a checkpoint, or in the newest of a directory."""
+    values = read_checkpoint(latest_checkpoint(ckpt_dir_or_file) or str(ckpt_dir_or_file))
+    return [(name, list(value.shape)) for name, value in sorted(values.items())]
+
+
+def load_variable(ckpt_dir_or_file: Any, name: str) -> Any:
+    """One value of a checkpoint, or of the newest of a directory."""
+    values = read_checkpoint(latest_checkpoint(ckpt_dir_or_file) or str(ckpt_dir_or_file))
+    plain = name.removesuffix(":0")
+    if plain not in values:
+        raise NotFoundError(None, None, f"Key {plain} not found in checkpoint")
+    return values[plain]
+
+
+def _newest_of_job(directory: Path) -> str | None:
+    if not directory.is_dir() or not any(directory.glob("step-*/manifest.json")):
+        return None
+    newest = CheckpointDirectory(directory, say_on_stderr).newest()
+    return None if newest is None else str(newest.path)
+
+
+def read_checkpoint(prefix: str) -> dict[str, Any]:
+    """All values of a checkpoint, by their variables' names.
+
+    Raises:
+      ValueError: there is none of this name.
+      DataLossError: it is damaged.
+    """
+    path = Path(prefix + SUFFIX)
+    if path.is_file():
+        try:
+            return load_file(path)
+        except Exception as exc:
+            raise DataLossError(None, None, f"{path} is not a complete checkpoint: {exc}") from exc
+    if (Path(prefix) / "manifest.json").is_file():
+        return _read_job(Path(prefix))
+    raise ValueError(f"The passed save_path is not a valid checkpoint: {prefix}")
+
+
+def _read_job(path: Path) -> dict[str, Any]:
+    try:
+        checkpoint = Checkpoint.open(path)
+        found: dict[str, Any] = {}
+        for tensor in checkpoint.manifest.tensors:
+            if tensor.startswith(("params/", "model_state/")):
+                found[tensor.partition("/")[2]] = checkpoint.read(tensor)
+            elif tensor.startswith("optimizer/"):
+                found[tensor] = checkpoint.read(tensor)
+    except TrainbandError as exc:
+        raise DataLossError(None, None, str(exc)) from exc
+    found["global_step"] = np.asarray(checkpoint.global_step, np.int64)
+    return found
+
+
+def update_checkpoint_state(
+    save_dir: Any,
+    model_checkpoint_path: str,
+    all_model_checkpoint_paths: Sequence[str] | None = None,
+    latest_filename: str | None = None,
+) -> None:
+    """Writes the file `checkpoint` of a directory."""
+    directory = Path(str(save_dir))
+
+    def shown(path: str) -> str:
+        try:
+            relative = Path(path).absolute().relative_to(directory.absolute())
+        except ValueError:
+            relative = Path(path)
+        return str(relative).replace("\\", "\\\\").replace('"', '\\"')
+
+    lines = [f'model_checkpoint_path: "{shown(model_checkpoint_path)}"']
+    known = list(all_model_checkpoint_paths or [model_checkpoint_path])
+    lines += [f'all_model_checkpoint_paths: "{shown(path)}"' for path in known]
+    path = directory / (latest_filename or "checkpoint")
+    write_durably(path, ("\n".join(lines) + "\n").encode())
