@@ -92,10 +92,10 @@ def test_imports_point_one_way(path: Path) -> None:
 
 CAUGHT: list[tuple[str, str, str]] = [
     # file, what stands in it -> what is found
-    ("wire/x.py", "from trainband.ps.shard import Shard", "wire/x.py:1 imports trainband.ps.shard.Shard"),
+    ("wire/x.py", "from trainband.ps.server.shard import Shard", "wire/x.py:1 imports trainband.ps.server.shard.Shard"),
     ("wire/x.py", "def f():\n    import trainband.train", "wire/x.py:2 imports trainband.train"),
-    ("wire/x.py", "from ..ps import client", "wire/x.py:1 imports trainband.ps.client"),
-    ("wire/__init__.py", "from ..ps import client", "wire/__init__.py:1 imports trainband.ps.client"),
+    ("wire/x.py", "from ..ps import client", "wire/x.py:1 imports trainband.ps.worker.client"),
+    ("wire/__init__.py", "from ..ps import client", "wire/__init__.py:1 imports trainband.ps.worker.client"),
     ("wire/__init__.py", "from .. import strategies", "wire/__init__.py:1 imports trainband.strategies"),
     ("ps/rules/x.py", "from ...train.feed import feed", "ps/rules/x.py:1 imports trainband.train.feed.feed"),
     ("data/x.py", "from trainband.cluster import Task", "data/x.py:1 imports trainband.cluster.Task"),

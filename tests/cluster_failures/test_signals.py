@@ -9,7 +9,7 @@ import signal
 import pytest
 from tests.programs import LINE, Programs, ended
 
-from trainband.ps.ending import LINGER_S
+from trainband.ps.membership.job_end import LINGER_S
 
 ENDLESS = ("--train_steps=100000000", "--pause_s=0.01")
 

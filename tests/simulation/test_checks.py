@@ -38,8 +38,8 @@ def terms(rule: str = "async", *, updates: int = 2, staleness: int = 0, several:
     return Terms(rule, staleness, several, updates, 4.0, frozenset({0, 1}))
 
 
-def applied(version: int, *update: PushKey, seat: str = "") -> Applied:
-    return Applied(version, 0, seat, version, update)
+def applied(version: int, *update: PushKey, replica: str = "") -> Applied:
+    return Applied(version, 0, replica, version, update)
 
 
 def final(*value: tuple[PushKey, ...]) -> Final:
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         [],
     ),
     "a standby that takes over may not": (
-        [*WHOLE, Promoted(8.5, 0, 2, 1, "b"), applied(2, A2, seat="b"), final((A1,), (A2,))],
+        [*WHOLE, Promoted(8.5, 0, 2, 1, "b"), applied(2, A2, replica="b"), final((A1,), (A2,))],
         terms(),
         [updates.LOST],
     ),
@@ -91,7 +91,7 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
             applied(1, A1),
             Promoted(2.0, 0, 2, 1, "b"),
             applied(2, A2),
-            applied(2, B1, seat="b"),
+            applied(2, B1, replica="b"),
             final((A1,), (B1,)),
         ],
         terms(),
@@ -99,8 +99,8 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
     ),
     "one that hears too late that it was handed the shard holds nothing": (
         [
-            *(*BEGIN, applied(1, A1), Promoted(2.0, 0, 4, 1, "b"), applied(2, B1, seat="b")),
-            *(Promoted(3.0, 0, 3, 1, "c"), applied(2, A2, seat="c"), final((A1,), (B1,))),
+            *(*BEGIN, applied(1, A1), Promoted(2.0, 0, 4, 1, "b"), applied(2, B1, replica="b")),
+            *(Promoted(3.0, 0, 3, 1, "c"), applied(2, A2, replica="c"), final((A1,), (B1,))),
         ],
         terms(),
         [],
@@ -109,13 +109,13 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         [
             *BEGIN,
             *(applied(1, A1), Promoted(2.0, 0, 2, 1, "b"), arrived(A2), applied(2, A2), acknowledged(A2)),
-            *(applied(2, B1, seat="b"), final((A1,), (B1,))),
+            *(applied(2, B1, replica="b"), final((A1,), (B1,))),
         ],
         terms(),
         [updates.LOST],
     ),
     "one that nobody made the primary": (
-        [*BEGIN, applied(1, A1, seat="b"), final((A1,))],
+        [*BEGIN, applied(1, A1, replica="b"), final((A1,))],
         terms(updates=1),
         [updates.COUNT],
     ),
@@ -189,14 +189,14 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         [pieces.EXAMPLES],
     ),
     "a job that does not end": ([Ended(9.0, ("worker:0",))], terms(), [liveness.STUCK]),
-    "a circle over two ps": (
+    "a deadlock over two ps": (
         [
             Final(9.0, 0, 0, (), (), frozenset({0}), frozenset({1})),
             Final(9.0, 1, 0, (), (), frozenset({1}), frozenset({0})),
             Ended(9.0, ("worker:0", "worker:1")),
         ],
         terms(),
-        [liveness.CIRCLE],
+        [liveness.DEADLOCK],
     ),
     "a worker that waits for itself": (
         [Final(9.0, 0, 0, (), (), frozenset({0}), frozenset({0})), Ended(9.0, ("worker:0",))],

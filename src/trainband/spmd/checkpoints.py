@@ -10,8 +10,8 @@ import msgspec
 from trainband.checkpoint import Checkpoint
 from trainband.errors import CheckpointError, DamagedCheckpoint
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.spmd.agreement import MAKES
 from trainband.spmd.pipeline import BIAS, KNOWN_AFTER, Pipeline
 from trainband.spmd.process_group import Group
@@ -221,7 +221,7 @@ class Checkpoints:
     def _restore(self, checkpoint: Checkpoint, source: RestoreFrom) -> None:
         states = {
             number: WorkerState.from_bytes(data, str(checkpoint.path))
-            for number, data in source.luggage(checkpoint).items()
+            for number, data in source.worker_state(checkpoint).items()
         }
         self._values.restore(checkpoint, optimizer=source.optimizer)
         self.restored, self._pipeline.step = checkpoint, checkpoint.global_step

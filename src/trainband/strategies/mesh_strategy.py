@@ -14,7 +14,7 @@ from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.process_group import ProcessGroup

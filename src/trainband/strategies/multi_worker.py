@@ -11,7 +11,7 @@ from trainband.cluster import Cluster
 from trainband.errors import ClusterError
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.process_group import ProcessGroup
 from trainband.spmd.sharding import mesh_of

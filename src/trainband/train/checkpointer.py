@@ -12,8 +12,8 @@ from types import TracebackType
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, DirectoryLock, Manifest, Retention
 from trainband.errors import CheckpointError, DeadlineExceeded, DirectoryLocked, PeerError, Refused
 from trainband.model.worker_state import WorkerState, write_worker_states
-from trainband.ps.checkpointing import SavedParts
 from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.worker.checkpointing import SavedParts
 from trainband.runtime import SYSTEM, Runtime
 from trainband.strategies.engine import CheckpointSource, Saving
 from trainband.version import VERSION
@@ -335,7 +335,7 @@ class Checkpointer:
         self._idle.set()
 
     def _commit(self, order: _Order, parts: SavedParts) -> None:
-        luggage = {number: WorkerState.from_bytes(data, "ps:0") for number, data in parts.luggage.items()}
+        luggage = {number: WorkerState.from_bytes(data, "ps:0") for number, data in parts.worker_state.items()}
         workers, worker_part = write_worker_states(order.partial, luggage)
         manifest = Manifest(
             global_step=parts.global_step,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from trainband.checkpoint import LOCK_FILE, Checkpoint, CheckpointDirectory
 from trainband.errors import CheckpointError
+from trainband.model.contents import contents_of_variables
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.contents import contents_of_variables
 from trainband.runtime import Clock
 from trainband.train.event_file import EventFile
 from trainband.train.result import Evaluation

@@ -17,8 +17,8 @@ from trainband.errors import CheckpointError, ClusterError, PeerError, Refused, 
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import read_worker_states, redistributed
 from trainband.preemption import PREEMPTED
-from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.strategies.base import FINISHED, USED_UP, Progress, StepReport
 from trainband.strategies.engine import Engine
 from trainband.train.checkpointer import About, Checkpointer
@@ -534,7 +534,7 @@ class MonitoredSession:
             dealt = redistributed(read_worker_states(checkpoint), tasks)
             return {number: one.to_bytes() for number, one in dealt.items()}
 
-        return RestoreFrom(candidates=directory.candidates, luggage=luggage)
+        return RestoreFrom(candidates=directory.candidates, worker_state=luggage)
 
     def _end(self) -> None:
         self._is_ending = True

@@ -19,7 +19,7 @@ from trainband.model.mesh_context import on_mesh, require_no_mesh
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime import SYSTEM, Runtime
 from trainband.strategies.base import Strategy
 from trainband.strategies.engine import Engine, Stepper
@@ -357,7 +357,7 @@ class Trainer:
         else:
             checkpoint = Checkpoint.open(where)  # raises where there is none
             candidates = lambda: iter([checkpoint])  # noqa: E731
-        self._restore = RestoreFrom(candidates=candidates, luggage=lambda _: {}, optimizer=optimizer)
+        self._restore = RestoreFrom(candidates=candidates, worker_state=lambda _: {}, optimizer=optimizer)
 
     def evaluate_params(
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from trainband.checkpoint.manifest import Part, Piece
 from trainband.data.leases import LeaseRequest
-from trainband.wire.replication import SeatState
+from trainband.wire.replication import ReplicaState
 
 # --- the actions of `Connection.call`, by name: what is sent -> what is answered
 
@@ -49,7 +49,7 @@ class Description(Struct, frozen=True):
     """What gradients are sent as; empty: as they are."""
     state_merge: str = "mean"
     """What becomes of the model state that several workers push for one update: `mean` or `chief`."""
-    replicas: int = 0
+    standbys: int = 0
     """How many standbys each shard has: none or one."""
     stall_s: float = 0.0
     """Seconds without a push after which a worker that is waited for is counted no more; 0 for never."""
@@ -111,7 +111,7 @@ class Joined(Struct, frozen=True):
     """The training under way."""
     protected: bool = False
     """Whether the shard has a standby."""
-    epoch: int = 0
+    term: int = 0
     job: str = ""
     empty: bool = True
     """Whether this ps has nothing of the shard; a standby has."""
@@ -140,9 +140,9 @@ class Define(Struct, frozen=True):
 
 
 class Invite(Struct, frozen=True):
-    """`invite` -> `SeatState`, from the primary of a shard to its other seat: prepare to take the records."""
+    """`invite` -> `SeatState`, from the primary of a shard to its other replica: prepare to take the records."""
 
-    seat: SeatState
+    replica: ReplicaState
     define: Define
     trainband: str
     """The version of trainband that the primary runs."""
@@ -196,8 +196,8 @@ class SaveQuestion(Struct, frozen=True):
 
     worker: int
     token: str
-    luggage: bool
-    """Whether the answer shall hold the workers' luggage."""
+    worker_state: bool
+    """Whether the answer shall hold the workers' worker state."""
 
 
 ARMED = "armed"
@@ -219,8 +219,8 @@ class SaveState(Struct, frozen=True):
     failure: str = ""
     part: Part | None = None
     awaited: tuple[str, ...] = ()
-    """The workers whose luggage for this checkpoint has not come."""
-    luggage: dict[int, bytes] = {}
+    """The workers whose worker state for this checkpoint has not come."""
+    worker_state: dict[int, bytes] = {}
     """What each worker, by its number, must find again when it goes on from here."""
     sources: dict[str, str] = {}
     """The shared data sources, as they were at this version."""
@@ -236,8 +236,8 @@ class Landed(Struct, frozen=True):
     """From when its step had come."""
 
 
-class Luggage(Struct, frozen=True):
-    """`luggage` -> `JobState`: what this worker must find again, as it was after `sequence` pushes. ps:0 keeps it."""
+class LeftWorkerState(Struct, frozen=True):
+    """`worker_state` -> `JobState`: what this worker must find again, as of `sequence` pushes. ps:0 keeps it."""
 
     worker: int
     sequence: int
@@ -245,13 +245,13 @@ class Luggage(Struct, frozen=True):
     life: str = ""
 
 
-class LuggageQuestion(Struct, frozen=True):
-    """`my_luggage` -> `LuggageAnswer`: what an earlier life of this worker left, or a checkpoint holds."""
+class WorkerStateQuestion(Struct, frozen=True):
+    """`my_worker_state` -> `WorkerStateAnswer`: what an earlier process of this worker left, or a checkpoint holds."""
 
     worker: int
 
 
-class LuggageAnswer(Struct, frozen=True):
+class WorkerStateAnswer(Struct, frozen=True):
     """`data` is empty where there is none."""
 
     data: bytes
@@ -289,7 +289,7 @@ class Adopt(Struct, frozen=True):
     worker: int
     token: str
     version: int
-    luggage: dict[int, bytes] = {}
+    worker_state: dict[int, bytes] = {}
     sources: dict[str, str] = {}
     alone: bool = False
     """See `Define`."""
@@ -300,7 +300,7 @@ class Heartbeat(Struct, frozen=True):
 
     worker: int
     life: str = ""
-    """The sender's incarnation, here and below: a process that was replaced must not speak for its heir."""
+    """The sender's incarnation, here and below: a process that was replaced must not speak for its successor."""
     blocked_by: tuple[str, ...] = ()
     """The workers whose push some ps waits for before it answers this one."""
     paused: bool = False
@@ -347,7 +347,7 @@ class JobState(Struct, frozen=True):
     """The worker that has the chief's duties now."""
     trainings: tuple[int, ...] = ()
     """See `Begin`."""
-    seats: tuple[SeatState, ...] = ()
+    replicas: tuple[ReplicaState, ...] = ()
     """Of this ps."""
 
 
@@ -376,7 +376,7 @@ class Open(Struct, frozen=True, tag=1, array_like=True):
     incarnation: str
     shard: int = -1
     """The one that is served; -1: the ps's own."""
-    founding: bool = False
+    bootstrapping: bool = False
     """Whether it brings first values and no more: its end says nothing of the worker."""
 
 
@@ -417,8 +417,8 @@ class Params(Struct, frozen=True, tag=5, array_like=True):
     done: bool
     """Whether the shard has made all the updates that were asked for."""
     detail: str
-    luggage: int = 0
-    """How many of this worker's pushes are in a checkpoint that waits for its luggage; 0 where none waits."""
+    worker_state: int = 0
+    """How many of this worker's pushes are in a checkpoint that waits for its worker state; 0 where none waits."""
 
 
 class Failure(Struct, frozen=True, tag=6, array_like=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.checks.lines import Lines
-from tests.simulation.checks.succession import forgetful
 from tests.simulation.history import (
     Applied,
     Arrived,
@@ -79,12 +79,12 @@ class _Clocks:
 
 
 def _bounded(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
-    seats = Lines(_Clocks)
+    replicas = Lines(_Clocks)
     for record in history:
-        seats.teach(record)
+        replicas.begin_install(record)
         if not isinstance(record, Restored | Begun | In | Out | Applied | Released):
             continue
-        clocks = seats[record]
+        clocks = replicas[record]
         match record:
             case Restored(version=version):
                 clocks.of, clocks.version, clocks.last_version = {}, version, version

@@ -13,7 +13,7 @@ from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.sessions import targets
 from trainband.compat.tf1.sessions.job_store import JobStore
 from trainband.compat.tf1.sessions.store import LocalStore, Store
-from trainband.ps.server import Server as PsServer
+from trainband.ps.server.server import Server as PsServer
 from trainband.strategies.devices import take_gpu
 from trainband.wire.patience import say_on_stderr
 
