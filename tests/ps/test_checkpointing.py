@@ -45,15 +45,15 @@ class Played:
 class Reader:
     """A ps that is told to read a checkpoint, and has read it at once, or knows nothing of it."""
 
-    def __init__(self, name: str, failure: str) -> None:
+    def __init__(self, name: str, *, forgotten: bool) -> None:
         self.name = name
-        self._failure = failure
+        self._forgotten = forgotten
 
     def ask(self, action: str, record: Any, kind: type[Any]) -> Any:
         del record
         assert action in ("restore", "restore_state"), "nothing was read that could be adopted"
         assert kind is m.RestoreState
-        return m.RestoreState(done=True, failure=self._failure)
+        return m.RestoreState(done=True, forgotten=self._forgotten)
 
 
 def part(ps: int, version: int = 5) -> Part:
@@ -84,7 +84,14 @@ def test_a_reading_that_the_ps_knows_nothing_of_may_be_tried_again(tmp_path: Pat
     contents = [(*contents_of_blocks(shard), *PLAN.shard_optimizer(ps).state_contents) for ps, shard in shards]
     wanted = [piece for buffers in contents for pieces in buffers for piece in pieces]
     with pytest.raises(Refused, match="ps:1 has died, or was given its values by another, while it read"):
-        restore_job([Reader("ps:0", ""), Reader("ps:1", m.FORGOTTEN)], wanted, source_of(directory), print, SYSTEM, 1.0)
+        restore_job(
+            [Reader("ps:0", forgotten=False), Reader("ps:1", forgotten=True)],
+            wanted,
+            source_of(directory),
+            print,
+            SYSTEM,
+            1.0,
+        )
 
 
 def test_a_slow_workers_luggage_is_not_awaited_for_ever() -> None:

@@ -335,4 +335,4 @@ def test_a_reading_that_fails_unforeseen_is_done(checkpoint: Any, monkeypatch: p
 
 
 def test_a_question_about_nothing(ps: OnePs) -> None:
-    assert ps.saver.restore_state("x") == m.RestoreState(done=True, failure=m.FORGOTTEN)
+    assert ps.saver.restore_state("x") == m.RestoreState(done=True, forgotten=True)

@@ -195,9 +195,7 @@ def test_a_worker_with_another_model_is_refused_and_forgotten(ps: Ps) -> None:
     before = ps.state.live
     ps.leave(1)
     other = plan_of({**PARAMS, "b": np.ones(3, np.float32)}, optax.sgd(1.0)).description
-    with pytest.raises(
-        Refused, match=r"another model: worker:1 cannot join this job: the first variable that differs is b"
-    ):
+    with pytest.raises(Refused, match=r"worker:1 cannot join this job: the first variable that differs is b"):
         ps.join(1, incarnation="wrong model", description=other)
     assert "worker:1" not in ps.state.live
     # mended and started again, it need not wait for a lease to end
@@ -408,7 +406,7 @@ FIRST_WORDS: list[tuple[Any, str]] = [
     (m.Pull(), "a script did not say who it is before anything else"),
     (b"GET / HTTP/1.1", "a script sent something that is no"),
     (m.Open(5, "life of worker:0"), "no worker has the number 5"),
-    (m.Open(0, "another life"), "worker number 0 is another process; join again"),
+    (m.Open(0, "another life"), "worker number 0 is another process now"),
 ]
 
 

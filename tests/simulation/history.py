@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from trainband.errors import RefusalCode
+
 
 class PushKey(NamedTuple):
     """One push of one life of a worker; the value of a simulated shard is a tuple of tuples of these."""
@@ -119,6 +121,7 @@ class Refusal(NamedTuple):
     at: float
     task: str
     text: str
+    code: RefusalCode = RefusalCode.OTHER
 
 
 class Acknowledged(NamedTuple):

@@ -29,6 +29,7 @@ from tests.simulation.history import (
     Trained,
     Waits,
 )
+from trainband.errors import RefusalCode
 
 A1, A2, B1 = PushKey(0, "a", 1), PushKey(0, "a", 2), PushKey(1, "b", 1)
 NOBODY: frozenset[int] = frozenset()
@@ -155,7 +156,7 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         [],
     ),
     "an honest worker is refused": ([Refusal(1.0, "worker:0", "not in the job")], terms(), [rules.HONEST]),
-    "a replaced one may be": ([Refusal(1.0, "worker:0", "worker:0 is in the job already")], terms(), []),
+    "a replaced one may be": ([Refusal(1.0, "worker:0", "", RefusalCode.NAME_TAKEN)], terms(), []),
     "one that has left is waited for": (
         [*BEGIN, Out(1.0, 0, 1, "left"), Waits(1.1, 0, frozenset({1}))],
         terms("sync"),

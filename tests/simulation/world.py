@@ -281,7 +281,7 @@ class World:
             self._unfinished.discard(name)
             return
         if isinstance(failure, Refused):
-            self.note(Refusal(self.scheduler.now, f"{process}", str(failure)))
+            self.note(Refusal(self.scheduler.now, f"{process}", str(failure), failure.code))
         else:
             self._tell(f"{process} ends: {type(failure).__name__}: {failure}")
             if "to initialise the variables" in str(failure):  # whoever starts that job looks for its chief

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from trainband.checkpoint.manifest import Part, Piece
 from trainband.data.leases import LeaseRequest
+from trainband.errors import RefusalCode
 from trainband.wire.replication import ReplicaState
 
 # --- the actions of `Connection.call`, by name: what is sent -> what is answered
@@ -68,29 +69,6 @@ class Join(Struct, frozen=True):
     """Of which job this task has been, so that one of an older job does not stray into this one."""
     paused: bool = False
     """See `Pause`: a ps that is new knows it at once."""
-
-
-MOVED = "held elsewhere: "
-"""Begins the refusal of a request that only the primary of a shard serves, for the asker to look there."""
-
-NO_VALUES = "no values yet"
-NO_MODEL = "no model yet"
-"""Stand in the refusal of a ps that has died and come back, and was given nothing yet."""
-
-TAKEN = "is in the job already"
-"""Stands in the refusal of a second process that claims a task's name."""
-
-REPLACED = "another process has taken the place of"
-"""Stands in the refusal of a process whose name another one has had since."""
-
-CHIEF_ONLY = "only the chief may"
-"""Stands in the refusal of what somebody has asked who is not the chief, as this ps knows it."""
-
-STRANGER = "no worker has the number"
-"""Begins the refusal of a request from a worker that this ps does not know, as after it has died and come back."""
-
-MISMATCH = "another model: "
-"""Begins the refusal of a `join` whose model is not the chief's, for the worker to tell it from others."""
 
 
 class Joined(Struct, frozen=True):
@@ -206,8 +184,8 @@ WRITTEN = "written"
 FAILED = "failed"
 
 
-FORGOTTEN = "it knows nothing of this checkpoint"
-"""The failure of a ps that has died since the order, or was never given it."""
+FORGOTTEN = "forgotten"
+"""The phase at a ps that has died since the order, or was never given it."""
 
 
 class SaveState(Struct, frozen=True):
@@ -281,6 +259,8 @@ class RestoreState(Struct, frozen=True):
     failure: str = ""
     damaged: bool = False
     """Whether it failed because of a damaged file."""
+    forgotten: bool = False
+    """Whether the ps knows nothing of it: it has died since the order, or was never given it."""
 
 
 class Adopt(Struct, frozen=True):
@@ -425,19 +405,10 @@ class Failure(Struct, frozen=True, tag=6, array_like=True):
     """ps -> worker: the request cannot be served; the stream ends."""
 
     message: str
+    code: RefusalCode = RefusalCode.OTHER
 
 
 Upward = Open | Initialise | Pull | Push
 """What a worker sends."""
 Downward = Params | Failure
 """What a ps sends."""
-
-
-def is_of_another_chief(refusal: str) -> bool:
-    """Whether a ps refused because it has heard of another chief, who may have done already what was asked."""
-    return CHIEF_ONLY in refusal
-
-
-def is_for_another(refusal: str) -> bool:
-    """Whether a ps refused because it is not, or not any more, the one that has the shard and knows the worker."""
-    return any(words in refusal for words in (MOVED, STRANGER, NO_VALUES, NO_MODEL, "join again"))

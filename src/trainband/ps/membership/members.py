@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from trainband.errors import Refused
+from trainband.errors import RefusalCode, Refused
 from trainband.preemption import PREEMPTED
-from trainband.wire.messages import REPLACED, STRANGER, TAKEN
 
 BEATS = 3
 """Heartbeats that a worker without a stream must have missed before another process may claim its place."""
@@ -92,7 +91,9 @@ class Members:
         """
         if incarnation in self._replaced:
             raise Refused(
-                f"{REPLACED} {task} in the job, while this one was silent. Start no more than one process for a task."
+                f"another process has taken the place of {task} in the job, while this one was silent. "
+                "Start no more than one process for a task.",
+                RefusalCode.REPLACED,
             )
         holder = self._by_task.get(task)
         if holder is not None and holder.incarnation == incarnation:
@@ -101,8 +102,9 @@ class Members:
             return holder, news
         if holder is not None and holder.live and now - holder.heard_at < self._patience_s(holder):
             raise Refused(
-                f"{task} {TAKEN}: process {holder.pid} on {holder.host}, heard "
-                f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first."
+                f"{task} is in the job already: process {holder.pid} on {holder.host}, heard "
+                f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first.",
+                RefusalCode.NAME_TAKEN,
             )
         before = frozenset() if holder is None else (holder.replaces | {holder.incarnation}) - {incarnation}
         number = self._numbers.setdefault(task, self._guest(task))
@@ -139,7 +141,10 @@ class Members:
         """The member with this number. Raises `Refused` if there is none."""
         member = self._by_number.get(number)
         if member is None:
-            raise Refused(f"{STRANGER} {number} here: this ps serves another life of the job; join again.")
+            raise Refused(
+                f"no worker has the number {number} here: this ps has been started since; join again.",
+                RefusalCode.UNKNOWN_WORKER,
+            )
         return member
 
     def of(self, incarnation: str) -> Member | None:

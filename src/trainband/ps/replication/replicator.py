@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
-from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, Refused, StreamClosed, Unreachable
+from trainband.errors import DeadlineExceeded, PeerError, ProtocolError, RefusalCode, Refused, StreamClosed, Unreachable
 from trainband.ps.replication.failover import Fenced, Role
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.program import COMPILER
@@ -135,7 +135,7 @@ class Replicator:
                     if self._failover.settled(number):
                         return
                 except Fenced:
-                    raise Refused(f"{m.MOVED}another ps has taken {self._replica.name} over.") from None
+                    raise Refused(f"another ps has taken {self._replica.name} over.", RefusalCode.MOVED) from None
             # Whoever comes first sends for all that have come meanwhile.
             if self._stream is not None and self._sending.acquire(timeout=WAIT_S):
                 try:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer, LeaseRequest
-from trainband.errors import ProtocolError, Refused
+from trainband.errors import ProtocolError, RefusalCode, Refused
 from trainband.model.layout import JobLayout
 from trainband.ps.description import placement_of
 from trainband.ps.membership.members import GUESTS, Member, Members
@@ -205,7 +205,9 @@ class ShardReplica:
     def require_updater(self) -> Updater:
         """The shard with its rule. Raises `Refused` where no model is defined."""
         if self.updater is None:
-            raise Refused(f"{self._task} has no model yet: it waits for the chief to define one.")
+            raise Refused(
+                f"{self._task} has no model yet: it waits for the chief to define one.", RefusalCode.NOT_READY
+            )
         return self.updater
 
     def require_primary(self) -> Updater:
@@ -216,7 +218,7 @@ class ShardReplica:
     def require_held(self) -> None:
         """Raises `Refused` where there are values, and another ps has them."""
         if self.failover.lineage and not self.is_primary:
-            raise Refused(f"{m.MOVED}{self._task} does not hold {self.name} (any more).")
+            raise Refused(f"{self._task} does not hold {self.name} (any more).", RefusalCode.MOVED)
 
     @property
     def saver(self) -> ShardSaver | None:

@@ -127,7 +127,7 @@ class ShardSaver:
         """How far the saving with this token is; `live` are the workers that are in the job now."""
         saving = self._saving
         if saving is None or saving.order.token != question.token:
-            return m.SaveState(m.FAILED, failure=m.FORGOTTEN)
+            return m.SaveState(m.FORGOTTEN)
         awaited = tuple(name(worker) for worker in saving.needs if worker in live and self.wanted(worker))
         return m.SaveState(
             saving.phase,
@@ -215,7 +215,7 @@ class ShardSaver:
         """How far the reading is."""
         reading = self._reading
         if reading is None or reading.order.token != token:
-            return m.RestoreState(done=True, failure=m.FORGOTTEN)
+            return m.RestoreState(done=True, forgotten=True)
         return m.RestoreState(reading.done, reading.failure, reading.damaged)
 
     def adopt(self, order: m.Adopt) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer
-from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
+from trainband.errors import DeadlineExceeded, ProtocolError, RefusalCode, Refused, StreamClosed
 from trainband.model.layout import ShardLayout
 from trainband.preemption import PREEMPTED
 from trainband.ps.description import first_difference
@@ -240,7 +240,7 @@ class ParameterService:
         with self._lock:
             member = self._members.get(record.worker)
             if getattr(record, "life", "") not in ("", member.incarnation):
-                raise Refused(f"{m.REPLACED} {member.task} in the job.")
+                raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
             if deed:
                 self._require_chief(member, deed)
             self._hear(member)
@@ -250,7 +250,9 @@ class ParameterService:
             try:
                 self._settle(replica, position, lambda: False)
             except StreamClosed as exc:  # this ps ends: another one may hold the shard soon
-                raise Refused(f"{m.MOVED}{self._task} ends before the standby of {replica.name} has this.") from exc
+                raise Refused(
+                    f"{self._task} ends before the standby of {replica.name} has this.", RefusalCode.MOVED
+                ) from exc
         return encode(answered)  # without the lock: worker state may be large
 
     def _settle(self, replica: ShardReplica, position: int, given_up: Callable[[], bool]) -> None:
@@ -267,7 +269,7 @@ class ParameterService:
                 and replica.job
                 and join.job != replica.job
             ):
-                raise Refused(self._of_another_job(join.task))
+                raise Refused(self._of_another_job(join.task), RefusalCode.OTHER_JOB)
             self._expire()  # so that the rule hears of a death before it hears of the successor
             member, news = self._members.join(join.task, join.incarnation, join.host, join.pid, self._clock(), join.job)
             self._accounts.setdefault(member.number, Account())
@@ -297,7 +299,7 @@ class ParameterService:
             return
         difference = first_difference(replica.description, description, task)
         if difference is not None:
-            raise Refused(f"{m.MISMATCH}{task} cannot join this job: {difference}.")
+            raise Refused(f"{task} cannot join this job: {difference}.", RefusalCode.OTHER_MODEL)
 
     def _define(self, replica: ShardReplica, define: m.Define) -> m.Joined:
         with self._lock:
@@ -361,7 +363,7 @@ class ParameterService:
         if replica.updater is not None:
             replica.require_primary()
         if not replica.is_primary:
-            raise Refused(f"{self._task} has no values yet, so training cannot begin.")
+            raise Refused(f"{self._task} has no values yet, so training cannot begin.", RefusalCode.NOT_READY)
         if begin.fit > replica.fit:  # by more than one, if this ps has died and come back
             replica.begin(begin.fit, begin.last_version, begin.trainings)
             for account in self._accounts.values():
@@ -424,7 +426,7 @@ class ParameterService:
 
     def _save(self, replica: ShardReplica, member: Member, save: m.Save) -> m.SaveState:
         if not replica.require_updater().shard.initialised:
-            raise Refused(f"{self._task} has no values yet that it could save.")
+            raise Refused(f"{self._task} has no values yet that it could save.", RefusalCode.NOT_READY)
         replica.require_saver().save(save)
         return self._save_state(replica, member, m.SaveQuestion(save.worker, save.token, worker_state=False))
 
@@ -436,7 +438,7 @@ class ParameterService:
         if not member.live:  # nobody would ever take back what it got
             raise Refused(f"{member.task} has left the job, and gets no more pieces of {lease.request.source!r}.")
         if not replica.is_primary:
-            raise Refused(f"{m.MOVED}{self._task} has no values of {replica.name}, and so none of its data.")
+            raise Refused(f"{self._task} does not hold {replica.name}, and so none of its data.", RefusalCode.MOVED)
         return replica.lease(member.number, lease.request)
 
     def _worker_state(self, replica: ShardReplica, _: Member, worker_state: m.LeftWorkerState) -> m.JobState:
@@ -457,7 +459,7 @@ class ParameterService:
     def _require_uninvited(self, replica: ShardReplica) -> None:
         """Refuses values for a shard that another ps holds."""
         if not replica.is_primary and self._clock() - replica.invited_at < self._timeouts.lease_s:
-            raise Refused(f"{m.MOVED}another ps has the values of {replica.name}.")
+            raise Refused(f"another ps has the values of {replica.name}.", RefusalCode.MOVED)
 
     def _shutdown(self, replica: ShardReplica, shutdown: m.Shutdown) -> m.JobState:
         with self._lock:
@@ -501,11 +503,11 @@ class ParameterService:
         live = sorted(self._members.live(), key=lambda one: one.number)
         if chief == planned and live and live[0] is member:
             return  # a chief that has died before it came here, as the other ps have told this one
-        raise Refused(f"{member.task} may not {deed}: {m.CHIEF_ONLY}, which is {chief}.")
+        raise Refused(f"{member.task} may not {deed}: only the chief may, which is {chief}.", RefusalCode.NOT_CHIEF)
 
     def _hear(self, member: Member) -> None:
         if self._members.get(member.number) is not member:
-            raise Refused(f"{m.REPLACED} {member.task} in the job.")
+            raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
         if self._members.heard(member, self._clock()):
             self._say(f"{member.task} is back")
             self._came(member)
@@ -580,7 +582,9 @@ class ParameterService:
                 with self._lock:
                     member = self._members.get(message.worker)
                     if member.incarnation != message.incarnation:
-                        raise Refused(f"worker number {message.worker} is another process; join again.")
+                        raise Refused(
+                            f"worker number {message.worker} is another process now.", RefusalCode.UNKNOWN_WORKER
+                        )
                     replica = self._home if message.shard < 0 else self._replica(message.shard)
                     member.streams += not message.bootstrapping
                     self._accounts[member.number].transport = stream.transport
@@ -601,7 +605,7 @@ class ParameterService:
     def _fail(self, stream: Stream, exc: Exception) -> None:
         self._say(f"refused {stream.peer}: {exc}")
         try:
-            stream.send(encode(m.Failure(str(exc))))
+            stream.send(encode(m.Failure(str(exc), exc.code if isinstance(exc, Refused) else RefusalCode.OTHER)))
         except (StreamClosed, DeadlineExceeded):
             return
 

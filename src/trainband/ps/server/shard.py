@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.checkpoint.manifest import Piece
-from trainband.errors import Refused
+from trainband.errors import RefusalCode, Refused
 from trainband.model.contents import Contents, contents_of_blocks
 from trainband.model.layout import ShardLayout
 from trainband.ps.server.program import Blocks, Program
@@ -210,5 +210,5 @@ class Shard:
 
     def _require(self) -> ParamsVersion:
         if self._current is None:
-            raise Refused("this ps has no values yet: the chief has not initialised it.")
+            raise Refused("this ps has no values yet: the chief has not initialised it.", RefusalCode.NOT_READY)
         return self._current

@@ -98,7 +98,7 @@ class JobSaving:
         """
         states = [self._ask(one, worker_state=False) for one in self._ps]
         for one, state in zip(self._ps, states, strict=True):
-            if state.failure == m.FORGOTTEN:
+            if state.phase == m.FORGOTTEN:
                 raise Refused(f"{one.name} has died, or was given up, while the checkpoint was written.")
             if state.phase == m.FAILED:
                 raise CheckpointError(f"{one.name} could not write its part of the checkpoint: {state.failure}")
@@ -170,7 +170,7 @@ def restore_job(
             one.ask("restore", m.Restore(ANY, token, str(checkpoint.path), source.optimizer), m.RestoreState)
         states = [_read(one, token, checkpoint, say, runtime, stall_s) for one in ps]
         for one, state in zip(ps, states, strict=True):
-            if state.failure == m.FORGOTTEN:
+            if state.forgotten:
                 raise Overtaken(
                     f"{one.name} has died, or was given its values by another, while it read {checkpoint.path}."
                 )

@@ -19,6 +19,7 @@ from trainband.errors import (
     DeadlineExceeded,
     ModelMismatch,
     PeerError,
+    RefusalCode,
     Refused,
     StreamClosed,
     Unreachable,
@@ -242,7 +243,8 @@ class JobClient:
                 heartbeater.leave(why)
             except PeerError as exc:
                 # One that fails has said enough; a ps that is new does not miss it.
-                if not failure and m.STRANGER not in str(exc):
+                is_unknown = isinstance(exc, Refused) and exc.code is RefusalCode.UNKNOWN_WORKER
+                if not (failure or is_unknown):
                     self._say(f"could not say goodbye to {heartbeater}: {exc}")
         if self._standbys and self._joined and not failure:
             self._fail_back()
@@ -311,10 +313,10 @@ class JobClient:
                     without.discard(link.ps)
                     self._bear(patience, whom, "check that it runs and is not overloaded, or raise Timeouts.start_s")
                 except Refused as exc:
-                    if m.MISMATCH in str(exc):
+                    if exc.code is RefusalCode.OTHER_MODEL:
                         raise ModelMismatch(str(exc)) from exc
                     # Where this process takes the place of one that has died, a ps may not know of that yet.
-                    if m.TAKEN not in str(exc) or patience.waited_s > self._timeouts.lease_s:
+                    if exc.code is not RefusalCode.NAME_TAKEN or patience.waited_s > self._timeouts.lease_s:
                         raise
                     patience.check(f"{link} to see that the process which had the place of {self._task} is gone", "")
                 if len(link.places) > 1:
@@ -355,7 +357,7 @@ class JobClient:
             self._set_up(bootstrapper)
         except Refused as exc:
             self.job = job  # not one that this worker has made up
-            if not isinstance(exc, Overtaken) and not m.is_of_another_chief(str(exc)):
+            if not isinstance(exc, Overtaken) and exc.code is not RefusalCode.NOT_CHIEF:
                 raise
             patience.check(f"all ps to know who is the chief ({exc})", "check that they reach every worker")
             self._runtime.sleep(POLL_S)
@@ -461,7 +463,7 @@ class JobClient:
                 try:
                     self._ask(link, "steer", steer, m.JobState)
                 except Refused as exc:
-                    if not m.is_of_another_chief(str(exc)):
+                    if exc.code is not RefusalCode.NOT_CHIEF:
                         raise
                     self._say(f"{self._task} steers no more, for another worker has the chief's duties: {exc}")
                     return
@@ -511,7 +513,7 @@ class JobClient:
                     self.begin(max(fit, begun.fit), last_version, trainings)
                     continue
                 except Refused as exc:
-                    if not m.is_of_another_chief(str(exc)):
+                    if exc.code is not RefusalCode.NOT_CHIEF:
                         raise  # else it has yet to hear of the other's death, or that one is back
             if all(self.chief in state.live for state in states):
                 patience.extend()  # it lives, and evaluates or saves; that may take its time
@@ -557,7 +559,7 @@ class JobClient:
                         raise
                     self._say(f"{link} has not answered ({exc}) {self._task} asks again")
             except Refused as exc:
-                if not self._recovers or not self._joined or not m.is_for_another(str(exc)):
+                if not self._recovers or not self._joined or not exc.is_for_another:
                     raise
             with link.recovering:
                 if link.connection is connection:  # else another thread has found it
@@ -659,7 +661,7 @@ class JobClient:
             except StreamClosed as exc:
                 if not self._recovers:
                     raise _lost(link, exc) from exc
-                moved = m.MOVED in str(exc)
+                moved = isinstance(exc, _Moved)
                 if not moved:
                     self._say(f"lost {link} ({exc}) {self._task} goes on when it is back")
             self._hurry(True)
@@ -689,9 +691,10 @@ class JobClient:
         link.suspected_at, link.cut = None, False
         answer: m.Downward = decode_any(frame.header, m.Downward, str(link))
         if isinstance(answer, m.Failure):
-            if self._recovers and m.is_for_another(answer.message):
-                raise StreamClosed(answer.message)
-            raise Refused(f"{link} refused: {answer.message}")
+            refused = Refused(f"{link} refused: {answer.message}", answer.code)
+            if self._recovers and refused.is_for_another:
+                raise (_Moved if answer.code is RefusalCode.MOVED else StreamClosed)(answer.message)
+            raise refused
         return answer, link.blocks(self._plan, frame.body)
 
     def _is_back(self, link: Link, *, moved: bool) -> bool:
@@ -888,7 +891,7 @@ class JobClient:
         heartbeater = self._heartbeaters[ps]
         vote = Vote(heartbeater.worker, self._incarnation, vote_request.term, self._cluster_view.grants(vote_request))
         try:
-            heartbeater.tell(f"grant/{vote_request.shard}", encode(vote))
+            heartbeater.tell(f"vote/{vote_request.shard}", encode(vote))
         except PeerError as exc:
             self._say(f"could not tell {heartbeater} who holds shard {vote_request.shard}: {exc}")  # it will ask again
 
@@ -900,6 +903,10 @@ class JobClient:
                 work = partial(self._revive, shard, bootstrapper)
                 self._reviving[shard] = thread = self._runtime.thread(work, "trainband-revive")
                 thread.start()
+
+
+class _Moved(StreamClosed):
+    """The ps has said that another one holds the shard."""
 
 
 def _lost(link: Link, exc: StreamClosed) -> StreamClosed:
