@@ -94,8 +94,8 @@ CAUGHT: list[tuple[str, str, str]] = [
     # file, what stands in it -> what is found
     ("wire/x.py", "from trainband.ps.server.shard import Shard", "wire/x.py:1 imports trainband.ps.server.shard.Shard"),
     ("wire/x.py", "def f():\n    import trainband.train", "wire/x.py:2 imports trainband.train"),
-    ("wire/x.py", "from ..ps import client", "wire/x.py:1 imports trainband.ps.worker.client"),
-    ("wire/__init__.py", "from ..ps import client", "wire/__init__.py:1 imports trainband.ps.worker.client"),
+    ("wire/x.py", "from ..ps import client", "wire/x.py:1 imports trainband.ps.client"),
+    ("wire/__init__.py", "from ..ps import client", "wire/__init__.py:1 imports trainband.ps.client"),
     ("wire/__init__.py", "from .. import strategies", "wire/__init__.py:1 imports trainband.strategies"),
     ("ps/rules/x.py", "from ...train.feed import feed", "ps/rules/x.py:1 imports trainband.train.feed.feed"),
     ("data/x.py", "from trainband.cluster import Task", "data/x.py:1 imports trainband.cluster.Task"),
@@ -152,7 +152,7 @@ def test_only_the_edge_reads_the_environment() -> None:
     assert found == []
 
 
-WITHOUT_CIRCLES = ("compat",)
+WITHOUT_CIRCLES = ("compat", "ps", "model", "spmd", "strategies", "wire", "runtime", "data", "checkpoint")
 """The folders and files whose modules do not import one another in a circle; `LAYERS` would be all."""
 
 
