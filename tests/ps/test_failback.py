@@ -223,7 +223,7 @@ def test_who_leaves_while_it_is_in_doubt_is_not_waited_for(
         job.listeners[0].stop(0.0)
         Thread(target=lambda: kill_ps(job, 0)).start()
 
-    monkeypatch.setattr(ShardReplica, "hand_over", dies)
+    monkeypatch.setattr(ShardReplica, "fail_back", dies)
     at = away(job, plan, 2)
     old = job.services[1]
     while not any("hands shard 0 over" in line for line in job.said):

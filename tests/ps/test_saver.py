@@ -129,7 +129,7 @@ def test_one_that_waits_makes_way_and_one_that_is_written_does_not(ps: OnePs, ga
     ps.order(tmp_path, at=5, token="a")
     ps.order(tmp_path, at=6, token="a")  # repeated, whatever it says
     ps.order(tmp_path, token="b")
-    assert ps.state("a") == m.SaveState(m.FAILED, failure="it knows nothing of this checkpoint")
+    assert ps.state("a") == m.SaveState(m.FORGOTTEN)
     assert gate.reached.wait(WAIT_S)
     with pytest.raises(Refused, match=r"ps:0 is still writing its part of the checkpoint before"):
         ps.order(tmp_path, token="c")

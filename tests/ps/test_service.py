@@ -874,7 +874,7 @@ def test_data_is_handed_out_by_a_ps_that_has_values_only(ps: Ps) -> None:
     ps.join(0)
     settings = SourceSettings(10, 5, 1, 0, False)
     request = m.Lease(0, LeaseRequest("digits", settings, life="life"))
-    with pytest.raises(Refused, match="ps:0 has no values of shard 0"):
+    with pytest.raises(Refused, match="ps:0 does not hold shard 0"):
         ps.call("lease", request, LeaseAnswer)
     ps.define()
     ps.play(0, ps.values())

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.checks import liveness, pieces, rules, updates, violations, waiting
+from tests.simulation.checks import (
+    checkpoints,
+    liveness,
+    pieces,
+    rules,
+    steering,
+    updates,
+    violations,
+    waiting,
+    worker_state,
+)
 from tests.simulation.history import (
     Acknowledged,
     Applied,
     Arrived,
     Begun,
+    Committed,
     Data,
     Ended,
     Final,
+    Found,
     Heard,
     In,
+    Kept,
     Leased,
     Looked,
     Out,
@@ -25,6 +38,7 @@ from tests.simulation.history import (
     Released,
     Reported,
     Restored,
+    Steered,
     Terms,
     Trained,
     Waits,
@@ -33,6 +47,7 @@ from trainband.errors import RefusalCode
 
 A1, A2, B1 = PushKey(0, "a", 1), PushKey(0, "a", 2), PushKey(1, "b", 1)
 NOBODY: frozenset[int] = frozenset()
+SAVED = Committed(8.0, "worker:0", 1, (1,), False)
 
 
 def terms(rule: str = "async", *, updates: int = 2, staleness: int = 0, several: bool = False) -> Terms:
@@ -77,7 +92,7 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
     "a version is left out": ([*BEGIN, applied(1, A1), applied(3, B1), final((A1,), (B1,))], terms(), [updates.COUNT]),
     "an update is missing": ([*BEGIN, applied(1, A1), final((A1,))], terms(), [updates.NUMBER]),
     "a ps without a standby may lose what it had since its checkpoint": (
-        [*WHOLE, Restored(8.5, 0, 1), applied(2, A2), final((A1,), (A2,))],
+        [*WHOLE, SAVED, Restored(8.5, 0, 1), applied(2, A2), final((A1,), (A2,))],
         terms(),
         [],
     ),
@@ -154,6 +169,44 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         [*BEGIN, Begun(0.2, 0, 9), applied(1, A1), applied(2, B1), applied(3, A2), Released(3.0, 0, 0, 2)],
         terms("bounded", staleness=1),
         [],
+    ),
+    "a shard goes on from what no checkpoint has": (
+        [*WHOLE, Restored(8.5, 0, 1), applied(2, A2), final((A1,), (A2,))],
+        terms(),
+        [checkpoints.UNKNOWN],
+    ),
+    "a checkpoint of two moments": (
+        [Committed(8.0, "worker:0", 1, (1, 2), False)],
+        Terms("sync", 0, False, None, 4.0, frozenset({0, 1}), in_step=True),
+        [checkpoints.APART],
+    ),
+    "a job that ends without its checkpoint": (
+        [SAVED, Ended(9.0, ())],
+        Terms("async", 0, False, None, 4.0, frozenset({0, 1}), saves=True),
+        [checkpoints.LAST],
+    ),
+    "a number that was set is forgotten": (
+        [
+            *WHOLE,
+            Steered(2.0, 0, 5.0, 1),
+            Final(9.0, 0, 2, ((A1,), (B1,)), (), NOBODY, NOBODY, numbers=(1.0, 1.0)),
+        ],
+        terms(),
+        [steering.LOST],
+    ),
+    "a number that was set is kept": (
+        [
+            *WHOLE,
+            Steered(2.0, 0, 5.0, 1),
+            Final(9.0, 0, 2, ((A1,), (B1,)), (), NOBODY, NOBODY, numbers=(1.0, 5.0)),
+        ],
+        terms(),
+        [],
+    ),
+    "a worker finds older state than it has left": (
+        [Kept(1.0, "worker:1", "b", 1, b"1"), Kept(2.0, "worker:1", "b", 2, b"2"), Found(3.0, "worker:1", "c", b"1")],
+        terms(),
+        [worker_state.LOST],
     ),
     "an honest worker is refused": ([Refusal(1.0, "worker:0", "not in the job")], terms(), [rules.HONEST]),
     "a replaced one may be": ([Refusal(1.0, "worker:0", "", RefusalCode.NAME_TAKEN)], terms(), []),

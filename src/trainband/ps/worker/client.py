@@ -460,13 +460,7 @@ class JobClient:
         self._settings = {**self._settings, **settings}
         for link in self._links:
             for steer in self._steers(link.index):
-                try:
-                    self._ask(link, "steer", steer, m.JobState)
-                except Refused as exc:
-                    if exc.code is not RefusalCode.NOT_CHIEF:
-                        raise
-                    self._say(f"{self._task} steers no more, for another worker has the chief's duties: {exc}")
-                    return
+                self._ask(link, "steer", steer, m.JobState)
 
     def _steers(self, shard: int) -> list[m.Steer]:
         """What this worker has set, for one shard."""
