@@ -15,6 +15,8 @@ from typing import Protocol, TextIO
 import click
 from click.core import ParameterSource
 
+from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX
+
 from ..cluster.cluster import Cluster
 from ..cluster.guests import LocalGuests
 from ..cluster.launch import LocalCluster
@@ -22,7 +24,6 @@ from ..cluster.spec import ClusterSpec
 from ..cluster.supervision import Restarts
 from ..cluster.task import Task
 from ..errors import YourError
-from ..figures import OWN_WORDS, WARNING
 
 LAST_LINES = 20
 _NOISE = re.compile(
@@ -108,7 +109,7 @@ class StreamOutput:
         """Writes one line of a task."""
         if _NOISE.fullmatch(text):
             return
-        if self._quiet and stream == "stderr" and text.startswith(OWN_WORDS) and not text.startswith(WARNING):
+        if self._quiet and stream == "stderr" and text.startswith(LINE_PREFIX) and not text.startswith(WARNING_PREFIX):
             return
         if self._coloured[stream]:
             # The reset at the end is for tasks that colour their own lines and do not finish it.
@@ -222,7 +223,7 @@ def join(
 def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = False) -> int:
     with cluster:
         for task in cluster.spec.ps[:announce]:  # for `trainband status` and `trainband run --join`
-            output.line(task, f"{OWN_WORDS}{task} is at {cluster.spec.address(task)}", "stderr")
+            output.line(task, f"{LINE_PREFIX}{task} is at {cluster.spec.address(task)}", "stderr")
         with output.watching(cluster.spec):
             outcome = cluster.wait()
         if outcome.failed is not None:

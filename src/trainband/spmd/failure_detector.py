@@ -16,7 +16,7 @@ import jax
 
 from trainband.cluster.team import LOST_A_PEER
 from trainband.errors import ClusterError, PeerError
-from trainband.figures import OWN_WORDS
+from trainband.runtime.formatting import LINE_PREFIX
 from trainband.spmd.activity import OF_ALL, Activity, Wait
 from trainband.spmd.coordination import POLL_S, Coordination
 from trainband.wire.patience import EVERY_S, FIRST_WORD_S, Say
@@ -350,7 +350,7 @@ class FailureDetector:
         if self._closed.wait(COME_OUT_S) or self.activity.waits_since is None:
             return
         with contextlib.suppress(Exception):  # this is the end, whatever the terminal says
-            sys.stderr.write(f"{OWN_WORDS}ERROR: {self._task} ends: {self._failure}\n")
+            sys.stderr.write(f"{LINE_PREFIX}ERROR: {self._task} ends: {self._failure}\n")
             sys.stdout.flush()
             sys.stderr.flush()
         if self._is_chief:

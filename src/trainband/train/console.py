@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainband.figures import duration, rate
+from trainband.runtime.formatting import duration, rate
 from trainband.strategies.base import Progress
 from trainband.wire.patience import Say
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from trainband.errors import DeadlineExceeded
-from trainband.figures import OWN_WORDS
 from trainband.runtime import Clock
+from trainband.runtime.formatting import LINE_PREFIX
 
 Say = Callable[[str], None]
 """Tells the user one line."""
@@ -19,7 +19,7 @@ EVERY_S = 5.0
 
 def say_on_stderr(text: str) -> None:
     """The default `Say`."""
-    sys.stderr.write(f"{OWN_WORDS}{text}\n")  # in one piece: several threads have something to say
+    sys.stderr.write(f"{LINE_PREFIX}{text}\n")  # in one piece: several threads have something to say
     sys.stderr.flush()
 
 
