@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[1] / "src" / "trainband"
 LAYERS = [
     "version",
     "errors",
-    "preemption",
     "runtime",
     "data",
     "cluster",

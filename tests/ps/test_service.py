@@ -20,7 +20,6 @@ from tests.ps.plans import blocks_of, plan_of
 from trainband.cluster import Cluster, Task
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
 from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refused, TrainbandError
-from trainband.preemption import PREEMPTED
 from trainband.ps.description import Plan
 from trainband.ps.ending import LINGER_S
 from trainband.ps.placement import Placement, RoundRobin
@@ -30,6 +29,7 @@ from trainband.ps.rules.base import ENOUGH, REPLAYED
 from trainband.ps.service import DISMISSED_S, ParameterService
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SystemRuntime
+from trainband.runtime.signals import PREEMPTED
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 

@@ -23,7 +23,6 @@ from trainband.errors import (
     StreamClosed,
     Unreachable,
 )
-from trainband.preemption import PREEMPTED
 from trainband.ps.checkpointing import ANY, JobSaving, Overtaken, Record, RestoreFrom
 from trainband.ps.description import Plan
 from trainband.ps.founding import FirstValues, Founder
@@ -32,6 +31,7 @@ from trainband.ps.outlook import Outlook, has_nothing
 from trainband.ps.pulse import Pulse
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SYSTEM, Runtime, Thread
+from trainband.runtime.signals import PREEMPTED
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.patience import Patience, Say, say_on_stderr

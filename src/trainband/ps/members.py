@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainband.errors import Refused
-from trainband.preemption import PREEMPTED
+from trainband.runtime.signals import PREEMPTED
 from trainband.wire.messages import REPLACED, STRANGER, TAKEN
 
 BEATS = 3

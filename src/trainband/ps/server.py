@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from trainband import preemption
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.service import ParameterService
-from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime import SYSTEM, Runtime, signals
 from trainband.wire import messages as m
 from trainband.wire.codec import decode
 from trainband.wire.network import Network
@@ -113,7 +112,7 @@ class Server:
                 self.shutdown()
             self._say(f"{self._cluster.task} ends: {reason}")
             if self._service.cut_short:
-                raise SystemExit(preemption.EXIT_CODE)
+                raise SystemExit(signals.SIGTERM_EXIT_CODE)
             return reason
         return self._await_end()
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer
 from trainband.errors import DeadlineExceeded, ProtocolError, Refused, StreamClosed
-from trainband.preemption import PREEMPTED
 from trainband.ps.accounts import Account, variable_statuses
 from trainband.ps.description import first_difference
 from trainband.ps.ending import Verdict, verdict
@@ -34,6 +33,7 @@ from trainband.ps.statistics import CheckpointStatus, PsStatus, Rate, StalenessC
 from trainband.ps.succession import Role
 from trainband.ps.vigil import Vigil
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.signals import PREEMPTED
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r

@@ -11,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainband import preemption
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.errors import CheckpointError, ClusterError, PeerError, Refused, YourError
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import read_worker_states, redistributed
-from trainband.preemption import PREEMPTED
 from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
+from trainband.runtime import signals
+from trainband.runtime.signals import PREEMPTED
 from trainband.strategies.base import FINISHED, USED_UP, Progress, StepReport
 from trainband.strategies.engine import Engine
 from trainband.train.checkpointer import About, Checkpointer
@@ -616,7 +616,7 @@ class MonitoredSession:
 
     def _leave(self) -> NoReturn:
         self._trainer.close()
-        raise SystemExit(preemption.EXIT_CODE)
+        raise SystemExit(signals.SIGTERM_EXIT_CODE)
 
     def _leave_anyway(self, exc: BaseException) -> None:
         """Of a task that was asked to leave, a failure of others is no failure: they may be leaving, too.
@@ -626,7 +626,7 @@ class MonitoredSession:
         """
         if self._preempted and isinstance(exc, PeerError):
             self._say(f"{self.task}: {PREEMPTED}; it leaves in the middle of a step: {exc}")
-            raise SystemExit(preemption.EXIT_CODE) from exc
+            raise SystemExit(signals.SIGTERM_EXIT_CODE) from exc
 
     def _await_others(self, replica: Engine) -> None:
         patience = Patience(None, self._say, self._runtime.clock)
