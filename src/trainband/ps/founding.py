@@ -14,8 +14,8 @@ from trainband.ps.description import Plan
 from trainband.ps.link import Link
 from trainband.ps.program import ShardOptimizer
 from trainband.runtime import Runtime
+from trainband.runtime.waiting import Say
 from trainband.wire import messages as m
-from trainband.wire.patience import Say
 from trainband.wire.transport import Timeouts
 
 FirstValues = Callable[[], Sequence[Sequence[NDArray[Any]]]]

@@ -18,11 +18,11 @@ from trainband.ps.program import COMPILER
 from trainband.ps.seat import Seat
 from trainband.ps.succession import Fenced, Role
 from trainband.runtime import SYSTEM, Lock, Runtime
+from trainband.runtime.waiting import NOTICE_EVERY_S, Say, Waiting
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode, decode_any, encode
-from trainband.wire.patience import EVERY_S, Patience, Say
 from trainband.wire.transport import Connection, Frame, Stream, Timeouts
 
 TICK_S = 0.1
@@ -85,8 +85,8 @@ class Keeper:
         self._other_host = ""
         self._heard_at = runtime.clock()
         self._sent_at = runtime.clock()
-        self._waiting: Patience | None = None
-        self._stuck: Patience | None = None
+        self._waiting: Waiting | None = None
+        self._stuck: Waiting | None = None
         self._refusal = ""
         self._announced = False
         self._secure_since: float | None = None
@@ -273,7 +273,7 @@ class Keeper:
             is_fresh = self._clock() - self._heard_at < self._timeouts.heartbeat_s
             asks |= not (records and stream.keeps and stream is self._followed and book.secure and is_fresh)
             header = r.Records(book.lineage, book.reign.epoch, first, self._seat.version, records, asks)
-        self._stuck = Patience(None, self._say, self._clock)
+        self._stuck = Waiting(None, self._say, self._clock)
         try:
             stream.send(encode(header), [block for _, blocks in entries for block in blocks])
             self._sent_at = self._clock()
@@ -296,7 +296,7 @@ class Keeper:
 
     def _confirm(self, stream: Stream) -> None:
         """Waits for the other seat's word, and notes it."""
-        patience = Patience(self._timeouts.lease_s, self._say, self._clock)
+        patience = Waiting(self._timeouts.lease_s, self._say, self._clock)
         pupil = self._book.pupil
         frame: Frame | None = None
         while frame is None:
@@ -360,7 +360,7 @@ class Keeper:
         seat, book = self._seat, self._book
         self._secure_since = None
         if book.bereft:
-            self._waiting = self._waiting or Patience(None, self._say, self._clock)
+            self._waiting = self._waiting or Waiting(None, self._say, self._clock)
             decides = f", or {self._arbiter_name()} to let ps:{book.me} go on alone"
             self._waiting.check(f"ps:{book.other}, the standby of {seat.name}, to come back{decides}", "")
             if self._clock() - self._heard_at >= self._timeouts.lease_s:
@@ -384,7 +384,7 @@ class Keeper:
             return
         except Refused as exc:
             self._tell(f"WARNING: {seat.name} has no standby: {exc}")
-            self._wake.wait(EVERY_S)
+            self._wake.wait(NOTICE_EVERY_S)
             return
         self._other_host = other.host
         with self._lock:
@@ -594,7 +594,7 @@ class Keeper:
                 book.abdicate()
                 seat.forget()
             return
-        self._waiting = self._waiting or Patience(None, self._say, self._clock)
+        self._waiting = self._waiting or Waiting(None, self._say, self._clock)
         if silent_s >= self._timeouts.lease_s:
             self._ask()
         primary = book.reign.primary

@@ -9,7 +9,7 @@ from trainband.ps.accounts import Account
 from trainband.ps.members import Member, Members
 from trainband.ps.seat import Seat
 from trainband.runtime import Clock
-from trainband.wire.patience import Say
+from trainband.runtime.waiting import Say
 
 CIRCLE_S = 1.0
 """How long a circle of workers that wait for one another must have been seen: what they say of it may be old."""

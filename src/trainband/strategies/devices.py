@@ -12,8 +12,8 @@ import jax
 
 from trainband.cluster.resolvers.cards import count_cards, jax_is_restricted
 from trainband.errors import ClusterError
+from trainband.runtime.waiting import Say
 from trainband.spmd.inside import backends_have_started
-from trainband.wire.patience import Say
 
 _GPUS = ("gpu", "cuda", "rocm")
 """What JAX calls the platforms whose devices are GPUs."""

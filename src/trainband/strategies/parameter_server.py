@@ -22,6 +22,7 @@ from trainband.ps.description import Plan
 from trainband.ps.placement import GreedyBytes, Placement, PlacementPolicy, Slice, rows_of
 from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server import Server
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.strategies.description import Description, described_on_ps
 from trainband.strategies.devices import choose_device, take_gpu
@@ -32,7 +33,6 @@ from trainband.strategies.one_device import OneDevice
 from trainband.strategies.parameter_server_replica import ParameterServerReplica
 from trainband.strategies.scope import Scoped
 from trainband.wire.network import Network
-from trainband.wire.patience import Say, say_on_stderr
 from trainband.wire.transport import Timeouts, Transport
 
 

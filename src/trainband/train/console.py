@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from trainband.runtime.formatting import duration, rate
+from trainband.runtime.waiting import Say
 from trainband.strategies.base import Progress
-from trainband.wire.patience import Say
 
 LIVE_EVERY_S = 0.5
 LINE_EVERY_S = 10.0

@@ -19,6 +19,7 @@ from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
 from trainband.runtime import signals
 from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.waiting import Waiting
 from trainband.strategies.base import FINISHED, USED_UP, Progress, StepReport
 from trainband.strategies.engine import Engine
 from trainband.train.checkpointer import About, Checkpointer
@@ -26,7 +27,6 @@ from trainband.train.duties import Duties
 from trainband.train.feed import Feed
 from trainband.train.passes import Mark, Position
 from trainband.train.result import Evaluation
-from trainband.wire.patience import Patience
 
 if TYPE_CHECKING:
     from trainband.train.event_file import EventFile
@@ -629,7 +629,7 @@ class MonitoredSession:
             raise SystemExit(signals.SIGTERM_EXIT_CODE) from exc
 
     def _await_others(self, replica: Engine) -> None:
-        patience = Patience(None, self._say, self._runtime.clock)
+        patience = Waiting(None, self._say, self._runtime.clock)
         while self._checkpointer is not None and (others := replica.at_work()):
             patience.check(f"{', '.join(others)} to end the training", "")
             for hook in self._savers:
