@@ -17,7 +17,7 @@ from tests.machines import Machines
 from tests.programs import Program, Programs
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
-from trainband.cluster.team import LOST_A_PEER
+from trainband.launch.worker_group import LOST_A_PEER
 
 SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
 TIMEOUT_S = 15.0

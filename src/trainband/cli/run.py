@@ -15,15 +15,14 @@ from typing import Protocol, TextIO
 import click
 from click.core import ParameterSource
 
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
+from trainband.errors import YourError
+from trainband.launch.guests import LocalGuests
+from trainband.launch.local_cluster import LocalCluster
+from trainband.launch.supervision import Restarts
 from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX
-
-from ..cluster.cluster import Cluster
-from ..cluster.guests import LocalGuests
-from ..cluster.launch import LocalCluster
-from ..cluster.spec import ClusterSpec
-from ..cluster.supervision import Restarts
-from ..cluster.task import Task
-from ..errors import YourError
 
 LAST_LINES = 20
 _NOISE = re.compile(
@@ -128,7 +127,7 @@ class StreamOutput:
         if not (self._live and spec.ps):
             yield
             return
-        from .panel import Panel  # the tasks have been started by now, and do not wait for rich
+        from trainband.cli.panel import Panel  # the tasks have been started by now, and do not wait for rich
 
         with Panel(str(spec.ps[0]), spec.address(spec.ps[0]), self._streams["stderr"]) as panel:
             self._above = panel.write
@@ -346,7 +345,9 @@ def _places(ctx: click.Context, job: str, workers: int) -> list[Cluster]:
             )
     if not workers:
         raise click.UsageError("--join with --workers 0 would start nothing.", ctx)
-    from .join import find_places  # with pyarrow, which takes a second and which no other way of running needs
+    from trainband.cli.join import (
+        find_places,  # with pyarrow, which takes a second and which no other way of running needs
+    )
 
     return find_places(job, workers if "workers" in given else 1)
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import jax
 
-from trainband.cluster.team import LOST_A_PEER
 from trainband.errors import ClusterError, PeerError
+from trainband.launch.worker_group import LOST_A_PEER
 from trainband.runtime.formatting import LINE_PREFIX
 from trainband.runtime.waiting import FIRST_NOTICE_S, NOTICE_EVERY_S, Say
 from trainband.spmd.activity import OF_ALL, Activity, Wait

@@ -16,8 +16,8 @@ from typing import Any
 import jax
 
 from trainband.cluster import Cluster
-from trainband.cluster.team import LOST_A_PEER
 from trainband.errors import ClusterError, ModelMismatch, PeerError
+from trainband.launch.worker_group import LOST_A_PEER
 from trainband.runtime.waiting import Say
 from trainband.spmd.activity import OF_ALL, Wait, Watched
 from trainband.spmd.coordination import POLL_S, Coordination

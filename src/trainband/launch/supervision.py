@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from .task import Task
-from .team import Team, first_to_fail, most_to_blame, that_is_stuck, wait_for_the_cause_s
+from trainband.cluster.task import Task
+from trainband.launch.worker_group import WorkerGroup, cause_wait_s, first_to_fail, most_to_blame, stuck_task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class Restarts:
     """How often a task that failed is started again."""
 
     most: int = 0
-    """For each task, or for all of a team together, since it last ran for `settled_s`."""
+    """For each task, or for all of a group together, since it last ran for `settled_s`."""
     first_s: float = 1.0
     """Before the first time; twice as long before each further one."""
     longest_s: float = 30.0
@@ -129,7 +129,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class StartTeam:
+class StartGroup:
     """Instruction: start all the tasks that train again, at addresses of their own, and no others in their place.
 
     `Began` says of each that it runs.
@@ -145,7 +145,7 @@ class Say:
     text: str
 
 
-Instruction: TypeAlias = Send | Start | StartTeam | Say
+Instruction: TypeAlias = Send | Start | StartGroup | Say
 
 
 ECHO_S = 0.5
@@ -157,11 +157,11 @@ class Phase(enum.Enum):
     """How far the job is."""
 
     RUNNING = enum.auto()
-    BLAMING = enum.auto()
-    """A task of the team has failed; what fails within the same instant may be the cause."""
-    GATHERING = enum.auto()
-    """The team is to start again; those of it that still run have got SIGTERM."""
-    CLEARING = enum.auto()
+    DIAGNOSING = enum.auto()
+    """A task of the group has failed; what fails within the same instant may be the cause."""
+    STOPPING_GROUP = enum.auto()
+    """The group is to start again; those of it that still run have got SIGTERM."""
+    KILLING_GROUP = enum.auto()
     """They have got SIGKILL."""
     ENDING = enum.auto()
     """Every worker has ended well; the ps have their grace."""
@@ -172,16 +172,16 @@ class Phase(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Again:
-    """A team that is to be started again.
+class GroupRestart:
+    """A group that is to be started again.
 
     Attributes:
-      team: who is in it then.
-      at_s: when, at the earliest and not before all of the team that was have ended; in seconds of the caller's clock.
+      group: who is in it then.
+      at_s: when, at the earliest and not before all of the group that was have ended; in seconds of the caller's clock.
       cause: the failure, should they not end.
     """
 
-    team: Team
+    group: WorkerGroup
     at_s: float
     cause: Outcome
 
@@ -197,10 +197,10 @@ class Supervision:
       deadline: when the phase ends, in seconds of the caller's clock; `None` while training runs.
       verdict: what the outcome will be, once that is known.
       restarts: how often a task is started again.
-      team: the tasks that are started again together; `None` where each is by itself.
-      again: that the team is to be started again; `None` while it runs.
-      suspects: the failures in the team within this instant, as they were seen.
-      failures: of each task, how often in a row it has failed; in a team, how often it was the cause.
+      group: the tasks that are started again together; `None` where each is by itself.
+      again: that the group is to be started again; `None` while it runs.
+      suspects: the failures in the group within this instant, as they were seen.
+      failures: of each task, how often in a row it has failed; in a group, how often it was the cause.
       began: when each task that was started again began.
       due: the tasks that are to be started again, and when.
     """
@@ -208,8 +208,8 @@ class Supervision:
     alive: frozenset[Task]
     grace: Grace = Grace()
     restarts: Restarts = Restarts()
-    team: Team | None = None
-    again: Again | None = None
+    group: WorkerGroup | None = None
+    group_restart: GroupRestart | None = None
     suspects: tuple[tuple[Task, int], ...] = ()
     failures: Mapping[Task, int] = field(default_factory=dict)
     began: Mapping[Task, float] = field(default_factory=dict)
@@ -222,19 +222,19 @@ class Supervision:
     def next_s(self) -> float | None:
         """When a `Tick` is wanted at the latest, in seconds of the caller's clock."""
         times = [*self.due.values(), *([] if self.deadline is None else [self.deadline])]
-        if self.again is not None and not self.teammates:
-            times.append(self.again.at_s)
+        if self.group_restart is not None and not self.group_alive:
+            times.append(self.group_restart.at_s)
         return min(times, default=None)
 
     @property
-    def teammates(self) -> frozenset[Task]:
-        """Those of the team that run."""
-        return frozenset() if self.team is None else self.alive & self.team.tasks
+    def group_alive(self) -> frozenset[Task]:
+        """Those of the group that run."""
+        return frozenset() if self.group is None else self.alive & self.group.tasks
 
     @property
     def outcome(self) -> Outcome | None:
         """How the job ended; `None` while a task is alive, or to be started again."""
-        if self.alive or self.due or self.again is not None:
+        if self.alive or self.due or self.group_restart is not None:
             return None
         return self.verdict or Outcome(kind="succeeded", exit_code=0)
 
@@ -249,7 +249,7 @@ def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, 
     that does not end by itself is stopped and mentioned, but fails nothing. A task that exits otherwise before it was
     told to stop is started again, as often as `Restarts` lets it; then it fails the job, and all the others get
     SIGTERM, and SIGKILL when that does not help. An evaluator stops nobody by its failure, but the job counts as
-    failed at its end. Of a team, all are started again when one fails, those too that have ended well; when that does
+    failed at its end. Of a group, all are started again when one fails, those too that have ended well; when that does
     not help, without the one that failed, as long as enough remain. A signal to the launcher interrupts the job; a
     second one that is no echo of the first kills.
     """
@@ -283,11 +283,11 @@ def _start_what_is_due(state: Supervision, now: float) -> tuple[Supervision, lis
     due = {task: at for task, at in state.due.items() if task not in ready}
     state = replace(state, due=due, alive=state.alive | set(ready))
     todo: list[Instruction] = [Start(task) for task in ready]
-    again = state.again
-    if again is not None and not state.teammates and now >= again.at_s:
-        tasks = again.team.tasks
-        state = replace(state, team=again.team, again=None, alive=state.alive | tasks)
-        todo.append(StartTeam(tuple(_in_order(tasks))))
+    again = state.group_restart
+    if again is not None and not state.group_alive and now >= again.at_s:
+        tasks = again.group.tasks
+        state = replace(state, group=again.group, group_restart=None, alive=state.alive | tasks)
+        todo.append(StartGroup(tuple(_in_order(tasks))))
     return state, todo
 
 
@@ -299,8 +299,8 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Su
         return state, list(_send_all(state.alive, signal.SIGTERM))
     if state.phase in (Phase.STOPPING, Phase.KILLING):
         return state, []
-    if state.team is not None and task in state.team.tasks and (status != 0 or state.phase is not Phase.RUNNING):
-        return _exited_from_team(state, state.team, task, status, now)
+    if state.group is not None and task in state.group.tasks and (status != 0 or state.phase is not Phase.RUNNING):
+        return _exited_from_group(state, state.group, task, status, now)
     if status != 0:
         outcome = _failure(task, status)
         failures = _failures(state, task, now)
@@ -343,71 +343,71 @@ def _start_again(
     return state, [Say(f"{task} failed ({reason}); starting it again in {wait_s:g} s ({failures} of {most})")]
 
 
-def _exited_from_team(
-    state: Supervision, team: Team, task: Task, status: int, now: float
+def _exited_from_group(
+    state: Supervision, group: WorkerGroup, task: Task, status: int, now: float
 ) -> tuple[Supervision, list[Instruction]]:
-    """A task of the team has failed, or it ended after another had failed."""
-    if state.again is not None:
-        return state if state.teammates else replace(state, phase=Phase.RUNNING, deadline=None), []
+    """A task of the group has failed, or it ended after another had failed."""
+    if state.group_restart is not None:
+        return state if state.group_alive else replace(state, phase=Phase.RUNNING, deadline=None), []
     if status != 0:
         state = replace(state, suspects=(*state.suspects, (task, status)))
-    until = now + wait_for_the_cause_s(state.suspects)
-    if until <= now or not state.teammates:
-        return _blame(state, team, now)
+    until = now + cause_wait_s(state.suspects)
+    if until <= now or not state.group_alive:
+        return _blame(state, group, now)
     deadline = until if state.deadline is None else min(until, state.deadline)
-    return replace(state, phase=Phase.BLAMING, deadline=deadline), []
+    return replace(state, phase=Phase.DIAGNOSING, deadline=deadline), []
 
 
-def _blame(state: Supervision, team: Team, now: float) -> tuple[Supervision, list[Instruction]]:
-    """The instant of the failures is over: says whose it was, and what becomes of the team."""
+def _blame(state: Supervision, group: WorkerGroup, now: float) -> tuple[Supervision, list[Instruction]]:
+    """The instant of the failures is over: says whose it was, and what becomes of the group."""
     task, status = first_to_fail(state.suspects)
-    stuck = that_is_stuck(state.suspects, state.teammates, team.tasks)
+    stuck = stuck_task(state.suspects, state.group_alive, group.tasks)
     cause = _failure(task, status)
     if stuck is None:
-        return _after_failure(state, team, task, cause, now)
+        return _after_failure(state, group, task, cause, now)
     cause = replace(cause, failed=stuck, reason="it is stuck: all others have lost it")
-    state, instructions = _after_failure(state, team, stuck, cause, now)
+    state, instructions = _after_failure(state, group, stuck, cause, now)
     return state, [*instructions, Send(stuck, signal.SIGKILL)]  # it has no ear for SIGTERM
 
 
 def _after_failure(
-    state: Supervision, team: Team, task: Task, cause: Outcome, now: float
+    state: Supervision, group: WorkerGroup, task: Task, cause: Outcome, now: float
 ) -> tuple[Supervision, list[Instruction]]:
     most = state.restarts.most
-    failures = {} if _has_settled(state, task, now) else {t: n for t, n in state.failures.items() if t in team.tasks}
+    failures = {} if _has_settled(state, task, now) else {t: n for t, n in state.failures.items() if t in group.tasks}
     failures[task] = failures.get(task, 0) + 1
     times = sum(failures.values())
     if times <= most:
         wait_s = state.restarts.wait_s(times)
-        ending = _others(state.teammates, "ending ") + (" and " if state.teammates else "")
+        ending = _others(state.group_alive, "ending ") + (" and " if state.group_alive else "")
         text = f"{task} failed ({cause.reason}); {ending}starting the job again in {wait_s:g} s ({times} of {most})"
-        return _gather(state, Again(team=team, at_s=now + wait_s, cause=cause), failures, [Say(text)], now)
+        return _gather(state, GroupRestart(group=group, at_s=now + wait_s, cause=cause), failures, [Say(text)], now)
     worst = most_to_blame(failures, task)
-    smaller = team.without(worst)
+    smaller = group.without(worst)
     if smaller is None:
         text = f"{task} failed ({cause.reason})" + _others(state.alive, "; stopping the others: ")
         return _stop(replace(state, verdict=cause), text, now)
-    text = f"{task} failed ({cause.reason})" + _others(state.teammates, "; ending ")
+    text = f"{task} failed ({cause.reason})" + _others(state.group_alive, "; ending ")
     how_often = _times(times) if failures[worst] == times else f"{failures[worst]} of the last {times} times"
     workers = "1 worker" if smaller.workers == 1 else f"{smaller.workers} workers"
-    wanted = f"at least {team.fewest} {'is' if team.fewest == 1 else 'are'} wanted"
+    wanted = f"at least {group.min_workers} {'is' if group.min_workers == 1 else 'are'} wanted"
     without = f"{worst} failed {how_often}; going on without it, on {workers} ({wanted})"
-    again = Again(team=smaller, at_s=now + state.restarts.wait_s(1), cause=cause)
+    again = GroupRestart(group=smaller, at_s=now + state.restarts.wait_s(1), cause=cause)
     return _gather(state, again, {}, [Say(text), Say(without)], now)
 
 
 def _gather(
-    state: Supervision, again: Again, failures: Mapping[Task, int], says: list[Say], now: float
+    state: Supervision, again: GroupRestart, failures: Mapping[Task, int], says: list[Say], now: float
 ) -> tuple[Supervision, list[Instruction]]:
-    """Ends what still runs of the team, so that it can start again."""
-    rest = state.teammates
-    others = {task: n for task, n in state.failures.items() if state.team is None or task not in state.team.tasks}
+    """Ends what still runs of the group, so that it can start again."""
+    rest = state.group_alive
+    others = {task: n for task, n in state.failures.items() if state.group is None or task not in state.group.tasks}
     state = replace(
         state,
-        again=again,
+        group_restart=again,
         failures={**others, **failures},
         suspects=(),
-        phase=Phase.GATHERING if rest else Phase.RUNNING,
+        phase=Phase.STOPPING_GROUP if rest else Phase.RUNNING,
         deadline=now + state.grace.stop_s if rest else None,
     )
     return state, [*says, *_send_all(rest, signal.SIGTERM)]
@@ -441,10 +441,10 @@ def _left(state: Supervision, now: float) -> tuple[Supervision, list[Instruction
 
 def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
     grace = state.grace
-    if state.phase is Phase.BLAMING and state.team is not None:
-        return _blame(state, state.team, now)
-    if state.again is not None:
-        return _not_gathered(state, state.again, now)
+    if state.phase is Phase.DIAGNOSING and state.group is not None:
+        return _blame(state, state.group, now)
+    if state.group_restart is not None:
+        return _not_gathered(state, state.group_restart, now)
     if state.phase is Phase.ENDING:
         text = f"did not end within {grace.ps_s:g} s after the workers; sent SIGTERM"
         return _stop(state, _others(state.alive, "") + " " + text, now)
@@ -456,12 +456,12 @@ def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[
     return replace(state, alive=frozenset()), [Say(_others(state.alive, "") + text)]
 
 
-def _not_gathered(state: Supervision, again: Again, now: float) -> tuple[Supervision, list[Instruction]]:
-    """What still runs of the team does not end."""
-    grace, rest = state.grace, state.teammates
-    if state.phase is Phase.GATHERING:
+def _not_gathered(state: Supervision, again: GroupRestart, now: float) -> tuple[Supervision, list[Instruction]]:
+    """What still runs of the group does not end."""
+    grace, rest = state.grace, state.group_alive
+    if state.phase is Phase.STOPPING_GROUP:
         text = f" did not end within {grace.stop_s:g} s after SIGTERM; sent SIGKILL"
-        state = replace(state, phase=Phase.CLEARING, deadline=now + grace.kill_s)
+        state = replace(state, phase=Phase.KILLING_GROUP, deadline=now + grace.kill_s)
         return state, [Say(_others(rest, "") + text), *_send_all(rest, signal.SIGKILL)]
     # It may hold its card or its files for ever, so that to start it again beside itself would do no good.
     text = f" did not end within {grace.kill_s:g} s after SIGKILL; left to the kernel, the job cannot start again"
@@ -470,7 +470,9 @@ def _not_gathered(state: Supervision, again: Again, now: float) -> tuple[Supervi
 
 
 def _stop(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
-    state = replace(state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s, due={}, again=None, suspects=())
+    state = replace(
+        state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s, due={}, group_restart=None, suspects=()
+    )
     first = frozenset(task for task in state.alive if task.job != "ps")
     return state, [Say(text), *_send_all(first or state.alive, signal.SIGTERM)]
 

@@ -21,12 +21,13 @@ from typing import Any
 import pytest
 from tests.descriptors import open_descriptors
 
-from trainband.cluster import Cluster, ClusterSpec, LocalCluster, LocalGuests, Task, gate
-from trainband.cluster.launch import task_environment
-from trainband.cluster.lines import LONGEST_LINE, LineCutter
-from trainband.cluster.supervision import Grace, Restarts
-from trainband.cluster.warden import groups_left
+from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, DeadlineExceeded
+from trainband.launch import LocalCluster, LocalGuests, exec_gate
+from trainband.launch.local_cluster import task_environment
+from trainband.launch.output_lines import LONGEST_LINE, LineSplitter
+from trainband.launch.reaper import groups_left
+from trainband.launch.supervision import Grace, Restarts
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for leaks in /proc")
 
@@ -270,9 +271,9 @@ def test_tasks_lead_groups_and_sessions_of_their_own() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not group processes by session")
 def test_a_task_is_as_nice_as_its_launcher() -> None:
-    command = ["nice", "-n", "5", sys.executable, "-I", "-S", gate.__file__, "/bin/cat", "/proc/self/autogroup"]
+    command = ["nice", "-n", "5", sys.executable, "-I", "-S", exec_gate.__file__, "/bin/cat", "/proc/self/autogroup"]
     # In a session of its own, as every task is started.
-    done = subprocess.run(command, input=gate.OPEN, stdout=subprocess.PIPE, start_new_session=True, check=True)
+    done = subprocess.run(command, input=exec_gate.OPEN, stdout=subprocess.PIPE, start_new_session=True, check=True)
     assert done.stdout.decode().split()[-2:] == ["nice", str(os.nice(0) + 5)]
 
 
@@ -552,7 +553,7 @@ def test_guests_are_started_again_each_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.smoke
 def test_lines_are_cut_at_their_ends_only() -> None:
-    cutter = LineCutter()
+    cutter = LineSplitter()
     text = "naïve — 漢字\n".encode()
     assert [line for byte in text for line in cutter.feed(bytes([byte]))] == ["naïve — 漢字"]
     assert cutter.feed(b"a\r\n\n  10%\r 100%\nbad \xff\nrest") == ["a", "", " 100%", "bad \ufffd"]
@@ -649,8 +650,8 @@ def test_a_launcher_that_is_killed_leaves_no_stubborn_task(tmp_path: Path) -> No
     task = PRELUDE + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready'); wait_forever()"
     path.write_text(
         "import os, signal\n"
-        "from trainband.cluster import LocalCluster\n"
-        "from trainband.cluster.supervision import Grace\n"
+        "from trainband.launch import LocalCluster\n"
+        "from trainband.launch.supervision import Grace\n"
         f"with LocalCluster(['-c', {task!r}], environ=os.environ, ps=0, workers=1, grace=Grace(stop_s=0.2),\n"
         "                  on_line=lambda *_: os.kill(os.getpid(), signal.SIGKILL)) as cluster:\n"
         "    cluster.wait()\n"
@@ -694,8 +695,8 @@ def test_a_launcher_that_is_killed_leaves_nothing_compiled(tmp_path: Path) -> No
     task = PRELUDE + "print(os.environ['JAX_COMPILATION_CACHE_DIR'], flush=True); wait_forever()"
     path.write_text(
         "import os, pathlib, signal\n"
-        "from trainband.cluster import LocalCluster\n"
-        "from trainband.cluster.supervision import Restarts\n"
+        "from trainband.launch import LocalCluster\n"
+        "from trainband.launch.supervision import Restarts\n"
         "def die(task, stream, line):\n"
         f"    pathlib.Path({str(said)!r}).write_text(line)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -723,7 +724,7 @@ def test_where_there_is_no_place_for_what_is_compiled_it_is_said(monkeypatch: py
 
 
 def test_a_task_does_not_start_when_the_launcher_dies_before_the_gate_opens() -> None:
-    gate = Path(sys.modules[LocalCluster.__module__].__file__ or "").with_name("gate.py")
+    gate = Path(exec_gate.__file__)
     shut = subprocess.run(
         [sys.executable, "-I", "-S", str(gate), sys.executable, "-c", "print('started')"],
         stdin=subprocess.DEVNULL,

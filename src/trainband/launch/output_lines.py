@@ -6,7 +6,7 @@ LONGEST_LINE = 64 * 1024
 """Bytes. A line that is longer comes in pieces, so that a task that never ends its line cannot fill our memory."""
 
 
-class LineCutter:
+class LineSplitter:
     """Takes bytes as they come and gives whole lines of text.
 
     UTF-8 is decoded a line at a time, so that a character cut in two by a read comes out whole; what is

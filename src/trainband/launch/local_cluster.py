@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from ..errors import ClusterError, DeadlineExceeded
-from .cluster import Cluster
-from .ports import ReservedPorts
-from .process import TaskProcess, Warden
-from .resolvers import tf_config
-from .spec import ClusterSpec
-from .supervision import (
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.resolvers import tf_config
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
+from trainband.errors import ClusterError, DeadlineExceeded
+from trainband.launch.ports import ReservedPorts
+from trainband.launch.process import Reaper, TaskProcess
+from trainband.launch.supervision import (
     Began,
     Event,
     Exited,
@@ -32,13 +33,12 @@ from .supervision import (
     Say,
     Send,
     Start,
-    StartTeam,
+    StartGroup,
     Supervision,
     Tick,
     advance,
 )
-from .task import Task
-from .team import Team
+from trainband.launch.worker_group import WorkerGroup
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BETWEEN_LOOKS_S = 0.05
@@ -201,7 +201,7 @@ class LocalCluster:
         self._processes: dict[Task, TaskProcess] = {}
         self._owned = contextlib.ExitStack()
         self._selector: selectors.BaseSelector
-        self._guard: Warden
+        self._guard: Reaper
         self._reserved: ReservedPorts | None = None
 
     @property
@@ -301,13 +301,13 @@ class LocalCluster:
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
         compiled = self._keep_what_is_compiled() if self._restarts.most else None
-        guard = Warden(stop_s=self._grace.stop_s, directory=compiled)
+        guard = Reaper(stop_s=self._grace.stop_s, directory=compiled)
         self._owned.callback(guard.close)
         self._guard = guard
         for task in self._clusters:
             self._start_task(task)
             self._state = Supervision(
-                alive=frozenset(self._processes), grace=self._grace, restarts=self._restarts, team=self._team()
+                alive=frozenset(self._processes), grace=self._grace, restarts=self._restarts, group=self._group()
             )
 
     def _keep_what_is_compiled(self) -> Path | None:
@@ -337,13 +337,13 @@ class LocalCluster:
         """See `task_environment`."""
         return len(self.spec.workers) if len(self._clusters) > 1 else None
 
-    def _team(self) -> Team | None:
+    def _group(self) -> WorkerGroup | None:
         """The tasks that are started again together."""
         tasks = frozenset(task for task in self._clusters if task.trains)
         together = len(tasks) > 1 and not self.spec.ps
-        return Team(tasks=tasks, fewest=self._min_workers) if together else None
+        return WorkerGroup(tasks=tasks, min_workers=self._min_workers) if together else None
 
-    def _start_team(self, tasks: Sequence[Task]) -> None:
+    def _start_group(self, tasks: Sequence[Task]) -> None:
         """Starts all that train again, these and no others, in a cluster planned anew.
 
         An evaluator goes on with the addresses of before: it reads checkpoints and calls nobody.
@@ -425,8 +425,8 @@ class LocalCluster:
                     self._processes[task].close()
                     self._start_task(task)
                     self._apply(Began(task))
-                case StartTeam(tasks):
-                    self._start_team(tasks)
+                case StartGroup(tasks):
+                    self._start_group(tasks)
                 case Say(text):
                     self._note(text)
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from ..errors import TrainbandError
-from . import gate, warden
-from .lines import LineCutter
-from .task import Task
+from trainband.cluster.task import Task
+from trainband.errors import TrainbandError
+from trainband.launch import exec_gate, reaper
+from trainband.launch.output_lines import LineSplitter
 
 _READ_BYTES = 1024 * 1024
 """Over the 64 KiB that a pipe holds, so that one read takes all that is there."""
@@ -36,7 +36,7 @@ def _standard_input(process: subprocess.Popen[bytes]) -> IO[bytes]:
     return process.stdin
 
 
-class Warden:
+class Reaper:
     """The launcher's side of `warden.py`: ends the tasks when the launcher is killed.
 
     Args:
@@ -47,7 +47,7 @@ class Warden:
     def __init__(self, *, stop_s: float, directory: Path | None = None) -> None:
         # In a group of its own, so that Ctrl-C on the terminal, which goes to the launcher's, does not reach it.
         self._process = subprocess.Popen(
-            _script(warden.__file__, str(stop_s), *([] if directory is None else [str(directory)])),
+            _script(reaper.__file__, str(stop_s), *([] if directory is None else [str(directory)])),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -105,14 +105,14 @@ class TaskProcess:
     """
 
     def __init__(
-        self, task: Task, command: Sequence[str], *, environ: Mapping[str, str], guard: Warden, keep_lines: int
+        self, task: Task, command: Sequence[str], *, environ: Mapping[str, str], guard: Reaper, keep_lines: int
     ) -> None:
         self.task = task
         self.last_lines: deque[str] = deque(maxlen=keep_lines)
         self._guard = guard
         self._closed = False
         self._process = subprocess.Popen(
-            _script(gate.__file__, sys.executable, *command),
+            _script(exec_gate.__file__, sys.executable, *command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -121,7 +121,7 @@ class TaskProcess:
         )
         pipes = {"stdout": self._process.stdout, "stderr": self._process.stderr}
         self._streams = {name: pipe for name, pipe in pipes.items() if pipe is not None}
-        self._cutters = {name: LineCutter() for name in self._streams}
+        self._splitters = {name: LineSplitter() for name in self._streams}
         self._pidfd: int | None = None
         try:
             for stream in self._streams.values():
@@ -132,7 +132,7 @@ class TaskProcess:
             guard.guard(self.pid)
             # A gate that has died already is seen by its exit status.
             with contextlib.suppress(BrokenPipeError), _standard_input(self._process) as stdin:
-                stdin.write(gate.OPEN)
+                stdin.write(exec_gate.OPEN)
         except BaseException:
             self.send(signal.SIGKILL)
             self.close()
@@ -177,7 +177,7 @@ class TaskProcess:
 
         Its pipes may live on, held open by a process that it has left behind, and so are not waited for.
         """
-        for name, cutter in self._cutters.items():
+        for name, cutter in self._splitters.items():
             lines = cutter.finish()
             self.last_lines.extend(lines)
             yield from ((name, line) for line in lines)
@@ -192,11 +192,11 @@ class TaskProcess:
         except BlockingIOError:
             return None
         if data:
-            return self._cutters[name].feed(data)
+            return self._splitters[name].feed(data)
         selector.unregister(stream)
         stream.close()
         del self._streams[name]
-        return self._cutters[name].finish()
+        return self._splitters[name].finish()
 
     def status(self) -> int | None:
         """The exit code, minus a signal's number, or `None` while it runs.
@@ -220,7 +220,7 @@ class TaskProcess:
 
     def send(self, number: int) -> bool:
         """Sends a signal to the task and the processes that it has started. Returns whether anybody was there."""
-        return warden.send(self.pid, number)
+        return reaper.send(self.pid, number)
 
     def close(self, *, leftovers_s: float = 1.0) -> None:
         """Ends what the task has left behind, reaps it and closes the pipes. The task itself has ended. Idempotent.

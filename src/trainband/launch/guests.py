@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..errors import ClusterError
-from .address import Address
-from .cluster import Cluster
-from .launch import LocalCluster
-from .supervision import Grace, Restarts
-from .task import Task
-from .team import Team
+from trainband.cluster.address import Address
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.task import Task
+from trainband.errors import ClusterError
+from trainband.launch.local_cluster import LocalCluster
+from trainband.launch.supervision import Grace, Restarts
+from trainband.launch.worker_group import WorkerGroup
 
 _GRACE = Grace()
 _RESTARTS = Restarts()
@@ -67,7 +67,7 @@ class LocalGuests(LocalCluster):
     def _plan(self) -> list[Cluster]:
         return self._guests
 
-    def _team(self) -> Team | None:
+    def _group(self) -> WorkerGroup | None:
         return None  # each is a guest for itself, at the ps of the job
 
     def _trainers(self) -> int | None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainband.cluster.supervision import (
+from trainband.cluster.task import Task
+from trainband.launch.supervision import (
     ECHO_S,
     Began,
     Event,
@@ -28,7 +29,6 @@ from trainband.cluster.supervision import (
     advance,
     describe_status,
 )
-from trainband.cluster.task import Task
 
 PS, CHIEF, WORKER0, WORKER1 = Task("ps", 0), Task("chief", 0), Task("worker", 0), Task("worker", 1)
 GRACE = Grace(ps_s=10.0, stop_s=5.0, kill_s=3.0)
