@@ -21,7 +21,7 @@ from trainband.cluster.task import Task
 from trainband.errors import YourError
 from trainband.launch.guests import LocalGuests
 from trainband.launch.local_cluster import LocalCluster
-from trainband.launch.supervision import Restarts
+from trainband.launch.options import Restarts
 from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX
 
 LAST_LINES = 20
@@ -185,7 +185,7 @@ def launch(
         workers=workers,
         chief=chief,
         evaluator=evaluator,
-        restarts=Restarts(most=restarts),
+        restarts=Restarts(limit=restarts),
         min_workers=min_workers,
         host=host,
         threads=threads,
@@ -210,7 +210,7 @@ def join(
         command,
         guests=guests,
         environ=environ,
-        restarts=Restarts(most=restarts),
+        restarts=Restarts(limit=restarts),
         threads=threads,
         on_line=lambda task, stream, text: output.line(task, text, stream),
         on_note=lambda text: output.note(f"trainband: {text}"),

@@ -1,6 +1,6 @@
 """What the exits of a job's tasks mean, as a pure state machine: events in, instructions out.
 
-It has no processes, clocks or signals: `launch.LocalCluster` is the thin shell around it.
+It has no processes, clocks or signals; `LocalCluster` is the thin shell around it.
 """
 
 from __future__ import annotations
@@ -9,176 +9,57 @@ import enum
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from trainband.cluster.task import Task
+from trainband.launch.events import (
+    Closed,
+    Event,
+    Exited,
+    Instruction,
+    Interrupted,
+    Outcome,
+    Restart,
+    Restarted,
+    RestartGroup,
+    Say,
+    Send,
+    Tick,
+)
+from trainband.launch.options import Grace, Restarts
 from trainband.launch.worker_group import WorkerGroup, cause_wait_s, first_to_fail, most_to_blame, stuck_task
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grace:
-    """How long to wait for tasks to end, in seconds."""
-
-    ps_s: float = 10.0
-    """For the ps to end by themselves once every worker has ended well."""
-    stop_s: float = 20.0
-    """Between SIGTERM and SIGKILL: for the step under way, and for the last checkpoint."""
-    kill_s: float = 5.0
-    """After SIGKILL, until a process that the kernel cannot end is given up."""
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if not value > 0:
-                raise ValueError(f"Grace.{name} must be > 0 seconds, got {value}.")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Restarts:
-    """How often a task that failed is started again."""
-
-    most: int = 0
-    """For each task, or for all of a group together, since it last ran for `settled_s`."""
-    first_s: float = 1.0
-    """Before the first time; twice as long before each further one."""
-    longest_s: float = 30.0
-    settled_s: float = 60.0
-    """How long a task must have run for its failures before to be forgotten."""
-
-    def __post_init__(self) -> None:
-        if self.most < 0:
-            raise ValueError(f"Restarts.most must be 0 or more, got {self.most}.")
-        for name in ("first_s", "longest_s", "settled_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"Restarts.{name} must be > 0 seconds, got {getattr(self, name)}.")
-
-    def wait_s(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
-        return min(self.longest_s, self.first_s * 2.0 ** (failures - 1))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How a job ended.
-
-    Attributes:
-      kind: `succeeded`, `failed` (a task did) or `interrupted` (a signal to the launcher).
-      exit_code: what the launcher exits with: 0, the failed task's own code, or 128 + the signal's number.
-      failed: the first task that failed.
-      reason: how, in words.
-    """
-
-    kind: Literal["succeeded", "failed", "interrupted"]
-    exit_code: int
-    failed: Task | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """A task has ended.
-
-    Attributes:
-      status: its exit code, or minus the number of the signal that ended it.
-    """
-
-    task: Task
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """The launcher got a signal: SIGINT, SIGTERM or SIGHUP."""
-
-    signal_number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """The caller has left the job to be ended, without a signal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """A task that was to be started again runs."""
-
-    task: Task
-
-
-Event: TypeAlias = Exited | Interrupted | Left | Tick | Began
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Instruction: send a signal to a task and all the processes that it has started."""
-
-    task: Task
-    signal_number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Instruction: start a task again; `Began` says that it runs."""
-
-    task: Task
-
-
-@dataclass(frozen=True, slots=True)
-class StartGroup:
-    """Instruction: start all the tasks that train again, at addresses of their own, and no others in their place.
-
-    `Began` says of each that it runs.
-    """
-
-    tasks: tuple[Task, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Instruction: tell the user."""
-
-    text: str
-
-
-Instruction: TypeAlias = Send | Start | StartGroup | Say
-
-
 ECHO_S = 0.5
-"""Seconds within which a second signal counts as the first one's echo: a terminal that closes signals both the
-shell, which passes it on, and us; and wrappers pass on a Ctrl-C that we got from the terminal ourselves."""
+"""Seconds within which a second signal counts as an echo of the first: a terminal that closes signals both the shell,
+which forwards it, and us; and wrappers forward a Ctrl-C that the terminal has already sent us."""
 
 
 class Phase(enum.Enum):
-    """How far the job is."""
+    """The phase of a job."""
 
     RUNNING = enum.auto()
     DIAGNOSING = enum.auto()
-    """A task of the group has failed; what fails within the same instant may be the cause."""
+    """A task of the worker group has failed; a failure that follows at once may be the cause."""
     STOPPING_GROUP = enum.auto()
-    """The group is to start again; those of it that still run have got SIGTERM."""
+    """The worker group will restart; its remaining tasks have been sent SIGTERM."""
     KILLING_GROUP = enum.auto()
-    """They have got SIGKILL."""
+    """They have been sent SIGKILL."""
     ENDING = enum.auto()
-    """Every worker has ended well; the ps have their grace."""
+    """Every worker has succeeded; the ps have some time to exit."""
     STOPPING = enum.auto()
-    """All but the ps have got SIGTERM, and these when the others are gone: the chief may still save."""
+    """All but the ps have been sent SIGTERM. The ps follow when the others have exited, for the chief may save."""
     KILLING = enum.auto()
-    """All have got SIGKILL."""
+    """All tasks have been sent SIGKILL."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRestart:
-    """A group that is to be started again.
+    """A restart of the worker group that is to come.
 
     Attributes:
-      group: who is in it then.
-      at_s: when, at the earliest and not before all of the group that was have ended; in seconds of the caller's clock.
-      cause: the failure, should they not end.
+      group: the group after the restart.
+      at_s: the earliest time, in seconds of the caller's clock; the tasks that still run must exit first.
+      cause: the failure that made it necessary, which is the job's outcome if they do not.
     """
 
     group: WorkerGroup
@@ -188,307 +69,286 @@ class GroupRestart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Supervision:
-    """The state of a job.
+    """The state of a job. Times are seconds of the caller's clock.
 
     Attributes:
       alive: the tasks that run.
       grace: how long each phase may last.
-      phase: how far it is.
-      deadline: when the phase ends, in seconds of the caller's clock; `None` while training runs.
-      verdict: what the outcome will be, once that is known.
-      restarts: how often a task is started again.
-      group: the tasks that are started again together; `None` where each is by itself.
-      again: that the group is to be started again; `None` while it runs.
-      suspects: the failures in the group within this instant, as they were seen.
-      failures: of each task, how often in a row it has failed; in a group, how often it was the cause.
-      began: when each task that was started again began.
-      due: the tasks that are to be started again, and when.
+      restarts: how often a task is restarted.
+      group: the tasks that are restarted together; `None` where each is restarted alone.
+      group_restart: the restart of the group that is to come; `None` while the group runs.
+      suspects: the failures in the group that may be the cause, in the order in which they were seen.
+      failures: for each task, its failures in a row; for a task of the group, how often it was the cause.
+      restarted_at: when each restarted task began to run.
+      restart_at: the tasks to be restarted, and when.
+      phase: the phase of the job.
+      deadline: when the phase ends; `None` while the job trains.
+      verdict: the outcome, once it is decided.
     """
 
     alive: frozenset[Task]
-    grace: Grace = Grace()
-    restarts: Restarts = Restarts()
+    grace: Grace = field(default_factory=Grace)
+    restarts: Restarts = field(default_factory=Restarts)
     group: WorkerGroup | None = None
     group_restart: GroupRestart | None = None
     suspects: tuple[tuple[Task, int], ...] = ()
     failures: Mapping[Task, int] = field(default_factory=dict)
-    began: Mapping[Task, float] = field(default_factory=dict)
-    due: Mapping[Task, float] = field(default_factory=dict)
+    restarted_at: Mapping[Task, float] = field(default_factory=dict)
+    restart_at: Mapping[Task, float] = field(default_factory=dict)
     phase: Phase = Phase.RUNNING
     deadline: float | None = None
     verdict: Outcome | None = None
 
     @property
     def next_s(self) -> float | None:
-        """When a `Tick` is wanted at the latest, in seconds of the caller's clock."""
-        times = [*self.due.values(), *([] if self.deadline is None else [self.deadline])]
+        """The latest time for the next `Tick`."""
+        times = [*self.restart_at.values(), *([] if self.deadline is None else [self.deadline])]
         if self.group_restart is not None and not self.group_alive:
             times.append(self.group_restart.at_s)
         return min(times, default=None)
 
     @property
     def group_alive(self) -> frozenset[Task]:
-        """Those of the group that run."""
+        """The tasks of the worker group that run."""
         return frozenset() if self.group is None else self.alive & self.group.tasks
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the job ended; `None` while a task is alive, or to be started again."""
-        if self.alive or self.due or self.group_restart is not None:
+        """How the job ended; `None` while a task runs or is to be restarted."""
+        if self.alive or self.restart_at or self.group_restart is not None:
             return None
         return self.verdict or Outcome(kind="succeeded", exit_code=0)
 
 
-def advance(state: Supervision, event: Event, now: float) -> tuple[Supervision, list[Instruction]]:
-    """The state after an event, and what to do.
+Transition: TypeAlias = tuple[Supervision, list[Instruction]]
+
+
+def advance(state: Supervision, event: Event, now: float) -> Transition:
+    """Returns the state after an event, and what to do.
+
+    A job succeeds when every worker, the chief and the evaluator have exited with 0, and then the ps. A ps that does
+    not exit by itself is stopped, with a message, but does not fail the job. A task that fails is restarted as often as
+    `Restarts` allows; then the job fails, and all other tasks get SIGTERM, then SIGKILL. An evaluator that fails stops
+    no other task, but the job counts as failed in the end. If a task of the worker group fails, the whole group is
+    restarted, including tasks that have succeeded; if that does not help, it continues without the failing worker as
+    long as enough workers remain. A signal to the launcher interrupts the job; a second one, unless it is an echo of
+    the first, kills it.
 
     Args:
-      now: seconds of the clock that `Supervision.deadline` counts in.
-
-    The job succeeds when every worker, the chief and the evaluator have exited with 0 and then the ps have, too. A ps
-    that does not end by itself is stopped and mentioned, but fails nothing. A task that exits otherwise before it was
-    told to stop is started again, as often as `Restarts` lets it; then it fails the job, and all the others get
-    SIGTERM, and SIGKILL when that does not help. An evaluator stops nobody by its failure, but the job counts as
-    failed at its end. Of a group, all are started again when one fails, those too that have ended well; when that does
-    not help, without the one that failed, as long as enough remain. A signal to the launcher interrupts the job; a
-    second one that is no echo of the first kills.
+      now: seconds of the caller's clock.
     """
     match event:
         case Exited(task, status):
             return _exited(state, task, status, now)
         case Interrupted(number):
             return _interrupted(state, number, now)
-        case Left():
-            return _left(state, now)
+        case Closed():
+            return _closed(state, now)
         case Tick() if state.alive and state.deadline is not None and now >= state.deadline:
             return _deadline_passed(state, now)
         case Tick():
-            return _start_what_is_due(state, now)
-        case Began(task):
-            return replace(state, began={**state.began, task: now}), []
+            return _restart_what_is_due(state, now)
+        case Restarted(task):
+            return replace(state, restarted_at={**state.restarted_at, task: now}), []
 
 
-def describe_status(status: int) -> str:
-    """An exit status in words: `exit code 3`, or `killed by SIGSEGV`."""
-    if status >= 0:
-        return f"exit code {status}"
-    try:
-        return f"killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"killed by signal {-status}"
-
-
-def _start_what_is_due(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
-    ready = [task for task, at in state.due.items() if now >= at]
-    due = {task: at for task, at in state.due.items() if task not in ready}
-    state = replace(state, due=due, alive=state.alive | set(ready))
-    todo: list[Instruction] = [Start(task) for task in ready]
-    again = state.group_restart
-    if again is not None and not state.group_alive and now >= again.at_s:
-        tasks = again.group.tasks
-        state = replace(state, group=again.group, group_restart=None, alive=state.alive | tasks)
-        todo.append(StartGroup(tuple(_in_order(tasks))))
+def _restart_what_is_due(state: Supervision, now: float) -> Transition:
+    ready = [task for task, at in state.restart_at.items() if now >= at]
+    later = {task: at for task, at in state.restart_at.items() if task not in ready}
+    state = replace(state, restart_at=later, alive=state.alive | set(ready))
+    todo: list[Instruction] = [Restart(task) for task in ready]
+    restart = state.group_restart
+    if restart is not None and not state.group_alive and now >= restart.at_s:
+        tasks = restart.group.tasks
+        state = replace(state, group=restart.group, group_restart=None, alive=state.alive | tasks)
+        todo.append(RestartGroup(tuple(_in_order(tasks))))
     return state, todo
 
 
-def _exited(state: Supervision, task: Task, status: int, now: float) -> tuple[Supervision, list[Instruction]]:
+def _exited(state: Supervision, task: Task, status: int, now: float) -> Transition:
     if task not in state.alive:
         return state, []
     state = replace(state, alive=state.alive - {task})
     if state.phase is Phase.STOPPING and task.job != "ps" and state.alive and _only_ps(state.alive):
-        return state, list(_send_all(state.alive, signal.SIGTERM))
+        return state, _send_all(state.alive, signal.SIGTERM)
     if state.phase in (Phase.STOPPING, Phase.KILLING):
         return state, []
     if state.group is not None and task in state.group.tasks and (status != 0 or state.phase is not Phase.RUNNING):
         return _exited_from_group(state, state.group, task, status, now)
+    todo: list[Instruction] = []
     if status != 0:
-        outcome = _failure(task, status)
-        failures = _failures(state, task, now)
-        if failures <= state.restarts.most:
-            return _start_again(state, task, outcome.reason, failures, now)
-        state = replace(state, verdict=outcome)
+        cause = Outcome.of_failure(task, status)
+        failures = 1 if _has_settled(state, task, now) else state.failures.get(task, 0) + 1
+        if failures <= state.restarts.limit:
+            return _restart_later(state, task, cause.reason, failures, now)
         if task.job != "evaluator":
-            text = f"{task} failed ({outcome.reason})" + _others(state.alive, "; stopping the others: ")
-            return _stop(state, text, now)
-        say = [Say(f"{task} failed ({outcome.reason})" + (", the training goes on" if state.alive else ""))]
-    else:
-        say = []
-    remaining = state.alive | set(state.due)
+            return _fail(state, task, cause, now)
+        state = replace(state, verdict=cause)
+        todo = [Say(f"{task} failed ({cause.reason})" + ("; training continues" if state.alive else ""))]
+    remaining = state.alive | set(state.restart_at)
     if state.phase is Phase.RUNNING and remaining and _only_ps(remaining):
-        return replace(state, phase=Phase.ENDING, deadline=now + state.grace.ps_s), list(say)
-    return state, list(say)
-
-
-def _failure(task: Task, status: int) -> Outcome:
-    code = status if status > 0 else 128 - status
-    return Outcome(kind="failed", exit_code=code, failed=task, reason=describe_status(status))
-
-
-def _failures(state: Supervision, task: Task, now: float) -> int:
-    """How often in a row this task has failed, with this time."""
-    return 1 if _has_settled(state, task, now) else state.failures.get(task, 0) + 1
+        state = replace(state, phase=Phase.ENDING, deadline=now + state.grace.ps_s)
+    return state, todo
 
 
 def _has_settled(state: Supervision, task: Task, now: float) -> bool:
-    """Whether this task has run for so long that the failures before do not count."""
-    began = state.began.get(task)
+    """Whether a task has run for so long that its earlier failures no longer count."""
+    began = state.restarted_at.get(task)
     return began is not None and now - began >= state.restarts.settled_s
 
 
-def _start_again(
-    state: Supervision, task: Task, reason: str, failures: int, now: float
-) -> tuple[Supervision, list[Instruction]]:
-    wait_s, most = state.restarts.wait_s(failures), state.restarts.most
-    state = replace(state, failures={**state.failures, task: failures}, due={**state.due, task: now + wait_s})
-    return state, [Say(f"{task} failed ({reason}); starting it again in {wait_s:g} s ({failures} of {most})")]
+def _restart_later(state: Supervision, task: Task, reason: str, failures: int, now: float) -> Transition:
+    delay_s, limit = state.restarts.delay_s(failures), state.restarts.limit
+    state = replace(
+        state,
+        failures={**state.failures, task: failures},
+        restart_at={**state.restart_at, task: now + delay_s},
+    )
+    return state, [Say(f"{task} failed ({reason}); restarting it in {delay_s:g} s ({failures} of {limit})")]
 
 
-def _exited_from_group(
-    state: Supervision, group: WorkerGroup, task: Task, status: int, now: float
-) -> tuple[Supervision, list[Instruction]]:
-    """A task of the group has failed, or it ended after another had failed."""
+def _fail(state: Supervision, task: Task, cause: Outcome, now: float) -> Transition:
+    text = f"{task} failed ({cause.reason})" + _names(state.alive, "; stopping the others: ")
+    return _stop(replace(state, verdict=cause), text, now)
+
+
+def _exited_from_group(state: Supervision, group: WorkerGroup, task: Task, status: int, now: float) -> Transition:
+    """A task of the worker group has failed, or has exited after another one failed."""
     if state.group_restart is not None:
         return state if state.group_alive else replace(state, phase=Phase.RUNNING, deadline=None), []
     if status != 0:
         state = replace(state, suspects=(*state.suspects, (task, status)))
     until = now + cause_wait_s(state.suspects)
     if until <= now or not state.group_alive:
-        return _blame(state, group, now)
+        return _diagnose(state, group, now)
     deadline = until if state.deadline is None else min(until, state.deadline)
     return replace(state, phase=Phase.DIAGNOSING, deadline=deadline), []
 
 
-def _blame(state: Supervision, group: WorkerGroup, now: float) -> tuple[Supervision, list[Instruction]]:
-    """The instant of the failures is over: says whose it was, and what becomes of the group."""
+def _diagnose(state: Supervision, group: WorkerGroup, now: float) -> Transition:
+    """Decides which of the simultaneous failures was the cause, and what becomes of the group."""
     task, status = first_to_fail(state.suspects)
+    cause = Outcome.of_failure(task, status)
     stuck = stuck_task(state.suspects, state.group_alive, group.tasks)
-    cause = _failure(task, status)
     if stuck is None:
-        return _after_failure(state, group, task, cause, now)
-    cause = replace(cause, failed=stuck, reason="it is stuck: all others have lost it")
-    state, instructions = _after_failure(state, group, stuck, cause, now)
-    return state, [*instructions, Send(stuck, signal.SIGKILL)]  # it has no ear for SIGTERM
+        return _group_failed(state, group, task, cause, now)
+    cause = replace(cause, failed=stuck, reason="it is stuck: all its peers have lost it")
+    state, todo = _group_failed(state, group, stuck, cause, now)
+    return state, [*todo, Send(stuck, signal.SIGKILL)]  # it cannot react to SIGTERM
 
 
-def _after_failure(
-    state: Supervision, group: WorkerGroup, task: Task, cause: Outcome, now: float
-) -> tuple[Supervision, list[Instruction]]:
-    most = state.restarts.most
+def _group_failed(state: Supervision, group: WorkerGroup, task: Task, cause: Outcome, now: float) -> Transition:
+    limit = state.restarts.limit
     failures = {} if _has_settled(state, task, now) else {t: n for t, n in state.failures.items() if t in group.tasks}
     failures[task] = failures.get(task, 0) + 1
     times = sum(failures.values())
-    if times <= most:
-        wait_s = state.restarts.wait_s(times)
-        ending = _others(state.group_alive, "ending ") + (" and " if state.group_alive else "")
-        text = f"{task} failed ({cause.reason}); {ending}starting the job again in {wait_s:g} s ({times} of {most})"
-        return _gather(state, GroupRestart(group=group, at_s=now + wait_s, cause=cause), failures, [Say(text)], now)
+    if times <= limit:
+        delay_s = state.restarts.delay_s(times)
+        stopping = _names(state.group_alive, "stopping ") + (" and " if state.group_alive else "")
+        text = f"{task} failed ({cause.reason}); {stopping}restarting the job in {delay_s:g} s ({times} of {limit})"
+        return _stop_group(state, GroupRestart(group=group, at_s=now + delay_s, cause=cause), failures, [text], now)
     worst = most_to_blame(failures, task)
     smaller = group.without(worst)
     if smaller is None:
-        text = f"{task} failed ({cause.reason})" + _others(state.alive, "; stopping the others: ")
-        return _stop(replace(state, verdict=cause), text, now)
-    text = f"{task} failed ({cause.reason})" + _others(state.group_alive, "; ending ")
+        return _fail(state, task, cause, now)
+    text = f"{task} failed ({cause.reason})" + _names(state.group_alive, "; stopping ")
     how_often = _times(times) if failures[worst] == times else f"{failures[worst]} of the last {times} times"
     workers = "1 worker" if smaller.workers == 1 else f"{smaller.workers} workers"
-    wanted = f"at least {group.min_workers} {'is' if group.min_workers == 1 else 'are'} wanted"
-    without = f"{worst} failed {how_often}; going on without it, on {workers} ({wanted})"
-    again = GroupRestart(group=smaller, at_s=now + state.restarts.wait_s(1), cause=cause)
-    return _gather(state, again, {}, [Say(text), Say(without)], now)
+    required = f"at least {group.min_workers} {'is' if group.min_workers == 1 else 'are'} required"
+    without = f"{worst} failed {how_often}; continuing without it on {workers} ({required})"
+    restart = GroupRestart(group=smaller, at_s=now + state.restarts.delay_s(1), cause=cause)
+    return _stop_group(state, restart, {}, [text, without], now)
 
 
-def _gather(
-    state: Supervision, again: GroupRestart, failures: Mapping[Task, int], says: list[Say], now: float
-) -> tuple[Supervision, list[Instruction]]:
-    """Ends what still runs of the group, so that it can start again."""
+def _stop_group(
+    state: Supervision, restart: GroupRestart, failures: Mapping[Task, int], texts: list[str], now: float
+) -> Transition:
+    """Stops the tasks of the worker group that still run, so that it can restart."""
     rest = state.group_alive
     others = {task: n for task, n in state.failures.items() if state.group is None or task not in state.group.tasks}
     state = replace(
         state,
-        group_restart=again,
+        group_restart=restart,
         failures={**others, **failures},
         suspects=(),
         phase=Phase.STOPPING_GROUP if rest else Phase.RUNNING,
         deadline=now + state.grace.stop_s if rest else None,
     )
-    return state, [*says, *_send_all(rest, signal.SIGTERM)]
+    return state, [*map(Say, texts), *_send_all(rest, signal.SIGTERM)]
 
 
-def _times(n: int) -> str:
-    return {1: "once", 2: "twice"}.get(n, f"{n} times")
-
-
-def _interrupted(state: Supervision, number: int, now: float) -> tuple[Supervision, list[Instruction]]:
-    if state.outcome is not None:
+def _interrupted(state: Supervision, number: int, now: float) -> Transition:
+    if state.outcome is not None or state.phase is Phase.KILLING:
         return state, []
     name = signal.Signals(number).name
-    if state.phase is Phase.KILLING:
-        return state, []
     if state.phase is Phase.STOPPING:
         if state.deadline is not None and now < state.deadline - state.grace.stop_s + ECHO_S:
             return state, []
-        return _kill(state, f"{name} again; killing" + _others(state.alive, " "), now)
+        return _kill(state, f"received {name} again; killing" + _names(state.alive, " "), now)
     outcome = Outcome(kind="interrupted", exit_code=128 + number, reason=name)
-    return _stop(replace(state, verdict=outcome), f"{name}; stopping" + _others(state.alive, " "), now)
+    return _stop(replace(state, verdict=outcome), f"received {name}; stopping" + _names(state.alive, " "), now)
 
 
-def _left(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
+def _closed(state: Supervision, now: float) -> Transition:
     if state.outcome is not None or state.phase in (Phase.STOPPING, Phase.KILLING):
         return state, []
-    outcome = Outcome(kind="interrupted", exit_code=128 + signal.SIGTERM, reason="ended by the launcher")
-    state, instructions = _stop(replace(state, verdict=outcome), "", now)
-    return state, [instruction for instruction in instructions if isinstance(instruction, Send)]
+    outcome = Outcome(kind="interrupted", exit_code=128 + signal.SIGTERM, reason="stopped by the launcher")
+    return _stop(replace(state, verdict=outcome), "", now)
 
 
-def _deadline_passed(state: Supervision, now: float) -> tuple[Supervision, list[Instruction]]:
+def _deadline_passed(state: Supervision, now: float) -> Transition:
     grace = state.grace
     if state.phase is Phase.DIAGNOSING and state.group is not None:
-        return _blame(state, state.group, now)
+        return _diagnose(state, state.group, now)
     if state.group_restart is not None:
-        return _not_gathered(state, state.group_restart, now)
+        return _group_did_not_exit(state, state.group_restart, now)
     if state.phase is Phase.ENDING:
-        text = f"did not end within {grace.ps_s:g} s after the workers; sent SIGTERM"
-        return _stop(state, _others(state.alive, "") + " " + text, now)
+        text = f" did not exit within {grace.ps_s:g} s after the workers; sent SIGTERM"
+        return _stop(state, _names(state.alive) + text, now)
     if state.phase is Phase.STOPPING:
-        text = f" did not end within {grace.stop_s:g} s after SIGTERM; sent SIGKILL"
-        told = [task for task in state.alive if task.job != "ps"]  # the ps too, once these are gone
-        return _kill(state, _others(told or state.alive, "") + text, now)
-    text = f" did not end within {grace.kill_s:g} s after SIGKILL; left to the kernel"
-    return replace(state, alive=frozenset()), [Say(_others(state.alive, "") + text)]
+        text = f" did not exit within {grace.stop_s:g} s after SIGTERM; sent SIGKILL"
+        told = [task for task in state.alive if task.job != "ps"]  # the ps are told once these have exited
+        return _kill(state, _names(told or state.alive) + text, now)
+    text = f" did not exit within {grace.kill_s:g} s after SIGKILL; giving up"
+    return replace(state, alive=frozenset()), [Say(_names(state.alive) + text)]
 
 
-def _not_gathered(state: Supervision, again: GroupRestart, now: float) -> tuple[Supervision, list[Instruction]]:
-    """What still runs of the group does not end."""
+def _group_did_not_exit(state: Supervision, restart: GroupRestart, now: float) -> Transition:
     grace, rest = state.grace, state.group_alive
     if state.phase is Phase.STOPPING_GROUP:
-        text = f" did not end within {grace.stop_s:g} s after SIGTERM; sent SIGKILL"
+        text = f" did not exit within {grace.stop_s:g} s after SIGTERM; sent SIGKILL"
         state = replace(state, phase=Phase.KILLING_GROUP, deadline=now + grace.kill_s)
-        return state, [Say(_others(rest, "") + text), *_send_all(rest, signal.SIGKILL)]
-    # It may hold its card or its files for ever, so that to start it again beside itself would do no good.
-    text = f" did not end within {grace.kill_s:g} s after SIGKILL; left to the kernel, the job cannot start again"
-    state = replace(state, alive=state.alive - rest, verdict=again.cause)
-    return _stop(state, _others(rest, "") + text, now)
+        return state, [Say(_names(rest) + text), *_send_all(rest, signal.SIGKILL)]
+    # It may hold its GPU or its files forever, so a second process beside it could not work.
+    text = f" did not exit within {grace.kill_s:g} s after SIGKILL; the job cannot restart"
+    state = replace(state, alive=state.alive - rest, verdict=restart.cause)
+    return _stop(state, _names(rest) + text, now)
 
 
-def _stop(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
-    state = replace(
-        state, phase=Phase.STOPPING, deadline=now + state.grace.stop_s, due={}, group_restart=None, suspects=()
-    )
-    first = frozenset(task for task in state.alive if task.job != "ps")
-    return state, [Say(text), *_send_all(first or state.alive, signal.SIGTERM)]
+def _stop(state: Supervision, text: str, now: float) -> Transition:
+    deadline = now + state.grace.stop_s
+    state = replace(state, phase=Phase.STOPPING, deadline=deadline, restart_at={}, group_restart=None, suspects=())
+    first = [task for task in state.alive if task.job != "ps"]
+    return state, [*map(Say, [text] if text else []), *_send_all(first or state.alive, signal.SIGTERM)]
 
 
-def _kill(state: Supervision, text: str, now: float) -> tuple[Supervision, list[Instruction]]:
+def _kill(state: Supervision, text: str, now: float) -> Transition:
     state = replace(state, phase=Phase.KILLING, deadline=now + state.grace.kill_s)
     return state, [Say(text), *_send_all(state.alive, signal.SIGKILL)]
 
 
-def _send_all(tasks: Iterable[Task], number: int) -> list[Send]:
+def _send_all(tasks: Iterable[Task], number: int) -> list[Instruction]:
     return [Send(task, number) for task in _in_order(tasks)]
 
 
-def _others(tasks: Iterable[Task], before: str) -> str:
+def _names(tasks: Iterable[Task], before: str = "") -> str:
+    """The names of the tasks with a text before them; nothing if there are no tasks."""
     names = ", ".join(map(str, _in_order(tasks)))
     return before + names if names else ""
+
+
+def _times(n: int) -> str:
+    return {1: "once", 2: "twice"}.get(n, f"{n} times")
 
 
 def _only_ps(tasks: Iterable[Task]) -> bool:

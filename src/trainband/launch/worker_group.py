@@ -1,7 +1,7 @@
-"""Tasks that can only train together: whose failure it was that ended them, and who goes on without whom.
+"""Workers that can only train together: which failure was the cause, and which of them continue.
 
-Where gradients are reduced between the workers, a worker that dies takes all the others with it: each of them fails
-soon after. So one of several failures is the cause, and it is all of them that must be started again.
+Where workers reduce their gradients together, one worker that dies takes the others with it: each of them fails soon
+after. Only one of these failures is the cause, and all the workers must be restarted.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from trainband.cluster.task import Task
 
 LOST_A_PEER = 75
-"""The exit code of a task that ends because another has gone, and so is not the cause: the system's EX_TEMPFAIL."""
+"""The exit code of a task that ends because it lost a peer, so that it is not the cause: the system's EX_TEMPFAIL."""
 SIMULTANEOUS_S = 0.2
-"""Seconds within which failures count as one: the system may tell of a survivor's end before it tells of the death
-that was its cause, because a dying process closes its connections first and has its memory and its card freed then."""
+"""Seconds within which failures count as one. The system may report a survivor's exit before the death that caused it,
+because a dying process closes its connections first, and its memory and its GPU are freed later."""
 CAUSE_WAIT_S = 5.0
-"""Seconds to wait for a cause to show up when all that have failed so far say that they have lost a peer: a program
-that ends by an exception may close its connections and then have much to clear up, and a chief stays for some seconds
-for the others to read its last words."""
+"""Seconds to wait for the cause while every failure seen so far is a lost peer: a program that ends with an exception
+may close its connections and then take long to clean up, and a chief stays for some seconds so that the others can
+read its last message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,8 +28,8 @@ class WorkerGroup:
     """The tasks of a job that train together.
 
     Attributes:
-      tasks: all of them, a chief too.
-      min_workers: how many workers must remain, a chief not counted.
+      tasks: all of them, including a chief.
+      min_workers: how many workers must remain, not counting a chief.
     """
 
     tasks: frozenset[Task]
@@ -37,11 +37,11 @@ class WorkerGroup:
 
     @property
     def workers(self) -> int:
-        """How many they are, without a chief."""
+        """The number of workers, not counting a chief."""
         return sum(task.job == "worker" for task in self.tasks)
 
     def without(self, task: Task) -> WorkerGroup | None:
-        """The group of one worker fewer, numbered without a gap; `None` where too few, or no chief, would remain."""
+        """A group of one worker fewer, numbered without a gap; `None` if too few workers, or no chief, would remain."""
         if task.job != "worker" or self.workers <= self.min_workers:
             return None
         last = Task("worker", self.workers - 1)
@@ -49,36 +49,36 @@ class WorkerGroup:
 
 
 def first_to_fail(failures: Sequence[tuple[Task, int]]) -> tuple[Task, int]:
-    """Which of the failures of one instant was the cause: the first that was killed, else the first that lost no peer.
+    """The cause among simultaneous failures: the first task that was killed, else the first that did not lose a peer.
 
     Args:
-      failures: at least one, in the order in which they were seen; each task with its exit code, or minus the
-        signal's number.
+      failures: at least one, in the order in which they were seen: a task and its exit code, or minus the signal's
+        number.
     """
-    return max(failures, key=lambda failure: _suspicion(failure[1]))  # of equals, the first
+    return max(failures, key=lambda failure: _suspicion(failure[1]))  # the first one of equals
 
 
 def stuck_task(failures: Sequence[tuple[Task, int]], alive: frozenset[Task], tasks: frozenset[Task]) -> Task | None:
-    """The task of a group that all others have lost, and that has not ended for all that; `None` where there is none.
+    """The task that all others of its group have lost and that still runs; `None` if there is none.
 
     Args:
-      failures: see `first_to_fail`.
-      alive: those of the group that run.
-      tasks: all of the group.
+      failures: as for `first_to_fail`.
+      alive: the tasks of the group that run.
+      tasks: all tasks of the group.
     """
-    lost_it = {task for task, status in failures if _suspicion(status) == 0}
-    return next(iter(alive)) if len(alive) == 1 and lost_it == tasks - alive else None
+    lost_a_peer = {task for task, status in failures if _suspicion(status) == 0}
+    return next(iter(alive)) if len(alive) == 1 and lost_a_peer == tasks - alive else None
 
 
 def cause_wait_s(failures: Sequence[tuple[Task, int]]) -> float:
-    """How long, in seconds, the cause of these failures may still be to come; 0 where it is among them for certain."""
+    """How many seconds the cause of these failures may still take to appear; 0 if it is certainly one of them."""
     return (CAUSE_WAIT_S, SIMULTANEOUS_S, 0.0)[max(_suspicion(status) for _, status in failures)]
 
 
 def _suspicion(status: int) -> int:
-    """0: was not the cause. 1: may have been. 2: was, for no failure of another leads to such an end.
+    """0: not the cause. 1: possibly. 2: certainly, because no peer's failure leads to such an exit.
 
-    SIGABRT says nothing: JAX aborts a process whose peer has gone.
+    SIGABRT proves nothing, because JAX aborts a process that has lost a peer.
     """
     if status == LOST_A_PEER:
         return 0
@@ -86,5 +86,5 @@ def _suspicion(status: int) -> int:
 
 
 def most_to_blame(failures: Mapping[Task, int], latest: Task) -> Task:
-    """The task that failed most often, the latest of them where several did equally often."""
+    """The task that failed most often; of several, the latest."""
     return max(failures, key=lambda task: (failures[task], task == latest))

@@ -1,11 +1,12 @@
-"""SIGTERM as a request to end: the first one asks a task to finish its step and leave, the second one kills it."""
+"""Signals as requests instead of interruptions."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 PREEMPTED = "SIGTERM asked this task to end"
@@ -38,3 +39,34 @@ def on_sigterm(note: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, _KILLS)
+
+
+@contextmanager
+def signal_pipe(numbers: Sequence[int]) -> Iterator[int | None]:
+    """Returns a context in which signals to this process do nothing but write their numbers, a byte each, to a pipe.
+
+    Signals that the process ignores (`nohup`) stay ignored, and those with a handler set by C code keep it, because
+    Python could not restore it. The context's value is the reading end of the pipe; it is `None` outside the main
+    thread, which alone receives signals in Python.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield None
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def forward(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
+        with suppress(BlockingIOError):  # 65536 unread signals say enough
+            os.write(writer, bytes([number]))
+
+    previous = {number: signal.getsignal(number) for number in numbers}
+    taken = [number for number, handler in previous.items() if handler not in (signal.SIG_IGN, None)]
+    try:
+        for number in taken:
+            signal.signal(number, forward)
+        yield reader
+    finally:
+        for number in taken:
+            signal.signal(number, previous[number])
+        os.close(reader)
+        os.close(writer)
