@@ -20,7 +20,7 @@ from bench.environments import our_environment
 from bench.processes import CaseFailed, free_addresses
 from bench.supervised import Command, Life, Supervised
 from bench.tasks.trainband_chaos import LIVES, RECORD
-from trainband.cluster.launch import compiled_environment
+from trainband.launch.environment import compiled_environment
 
 TASK = "bench.tasks.trainband_chaos"
 WATCH = "bench.tasks.chaos_watch"

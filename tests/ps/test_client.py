@@ -144,7 +144,7 @@ def test_the_chief_initialises_exactly_once(make: Callable[..., Job]) -> None:
 def test_who_is_not_the_chief_waits_and_says_for_whom(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainband.wire.patience.FIRST_WORD_S", 0.02)
+    monkeypatch.setattr("trainband.runtime.waiting.FIRST_NOTICE_S", 0.02)
     plan = sgd_plan()
     job = make(workers=2)
     late = in_thread(lambda: job.client(plan, 1).join(pytest.fail), "worker1")
@@ -176,7 +176,7 @@ def test_a_worker_that_comes_late_finds_the_job_as_it_is(make: Callable[..., Job
 
 
 def test_a_worker_that_comes_before_the_ps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainband.wire.patience.FIRST_WORD_S", 0.02)
+    monkeypatch.setattr("trainband.runtime.waiting.FIRST_NOTICE_S", 0.02)
     plan = sgd_plan()
     job = Job()
     try:

@@ -21,7 +21,6 @@ from trainband.cluster import Cluster, Task
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
 from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refused, TrainbandError
 from trainband.model.placement import Placement, RoundRobin
-from trainband.preemption import PREEMPTED
 from trainband.ps.description import Plan
 from trainband.ps.membership.job_end import LINGER_S
 from trainband.ps.rules import Async, Sync
@@ -30,6 +29,7 @@ from trainband.ps.server.program import UpdateProgram
 from trainband.ps.server.service import DISMISSED_S, ParameterService
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SystemRuntime
+from trainband.runtime.signals import PREEMPTED
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 

@@ -10,8 +10,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from trainband.figures import rate, size
 from trainband.ps.statistics import PsStatus
+from trainband.runtime.formatting import rate, size
 from trainband.wire.codec import decode
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network

@@ -6,7 +6,7 @@ from collections import Counter, deque
 
 from msgspec import Struct
 
-from trainband.figures import size
+from trainband.runtime.formatting import size
 from trainband.wire.replication import ReplicaState
 
 RATE_WINDOW_S = 2.0

@@ -12,13 +12,13 @@ from trainband.errors import CheckpointError, DamagedCheckpoint
 from trainband.model.worker_state import WorkerState
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import MAKES
 from trainband.spmd.pipeline import BIAS, KNOWN_AFTER, Pipeline
 from trainband.spmd.process_group import Group
 from trainband.spmd.saving import ChiefSaving
 from trainband.spmd.shared_data import SharedData
 from trainband.spmd.values import Values
-from trainband.wire.patience import Say
 
 
 class Checkpoints:

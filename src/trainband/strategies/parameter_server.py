@@ -23,6 +23,7 @@ from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server.server import Server
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.strategies.description import Description, described_on_ps
 from trainband.strategies.devices import choose_device, take_gpu
@@ -33,7 +34,6 @@ from trainband.strategies.one_device import OneDevice
 from trainband.strategies.parameter_server_replica import ParameterServerReplica
 from trainband.strategies.scope import Scoped
 from trainband.wire.network import Network
-from trainband.wire.patience import Say, say_on_stderr
 from trainband.wire.transport import Timeouts, Transport
 
 

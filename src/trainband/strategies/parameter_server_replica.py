@@ -19,12 +19,12 @@ from trainband.ps.description import Plan
 from trainband.ps.statistics import CheckpointStatus, PsStatus
 from trainband.ps.worker.checkpointing import JobSaving, RestoreFrom
 from trainband.ps.worker.client import Exchange, JobClient
+from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
 from trainband.spmd.report import Progress, StepReport, WorkerRow
 from trainband.strategies.gradient_step import GradientStep
 from trainband.wire.messages import UNLIMITED
-from trainband.wire.patience import Say
 
 AHEAD = 4
 """Updates by each worker, by which a checkpoint is ordered ahead: some milliseconds."""

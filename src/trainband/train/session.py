@@ -11,14 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainband import preemption
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.errors import CheckpointError, ClusterError, PeerError, Refused, YourError
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import read_worker_states, redistributed
-from trainband.preemption import PREEMPTED
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime import signals
+from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.waiting import Waiting
 from trainband.strategies.base import FINISHED, USED_UP, Progress, StepReport
 from trainband.strategies.engine import Engine
 from trainband.train.checkpointer import About, Checkpointer
@@ -26,7 +27,6 @@ from trainband.train.duties import Duties
 from trainband.train.feed import Feed
 from trainband.train.passes import Mark, Position
 from trainband.train.result import Evaluation
-from trainband.wire.patience import Patience
 
 if TYPE_CHECKING:
     from trainband.train.event_file import EventFile
@@ -616,7 +616,7 @@ class MonitoredSession:
 
     def _leave(self) -> NoReturn:
         self._trainer.close()
-        raise SystemExit(preemption.EXIT_CODE)
+        raise SystemExit(signals.SIGTERM_EXIT_CODE)
 
     def _leave_anyway(self, exc: BaseException) -> None:
         """Of a task that was asked to leave, a failure of others is no failure: they may be leaving, too.
@@ -626,10 +626,10 @@ class MonitoredSession:
         """
         if self._preempted and isinstance(exc, PeerError):
             self._say(f"{self.task}: {PREEMPTED}; it leaves in the middle of a step: {exc}")
-            raise SystemExit(preemption.EXIT_CODE) from exc
+            raise SystemExit(signals.SIGTERM_EXIT_CODE) from exc
 
     def _await_others(self, replica: Engine) -> None:
-        patience = Patience(None, self._say, self._runtime.clock)
+        patience = Waiting(None, self._say, self._runtime.clock)
         while self._checkpointer is not None and (others := replica.at_work()):
             patience.check(f"{', '.join(others)} to end the training", "")
             for hook in self._savers:

@@ -21,6 +21,7 @@ from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies.base import Strategy
 from trainband.strategies.engine import Engine, Stepper
 from trainband.strategies.one_device import OneDevice
@@ -31,7 +32,6 @@ from trainband.train.passes import Position
 from trainband.train.result import Evaluation, FitResult, mean_over_examples
 from trainband.train.session import MonitoredSession
 from trainband.train.training_log import TrainingLog
-from trainband.wire.patience import Say, say_on_stderr
 
 if TYPE_CHECKING:
     from trainband.train.nnx import NNXTrainer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainband.errors import RefusalCode, Refused
-from trainband.preemption import PREEMPTED
+from trainband.runtime.signals import PREEMPTED
 
 BEATS = 3
 """Heartbeats that a worker without a stream must have missed before another process may claim its place."""

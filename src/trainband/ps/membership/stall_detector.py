@@ -9,7 +9,7 @@ from trainband.ps.membership.accounts import Account
 from trainband.ps.membership.members import Member, Members
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.runtime import Clock
-from trainband.wire.patience import Say
+from trainband.runtime.waiting import Say
 
 DEADLOCK_S = 1.0
 """How long a deadlock of workers that wait for one another must have been seen: what they say of it may be old."""

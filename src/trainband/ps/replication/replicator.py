@@ -18,11 +18,11 @@ from trainband.ps.replication.failover import Fenced, Role
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.program import COMPILER
 from trainband.runtime import SYSTEM, Lock, Runtime
+from trainband.runtime.waiting import NOTICE_EVERY_S, Say, Waiting
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode, decode_any, encode
-from trainband.wire.patience import EVERY_S, Patience, Say
 from trainband.wire.transport import Connection, Frame, Stream, Timeouts
 
 TICK_S = 0.1
@@ -85,8 +85,8 @@ class Replicator:
         self._other_host = ""
         self._heard_at = runtime.clock()
         self._sent_at = runtime.clock()
-        self._waiting: Patience | None = None
-        self._stuck: Patience | None = None
+        self._waiting: Waiting | None = None
+        self._stuck: Waiting | None = None
         self._refusal = ""
         self._announced = False
         self._secure_since: float | None = None
@@ -279,7 +279,7 @@ class Replicator:
             is_fresh = self._clock() - self._heard_at < self._timeouts.heartbeat_s
             asks |= not (records and stream.keeps and stream is self._followed and failover.secure and is_fresh)
             header = r.Records(failover.lineage, failover.term.number, first, self._replica.version, records, asks)
-        self._stuck = Patience(None, self._say, self._clock)
+        self._stuck = Waiting(None, self._say, self._clock)
         try:
             stream.send(encode(header), [block for _, blocks in entries for block in blocks])
             self._sent_at = self._clock()
@@ -302,7 +302,7 @@ class Replicator:
 
     def _confirm(self, stream: Stream) -> None:
         """Waits for the other replica's word, and notes it."""
-        patience = Patience(self._timeouts.lease_s, self._say, self._clock)
+        patience = Waiting(self._timeouts.lease_s, self._say, self._clock)
         follower = self._failover.follower
         frame: Frame | None = None
         while frame is None:
@@ -366,7 +366,7 @@ class Replicator:
         replica, failover = self._replica, self._failover
         self._secure_since = None
         if failover.lacks_standby:
-            self._waiting = self._waiting or Patience(None, self._say, self._clock)
+            self._waiting = self._waiting or Waiting(None, self._say, self._clock)
             decides = f", or {self._arbiter_name()} to let ps:{failover.me} go on alone"
             self._waiting.check(f"ps:{failover.other}, the standby of {replica.name}, to come back{decides}", "")
             if self._clock() - self._heard_at >= self._timeouts.lease_s:
@@ -390,7 +390,7 @@ class Replicator:
             return
         except Refused as exc:
             self._tell(f"WARNING: {replica.name} has no standby: {exc}")
-            self._wake.wait(EVERY_S)
+            self._wake.wait(NOTICE_EVERY_S)
             return
         self._other_host = other.host
         with self._lock:
@@ -606,7 +606,7 @@ class Replicator:
                 failover.step_down()
                 replica.forget()
             return
-        self._waiting = self._waiting or Patience(None, self._say, self._clock)
+        self._waiting = self._waiting or Waiting(None, self._say, self._clock)
         if silent_s >= self._timeouts.lease_s:
             self._ask()
         primary = failover.term.primary

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from trainband import preemption
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.server.service import ParameterService
-from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime import SYSTEM, Runtime, signals
+from trainband.runtime.waiting import Say, Waiting, say_on_stderr
 from trainband.wire import messages as m
 from trainband.wire.codec import decode
 from trainband.wire.network import Network
-from trainband.wire.patience import Patience, Say, say_on_stderr
 from trainband.wire.transport import Listener, Timeouts, Transport
 
 
@@ -113,7 +112,7 @@ class Server:
                 self.shutdown()
             self._say(f"{self._cluster.task} ends: {reason}")
             if self._service.cut_short:
-                raise SystemExit(preemption.EXIT_CODE)
+                raise SystemExit(signals.SIGTERM_EXIT_CODE)
             return reason
         return self._await_end()
 
@@ -136,7 +135,7 @@ class Server:
     def _await_end(self) -> str:
         """A ps that is silent may have died, and be on its way back, or its standby about to take over."""
         spec = self._cluster.spec
-        patience = Patience(None, self._say, self._runtime.clock)
+        patience = Waiting(None, self._say, self._runtime.clock)
         last: m.JobState | None = None
         heard_at = 0.0
         connections = {str(ps): self._transport.connect(spec.address(ps), self._timeouts) for ps in spec.ps}

@@ -18,7 +18,6 @@ from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer
 from trainband.errors import DeadlineExceeded, ProtocolError, RefusalCode, Refused, StreamClosed
 from trainband.model.layout import ShardLayout
-from trainband.preemption import PREEMPTED
 from trainband.ps.description import first_difference
 from trainband.ps.membership.accounts import Account, variable_statuses
 from trainband.ps.membership.job_end import Verdict, verdict
@@ -34,11 +33,12 @@ from trainband.ps.server.gradients import all_finite, not_finite, widened
 from trainband.ps.server.program import COMPILER, CompiledProgram, CompileProgram
 from trainband.ps.statistics import CheckpointStatus, PsStatus, Rate, StalenessCounts
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.waiting import NOTICE_EVERY_S, Say, Waiting, say_on_stderr
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode, decode_any, encode
-from trainband.wire.patience import EVERY_S, Patience, Say, say_on_stderr
 from trainband.wire.transport import Connection, Stream, Tensor, Timeouts, Transport
 
 WAIT_S = 0.2
@@ -153,7 +153,7 @@ class ParameterService:
         self._bytes_in = 0
         self._bytes_out = 0
         self._bytes_saved = 0
-        self._non_finite_said = -EVERY_S
+        self._non_finite_said = -NOTICE_EVERY_S
 
     # --- its replicas
 
@@ -568,7 +568,7 @@ class ParameterService:
 
     def _opened(self, stream: Stream) -> tuple[Member, ShardReplica, bool] | r.ReplicationHello | None:
         """Who has opened a stream, and whether for first values only; `None` where this ps ends first."""
-        patience = Patience(self._timeouts.connect_s, self._say, self._clock)
+        patience = Waiting(self._timeouts.connect_s, self._say, self._clock)
         while not self._stopped:
             frame = stream.receive(self._timeouts.heartbeat_s)
             if frame is not None:
@@ -716,7 +716,7 @@ class ParameterService:
             + (f", in {', '.join(bad[:3])}" if bad else "")
             + f"; {count} so far)"
         )
-        if self._clock() - self._non_finite_said >= EVERY_S:
+        if self._clock() - self._non_finite_said >= NOTICE_EVERY_S:
             self._non_finite_said = self._clock()
             self._say(text)
         return text
@@ -801,7 +801,7 @@ class ParameterService:
         Raises:
           DeadlineExceeded: every worker was lost before the job was complete, and none came back.
         """
-        patience: Patience | None = None
+        patience: Waiting | None = None
         reason = ""
         try:
             while True:
@@ -817,7 +817,7 @@ class ParameterService:
                     return now.ended
                 if now.waiting_for:
                     if patience is None or reason != now.waiting_for:
-                        patience, reason = Patience(now.timeout_s, self._say, self._clock), now.waiting_for
+                        patience, reason = Waiting(now.timeout_s, self._say, self._clock), now.waiting_for
                     try:
                         patience.check(reason, "start the workers again, or look at why they ended")
                     except DeadlineExceeded:

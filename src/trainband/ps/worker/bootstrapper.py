@@ -14,8 +14,8 @@ from trainband.ps.server.program import ShardOptimizer
 from trainband.ps.worker.checkpointing import ANY, RestoreFrom, restore_job
 from trainband.ps.worker.shard_link import Link
 from trainband.runtime import Runtime
+from trainband.runtime.waiting import Say
 from trainband.wire import messages as m
-from trainband.wire.patience import Say
 from trainband.wire.transport import Timeouts
 
 FirstValues = Callable[[], Sequence[Sequence[NDArray[Any]]]]

@@ -12,8 +12,8 @@ from msgspec import Struct
 from trainband.checkpoint import Checkpoint, Part, Piece
 from trainband.errors import CheckpointError, DamagedCheckpoint, DeadlineExceeded, Refused
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.waiting import Say, Waiting
 from trainband.wire import messages as m
-from trainband.wire.patience import Patience, Say
 
 Record = TypeVar("Record")
 
@@ -196,7 +196,7 @@ def restore_job(
 
 
 def _read(one: Ps, token: str, checkpoint: Checkpoint, say: Say, runtime: Runtime, stall_s: float) -> m.RestoreState:
-    patience = Patience(stall_s, say, runtime.clock)
+    patience = Waiting(stall_s, say, runtime.clock)
     while True:
         try:
             state = one.ask("restore_state", m.RestoreQuestion(ANY, token), m.RestoreState)

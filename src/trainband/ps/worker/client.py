@@ -24,7 +24,6 @@ from trainband.errors import (
     StreamClosed,
     Unreachable,
 )
-from trainband.preemption import PREEMPTED
 from trainband.ps.description import Plan
 from trainband.ps.statistics import PsStatus
 from trainband.ps.worker.bootstrapper import Bootstrapper, FirstValues
@@ -33,9 +32,10 @@ from trainband.ps.worker.cluster_view import ClusterView, has_nothing
 from trainband.ps.worker.heartbeater import Heartbeater
 from trainband.ps.worker.shard_link import Blocks, Link
 from trainband.runtime import SYSTEM, Runtime, Thread
+from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.waiting import Say, Waiting, say_on_stderr
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, decode_any, encode
-from trainband.wire.patience import Patience, Say, say_on_stderr
 from trainband.wire.replication import Vote, VoteRequest
 from trainband.wire.transport import Connection, Stream, Timeouts, Transport
 
@@ -202,7 +202,7 @@ class JobClient:
             heartbeater.start()
         for link in self._links:
             self._find(link, until=lambda *_: True, whom=f"{link} to come up")
-        patience = Patience(self._timeouts.start_s, self._say, self._clock)
+        patience = Waiting(self._timeouts.start_s, self._say, self._clock)
         if self.is_chief:
             self._try_to_set_up(bootstrapper, patience)
         for link in self._links:
@@ -256,7 +256,7 @@ class JobClient:
     def _fail_back(self) -> None:
         """Stays until another worker decides in its place who holds a shard: a ps may die as it leaves."""
         most_s = HASTE_S if self._hastened else MOST_LEASES * self._timeouts.lease_s
-        patience = Patience(most_s, self._say, self._clock)
+        patience = Waiting(most_s, self._say, self._clock)
         try:
             while True:
                 for heartbeater in self._heartbeaters:
@@ -286,7 +286,7 @@ class JobClient:
           until: of an answer, and whether no ps that may have the shard has it: whether that will do.
           whom: who is waited for.
         """
-        patience = Patience(self._timeouts.start_s, self._say, self._clock)
+        patience = Waiting(self._timeouts.start_s, self._say, self._clock)
         without: set[int] = set()
         pause_s = POLL_S / 8  # where a shard has moved, the other ps may be about to hear of it
         with link.recovering:
@@ -324,8 +324,8 @@ class JobClient:
                 self._runtime.sleep(pause_s)
                 pause_s = min(POLL_S, 2 * pause_s)
 
-    def _bear(self, patience: Patience, whom: str, advice: str) -> None:
-        """As `Patience.check`, of a ps that is away."""
+    def _bear(self, patience: Waiting, whom: str, advice: str) -> None:
+        """As `Waiting.check`, of a ps that is away."""
         if self._hastened and patience.waited_s > HASTE_S:
             raise DeadlineExceeded(f"waited {patience.waited_s:.1f} s for {whom}.")
         patience.check(whom, advice)
@@ -350,7 +350,7 @@ class JobClient:
         runtime, plan = self._runtime, self._plan.description
         return m.Join(self._task, self._incarnation, runtime.host, runtime.pid, plan, self.job, self._paused)
 
-    def _try_to_set_up(self, bootstrapper: Bootstrapper, patience: Patience) -> None:
+    def _try_to_set_up(self, bootstrapper: Bootstrapper, patience: Waiting) -> None:
         """As `_set_up`; where another chief was faster, or a ps knows of another, what is left must be seen again."""
         job = self.job
         try:
@@ -411,7 +411,7 @@ class JobClient:
     def _await_standbys(self) -> None:
         """So that nothing of the training can be lost with one ps."""
         for link in self._links if self._standbys else ():
-            patience = Patience(self._timeouts.stall_s, self._say, self._clock)
+            patience = Waiting(self._timeouts.stall_s, self._say, self._clock)
             other = next(ps for ps, _ in link.places if ps != link.ps)
             while not self._find(link, lambda joined, _: joined.initialised, f"{link} to come back").protected:
                 if self._cluster_view.silent_s(other) > self._timeouts.lease_s:
@@ -492,7 +492,7 @@ class JobClient:
         Should this worker become the chief meanwhile, it begins it itself, with what the one before had begun, or else
         until `last_version`.
         """
-        patience = Patience(self._timeouts.start_s, self._say, self._clock)
+        patience = Waiting(self._timeouts.start_s, self._say, self._clock)
         while True:
             states = self.states()
             if all(state.fit >= fit for state in states):
@@ -669,7 +669,7 @@ class JobClient:
         frame = stream.receive(self._timeouts.heartbeat_s)
         if frame is None:
             self._hurry(self._standbys > 0)
-            patience = Patience(self._timeouts.stall_s, self._say, self._clock)
+            patience = Waiting(self._timeouts.stall_s, self._say, self._clock)
             advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
             while frame is None:
                 if self._cluster_view.is_superseded(link):
@@ -797,7 +797,7 @@ class JobClient:
         for steer in self._steers(link.index):
             link.ask("steer", steer, m.JobState)
 
-    def _whom(self, link: Link, what: str, patience: Patience) -> str:
+    def _whom(self, link: Link, what: str, patience: Waiting) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
         if len(link.places) > 1 and self._is_silent(link):
             self._blocked_by = ()

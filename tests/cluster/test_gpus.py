@@ -1,4 +1,4 @@
-"""How many cards this process may use, as the files of a machine and the environment say."""
+"""How many GPUs this process may use, as the files of a machine and the environment say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainband.cluster.resolvers.cards import count_cards, jax_is_restricted
+from trainband.cluster.resolvers.gpus import count_gpus, jax_is_restricted
 
 # files in proc/driver/nvidia, files in dev, the variable -> how many
 MACHINES: list[tuple[list[str], list[str], str | None, int]] = [
@@ -32,20 +32,20 @@ MACHINES: list[tuple[list[str], list[str], str | None, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("driver", "dev", "visible", "cards"), MACHINES)
-def test_the_cards_of_a_machine(
-    driver: list[str], dev: list[str], visible: str | None, cards: int, tmp_path: Path
+@pytest.mark.parametrize(("driver", "dev", "visible", "gpus"), MACHINES)
+def test_the_gpus_of_a_machine(
+    driver: list[str], dev: list[str], visible: str | None, gpus: int, tmp_path: Path
 ) -> None:
     for name in [*(f"proc/driver/nvidia/{name}" for name in driver), *(f"dev/{name}" for name in dev)]:
         (tmp_path / name).mkdir(parents=True)
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert count_cards(environ, root=tmp_path) == cards
+    assert count_gpus(environ, root=tmp_path) == gpus
 
 
 def test_the_environment_of_this_process_is_asked_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     monkeypatch.setenv("JAX_CUDA_VISIBLE_DEVICES", "1")
-    assert count_cards() == 3
+    assert count_gpus() == 3
     assert jax_is_restricted()
     assert not jax_is_restricted({})
     assert not jax_is_restricted({"JAX_CUDA_VISIBLE_DEVICES": "all"})

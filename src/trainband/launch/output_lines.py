@@ -1,24 +1,24 @@
-"""Cutting what a task prints into lines."""
+"""Splitting a task's output into lines."""
 
 from __future__ import annotations
 
 LONGEST_LINE = 64 * 1024
-"""Bytes. A line that is longer comes in pieces, so that a task that never ends its line cannot fill our memory."""
+"""Bytes. A longer line comes in pieces, so that a task that never ends its line cannot fill our memory."""
 
 
-class LineCutter:
-    """Takes bytes as they come and gives whole lines of text.
+class LineSplitter:
+    """Takes bytes as they arrive and returns whole lines of text.
 
-    UTF-8 is decoded a line at a time, so that a character cut in two by a read comes out whole; what is
-    not UTF-8 comes out as the replacement character. Of a line that was overwritten with carriage
-    returns, as progress bars do, the last state is given, as a terminal would show it.
+    UTF-8 is decoded line by line, so that a character split between two reads is decoded whole. Bytes that are not
+    UTF-8 become the replacement character. Of a line overwritten with carriage returns, as progress bars do, only the
+    last state is returned, as a terminal would show it.
     """
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that `data` completes, without their ends."""
+        """Returns the lines that `data` completes, without their line ends."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > LONGEST_LINE:
             whole.append(self._rest[:LONGEST_LINE])
@@ -26,7 +26,7 @@ class LineCutter:
         return [_decode(line) for line in whole]
 
     def finish(self) -> list[str]:
-        """The last line, where it had no end."""
+        """Returns the last line if it had no line end."""
         rest, self._rest = self._rest, b""
         return [_decode(rest)] if rest else []
 

@@ -9,27 +9,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainband.cluster.supervision import (
-    Began,
+from trainband.cluster.task import Task
+from trainband.launch.events import (
+    Closed,
     Event,
     Exited,
-    Grace,
     Instruction,
     Interrupted,
-    Left,
     Outcome,
-    Phase,
-    Restarts,
+    Restart,
+    Restarted,
+    RestartGroup,
     Say,
     Send,
-    Start,
-    StartTeam,
-    Supervision,
     Tick,
+)
+from trainband.launch.options import (
+    Grace,
+    Restarts,
+)
+from trainband.launch.supervision import (
+    Phase,
+    Supervision,
     advance,
 )
-from trainband.cluster.task import Task
-from trainband.cluster.team import INSTANT_S, LOST_A_PEER, WITNESS_S, Team, first_to_fail, most_to_blame
+from trainband.launch.worker_group import (
+    CAUSE_WAIT_S,
+    LOST_A_PEER,
+    SIMULTANEOUS_S,
+    WorkerGroup,
+    first_to_fail,
+    most_to_blame,
+)
 
 CHIEF, EVALUATOR = Task("chief", 0), Task("evaluator", 0)
 WORKERS = [Task("worker", index) for index in range(3)]
@@ -39,15 +50,15 @@ GRACE = Grace(ps_s=10.0, stop_s=5.0, kill_s=3.0)
 ALL = frozenset(WORKERS)
 
 
-def _job(*tasks: Task, restarts: int = 2, fewest: int | None = None) -> Supervision:
+def _job(*tasks: Task, restarts: int = 2, min_workers: int | None = None) -> Supervision:
     alive = frozenset(tasks)
     trainers = frozenset(task for task in tasks if task.trains)
-    least = sum(task.job == "worker" for task in tasks) if fewest is None else fewest
+    least = sum(task.job == "worker" for task in tasks) if min_workers is None else min_workers
     return Supervision(
         alive=alive,
         grace=GRACE,
-        restarts=Restarts(most=restarts, first_s=1.0, settled_s=60.0),
-        team=Team(tasks=trainers, fewest=least),
+        restarts=Restarts(limit=restarts, first_delay_s=1.0, settled_s=60.0),
+        group=WorkerGroup(tasks=trainers, min_workers=least),
     )
 
 
@@ -64,7 +75,11 @@ def _fail(state: Supervision, task: Task, status: int, now: float) -> tuple[Supe
     asked: list[Instruction] = []
     state, todo = advance(state, Exited(task, status), now)
     asked += todo
-    while state.outcome is None and (state.alive or state.again) and not any(isinstance(i, StartTeam) for i in asked):
+    while (
+        state.outcome is None
+        and (state.alive or state.group_restart)
+        and not any(isinstance(i, RestartGroup) for i in asked)
+    ):
         for sent in [i for i in todo if isinstance(i, Send)]:
             state, more = advance(state, Exited(sent.task, TERMINATED), now)
             asked += more
@@ -74,9 +89,9 @@ def _fail(state: Supervision, task: Task, status: int, now: float) -> tuple[Supe
         state, todo = advance(state, Tick(), now)
         asked += todo
     for instruction in asked:
-        if isinstance(instruction, StartTeam):
+        if isinstance(instruction, RestartGroup):
             for mate in instruction.tasks:
-                state, _ = advance(state, Began(mate), now)
+                state, _ = advance(state, Restarted(mate), now)
     return state, asked, now
 
 
@@ -87,25 +102,25 @@ def _said(asked: list[Instruction]) -> list[str]:
 def test_a_failure_ends_all_and_all_start_again() -> None:
     state, todo = _drive(_job(W0, W1), (10, Exited(W1, KILLED)))
     assert todo == [
-        Say("worker:1 failed (killed by SIGKILL); ending worker:0 and starting the job again in 1 s (1 of 2)"),
+        Say("worker:1 failed (killed by SIGKILL); stopping worker:0 and restarting the job in 1 s (1 of 2)"),
         Send(W0, signal.SIGTERM),
     ]
-    assert (state.phase, state.next_s, state.outcome) == (Phase.GATHERING, 15, None)
+    assert (state.phase, state.next_s, state.outcome) == (Phase.STOPPING_GROUP, 15, None)
     # The survivor's own failure says nothing and counts for nothing.
     state, todo = _drive(state, (10.1, Exited(W0, 1)))
     assert (todo, state.phase, state.next_s, state.outcome) == ([], Phase.RUNNING, 11, None)
     assert _drive(state, (10.9, Tick()))[1] == []
     state, todo = _drive(state, (11, Tick()))
-    assert todo == [StartTeam((W0, W1))]
+    assert todo == [RestartGroup((W0, W1))]
     assert (state.alive, state.next_s) == (frozenset({W0, W1}), None)
-    state, todo = _drive(state, (11, Began(W0)), (11, Began(W1)), (20, Exited(W0, 0)), (21, Exited(W1, 0)))
+    state, todo = _drive(state, (11, Restarted(W0)), (11, Restarted(W1)), (20, Exited(W0, 0)), (21, Exited(W1, 0)))
     assert (state.outcome, todo) == (Outcome(kind="succeeded", exit_code=0), [])
 
 
 def test_those_that_have_ended_well_start_again_too() -> None:
     state, todo = _drive(_job(W0, W1, W2), (1, Exited(W0, 0)), (2, Exited(W2, 0)), (3, Exited(W1, 1)))
-    assert todo == [Say("worker:1 failed (exit code 1); starting the job again in 1 s (1 of 2)")]
-    assert _drive(state, (4, Tick()))[1] == [StartTeam((W0, W1, W2))]
+    assert todo == [Say("worker:1 failed (exit code 1); restarting the job in 1 s (1 of 2)")]
+    assert _drive(state, (4, Tick()))[1] == [RestartGroup((W0, W1, W2))]
 
 
 # What happens when, in tenths of an instant -> the cause
@@ -137,12 +152,12 @@ CAUSES: list[tuple[list[tuple[float, Task, int]], Task]] = [
 def test_the_first_that_failed_is_the_cause(exits: list[tuple[float, Task, int]], cause: Task) -> None:
     state, asked = _job(W0, W1, W2), []
     for tenths, task, status in exits:
-        state, todo = advance(state, Exited(task, status), tenths * INSTANT_S / 10)
+        state, todo = advance(state, Exited(task, status), tenths * SIMULTANEOUS_S / 10)
         asked += todo
-    if state.phase is Phase.BLAMING:
+    if state.phase is Phase.DIAGNOSING:
         assert not asked
         assert state.next_s is not None
-        assert state.next_s <= (WITNESS_S if exits[0][2] == LOST_A_PEER else INSTANT_S)
+        assert state.next_s <= (CAUSE_WAIT_S if exits[0][2] == LOST_A_PEER else SIMULTANEOUS_S)
         state, todo = advance(state, Tick(), state.next_s)
         asked += todo
     assert [text.split()[0] for text in _said(asked)] == [str(cause)]
@@ -150,19 +165,19 @@ def test_the_first_that_failed_is_the_cause(exits: list[tuple[float, Task, int]]
 
 
 def test_a_task_that_is_killed_after_the_instant_is_a_survivor() -> None:
-    state, _ = _drive(_job(W0, W1), (0, Exited(W1, 1)), (INSTANT_S, Tick()), (INSTANT_S, Exited(W0, KILLED)))
-    assert state.again is not None
-    assert state.again.cause.failed == W1
+    state, _ = _drive(_job(W0, W1), (0, Exited(W1, 1)), (SIMULTANEOUS_S, Tick()), (SIMULTANEOUS_S, Exited(W0, KILLED)))
+    assert state.group_restart is not None
+    assert state.group_restart.cause.failed == W1
 
 
 def test_failures_count_for_the_job_and_each_start_comes_later() -> None:
     state, asked, now = _fail(_job(W0, W1, W2), W1, 1, 0)
     assert _said(asked) == [
-        "worker:1 failed (exit code 1); ending worker:0, worker:2 and starting the job again in 1 s (1 of 2)"
+        "worker:1 failed (exit code 1); stopping worker:0, worker:2 and restarting the job in 1 s (1 of 2)"
     ]
     state, asked, now = _fail(state, W2, 7, now + 5)
     assert _said(asked) == [
-        "worker:2 failed (exit code 7); ending worker:0, worker:1 and starting the job again in 2 s (2 of 2)"
+        "worker:2 failed (exit code 7); stopping worker:0, worker:1 and restarting the job in 2 s (2 of 2)"
     ]
     state, asked, now = _fail(state, W0, KILLED, now + 5)
     assert _said(asked) == ["worker:0 failed (killed by SIGKILL); stopping the others: worker:1, worker:2"]
@@ -173,14 +188,14 @@ def test_a_job_that_has_run_for_long_has_its_failures_forgotten() -> None:
     state, _, now = _fail(_job(W0, W1), W1, 1, 0)
     state, _, now = _fail(state, W0, 1, now + 59)
     state, asked, _ = _fail(state, W1, 1, now + 60)
-    assert _said(asked)[0].endswith("starting the job again in 1 s (1 of 2)")
+    assert _said(asked)[0].endswith("restarting the job in 1 s (1 of 2)")
 
 
 def test_without_restarts_a_failure_ends_the_job() -> None:
     state, todo = _drive(_job(W0, W1, EVALUATOR, restarts=0), (0, Exited(W1, 1)))
     assert todo == []
     # Nobody is left who could have been the cause.
-    state, todo = _drive(state, (INSTANT_S / 2, Exited(W0, 0)))
+    state, todo = _drive(state, (SIMULTANEOUS_S / 2, Exited(W0, 0)))
     assert todo == [
         Say("worker:1 failed (exit code 1); stopping the others: evaluator:0"),
         Send(EVALUATOR, signal.SIGTERM),
@@ -193,16 +208,16 @@ def test_who_does_not_end_is_killed_first() -> None:
     state, todo = _drive(_job(W0, W1, W2), (0, Exited(W1, KILLED)), (1, Exited(W0, 1)), (4.9, Tick()))
     assert (todo, state.next_s) == ([], 5)
     state, todo = _drive(state, (5, Tick()))
-    assert todo == [Say("worker:2 did not end within 5 s after SIGTERM; sent SIGKILL"), Send(W2, signal.SIGKILL)]
+    assert todo == [Say("worker:2 did not exit within 5 s after SIGTERM; sent SIGKILL"), Send(W2, signal.SIGKILL)]
     ended, todo = _drive(state, (6, Exited(W2, KILLED)), (6, Tick()))
-    assert (todo, ended.phase, ended.deadline) == ([StartTeam((W0, W1, W2))], Phase.RUNNING, None)
+    assert (todo, ended.phase, ended.deadline) == ([RestartGroup((W0, W1, W2))], Phase.RUNNING, None)
 
 
 def test_who_is_stuck_is_killed_at_once() -> None:
     state, todo = _drive(_job(W0, W1, W2), (0, Exited(W0, LOST_A_PEER)), (0.1, Exited(W2, LOST_A_PEER)))
-    assert (todo, state.next_s) == ([], WITNESS_S)
-    state, todo = _drive(state, (WITNESS_S, Tick()))
-    why = "worker:1 failed (it is stuck: all others have lost it); ending worker:1 and starting the job again in 1 s"
+    assert (todo, state.next_s) == ([], CAUSE_WAIT_S)
+    state, todo = _drive(state, (CAUSE_WAIT_S, Tick()))
+    why = "worker:1 failed (it is stuck: all its peers have lost it); stopping worker:1 and restarting the job in 1 s"
     assert todo == [Say(f"{why} (1 of 2)"), Send(W1, signal.SIGTERM), Send(W1, signal.SIGKILL)]
 
 
@@ -210,7 +225,7 @@ def test_who_does_not_end_even_then_fails_the_job() -> None:
     state, _ = _drive(_job(W0, W1, EVALUATOR), (0, Exited(W1, KILLED)), (5, Tick()))
     state, todo = _drive(state, (8, Tick()))
     assert todo == [
-        Say("worker:0 did not end within 3 s after SIGKILL; left to the kernel, the job cannot start again"),
+        Say("worker:0 did not exit within 3 s after SIGKILL; the job cannot restart"),
         Send(EVALUATOR, signal.SIGTERM),
     ]
     state, _ = _drive(state, (8, Exited(EVALUATOR, 0)))
@@ -222,13 +237,13 @@ def test_an_evaluator_lives_on_and_is_restarted_alone() -> None:
     state, todo = _drive(_job(W0, W1, EVALUATOR), (0, Exited(W1, KILLED)))
     assert [i.task for i in todo if isinstance(i, Send)] == [W0]
     state, todo = _drive(state, (0.5, Exited(EVALUATOR, 1)))
-    assert todo == [Say("evaluator:0 failed (exit code 1); starting it again in 1 s (1 of 2)")]
+    assert todo == [Say("evaluator:0 failed (exit code 1); restarting it in 1 s (1 of 2)")]
     # The one start waits for no other.
-    assert _drive(state, (1.5, Tick()))[1] == [Start(EVALUATOR)]
+    assert _drive(state, (1.5, Tick()))[1] == [Restart(EVALUATOR)]
     state, todo = _drive(state, (0.6, Exited(W0, 1)), (1, Tick()))
-    assert (todo, state.next_s) == ([StartTeam((W0, W1))], 1.5)
+    assert (todo, state.next_s) == ([RestartGroup((W0, W1))], 1.5)
     state, todo = _drive(state, (1.5, Tick()))
-    assert todo == [Start(EVALUATOR)]
+    assert todo == [Restart(EVALUATOR)]
     assert state.alive == {W0, W1, EVALUATOR}
 
 
@@ -253,15 +268,15 @@ def test_a_signal_ends_it_at_any_time(events: list[tuple[float, Event]]) -> None
 
 
 def test_a_task_that_fails_too_often_is_left_out() -> None:
-    state, now = _job(W0, W1, W2, fewest=2), 0.0
+    state, now = _job(W0, W1, W2, min_workers=2), 0.0
     for _ in range(2):
         state, _, now = _fail(state, W1, 1, now + 1)
     state, asked, now = _fail(state, W1, 1, now + 1)
     assert _said(asked) == [
-        "worker:1 failed (exit code 1); ending worker:0, worker:2",
-        "worker:1 failed 3 times; going on without it, on 2 workers (at least 2 are wanted)",
+        "worker:1 failed (exit code 1); stopping worker:0, worker:2",
+        "worker:1 failed 3 times; continuing without it on 2 workers (at least 2 are required)",
     ]
-    assert asked[-1] == StartTeam((W0, W1))
+    assert asked[-1] == RestartGroup((W0, W1))
     assert state.alive == {W0, W1}
     # The smaller job has failed never yet, and has nobody to spare.
     for n in (1, 2):
@@ -275,52 +290,52 @@ def test_a_task_that_fails_too_often_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("restarts", "failures", "words"),
     [
-        (0, [W2], "worker:2 failed once; going on without it, on 2 workers (at least 1 is wanted)"),
-        (1, [W2, W2], "worker:2 failed twice; going on without it, on 2 workers (at least 1 is wanted)"),
+        (0, [W2], "worker:2 failed once; continuing without it on 2 workers (at least 1 is required)"),
+        (1, [W2, W2], "worker:2 failed twice; continuing without it on 2 workers (at least 1 is required)"),
         # the one that failed most often, though another did so last
         (
             2,
             [W2, W2, W0],
-            "worker:2 failed 2 of the last 3 times; going on without it, on 2 workers (at least 1 is wanted)",
+            "worker:2 failed 2 of the last 3 times; continuing without it on 2 workers (at least 1 is required)",
         ),
         (
             1,
             [W2, W0],
-            "worker:0 failed 1 of the last 2 times; going on without it, on 2 workers (at least 1 is wanted)",
+            "worker:0 failed 1 of the last 2 times; continuing without it on 2 workers (at least 1 is required)",
         ),
     ],
 )
 def test_who_is_left_out(restarts: int, failures: list[Task], words: str) -> None:
-    state, now, asked = _job(W0, W1, W2, restarts=restarts, fewest=1), 0.0, list[Instruction]()
+    state, now, asked = _job(W0, W1, W2, restarts=restarts, min_workers=1), 0.0, list[Instruction]()
     for task in failures:
         state, asked, now = _fail(state, task, 1, now + 1)
     assert _said(asked)[-1] == words
 
 
 def test_one_worker_is_left_in_the_end() -> None:
-    state, now = _job(W0, W1, W2, restarts=0, fewest=1), 0.0
+    state, now = _job(W0, W1, W2, restarts=0, min_workers=1), 0.0
     state, _, now = _fail(state, W0, 1, now)
     state, asked, now = _fail(state, W1, 1, now)
-    assert _said(asked)[-1] == "worker:1 failed once; going on without it, on 1 worker (at least 1 is wanted)"
+    assert _said(asked)[-1] == "worker:1 failed once; continuing without it on 1 worker (at least 1 is required)"
     state, asked, now = _fail(state, W0, 1, now)
     assert _said(asked) == ["worker:0 failed (exit code 1)"]
     assert state.outcome is not None
 
 
 def test_a_chief_is_never_left_out() -> None:
-    job = _job(CHIEF, W0, W1, restarts=0, fewest=1)
+    job = _job(CHIEF, W0, W1, restarts=0, min_workers=1)
     state, asked, _ = _fail(job, CHIEF, 1, 0)
     assert state.outcome is not None
     _, asked, _ = _fail(job, W0, 1, 0)
-    assert asked[-1] == StartTeam((CHIEF, W0))
+    assert asked[-1] == RestartGroup((CHIEF, W0))
 
 
 def test_the_rules_by_themselves() -> None:
     assert first_to_fail([(W1, 1), (W0, ABORTED), (W2, KILLED)]) == (W2, KILLED)
     assert most_to_blame({W0: 1, W1: 2}, W0) == W1
     assert most_to_blame({W0: 1, W1: 1}, W0) == W0
-    assert Team(tasks=ALL, fewest=2).without(W0) == Team(tasks=frozenset({W0, W1}), fewest=2)
-    assert Team(tasks=ALL, fewest=3).without(W0) is None
+    assert WorkerGroup(tasks=ALL, min_workers=2).without(W0) == WorkerGroup(tasks=frozenset({W0, W1}), min_workers=2)
+    assert WorkerGroup(tasks=ALL, min_workers=3).without(W0) is None
 
 
 _EVENTS = st.one_of(
@@ -336,9 +351,9 @@ _EVENTS = st.one_of(
 
 @given(st.lists(st.tuples(st.floats(0, 4), _EVENTS), max_size=30), st.integers(0, 2), st.integers(1, 3))
 def test_whatever_happens_it_can_be_ended_and_nobody_is_there_twice(
-    steps: list[tuple[float, Event]], restarts: int, fewest: int
+    steps: list[tuple[float, Event]], restarts: int, min_workers: int
 ) -> None:
-    state, now = _job(*WORKERS, EVALUATOR, restarts=restarts, fewest=fewest), 0.0
+    state, now = _job(*WORKERS, EVALUATOR, restarts=restarts, min_workers=min_workers), 0.0
     for pause, event in steps:
         now += pause
         before = state
@@ -347,20 +362,20 @@ def test_whatever_happens_it_can_be_ended_and_nobody_is_there_twice(
             match instruction:
                 case Send(task):
                     assert task in state.alive
-                case Start(task):
+                case Restart(task):
                     assert task not in before.alive
-                    state, _ = advance(state, Began(task), now)
-                case StartTeam(tasks):
-                    assert not before.teammates
-                    assert fewest <= len(tasks) <= len(before.team.tasks if before.team else ())
+                    state, _ = advance(state, Restarted(task), now)
+                case RestartGroup(tasks):
+                    assert not before.group_alive
+                    assert min_workers <= len(tasks) <= len(before.group.tasks if before.group else ())
                     for task in tasks:
-                        state, _ = advance(state, Began(task), now)
+                        state, _ = advance(state, Restarted(task), now)
         # Once all is done that was due by now, the next time is one to come, so that nobody turns in circles.
         if isinstance(event, Tick) and state.outcome is None and state.next_s is not None and state == before:
             assert state.next_s > now
         if state.outcome is None and not state.alive:
             assert state.next_s is not None, "nothing runs, and nothing would ever start it"
-    state, _ = advance(state, Left(), now)
+    state, _ = advance(state, Closed(), now)
     for _ in range(3):
         now += 20
         state, _ = advance(state, Tick(), now)

@@ -8,27 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainband.cluster.supervision import (
-    ECHO_S,
-    Began,
+from trainband.cluster.task import Task
+from trainband.launch.events import (
+    Closed,
     Event,
     Exited,
-    Grace,
     Instruction,
     Interrupted,
-    Left,
     Outcome,
-    Phase,
-    Restarts,
+    Restart,
+    Restarted,
     Say,
     Send,
-    Start,
-    Supervision,
     Tick,
-    advance,
     describe_status,
 )
-from trainband.cluster.task import Task
+from trainband.launch.options import (
+    Grace,
+    Restarts,
+)
+from trainband.launch.supervision import (
+    ECHO_S,
+    Phase,
+    Supervision,
+    advance,
+)
 
 PS, CHIEF, WORKER0, WORKER1 = Task("ps", 0), Task("chief", 0), Task("worker", 0), Task("worker", 1)
 GRACE = Grace(ps_s=10.0, stop_s=5.0, kill_s=3.0)
@@ -65,9 +69,9 @@ def test_the_chief_counts_among_the_workers() -> None:
 def test_a_ps_that_does_not_end_is_stopped_and_mentioned_but_fails_nothing() -> None:
     ending = ((1.0, Exited(WORKER0, 0)), (1.0, Exited(WORKER1, 0)))
     state, todo = _drive(JOB, *ending, (11.0, Tick()))
-    assert todo == [Say("ps:0 did not end within 10 s after the workers; sent SIGTERM"), Send(PS, signal.SIGTERM)]
+    assert todo == [Say("ps:0 did not exit within 10 s after the workers; sent SIGTERM"), Send(PS, signal.SIGTERM)]
     stubborn, todo = _drive(state, (15.9, Tick()), (16.0, Tick()))
-    assert todo == [Say("ps:0 did not end within 5 s after SIGTERM; sent SIGKILL"), Send(PS, signal.SIGKILL)]
+    assert todo == [Say("ps:0 did not exit within 5 s after SIGTERM; sent SIGKILL"), Send(PS, signal.SIGKILL)]
     for stopped, status in ((state, -15), (stubborn, -9)):
         ended, todo = _drive(stopped, (17.0, Exited(PS, status)))
         assert (ended.outcome, todo) == (Outcome(kind="succeeded", exit_code=0), [])
@@ -108,7 +112,7 @@ def test_tasks_that_do_not_end_are_killed_and_at_last_given_up() -> None:
     state, todo = _drive(state, (6.0, Tick()))
     assert todo[1:] == [Send(PS, signal.SIGKILL), Send(WORKER0, signal.SIGKILL)]
     state, todo = _drive(state, (7.0, Exited(PS, -9)), (9.0, Tick()))
-    assert todo == [Say("worker:0 did not end within 3 s after SIGKILL; left to the kernel")]
+    assert todo == [Say("worker:0 did not exit within 3 s after SIGKILL; giving up")]
     assert state.outcome is not None
     assert state.outcome.failed == WORKER1
 
@@ -134,12 +138,12 @@ def test_a_second_signal_kills_but_an_echo_of_the_first_does_not() -> None:
 
 
 def test_leaving_the_job_ends_it_in_silence() -> None:
-    state, todo = _drive(JOB, (1, Left()))
+    state, todo = _drive(JOB, (1, Closed()))
     assert todo == [Send(task, signal.SIGTERM) for task in (WORKER0, WORKER1)]
     ended, _ = _drive(state, *((2.0, Exited(task, 0)) for task in JOB.alive))
     assert ended.outcome is not None
     assert ended.outcome.kind == "interrupted"
-    assert _drive(ended, (3, Left()), (3, Interrupted(2))) == (ended, [])
+    assert _drive(ended, (3, Closed()), (3, Interrupted(2))) == (ended, [])
 
 
 def test_a_status_in_words() -> None:
@@ -158,7 +162,7 @@ _EVENTS = st.one_of(
     st.builds(Exited, st.sampled_from(sorted(JOB.alive, key=str)), st.sampled_from([0, 0, 0, 1, -9, -15])),
     st.builds(Interrupted, st.sampled_from([int(signal.SIGINT), int(signal.SIGTERM)])),
     st.just(Tick()),
-    st.just(Left()),
+    st.just(Closed()),
 )
 
 
@@ -175,7 +179,7 @@ def test_every_job_ends_in_time_and_no_signal_goes_to_the_dead(steps: list[tuple
         if before.verdict is not None:
             assert state.verdict == before.verdict  # the first cause stands
     # From the moment that it is told to end, it ends within the graces, even if nobody reacts.
-    state, _ = advance(state, Left(), now)
+    state, _ = advance(state, Closed(), now)
     for _ in range(3):
         now += max(GRACE.ps_s, GRACE.stop_s, GRACE.kill_s)
         state, _ = advance(state, Tick(), now)
@@ -184,36 +188,36 @@ def test_every_job_ends_in_time_and_no_signal_goes_to_the_dead(steps: list[tuple
 
 EVALUATOR = Task("evaluator", 0)
 AGAIN = Supervision(
-    alive=frozenset({PS, WORKER0, WORKER1}), grace=GRACE, restarts=Restarts(most=2, first_s=1.0, settled_s=60.0)
+    alive=frozenset({PS, WORKER0, WORKER1}), grace=GRACE, restarts=Restarts(limit=2, first_delay_s=1.0, settled_s=60.0)
 )
 
 
 def test_a_task_that_fails_is_started_again_and_each_time_later() -> None:
     state, todo = _drive(AGAIN, (10, Exited(WORKER1, -signal.SIGKILL)))
-    assert todo == [Say("worker:1 failed (killed by SIGKILL); starting it again in 1 s (1 of 2)")]
+    assert todo == [Say("worker:1 failed (killed by SIGKILL); restarting it in 1 s (1 of 2)")]
     assert (state.next_s, state.outcome, state.phase) == (11, None, Phase.RUNNING)
     assert _drive(state, (10.9, Tick()))[1] == []
     state, todo = _drive(state, (11, Tick()))
-    assert (todo, WORKER1 in state.alive, state.next_s) == ([Start(WORKER1)], True, None)
-    state, todo = _drive(state, (11.1, Began(WORKER1)), (12, Exited(WORKER1, 1)))
-    assert todo == [Say("worker:1 failed (exit code 1); starting it again in 2 s (2 of 2)")]
-    state, _ = _drive(state, (14, Tick()), (14.1, Began(WORKER1)))
+    assert (todo, WORKER1 in state.alive, state.next_s) == ([Restart(WORKER1)], True, None)
+    state, todo = _drive(state, (11.1, Restarted(WORKER1)), (12, Exited(WORKER1, 1)))
+    assert todo == [Say("worker:1 failed (exit code 1); restarting it in 2 s (2 of 2)")]
+    state, _ = _drive(state, (14, Tick()), (14.1, Restarted(WORKER1)))
     state, todo = _drive(state, (15, Exited(WORKER1, 1)))
     assert todo[0] == Say("worker:1 failed (exit code 1); stopping the others: ps:0, worker:0")
     assert state.verdict == Outcome(kind="failed", exit_code=1, failed=WORKER1, reason="exit code 1")
 
 
 def test_a_task_that_has_run_for_long_has_its_failures_forgotten() -> None:
-    state, _ = _drive(AGAIN, (10, Exited(PS, 1)), (11, Tick()), (11, Began(PS)))
-    state, _ = _drive(state, (20, Exited(PS, 1)), (22, Tick()), (22, Began(PS)))
+    state, _ = _drive(AGAIN, (10, Exited(PS, 1)), (11, Tick()), (11, Restarted(PS)))
+    state, _ = _drive(state, (20, Exited(PS, 1)), (22, Tick()), (22, Restarted(PS)))
     state, todo = _drive(state, (22 + 60, Exited(PS, 1)))
-    assert todo == [Say("ps:0 failed (exit code 1); starting it again in 1 s (1 of 2)")]
+    assert todo == [Say("ps:0 failed (exit code 1); restarting it in 1 s (1 of 2)")]
 
 
 def test_a_worker_that_waits_for_its_start_keeps_the_job_running() -> None:
     state, _ = _drive(AGAIN, (1, Exited(WORKER1, 1)), (1.5, Exited(WORKER0, 0)))
     assert state.phase is Phase.RUNNING
-    state, _ = _drive(state, (2, Tick()), (2, Began(WORKER1)), (3, Exited(WORKER1, 0)))
+    state, _ = _drive(state, (2, Tick()), (2, Restarted(WORKER1)), (3, Exited(WORKER1, 0)))
     assert state.phase is Phase.ENDING
 
 
@@ -231,12 +235,12 @@ def test_an_evaluator_is_waited_for_and_fails_nobody_else() -> None:
     assert state.phase is Phase.RUNNING
     assert _drive(state, (2, Exited(EVALUATOR, 0)))[0].phase is Phase.ENDING
     state, todo = _drive(job, (1, Exited(EVALUATOR, 3)))
-    assert todo == [Say("evaluator:0 failed (exit code 3), the training goes on")]
+    assert todo == [Say("evaluator:0 failed (exit code 3); training continues")]
     state, _ = _drive(state, (2, Exited(WORKER0, 0)), (3, Exited(PS, 0)))
     assert state.outcome == Outcome(kind="failed", exit_code=3, failed=EVALUATOR, reason="exit code 3")
 
 
-@pytest.mark.parametrize("wrong", [{"most": -1}, {"first_s": 0.0}, {"longest_s": -1.0}, {"settled_s": 0.0}])
+@pytest.mark.parametrize("wrong", [{"limit": -1}, {"first_delay_s": 0.0}, {"max_delay_s": -1.0}, {"settled_s": 0.0}])
 def test_restarts_are_checked_at_birth(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"Restarts.{next(iter(wrong))}"):
         Restarts(**wrong)  # type: ignore[arg-type]

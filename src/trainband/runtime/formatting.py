@@ -1,17 +1,17 @@
-"""How trainband speaks to people: what begins its own lines, and figures as people write them."""
+"""Text for people: the prefix of trainband's own lines, and sizes, rates and durations as people write them."""
 
 from __future__ import annotations
 
 import math
 
-OWN_WORDS = "trainband: "
+LINE_PREFIX = "trainband: "
 """Begins every line that trainband itself prints in a task."""
 
-WARNING = OWN_WORDS + "WARNING"
+WARNING_PREFIX = LINE_PREFIX + "WARNING"
 
 
 def size(nbytes: int) -> str:
-    """Bytes as people write them, in powers of 1000."""
+    """Formats bytes in powers of 1000: `1.5 MB`."""
     if nbytes < 1000:
         return f"{nbytes} B"
     power = min(4, int(math.log10(nbytes) / 3))
@@ -19,12 +19,12 @@ def size(nbytes: int) -> str:
 
 
 def rate(per_second: float) -> str:
-    """How many a second as people write them: of few, two digits that count."""
+    """Formats a number per second; below 10, with two significant digits."""
     return f"{per_second:,.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.2g}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people write them."""
+    """Formats seconds: `42 s`, `3 min 07 s`, `2 h 05 min`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from types import TracebackType
 
-from ..errors import AddressInUse, ClusterError
+from trainband.errors import AddressInUse, ClusterError
 
 
 class ReservedPorts:

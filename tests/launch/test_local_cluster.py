@@ -21,12 +21,13 @@ from typing import Any
 import pytest
 from tests.descriptors import open_descriptors
 
-from trainband.cluster import Cluster, ClusterSpec, LocalCluster, LocalGuests, Task, gate
-from trainband.cluster.launch import task_environment
-from trainband.cluster.lines import LONGEST_LINE, LineCutter
-from trainband.cluster.supervision import Grace, Restarts
-from trainband.cluster.warden import groups_left
+from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, DeadlineExceeded
+from trainband.launch import LocalCluster, LocalGuests, exec_gate
+from trainband.launch.environment import task_environment
+from trainband.launch.options import Grace, Restarts
+from trainband.launch.output_lines import LONGEST_LINE, LineSplitter
+from trainband.launch.reaper import groups_left
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for leaks in /proc")
 
@@ -164,7 +165,7 @@ def test_a_ps_that_serves_for_ever_is_stopped_after_success() -> None:
     impatient = Grace(ps_s=0.2, stop_s=20.0, kill_s=20.0)
     with _cluster(recorder, "wait_forever() if task == 'ps:0' else None", grace=impatient) as cluster:
         assert cluster.wait(DEADLINE_S).kind == "succeeded"
-    assert recorder.notes == ["ps:0 did not end within 0.2 s after the workers; sent SIGTERM"]
+    assert recorder.notes == ["ps:0 did not exit within 0.2 s after the workers; sent SIGTERM"]
 
 
 def test_a_task_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ wait_forever()
 """
     with _cluster(recorder, script, environ={**os.environ, "READY": str(tmp_path / "ready")}) as cluster:
         assert cluster.wait(DEADLINE_S).failed == WORKER1
-    assert recorder.notes[1:] == ["worker:0 did not end within 0.5 s after SIGTERM; sent SIGKILL"]
+    assert recorder.notes[1:] == ["worker:0 did not exit within 0.5 s after SIGTERM; sent SIGKILL"]
 
 
 # Holds the task's stderr open. The task goes on when it is up.
@@ -207,7 +208,7 @@ def test_what_a_task_leaves_behind_is_ended(handler: str) -> None:
 def test_leaving_the_block_early_ends_the_tasks_and_waiting_has_a_deadline() -> None:
     recorder = Recorder()
     with _cluster(recorder, GRANDCHILD.format("SIG_DFL") + "wait_forever()") as cluster:
-        with pytest.raises(DeadlineExceeded, match=r"ps:0, worker:0, worker:1 did not end in 0\.01 s"):
+        with pytest.raises(DeadlineExceeded, match=r"ps:0, worker:0, worker:1 did not exit within 0\.01 s"):
             cluster.wait(0.01)
         pids = [cluster.process_id(task) for task in (PS, WORKER0, WORKER1)]
         assert cluster.alive == {PS, WORKER0, WORKER1}
@@ -270,9 +271,9 @@ def test_tasks_lead_groups_and_sessions_of_their_own() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not group processes by session")
 def test_a_task_is_as_nice_as_its_launcher() -> None:
-    command = ["nice", "-n", "5", sys.executable, "-I", "-S", gate.__file__, "/bin/cat", "/proc/self/autogroup"]
+    command = ["nice", "-n", "5", sys.executable, "-I", "-S", exec_gate.__file__, "/bin/cat", "/proc/self/autogroup"]
     # In a session of its own, as every task is started.
-    done = subprocess.run(command, input=gate.OPEN, stdout=subprocess.PIPE, start_new_session=True, check=True)
+    done = subprocess.run(command, input=exec_gate.OPEN, stdout=subprocess.PIPE, start_new_session=True, check=True)
     assert done.stdout.decode().split()[-2:] == ["nice", str(os.nice(0) + 5)]
 
 
@@ -280,13 +281,13 @@ def test_a_task_is_as_nice_as_its_launcher() -> None:
     ("options", "message"),
     [
         ({"ps": -1}, r"LocalCluster\.ps must be 0 or more, got -1"),
-        ({"workers": 0}, r"nobody would train"),
+        ({"workers": 0}, r"no task would train"),
         ({"threads": 0}, r"LocalCluster\.threads must be 1 or more"),
         ({"ps": 0, "min_workers": 0}, r"min_workers must be from 1 to the number of workers, which is 2, got 0"),
         ({"ps": 0, "min_workers": 3}, r"min_workers must be from 1 to the number of workers, which is 2, got 3"),
         (
             {"ps": 2, "min_workers": 1},
-            r"min_workers=1 is for .* this one has ps=2, and there workers come and go as they like",
+            r"min_workers=1 is for .* this one has ps=2, so its workers may come and go",
         ),
     ],
 )
@@ -300,7 +301,7 @@ def test_a_cluster_that_cannot_be_is_refused(options: dict[str, Any], message: s
 def test_unknown_tasks_and_unstarted_clusters_are_errors() -> None:
     cluster = _cluster(Recorder(), "")
     for ask in (lambda: cluster.spec, cluster.wait):
-        with pytest.raises(ClusterError, match="has not started"):
+        with pytest.raises(ClusterError, match="has not been started"):
             ask()
     cluster.close()
     with _cluster(Recorder(), "", ps=0, workers=1) as cluster:
@@ -394,7 +395,7 @@ def test_guests_share_the_cores_with_whoever_trains_here(
 
 NO_GUESTS: list[tuple[list[Cluster], str]] = [
     ([], r"LocalGuests\.guests is empty"),
-    ([Cluster(spec=SPEC, task=WORKER0)], r"a task of the cluster itself is among worker:0"),
+    ([Cluster(spec=SPEC, task=WORKER0)], r"one of worker:0 is a task of the cluster itself"),
     (_guests(3, 3), r"worker:3, worker:3 are not different workers of one job"),
     (_guests(3) + _guests(4, spec=ALONE), r"worker:3, worker:4 are not different workers of one job"),
 ]
@@ -416,7 +417,7 @@ def wait_for(other, runs):
     while len([name for name in os.listdir(os.environ["RUNS"]) if name.startswith(other + "-")]) < runs:
         time.sleep(0.01)
 """
-SOON = Restarts(most=2, first_s=0.01)
+SOON = Restarts(limit=2, first_delay_s=0.01)
 
 
 def _workers_of(line: str) -> list[str]:
@@ -445,8 +446,8 @@ elif runs == 0:
         spec = cluster.spec
     assert (outcome.kind, len(recorder.notes)) == ("succeeded", 1)
     assert re.fullmatch(
-        r"worker:1 failed \(killed by SIGKILL\); ending (chief:0, )?worker:0 and "
-        r"starting the job again in 0\.01 s \(1 of 2\)",
+        r"worker:1 failed \(killed by SIGKILL\); stopping (chief:0, )?worker:0 and "
+        r"restarting the job in 0\.01 s \(1 of 2\)",
         recorder.notes[0],
     )
     assert len(recorder.of(Task("evaluator", 0))) == 1
@@ -466,7 +467,7 @@ if len(config["cluster"]["worker"]) == 3:
 print("trained", os.environ["NPROC"])
 """
     environ = {name: value for name, value in os.environ.items() if name not in ("NPROC", "PJRT_NPROC")}
-    restarts = Restarts(most=1, first_s=0.01)
+    restarts = Restarts(limit=1, first_delay_s=0.01)
     options: dict[str, Any] = {"ps": 0, "workers": 3, "min_workers": 2, "restarts": restarts}
     with _cluster(recorder, RUNS + script, environ={**environ, "RUNS": str(tmp_path)}, **options) as cluster:
         assert cluster.wait(DEADLINE_S).kind == "succeeded"
@@ -474,9 +475,9 @@ print("trained", os.environ["NPROC"])
         with pytest.raises(ClusterError, match="no task worker:2, only worker:0, worker:1"):
             cluster.process_id(Task("worker", 2))
     assert recorder.notes == [
-        "worker:1 failed (exit code 4); ending worker:0, worker:2 and starting the job again in 0.01 s (1 of 1)",
-        "worker:1 failed (exit code 4); ending worker:0, worker:2",
-        "worker:1 failed twice; going on without it, on 2 workers (at least 2 are wanted)",
+        "worker:1 failed (exit code 4); stopping worker:0, worker:2 and restarting the job in 0.01 s (1 of 1)",
+        "worker:1 failed (exit code 4); stopping worker:0, worker:2",
+        "worker:1 failed twice; continuing without it on 2 workers (at least 2 are required)",
     ]
     runs = {index: recorder.of(Task("worker", index)) for index in range(3)}
     assert {index: len(lines) for index, lines in runs.items()} == {0: 4, 1: 4, 2: 2}
@@ -500,8 +501,8 @@ wait_forever()
     with _cluster(recorder, RUNS + script, ps=0, restarts=SOON, environ=environ) as cluster:
         assert cluster.wait(DEADLINE_S).kind == "succeeded"
     assert recorder.notes == [
-        "worker:1 failed (exit code 1); ending worker:0 and starting the job again in 0.01 s (1 of 2)",
-        "worker:0 did not end within 0.5 s after SIGTERM; sent SIGKILL",
+        "worker:1 failed (exit code 1); stopping worker:0 and restarting the job in 0.01 s (1 of 2)",
+        "worker:0 did not exit within 0.5 s after SIGTERM; sent SIGKILL",
     ]
 
 
@@ -512,7 +513,7 @@ def test_many_restarts_hold_no_more_than_the_first() -> None:
         if " failed (" in text:  # on a busy machine, there is also a note of each task that SIGTERM ends too slowly
             held.append(len(open_descriptors()))
 
-    restarts = Restarts(most=6, first_s=0.01, longest_s=0.01)
+    restarts = Restarts(limit=6, first_delay_s=0.01, max_delay_s=0.01)
     script = "sys.exit(1) if task == 'worker:0' else wait_forever()"
     with _cluster(recorder, script, ps=0, restarts=restarts, on_note=look) as cluster:
         assert cluster.wait(DEADLINE_S).failed == WORKER0
@@ -523,15 +524,15 @@ def test_many_restarts_hold_no_more_than_the_first() -> None:
 
 def test_leaving_the_block_while_a_job_waits_for_its_next_start() -> None:
     recorder = Recorder()
-    restarts = Restarts(most=1, first_s=1000.0, longest_s=1000.0)
+    restarts = Restarts(limit=1, first_delay_s=1000.0, max_delay_s=1000.0)
     with _cluster(recorder, "sys.exit(1)", ps=0, restarts=restarts) as cluster:
         while cluster.alive or not recorder.notes:
             with contextlib.suppress(DeadlineExceeded):
                 cluster.wait(0.05)
-        with pytest.raises(DeadlineExceeded, match=r"a job that waits for its next start did not end in 0\.01 s"):
+        with pytest.raises(DeadlineExceeded, match=r"a job that is about to restart did not exit within 0\.01 s"):
             cluster.wait(0.01)
     assert len(recorder.notes) == 1
-    assert recorder.notes[0].endswith("starting the job again in 1000 s (1 of 1)")
+    assert recorder.notes[0].endswith("restarting the job in 1000 s (1 of 1)")
 
 
 def test_guests_are_started_again_each_by_itself(tmp_path: Path) -> None:
@@ -546,13 +547,13 @@ def test_guests_are_started_again_each_by_itself(tmp_path: Path) -> None:
         on_note=recorder.notes.append,
     ) as guests:
         assert guests.wait(DEADLINE_S).exit_code == 0
-    assert recorder.notes == ["worker:3 failed (exit code 1); starting it again in 0.01 s (1 of 2)"]
+    assert recorder.notes == ["worker:3 failed (exit code 1); restarting it in 0.01 s (1 of 2)"]
     assert len(recorder.of(Task("worker", 4))) == 1
 
 
 @pytest.mark.smoke
 def test_lines_are_cut_at_their_ends_only() -> None:
-    cutter = LineCutter()
+    cutter = LineSplitter()
     text = "naïve — 漢字\n".encode()
     assert [line for byte in text for line in cutter.feed(bytes([byte]))] == ["naïve — 漢字"]
     assert cutter.feed(b"a\r\n\n  10%\r 100%\nbad \xff\nrest") == ["a", "", " 100%", "bad \ufffd"]
@@ -562,7 +563,7 @@ def test_lines_are_cut_at_their_ends_only() -> None:
     assert cutter.feed(b"\n") == ["x" * 7]
 
 
-def test_the_warden_knows_which_groups_are_left() -> None:
+def test_the_reaper_knows_which_groups_are_left() -> None:
     assert groups_left(["+12\n", "+345\n", "-12\n", "+6"]) == [345]  # the last line was cut off in the middle
     assert groups_left(["-12\n"]) == []
 
@@ -614,12 +615,12 @@ def test_a_signal_to_the_command_ends_all_tasks(tmp_path: Path, number: int, exi
     assert code == exit_code
     address, words = errors.splitlines()
     assert re.fullmatch(r"\[ps:0\] trainband: ps:0 is at 127\.0\.0\.1:\d+", address)
-    assert words == f"trainband: {signal.Signals(number).name}; stopping ps:0, worker:0, worker:1"
+    assert words == f"trainband: received {signal.Signals(number).name}; stopping ps:0, worker:0, worker:1"
     assert _wait_for_end(pids)
 
 
 def test_ctrl_c_on_a_terminal_is_one_interrupt(tmp_path: Path) -> None:
-    """A terminal signals the launcher's whole process group; the tasks and the warden are in others."""
+    """A terminal signals the launcher's whole process group; the tasks and the reaper are in others."""
     script = (
         "signal.signal(signal.SIGINT, lambda *_: print('hit'))\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
     )
@@ -641,7 +642,7 @@ def test_a_launcher_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     assert {*pids} < {*marked}
     launcher.process.kill()
     assert launcher.finish()[0] == -signal.SIGKILL
-    assert _wait_for_end(marked)  # the tasks, their children and the warden
+    assert _wait_for_end(marked)  # the tasks, their children and the reaper
 
 
 def test_a_launcher_that_is_killed_leaves_no_stubborn_task(tmp_path: Path) -> None:
@@ -649,8 +650,8 @@ def test_a_launcher_that_is_killed_leaves_no_stubborn_task(tmp_path: Path) -> No
     task = PRELUDE + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready'); wait_forever()"
     path.write_text(
         "import os, signal\n"
-        "from trainband.cluster import LocalCluster\n"
-        "from trainband.cluster.supervision import Grace\n"
+        "from trainband.launch import LocalCluster\n"
+        "from trainband.launch.options import Grace\n"
         f"with LocalCluster(['-c', {task!r}], environ=os.environ, ps=0, workers=1, grace=Grace(stop_s=0.2),\n"
         "                  on_line=lambda *_: os.kill(os.getpid(), signal.SIGKILL)) as cluster:\n"
         "    cluster.wait()\n"
@@ -694,12 +695,12 @@ def test_a_launcher_that_is_killed_leaves_nothing_compiled(tmp_path: Path) -> No
     task = PRELUDE + "print(os.environ['JAX_COMPILATION_CACHE_DIR'], flush=True); wait_forever()"
     path.write_text(
         "import os, pathlib, signal\n"
-        "from trainband.cluster import LocalCluster\n"
-        "from trainband.cluster.supervision import Restarts\n"
+        "from trainband.launch import LocalCluster\n"
+        "from trainband.launch.options import Restarts\n"
         "def die(task, stream, line):\n"
         f"    pathlib.Path({str(said)!r}).write_text(line)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"with LocalCluster(['-c', {task!r}], environ=os.environ, ps=0, workers=1, restarts=Restarts(most=1),\n"
+        f"with LocalCluster(['-c', {task!r}], environ=os.environ, ps=0, workers=1, restarts=Restarts(limit=1),\n"
         "                  on_line=die) as cluster:\n"
         "    cluster.wait()\n"
     )
@@ -719,11 +720,11 @@ def test_where_there_is_no_place_for_what_is_compiled_it_is_said(monkeypatch: py
     with _cluster(recorder, script, ps=0, workers=1, restarts=SOON) as cluster:
         cluster.wait(DEADLINE_S)
     assert recorder.of(WORKER0) == ["None"]
-    assert recorder.notes == ["a task that is started again will compile its programs again: no space"]
+    assert recorder.notes == ["restarted tasks will compile their programs again: no space"]
 
 
 def test_a_task_does_not_start_when_the_launcher_dies_before_the_gate_opens() -> None:
-    gate = Path(sys.modules[LocalCluster.__module__].__file__ or "").with_name("gate.py")
+    gate = Path(exec_gate.__file__)
     shut = subprocess.run(
         [sys.executable, "-I", "-S", str(gate), sys.executable, "-c", "print('started')"],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Waiting that has an end and is never silent."""
+"""Waiting with a deadline, and with a notice now and then of what it waits for."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import time
 from collections.abc import Callable
 
 from trainband.errors import DeadlineExceeded
-from trainband.figures import OWN_WORDS
-from trainband.runtime import Clock
+from trainband.runtime.base import Clock
+from trainband.runtime.formatting import LINE_PREFIX
 
 Say = Callable[[str], None]
 """Tells the user one line."""
 
-FIRST_WORD_S = 2.0
-EVERY_S = 5.0
+FIRST_NOTICE_S = 2.0
+NOTICE_EVERY_S = 5.0
 
 
 def say_on_stderr(text: str) -> None:
     """The default `Say`."""
-    sys.stderr.write(f"{OWN_WORDS}{text}\n")  # in one piece: several threads have something to say
+    sys.stderr.write(f"{LINE_PREFIX}{text}\n")  # one write, because several threads may do so at once
     sys.stderr.flush()
 
 
-class Patience:
+class Waiting:
     """One wait: says what it waits for after 2 s and then every 5 s, and gives up at its deadline.
 
     Args:
-      timeout_s: seconds until `check` raises; `None` waits for ever, saying so.
-      say: where the lines go.
-      clock: seconds, monotonic.
+      timeout_s: seconds until `check` raises; `None` waits without end, but not silently.
+      say: where the notices go.
+      clock: monotonic seconds.
     """
 
     def __init__(self, timeout_s: float | None, say: Say, clock: Clock = time.monotonic) -> None:
@@ -37,7 +37,7 @@ class Patience:
         self._say = say
         self._clock = clock
         self._start = clock()
-        self._next = self._start + FIRST_WORD_S
+        self._next = self._start + FIRST_NOTICE_S
         self._deadline = None if timeout_s is None else self._start + timeout_s
 
     @property
@@ -46,24 +46,24 @@ class Patience:
         return self._clock() - self._start
 
     def extend(self) -> None:
-        """Starts the time until the deadline anew, because what was waited for is known to be alive."""
+        """Restarts the timeout, because what it waits for is known to be alive."""
         if self._timeout_s is not None:
             self._deadline = self._clock() + self._timeout_s
 
     def check(self, waiting_for: str, advice: str) -> None:
-        """To be called now and then while waiting.
+        """Gives the notice when it is due, and raises at the deadline. Call it repeatedly while waiting.
 
         Args:
-          waiting_for: as in «waiting for {waiting_for}».
+          waiting_for: completes "waiting for ...".
           advice: a clause that says what to do, for the error.
 
         Raises:
-          DeadlineExceeded: the time is over.
+          DeadlineExceeded: the timeout has passed.
         """
         now = self._clock()
         waited = now - self._start
         if self._deadline is not None and now >= self._deadline:
             raise DeadlineExceeded(f"waited {waited:.1f} s for {waiting_for}; {advice}.")
         if now >= self._next:
-            self._next = now + EVERY_S
+            self._next = now + NOTICE_EVERY_S
             self._say(f"waiting for {waiting_for} ({waited:.0f} s)")

@@ -1,13 +1,13 @@
-"""Run as a script: ends a launcher's tasks when the launcher has died without doing it.
+"""Run as a script: ends a launcher's tasks after the launcher has died without doing so.
 
-`python -I -S warden.py STOP_S [DIRECTORY] < pipe`
+`python -I -S reaper.py STOP_S [DIRECTORY] < pipe`
 
-The launcher alone holds the other end of the pipe. It writes `+123` when it starts the process group
-123 and `-123` when that has ended. When the pipe ends, the launcher has gone, however it died, and
-every group that is left gets SIGTERM and, after STOP_S seconds, SIGKILL. Then the directory is removed.
+Only the launcher holds the other end of the pipe. It writes `+123` when it starts the process group 123, and `-123`
+when that group has ended. When the pipe ends, the launcher is gone, however it died. Every group that is left then gets
+SIGTERM and, after STOP_S seconds, SIGKILL; last, the directory is removed.
 
-Why not PR_SET_PDEATHSIG: it is Linux only, it fires when the *thread* that started the task ends, which
-breaks launching from any other thread than the main one, and it does not reach grandchildren.
+Why not PR_SET_PDEATHSIG: it exists on Linux only; it fires when the *thread* that started the task ends, so tasks could
+only be started from the main thread; and it does not reach grandchildren.
 
 This file imports nothing of trainband, so that it starts in 12 ms and takes 8 MB.
 """
@@ -20,13 +20,13 @@ import sys
 import time
 from collections.abc import Iterable
 
-_BETWEEN_LOOKS_S = 0.02
+_POLL_S = 0.02
 
 
 def groups_left(lines: Iterable[str]) -> list[int]:
-    """The process groups that were started and have not ended, from the launcher's lines.
+    """The process groups that have been started and have not ended, according to the launcher's lines.
 
-    A last line without its end was cut off as the launcher died, and the number in it may lack digits.
+    A last line without a line end is ignored: it was cut off as the launcher died, and its number may lack digits.
     """
     left: dict[int, None] = {}
     for line in lines:
@@ -39,7 +39,7 @@ def groups_left(lines: Iterable[str]) -> list[int]:
 
 
 def send(group: int, number: int) -> bool:
-    """Sends a signal to a process group. Returns whether anybody was there."""
+    """Sends a signal to a process group. Returns whether it has any process."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -48,7 +48,7 @@ def send(group: int, number: int) -> bool:
 
 
 def main() -> None:
-    """Waits for the launcher's end and then ends what it has left."""
+    """Waits until the launcher is gone, then ends what it has left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups = groups_left(sys.stdin)
@@ -56,7 +56,7 @@ def main() -> None:
         send(group, signal.SIGTERM)
     deadline = time.monotonic() + float(sys.argv[1])
     while any(send(group, 0) for group in groups) and time.monotonic() < deadline:
-        time.sleep(_BETWEEN_LOOKS_S)
+        time.sleep(_POLL_S)
     for group in groups:
         send(group, signal.SIGKILL)
     if len(sys.argv) > 2:

@@ -1,31 +1,32 @@
-"""Running workers on this machine that join a job which runs already, and which stand in no cluster spec."""
+"""Workers on this machine that join a running job, and that its cluster spec does not list."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..errors import ClusterError
-from .address import Address
-from .cluster import Cluster
-from .launch import LocalCluster
-from .supervision import Grace, Restarts
-from .task import Task
-from .team import Team
+from trainband.cluster.address import Address
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.task import Task
+from trainband.errors import ClusterError
+from trainband.launch.local_cluster import LocalCluster
+from trainband.launch.options import Grace, Restarts
+from trainband.launch.worker_group import WorkerGroup
+from trainband.runtime.overrides import override
 
 _GRACE = Grace()
 _RESTARTS = Restarts()
 
 
 class LocalGuests(LocalCluster):
-    """Starts guests of one job as processes of this machine and sees them to their end, as `LocalCluster` does.
+    """Starts guests of one job as processes of this machine and supervises them until all have exited.
 
     Args:
       guests: one for each process, all with the same spec.
-      command, environ, threads, on_line, on_note, keep_lines, grace, restarts, clock: see `LocalCluster`.
+      command, environ, threads, on_line, on_note, keep_lines, grace, restarts, clock: as for `LocalCluster`.
 
     Raises:
-      ClusterError: there is no guest, one of them is none, two have the same name, or their specs differ.
+      ClusterError: there is no guest, one of them is not a guest, two have the same name, or their specs differ.
     """
 
     def __init__(
@@ -44,9 +45,9 @@ class LocalGuests(LocalCluster):
     ) -> None:
         names = [str(guest.task) for guest in guests]
         if not guests:
-            raise ClusterError("LocalGuests.guests is empty: nobody would train.")
+            raise ClusterError("LocalGuests.guests is empty: no task would train.")
         if not all(guest.guest for guest in guests):
-            raise ClusterError(f"LocalGuests.guests: a task of the cluster itself is among {', '.join(names)}.")
+            raise ClusterError(f"LocalGuests.guests: one of {', '.join(names)} is a task of the cluster itself.")
         if len(set(names)) < len(names) or any(guest.spec != guests[0].spec for guest in guests):
             raise ClusterError(f"LocalGuests.guests: {', '.join(names)} are not different workers of one job.")
         super().__init__(
@@ -64,12 +65,15 @@ class LocalGuests(LocalCluster):
         )
         self._guests = list(guests)
 
+    @override
     def _plan(self) -> list[Cluster]:
         return self._guests
 
-    def _team(self) -> Team | None:
-        return None  # each is a guest for itself, at the ps of the job
+    @override
+    def _worker_group(self) -> WorkerGroup | None:
+        return None  # each guest trains with the job's ps, independently of the others
 
+    @override
     def _trainers(self) -> int | None:
         spec = self.spec
         here = [task for task in spec.workers if Address.parse(spec.address(task), str(task)).is_loopback]

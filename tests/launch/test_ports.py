@@ -7,8 +7,9 @@ import socket
 import pyarrow.flight as flight
 import pytest
 
-from trainband.cluster import Address, ReservedPorts
+from trainband.cluster import Address
 from trainband.errors import ClusterError
+from trainband.launch import ReservedPorts
 
 
 def _server(port: int, *options: int) -> socket.socket:
