@@ -337,10 +337,11 @@ class Told(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The simulation is over: the job has ended, or these have not."""
+    """The simulation is over: the job has ended, or some workers have not, and these have done their part."""
 
     at: float
     unfinished: tuple[str, ...]
+    done: tuple[str, ...] = ()
 
 
 Record = (

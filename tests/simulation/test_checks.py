@@ -181,9 +181,31 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         [checkpoints.APART],
     ),
     "a job that ends without its checkpoint": (
-        [SAVED, Ended(9.0, ())],
+        [SAVED, Ended(9.0, (), ("worker:0",))],
         Terms("async", 0, False, None, 4.0, frozenset({0, 1}), saves=True),
         [checkpoints.LAST],
+    ),
+    "a chief that is not succeeded": (
+        [
+            In(0.0, 0, 0, "a"),
+            In(0.0, 0, 1, "b"),
+            Out(3.0, 0, 0, "lost"),
+            Out(8.0, 0, 1, "left"),
+            Ended(9.0, (), ("worker:1",)),
+        ],
+        Terms("async", 0, False, None, 4.0, frozenset({0, 1}), saves=True),
+        [checkpoints.LAST],
+    ),
+    "a chief that is lost with the end": (
+        [
+            In(0.0, 0, 0, "a"),
+            In(0.0, 0, 1, "b"),
+            Out(3.0, 0, 0, "lost"),
+            Out(3.5, 0, 1, "left"),
+            Ended(9.0, (), ("worker:1",)),
+        ],
+        Terms("async", 0, False, None, 4.0, frozenset({0, 1}), saves=True),
+        [],
     ),
     "a number that was set is forgotten": (
         [

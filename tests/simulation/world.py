@@ -120,6 +120,7 @@ class World:
         self._unfinished = set(self._names)
         self._trained_out = False
         self._served_out: set[str] = set()
+        self._done: set[str] = set()
         """The ps that have ended because there was nothing more to do."""
         self._gone: list[str] = []
         self._processes: list[Process] = []
@@ -290,6 +291,7 @@ class World:
         if failure is None:
             self._tell(f"{process} is done")
             self._trained_out = True
+            self._done.add(name)
             self._unfinished.discard(name)
             return
         if isinstance(failure, Refused):
@@ -517,7 +519,7 @@ class World:
                 for piece in range(source.pieces)
             }
             self.history.append(Data(now, pieces))
-        self.history.append(Ended(now, tuple(sorted(self._unfinished))))
+        self.history.append(Ended(now, tuple(sorted(self._unfinished)), tuple(sorted(self._done))))
 
     def _finals(self) -> list[Final]:
         """What the replicas hold that hold the shards; one that was away may not know yet that it does no more."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tests.simulation.checks.failover import forgetful
-from tests.simulation.history import Begun, Committed, Ended, Out, Promoted, Record, Restored, Terms, Violation
+from tests.simulation.history import Begun, Committed, Ended, In, Out, Promoted, Record, Restored, Terms, Violation
 
 APART = "parts of one checkpoint are of different versions"
 LAST = "no checkpoint of the end"
 UNKNOWN = "values that no checkpoint has"
+
+CHIEF = "worker:0"
 
 
 def bad_checkpoints(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
@@ -38,5 +40,24 @@ def bad_checkpoints(history: Sequence[Record], terms: Terms) -> Iterator[Violati
                     yield Violation(record.at, UNKNOWN, text)
     ended = [record for record in history if isinstance(record, Ended)]
     committed = [record for record in history if isinstance(record, Committed)]
-    if terms.saves and ended and not ended[-1].unfinished and not any(one.complete for one in committed):
+    if not terms.saves or not ended or ended[-1].unfinished or any(one.complete for one in committed):
+        return
+    if CHIEF in ended[-1].done or _could_succeed(history, terms):
         yield Violation(ended[-1].at, LAST, f"{len(committed)} checkpoints, and none of the end")
+
+
+def _could_succeed(history: Sequence[Record], terms: Terms) -> bool:
+    """Whether the chief was lost for good while another worker went on for long enough to have its duties."""
+    joined: dict[int, float] = {}
+    lost_at = None
+    for record in history:
+        match record:
+            case In(at=at, shard=0, worker=worker):
+                joined[worker] = at
+                lost_at = None if worker == 0 else lost_at
+            case Out(at=at, shard=0, worker=0, why="lost"):
+                lost_at = at
+            case Out(at=at, shard=0, worker=worker, why="left") if worker and lost_at is not None:
+                if at - max(lost_at, joined.get(worker, at)) > terms.lease_s:
+                    return True
+    return False
