@@ -87,7 +87,8 @@ class Trouble(NamedTuple):
 
     Attributes:
       single: the time of each fault counts from when the one before is over and every shard has its standby.
-      at_hand_over: what goes wrong as a shard fails back for the first time; its time counts from then.
+      at_failback: what goes wrong as a shard fails back for the first time; its time counts from then.
+      at_checkpoint: what goes wrong once the first checkpoint is committed; its time counts from then.
     """
 
     over_s: float
@@ -95,6 +96,7 @@ class Trouble(NamedTuple):
     faults: tuple[Fault, ...]
     single: bool = False
     at_failback: tuple[Fault, ...] = ()
+    at_checkpoint: tuple[Fault, ...] = ()
 
 
 def plan(dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_s: float) -> Trouble:
@@ -133,6 +135,12 @@ def _draw(dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_
             dice.shuffle(ends)
             return Cut(at, ends[0], ends[1], short_or_long, both_ways=dice.random() < 0.5)
     return Break(at)
+
+
+def crash_after_checkpoint(dice: random.Random, ps: Sequence[str], lease_s: float) -> tuple[Fault, ...]:
+    """Draws the crash of all ps at once, or nearly: what they held is in the checkpoint alone."""
+    at = dice.choice((0.0, dice.uniform(0.0, 1.0), dice.uniform(0.0, lease_s)))
+    return tuple(Crash(at + dice.uniform(0.0, 0.3), one, dice.uniform(0.1, lease_s)) for one in ps)
 
 
 def plan_of_standbys(

@@ -566,4 +566,5 @@ def _commit(original: Any, self: Checkpointer, order: Any, parts: Any) -> Any:
     process.note(
         h.Committed(process.now, process.name, parts.global_step, tuple(p.version for p in parts.parts), complete)
     )
+    process.world.committed()
     return result

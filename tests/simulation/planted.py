@@ -21,14 +21,15 @@ from tests.simulation.checks import (
     waiting,
     worker_state,
 )
-from tests.simulation.run import Plant
-from tests.simulation.scenario import STANDBYS, STANDBYS_ANY
+from tests.simulation.faults import Crash, Terminate, Trouble
+from tests.simulation.network import CALM, Weather
+from tests.simulation.run import Outcome, Plant, run_scenario
+from tests.simulation.scenario import STANDBYS, STANDBYS_ANY, Scenario
 from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.replication.failover import Arbiter, Failover, Role
-from trainband.ps.replication.replicator import Replicator
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.rules import Bounded
+from trainband.ps.rules import Async, Bounded, Sync
 from trainband.ps.rules.asynchronous import AsyncState
 from trainband.ps.rules.base import Join, Leave
 from trainband.ps.rules.ledger import Ledger
@@ -144,12 +145,6 @@ def bereaved(self: Failover) -> None:
     self.follower = None
 
 
-def next_term(self: Failover) -> None:
-    """A replica asks for an term which the other may have begun by naming another arbiter."""
-    if self.term.arbiter and not self._arbiter_changes:
-        self.vote_request = self.term.number + 1
-
-
 def forgetful(original: Any) -> Any:
     """An arbiter forgets what it has granted."""
 
@@ -199,6 +194,46 @@ def nothing(self: Any, *args: Any) -> None:
     """It is not done."""
 
 
+def _job(**settings: Any) -> Scenario:
+    """A small job, with what these settings say of it."""
+    usual: dict[str, Any] = {
+        "rule": Async(),
+        "workers": 2,
+        "shards": 2,
+        "updates": 40,
+        "source": None,
+        "batch": 1,
+        "step_s": (0.5, 0.5),
+        "checkpoint_every": 1,
+    }
+    return Scenario(**{**usual, **settings})
+
+
+def _loses_worker_and_ps(seed: int) -> Scenario:
+    """A ps comes back, alone, into a job that one of the planned workers has left for good."""
+    faults = (Crash(4.0, "worker:1", None), Crash(12.0, "ps:1", 1.0))
+    return _job(seed=seed, rule=Sync(), step_s=(1.0, 1.0), trouble=Trouble(30.0, CALM, faults))
+
+
+def _loses_worker_state_and_ps(seed: int) -> Scenario:
+    """A worker leaves its state, and comes back when another ps holds it."""
+    faults = (Terminate(6.0, "worker:1"), Crash(6.0 + 0.1 * (seed % 20), "ps:0", 5.0))
+    return _job(seed=seed, standbys=1, trouble=Trouble(30.0, CALM, faults))
+
+
+def _orders_come_late(seed: int) -> Scenario:
+    """An order for a checkpoint reaches one ps before an update, and another after it."""
+    quick = (0.1, 0.1, 0.1)
+    trouble = Trouble(30.0, Weather(slow=0.3), ())
+    return _job(seed=2 * seed, rule=Sync(), workers=3, updates=60, step_s=quick, trouble=trouble)
+
+
+def _loses_chief(seed: int) -> Scenario:
+    """The chief does not come back."""
+    trouble = Trouble(30.0, CALM, (Crash(4.0, "worker:0", None),))
+    return _job(seed=seed, updates=60, step_s=(1.0, 1.0), trouble=trouble)
+
+
 class Planted(NamedTuple):
     """A bug.
 
@@ -207,17 +242,24 @@ class Planted(NamedTuple):
       rule: under which it is looked for.
       finds: a promise that the checks must find broken.
       first: the seed from which it is looked for: a rare one shows late.
+      scenario: of a seed, where it is looked for in jobs that have what it takes, instead of under `rule`.
     """
 
     plant: Plant
     rule: str
     finds: str
     first: int = 0
+    scenario: Callable[[int], Scenario] | None = None
+
+    def outcome(self, seed: int) -> Outcome:
+        """What becomes of a seed with the bug."""
+        scenario = self.scenario(seed) if self.scenario is not None else Scenario.of(seed, self.rule)
+        return run_scenario(scenario, self.plant)
 
 
 PLANTED: Mapping[str, Planted] = {
     "forget-lease": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", waiting.SILENT),
-    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK),
+    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK, 136),
     "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE),
     "piece-again": Planted(patched((SharedSources, "lease", generous)), "async", pieces.SHARED),
     "one-clock-more": Planted(
@@ -232,35 +274,38 @@ PLANTED: Mapping[str, Planted] = {
         rules.AHEAD,
     ),
     "count-the-left": Planted(patched((SyncState, "advance", counts_the_left)), "sync", waiting.LEFT),
-    "any-incarnation": Planted(patched((ParameterService, "_leave", any_incarnation)), "async", rules.HONEST),
-    "keep-replays": Planted(patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT),
+    "any-incarnation": Planted(patched((ParameterService, "_leave", any_incarnation)), "async", rules.HONEST, 213),
+    "keep-replays": Planted(patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT, 119),
     # A ps that comes back must not wait for who was planned at the beginning.
-    "plan-anew": Planted(patched((ShardReplica, "adopt", plans_anew)), "sync", liveness.STUCK),
-    "deadlocks": Planted(patched((StallDetector, "break_deadlocks", instead(nothing))), "sync", liveness.DEADLOCK),
+    "plan-anew": Planted(
+        patched((ShardReplica, "adopt", plans_anew)), "sync", liveness.STUCK, scenario=_loses_worker_and_ps
+    ),
+    "deadlocks": Planted(patched((StallDetector, "break_deadlocks", instead(nothing))), "sync", liveness.DEADLOCK, 183),
     # Of the two replicas of a shard.
-    "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST),
-    "unfenced": Planted(patched((Failover, "take", unfenced)), STANDBYS_ANY, failover.TWO),
-    "bereaved": Planted(patched((Failover, "lost", instead(bereaved))), STANDBYS, failover.TWO),
-    "next-term": Planted(patched((Failover, "ask", instead(next_term))), STANDBYS_ANY, failover.FAILED),
+    "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST, 6),
+    "unfenced": Planted(patched((Failover, "take", unfenced)), STANDBYS_ANY, failover.TWO, 25),
+    "bereaved": Planted(patched((Failover, "lost", instead(bereaved))), STANDBYS, failover.TWO, 5),
     "takes-in-doubt": Planted(
         patched((Failover, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
         STANDBYS_ANY,
         failover.FAILED,
+        108,
     ),
-    "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, failover.TWO),
-    "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, failover.TWO),
-    # Of two that share memory: what was sent and not read yet is the standby's too.
-    "leaves-unread": Planted(
-        patched((Replicator, "_when_all_is_taken", instead(lambda _, then: then()))), STANDBYS, updates.LOST
-    ),
+    "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, failover.TWO, 5),
+    "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, failover.TWO, 5),
     # What else a standby has to follow.
-    "steers-alone": Planted(patched((ShardReplica, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),
+    "steers-alone": Planted(patched((ShardReplica, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST, 44),
     "forgets-worker-state": Planted(
-        patched((ShardReplica, "_redo", follows_without(r.Kept))), STANDBYS, worker_state.LOST
+        patched((ShardReplica, "_redo", follows_without(r.Kept))),
+        STANDBYS,
+        worker_state.LOST,
+        scenario=_loses_worker_state_and_ps,
     ),
     # Of checkpoints and of whoever orders them.
-    "saves-at-once": Planted(patched((ShardSaver, "save", of_other_versions)), "sync", checkpoints.APART),
-    "keeps-duties": Planted(patched((Duties, "look", keeps_duties)), "async", checkpoints.LAST),
+    "saves-at-once": Planted(
+        patched((ShardSaver, "save", of_other_versions)), "sync", checkpoints.APART, scenario=_orders_come_late
+    ),
+    "keeps-duties": Planted(patched((Duties, "look", keeps_duties)), "async", checkpoints.LAST, scenario=_loses_chief),
 }
 """Every planted bug by its name."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tests.simulation.faults import Trouble, plan, plan_of_standbys
+from tests.simulation.faults import Trouble, crash_after_checkpoint, plan, plan_of_standbys
 from tests.simulation.history import Terms
 from tests.simulation.job import TIMEOUTS
 from tests.simulation.process import TRUE, Clock
@@ -89,7 +89,7 @@ class Scenario:
         if is_long:
             source = None
         names, ps = [f"worker:{number}" for number in range(workers)], [f"ps:{number}" for number in range(shards)]
-        return cls(
+        drawn = cls(
             seed=seed,
             rule=RULES[rule](dice, workers),
             workers=workers,
@@ -114,6 +114,10 @@ class Scenario:
             steers=dice.choice((0, 0, 5)),
             guests=1 + (workers > 3) if seed % 4 == 1 and workers > 2 else 0,
         )
+        if not drawn.checkpoint_every or drawn.trouble.single or seed % 3 != 1:
+            return drawn
+        crash = crash_after_checkpoint(dice, ps, TIMEOUTS.lease_s)
+        return replace(drawn, trouble=drawn.trouble._replace(at_checkpoint=crash))
 
     def clocks(self) -> Mapping[str, Clock]:
         """That of each task."""

@@ -113,6 +113,7 @@ class World:
         self._clocks = scenario.clocks()
         self._hosts = scenario.hosts()
         self._at_failback = list(scenario.trouble.at_failback)
+        self._at_checkpoint = list(scenario.trouble.at_checkpoint)
         self._quiet_from = 0.0
         """When the fault that came last, or is to come, is over."""
         self._ps: dict[str, Process] = {}
@@ -366,6 +367,11 @@ class World:
         if now < trouble.over_s and (is_well or not trouble.single):
             while self._at_failback:
                 self._schedule(self._at_failback.pop())
+
+    def committed(self) -> None:
+        """A checkpoint is there."""
+        while self._at_checkpoint and self.scheduler.now < self.scenario.trouble.over_s:
+            self._schedule(self._at_checkpoint.pop())
 
     def _is_secure(self) -> bool:
         """Whether every shard has a primary, a standby that knows that it is one, and an arbiter that lives."""

@@ -16,7 +16,8 @@ CHIEF = "worker:0"
 
 def bad_checkpoints(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
     """Checks every checkpoint, and every shard that was given values."""
-    versions: dict[int, set[int]] = {}
+    steps = {0}
+    """Of a checkpoint, each shard goes on from its global step, whatever its own version was."""
     has_begun = is_apart = False
     """Whether the shards may be at different versions for good: one has lost updates, or gone on without a worker."""
     lost = forgetful(history)
@@ -31,11 +32,10 @@ def bad_checkpoints(history: Sequence[Record], terms: Terms) -> Iterator[Violati
             case Committed(versions=of, complete=complete):
                 if len(set(of)) > 1 and terms.in_step and not (complete or is_apart):
                     yield Violation(record.at, APART, f"the checkpoint of step {record.global_step} has parts of {of}")
-                for shard, version in enumerate(of):
-                    versions.setdefault(shard, {0}).add(version)
+                steps.add(record.global_step)
             case Restored(shard=shard, version=version):
                 is_apart = is_apart or has_begun
-                if version not in versions.get(shard, {0}):
+                if version not in steps:
                     text = f"shard {shard} goes on from version {version}, of which no checkpoint was committed"
                     yield Violation(record.at, UNKNOWN, text)
     ended = [record for record in history if isinstance(record, Ended)]

@@ -28,7 +28,7 @@ def lost_steering(history: Sequence[Record], terms: Terms) -> Iterator[Violation
                     steered = record
         if steered is None or end.replica != holder:
             continue
-        later = end.numbers[steered.version :]
+        later = end.numbers[len(end.numbers) - (end.version - steered.version) :]
         if any(number != steered.value for number in later):
             text = f"shard {shard}: {later} after it was set to {steered.value} at version {steered.version}"
             yield Violation(end.at, LOST, text)

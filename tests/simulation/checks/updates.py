@@ -57,6 +57,8 @@ class _Shard:
         self._terms = terms
         self._ended = ended
         self._value: list[Update] = []
+        self._behind = 0
+        """How many updates its version is ahead: of a checkpoint, each shard goes on from the global step."""
         self._in_value: dict[PushKey, int] = {}
         self._holder: str | None = None
         self._life = 0
@@ -75,7 +77,7 @@ class _Shard:
                     self._holder = replica
                     self._cut(version)
                     if value is not None:
-                        self._set(value)
+                        self._set(value, version)
                 case Promoted():
                     yield from self._promoted(record)
                 case Arrived(push=push):
@@ -96,8 +98,8 @@ class _Shard:
             # A standby follows. One that does not know yet that it is succeeded may do so, if nobody ever hears of it.
             return
         self._value.append(record.update)
-        if record.version != len(self._value):
-            text = f"ps:{self._shard} says {record.version} after {len(self._value)} updates"
+        if record.version != len(self._value) + self._behind:
+            text = f"ps:{self._shard} says {record.version} after {len(self._value) + self._behind} updates"
             yield Violation(record.at, COUNT, text)
         for push in record.update:
             if push in self._in_value:
@@ -109,21 +111,23 @@ class _Shard:
         if (record.at, record.shard) in self._forgetful:
             self._life += 1
             if record.value is not None:
-                self._set(record.value)
-        elif record.value is not None and list(record.value) != self._value[: record.version]:
+                self._set(record.value, record.version)
+        elif record.value is not None and list(record.value) != self._value[: record.version - self._behind]:
             text = f"{record.replica} takes shard {self._shard} over with other updates than were made"
             yield Violation(record.at, COUNT, text)
         self._cut(record.version)
         self._holder = record.replica
 
     def _cut(self, version: int) -> None:
-        for update in self._value[version:]:
+        kept = version - self._behind
+        for update in self._value[kept:]:
             for push in update:
                 self._in_value.pop(push, None)
-        del self._value[version:]
+        del self._value[kept:]
 
-    def _set(self, value: tuple[Update, ...]) -> None:
+    def _set(self, value: tuple[Update, ...], version: int) -> None:
         self._value = list(value)
+        self._behind = version - len(value)
         self._in_value = {push: number for number, update in enumerate(value, 1) for push in update}
 
     def _final(self, final: Final) -> Iterator[Violation]:
