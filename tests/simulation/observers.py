@@ -27,9 +27,11 @@ from trainband.ps.rules.base import REPLAYED, Drop, Reply
 from trainband.ps.rules.base import Begin as BeginEvent
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
-from trainband.ps.server import service
+from trainband.ps.server import lifecycle
 from trainband.ps.server.service import ParameterService
+from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.sources import SharedSources
+from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.updater import Updater
 from trainband.ps.worker import checkpointing, client
 from trainband.ps.worker.bootstrapper import Bootstrapper
@@ -162,7 +164,7 @@ def around(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..
 
 SELDOM = {
     (replicator, "TICK_S"): 0.25,
-    (service, "TICK_S"): 0.25,
+    (lifecycle, "TICK_S"): 0.25,
     (client, "POLL_S"): 0.25,
     (checkpointing, "POLL_S"): 0.1,
     (checkpointer, "POLL_S"): 0.2,
@@ -477,8 +479,8 @@ def _join(original: Any, self: Members, *args: Any) -> Any:
     return result
 
 
-@around(ParameterService, "_sample")
-def _sample(original: Any, self: ParameterService) -> Any:
+@around(StatusReporter, "sample")
+def _sample(original: Any, self: StatusReporter) -> Any:
     process = _process()
     for notes in process.replicas.values():
         updater = notes.replica.updater
@@ -487,10 +489,10 @@ def _sample(original: Any, self: ParameterService) -> Any:
     return original(self)
 
 
-@around(ParameterService, "_settle")
-def _settle(original: Any, self: ParameterService, replica: ShardReplica, position: int, given_up: Any) -> Any:
+@around(ShardReplicas, "settle")
+def _settle(original: Any, self: ShardReplicas, replica: ShardReplica, position: int, given_up: Any) -> Any:
     result = original(self, replica, position, given_up)
-    if replica.number in self._replicators:
+    if replica.number in self.replicators:
         notes, process, failover = _notes(replica), _process(), replica.failover
         assert notes is not None
         follower, holders = failover.follower, {notes.name}

@@ -33,8 +33,9 @@ from trainband.ps.rules.asynchronous import AsyncState
 from trainband.ps.rules.base import Join, Leave
 from trainband.ps.rules.ledger import Ledger
 from trainband.ps.rules.synchronous import SyncState
+from trainband.ps.server.open_calls import OpenCalls
+from trainband.ps.server.reserved_pieces import ReservedPieces
 from trainband.ps.server.saver import ShardSaver
-from trainband.ps.server.service import ParameterService
 from trainband.ps.server.sources import SharedSources
 from trainband.ps.server.updater import Updater
 from trainband.train.duties import Duties
@@ -232,7 +233,7 @@ PLANTED: Mapping[str, Planted] = {
         rules.AHEAD,
     ),
     "count-the-left": Planted(patched((SyncState, "advance", counts_the_left)), "sync", waiting.LEFT),
-    "any-incarnation": Planted(patched((ParameterService, "_leave", any_incarnation)), "async", rules.HONEST),
+    "any-incarnation": Planted(patched((OpenCalls, "_leave", any_incarnation)), "async", rules.HONEST),
     "keep-replays": Planted(patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT),
     # A ps that comes back must not wait for who was planned at the beginning.
     "plan-anew": Planted(patched((ShardReplica, "adopt", plans_anew)), "sync", liveness.STUCK),
@@ -265,4 +266,4 @@ PLANTED: Mapping[str, Planted] = {
 """Every planted bug by its name."""
 
 UNCONDITIONAL = patched((Arbiter, "grants", unconditional))
-NEVER_FREES = patched((ParameterService, "_free_pieces", instead(nothing)))
+NEVER_FREES = patched((ReservedPieces, "free", instead(nothing)))
