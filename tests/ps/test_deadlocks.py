@@ -32,8 +32,8 @@ def ps_where_worker_0_waits_for_worker_1() -> tuple[ParameterService, FakeClock,
     replica.initialise(blocks_of(plan, PARAMS)[0])
     service.call("begin", encode(m.Begin(0, 1, 10)))
     gradient = gradient_of(plan, 1.0)[0]
-    replica.push(Push(0, 1, 0, 1), gradient)
-    replica.push(Push(2, 1, 0, 1), gradient)
+    replica.journal.push(Push(0, 1, 0, 1), gradient)
+    replica.journal.push(Push(2, 1, 0, 1), gradient)
     return service, clock, said
 
 

@@ -309,7 +309,7 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
     client.begin(2, 7)
     assert lost.is_set()
     standby = job.services[1].replicas.by_shard[0]
-    wait_until(lambda: (standby.fit, standby.last_version) == (2, 7), "the standby to know of the training")
+    wait_until(lambda: (standby.model.fit, standby.model.last_version) == (2, 7), "the standby to know of the training")
     client.leave()
 
 

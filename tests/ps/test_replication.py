@@ -142,7 +142,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
 
 def read_late(replica: ShardReplica, gate: threading.Event) -> None:
     """Has a replica do what its primary sends only once the gate is open; its lock is free meanwhile."""
-    lock, follow = replica._lock, replica.follow  # noqa: SLF001
+    lock, follow = replica.model._lock, replica.follow  # noqa: SLF001
 
     def late(*args: Any) -> None:
         lock.release()

@@ -818,7 +818,7 @@ def test_a_process_in_whose_place_another_has_pushed_does_not_come_back(ps: Ps) 
 
 def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
     ps.ready()
-    ps.service.replicas.by_shard[0].job = "this one"
+    ps.service.replicas.by_shard[0].model.job = "this one"
     request = m.Join("worker:1", "life of worker:1", "here", 101, ps.plan.description, "another one")
     with pytest.raises(Refused, match="worker:1 belongs to another job than the one that ps:0 serves now"):
         ps.call("join", request, m.Joined)
@@ -886,17 +886,17 @@ def test_pieces_of_workers_that_do_not_come_back_go_to_others(ps: Ps) -> None:
     ps.ready()
     replica = ps.service.replicas.by_shard[0]
     settings = SourceSettings(10, 5, 1, 0, False)
-    replica.lease(0, LeaseRequest("digits", settings, life="one"))
-    replica.lease(1, LeaseRequest("digits", settings, life="two"))
-    reserved = replica.sources.copy()
+    replica.journal.lease(0, LeaseRequest("digits", settings, life="one"))
+    replica.journal.lease(1, LeaseRequest("digits", settings, life="two"))
+    reserved = replica.model.sources.copy()
     ps.leave(1)
-    replica.sources.take_over(reserved)  # as from a checkpoint
+    replica.model.sources.take_over(reserved)  # as from a checkpoint
     ps.service.reserved_pieces._adopted[0] = ps.clock.now  # noqa: SLF001
     ps.service.reserved_pieces.free()
-    assert replica.sources.holders() == {0, 1}
+    assert replica.model.sources.holders() == {0, 1}
     ps.clock.now += LEASE_S
     ps.service.reserved_pieces.free()
-    assert replica.sources.holders() == {0}
+    assert replica.model.sources.holders() == {0}
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -910,15 +910,15 @@ def test_pieces_of_a_worker_whose_data_is_used_up_go_to_others(late: bool) -> No
     ps.begin(10)
     replica = ps.service.replicas.by_shard[0]
     for worker, life in enumerate(("one", "two")):
-        replica.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), life=life))
-    replica.sources.restore(replica.sources.record(), 2)
+        replica.journal.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), life=life))
+    replica.model.sources.restore(replica.model.sources.record(), 2)
     ps.service.reserved_pieces._adopted[0] = ps.clock.now  # noqa: SLF001
     if late:
         ps.clock.now += LEASE_S
         ps.service.reserved_pieces.free()
     else:
         ps.call("pause", m.Pause(1), m.JobState)
-    assert replica.sources.holders() == {0}
+    assert replica.model.sources.holders() == {0}
 
 
 # --- who has paused

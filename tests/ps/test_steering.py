@@ -68,7 +68,7 @@ def test_what_is_being_saved_stays_as_it_was(make: Callable[..., Job]) -> None:
     client.join(first_values(plan, PARAMS))
     client.await_begin(1, 10)
     (replica,) = job.services[0].replicas.by_shard.values()
-    shard = replica.require_updater().shard
+    shard = replica.model.require_updater().shard
     snapshot = shard.snapshot()
     before = [np.array(leaf) for leaf in snapshot.state]
     client.steer({RATE: SECOND})

@@ -27,6 +27,7 @@ from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.replication.failover import Arbiter, Failover, Role
 from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Bounded
 from trainband.ps.rules.asynchronous import AsyncState
@@ -170,7 +171,7 @@ def follows_without(kind: type) -> Callable[[Any], Any]:
     """A standby leaves a kind of record out."""
 
     def make(original: Any) -> Any:
-        def redo(self: ShardReplica, updater: Any, record: Any, body: Any) -> Any:
+        def redo(self: ShardJournal, updater: Any, record: Any, body: Any) -> Any:
             return None if isinstance(record, kind) else original(self, updater, record, body)
 
         return redo
@@ -255,9 +256,9 @@ PLANTED: Mapping[str, Planted] = {
         patched((Replicator, "_when_all_is_taken", instead(lambda _, then: then()))), STANDBYS, updates.LOST
     ),
     # What else a standby has to follow.
-    "steers-alone": Planted(patched((ShardReplica, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),
+    "steers-alone": Planted(patched((ShardJournal, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),
     "forgets-worker-state": Planted(
-        patched((ShardReplica, "_redo", follows_without(r.Kept))), STANDBYS, worker_state.LOST
+        patched((ShardJournal, "_redo", follows_without(r.Kept))), STANDBYS, worker_state.LOST
     ),
     # Of checkpoints and of whoever orders them.
     "saves-at-once": Planted(patched((ShardSaver, "save", of_other_versions)), "sync", checkpoints.APART),

@@ -497,7 +497,7 @@ class World:
         )
 
     def _is_ending(self) -> bool:
-        return self._trained_out or any(notes.replica.complete for notes in self._replicas())
+        return self._trained_out or any(notes.replica.model.complete for notes in self._replicas())
 
     def _heal(self) -> None:
         self._tell("the troubles are over")
@@ -528,7 +528,7 @@ class World:
         return [final for _, (_, final) in sorted(newest.items())]
 
     def _final(self, notes: ReplicaNotes) -> Final:
-        replica, updater = notes.replica, notes.replica.require_updater()
+        replica, updater = notes.replica, notes.replica.model.require_updater()
         held = tuple(push for _, gradient in updater.held() for push in self.values.update_of(gradient))
         return Final(
             self.scheduler.now,

@@ -51,32 +51,36 @@ class CheckpointCalls:
             "landed": (m.Landed, saving, self._landed),
             "save": (m.Save, saving, self._save),
             "save_state": (m.SaveQuestion, saving, self._save_state),
-            "restore": (m.Restore, restoring, lambda replica, _, order: replica.require_new_saver().restore(order)),
+            "restore": (
+                m.Restore,
+                restoring,
+                lambda replica, _, order: replica.model.require_new_saver().restore(order),
+            ),
             "restore_state": (
                 m.RestoreQuestion,
                 restoring,
-                lambda replica, _, question: replica.require_new_saver().restore_state(question.token),
+                lambda replica, _, question: replica.model.require_new_saver().restore_state(question.token),
             ),
             "adopt": (m.Adopt, restoring, self._adopt),
         }
 
     def _worker_state(self, replica: ShardReplica, _: Member, worker_state: m.LeftWorkerState) -> m.JobState:
-        replica.keep_worker_state(worker_state)
+        replica.journal.keep_worker_state(worker_state)
         return self._status.job_state(replica)
 
     def _landed(self, replica: ShardReplica, _: Member, landed: m.Landed) -> m.JobState:
-        replica.checkpoint = CheckpointStatus(landed.global_step, landed.nbytes, landed.seconds)
+        replica.model.checkpoint = CheckpointStatus(landed.global_step, landed.nbytes, landed.seconds)
         return self._status.job_state(replica)
 
     def _save(self, replica: ShardReplica, member: Member, save: m.Save) -> m.SaveState:
-        if not replica.require_updater().shard.initialised:
+        if not replica.model.require_updater().shard.initialised:
             raise Refused(f"{self._task.name} has no values yet that it could save.", RefusalCode.NOT_READY)
-        replica.require_saver().save(save)
+        replica.model.require_saver().save(save)
         return self._save_state(replica, member, m.SaveQuestion(save.worker, save.token, worker_state=False))
 
     def _save_state(self, replica: ShardReplica, _: Member, question: m.SaveQuestion) -> m.SaveState:
         live = {member.number for member in self._members.live()}
-        return replica.require_saver().state(question, live, self._members.name)
+        return replica.model.require_saver().state(question, live, self._members.name)
 
     def _adopt(self, replica: ShardReplica, member: Member, adopt: m.Adopt) -> m.Joined:
         self._replicas.require_uninvited(replica)
@@ -87,4 +91,4 @@ class CheckpointCalls:
 
 
 def _worker_state_of(replica: ShardReplica, member: Member) -> m.WorkerStateAnswer:
-    return replica.require_saver().worker_state_of(member.number)
+    return replica.model.require_saver().worker_state_of(member.number)

@@ -67,14 +67,14 @@ class JobMembership:
         """The rules count a worker from now on, or know that it has come if it has paused."""
         for replica in self._replicas:
             if member.paused:
-                replica.member_left(member.number, gone=False)
+                replica.journal.member_left(member.number, gone=False)
             else:
-                replica.member_joined(member.number)
+                replica.journal.member_joined(member.number)
 
     def gone(self, member: Member) -> None:
         """Nobody waits for this worker any more, and what it had leased goes to others."""
         for replica in self._replicas:
-            replica.member_left(member.number, gone=True)
+            replica.journal.member_left(member.number, gone=True)
         for replicator in self._replicas.replicators.values():
             replicator.changed()
 
@@ -83,7 +83,7 @@ class JobMembership:
         if not member.paused:
             member.paused = True
             for replica in self._replicas:
-                replica.member_left(member.number, gone=False)
+                replica.journal.member_left(member.number, gone=False)
 
     def expire(self) -> None:
         """Loses the members whose lease has ended."""

@@ -68,7 +68,7 @@ class Lifecycle:
             while True:
                 with self._task.lock:
                     self._membership.expire()
-                    description = self._replicas.home.description
+                    description = self._replicas.home.model.description
                     self._stall_detector.handle_stalled(description.stall_s if description is not None else 0.0)
                     self._stall_detector.break_deadlocks()
                     self._reserved_pieces.free()
@@ -124,7 +124,9 @@ class Lifecycle:
             self._membership.planned,
             self._membership.planned_chief,
             completed_at=self._completed_at,
-            unlimited=any(replica.fit > 0 and replica.last_version >= m.UNLIMITED for replica in self._replicas),
+            unlimited=any(
+                replica.model.fit > 0 and replica.model.last_version >= m.UNLIMITED for replica in self._replicas
+            ),
             start_s=self._task.timeouts.start_s,
             now=now,
         )

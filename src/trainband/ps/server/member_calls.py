@@ -63,29 +63,29 @@ class MemberCalls:
         return self._status.job_state(replica)
 
     def _pause(self, replica: ShardReplica, member: Member, _: m.Pause) -> m.JobState:
-        replica.require_held()
+        replica.model.require_held()
         self._membership.set_aside(member)
-        replica.free_reserved(member.number)
+        replica.journal.free_reserved(member.number)
         return self._status.job_state(replica)
 
     def _begin(self, replica: ShardReplica, _: Member, begin: m.Begin) -> m.JobState:
-        if replica.updater is not None:
-            replica.require_primary()
+        if replica.model.updater is not None:
+            replica.model.require_primary()
         if not replica.is_primary:
             raise Refused(f"{self._task.name} has no values yet, so training cannot begin.", RefusalCode.NOT_READY)
-        if begin.fit > replica.fit:  # by more than one, if this ps has died and come back
-            replica.begin(begin.fit, begin.last_version, begin.trainings)
+        if begin.fit > replica.model.fit:  # by more than one, if this ps has died and come back
+            replica.journal.begin(begin.fit, begin.last_version, begin.trainings)
             for account in self._accounts.values():
                 account.pushed_at = self._task.clock()
         return self._status.job_state(replica)
 
     def _finish(self, replica: ShardReplica, _: Member, __: m.Finish) -> m.JobState:
-        version = replica.require_primary().shard.version
-        replica.begin(replica.fit, min(replica.last_version, version), replica.trainings)
+        version = replica.model.require_primary().shard.version
+        replica.journal.begin(replica.model.fit, min(replica.model.last_version, version), replica.model.trainings)
         return self._status.job_state(replica)
 
     def _steer(self, replica: ShardReplica, _: Member, steer: m.Steer) -> m.JobState:
-        replica.steer(steer.leaf, steer.value)
+        replica.journal.steer(steer.leaf, steer.value)
         return self._status.job_state(replica)
 
     def _vote(self, replica: ShardReplica, member: Member, vote: r.Vote) -> m.JobState:
@@ -100,4 +100,4 @@ class MemberCalls:
             raise Refused(
                 f"{self._task.name} does not hold {replica.name}, and so none of its data.", RefusalCode.MOVED
             )
-        return replica.lease(member.number, lease.request)
+        return replica.journal.lease(member.number, lease.request)

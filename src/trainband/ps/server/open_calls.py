@@ -67,8 +67,8 @@ class OpenCalls:
             if (
                 (replica.is_primary or replica.is_bootstrapping)
                 and join.job
-                and replica.job
-                and join.job != replica.job
+                and replica.model.job
+                and join.job != replica.model.job
             ):
                 raise Refused(self._of_another_job(join.task), RefusalCode.OTHER_JOB)
             self._membership.expire()  # so that the rule hears of a death before it hears of the successor
@@ -99,9 +99,9 @@ class OpenCalls:
         return m.Vacancy(addresses, worker)
 
     def _compare(self, replica: ShardReplica, description: m.Description, task: str) -> None:
-        if replica.description is None:
+        if replica.model.description is None:
             return
-        difference = first_difference(replica.description, description, task)
+        difference = first_difference(replica.model.description, description, task)
         if difference is not None:
             raise Refused(f"{task} cannot join this job: {difference}.", RefusalCode.OTHER_MODEL)
 
@@ -111,12 +111,12 @@ class OpenCalls:
             self._membership.require_chief(member, "define the model")
             self._membership.hear(member)
             self._compare(replica, define.description, member.task)
-            if replica.updater is not None:
+            if replica.model.updater is not None:
                 return replica.joined(member)
-        program = replica.compile(define, member.task)
+        program = replica.compiler.compile(define, member.task)
         with self._task.lock:
-            if replica.updater is None:  # else: a repeated call overtook this one
-                replica.install(define, program)
+            if replica.model.updater is None:  # else: a repeated call overtook this one
+                replica.model.install(define, program)
                 for other in self._members.of_others(define.job) if define.job else ():
                     # Nobody waits for it, and the worker of this job that has its name may come.
                     self._members.leave(other, self._of_another_job(other.task))
@@ -139,7 +139,7 @@ class OpenCalls:
         with self._task.lock:
             if replica.number in self._replicas.replicators:
                 self._replicas.replicators[replica.number].await_all_taken()
-            if self._replicas.home.job not in ("", invite.define.job):
+            if self._replicas.home.model.job not in ("", invite.define.job):
                 raise Refused(
                     f"{self._task.name} serves another job than ps:{invite.replica.ps} does: "
                     "end the tasks of the older one."
@@ -156,11 +156,11 @@ class OpenCalls:
                     f"has {invite.compiler}: its copy may differ in the last bits; "
                     "install the same on both if they matter"
                 )
-            program = replica.compile(invite.define, f"ps:{invite.replica.ps}")
+            program = replica.compiler.compile(invite.define, f"ps:{invite.replica.ps}")
             program.warm_up()  # not when the primary waits
             with self._task.lock:
                 if replica.failover.role is Role.EMPTY:
-                    replica.install(invite.define, program)
+                    replica.model.install(invite.define, program)
                     self._replicas.replicate(replica)
         with self._task.lock:
             return replica.state()

@@ -34,6 +34,6 @@ class ReservedPieces:
             del self._adopted[number]
             replica, live = self._replicas.by_shard[number], self._members.live()
             if replica.is_primary:
-                replica.free_pieces({member.number for member in live})
+                replica.journal.free_pieces({member.number for member in live})
                 for paused in (member.number for member in live if member.paused):
-                    replica.free_reserved(paused)
+                    replica.journal.free_reserved(paused)

@@ -98,13 +98,13 @@ class ParameterService:
     def tensors(self) -> Sequence[Tensor]:
         """See `Handler.tensors`."""
         with self.task.lock:
-            layout = self.replicas.home.layout
+            layout = self.replicas.home.model.layout
             return tensors_of(layout.placement, self.task.ps_addresses()) if layout is not None else ()
 
     def read(self, name: str) -> tuple[int, NDArray[np.generic]]:
         """See `Handler.read`."""
         with self.task.lock:
-            shard = self.replicas.home.require_primary().shard
+            shard = self.replicas.home.model.require_primary().shard
         return rows_of_variable(shard, self.task.lock, self.task.name, name)
 
     def write(self, name: str, values: NDArray[np.generic]) -> None:  # noqa: ARG002 - the seam has it, this task refuses

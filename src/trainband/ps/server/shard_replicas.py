@@ -78,7 +78,7 @@ class ShardReplicas:
 
     def replicate(self, replica: ShardReplica) -> None:
         """Begins to keep a standby, where the shard is to have one. Called under the lock."""
-        has_another = replica.description is not None and replica.description.standbys
+        has_another = replica.model.description is not None and replica.model.description.standbys
         if has_another and self._transport is not None and not self._task.stopped:
             self.replicator(replica).start()
 
@@ -91,7 +91,7 @@ class ShardReplicas:
     def are_complete(self) -> bool:
         """Whether every shard that this ps holds or follows has all updates that were asked for."""
         held = [replica for replica in self if replica.failover.role in (Role.PRIMARY, Role.STANDBY)]
-        return bool(held) and all(replica.complete for replica in held)
+        return bool(held) and all(replica.model.complete for replica in held)
 
     def require_uninvited(self, replica: ShardReplica) -> None:
         """Refuses values for a shard that another ps holds."""
@@ -103,8 +103,8 @@ class ShardReplicas:
         for replicator in list(self.replicators.values()):
             replicator.stop(grace_s)
         for replica in self:
-            if replica.saver is not None:
-                replica.saver.close(grace_s)
+            if replica.model.saver is not None:
+                replica.model.saver.close(grace_s)
 
     def _connect(self, ps: int, timeouts: Timeouts) -> Connection:
         assert self._transport is not None

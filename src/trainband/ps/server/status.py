@@ -59,14 +59,14 @@ class StatusReporter:
         live = self._members.live()
         return m.JobState(
             version=replica.version,
-            last_version=replica.last_version,
-            fit=replica.fit,
+            last_version=replica.model.last_version,
+            fit=replica.model.fit,
             initialised=replica.is_primary,
             live=tuple(member.task for member in live),
             waiting_for=replica.waiting_for(),
             at_work=tuple(member.task for member in self._members.at_work()),
             chief=self._membership.chief(),
-            trainings=replica.trainings,
+            trainings=replica.model.trainings,
             replicas=tuple(one.state() for one in self._replicas),
         )
 
@@ -81,7 +81,7 @@ class StatusReporter:
                 replica = next(
                     (one for one in (self._replicas.home, *self._replicas) if one.is_primary), self._replicas.home
                 )
-            updater, shard, layout = replica.updater, replica.shard, replica.layout
+            updater, shard, layout = replica.model.updater, replica.model.shard, replica.model.layout
             now = self._task.clock()
             version = replica.version
             stalled = self._stall_detector.stalled()
@@ -98,10 +98,10 @@ class StatusReporter:
                 task=self._task.name,
                 address=self._task.cluster.address,
                 incarnation=self._task.incarnation,
-                rule=replica.description.rule if replica.description else {},
+                rule=replica.model.description.rule if replica.model.description else {},
                 initialised=replica.is_primary,
                 version=version,
-                last_version=replica.last_version,
+                last_version=replica.model.last_version,
                 ended=self._task.stopped,
                 uptime_s=now - self._task.born,
                 rate=self._rate.at(now, version),
@@ -118,7 +118,7 @@ class StatusReporter:
                 loss=sum(losses) / len(losses) if losses else None,
                 waiting_for=replica.waiting_for(),
                 workers=workers,
-                checkpoint=replica.checkpoint,
+                checkpoint=replica.model.checkpoint,
                 variables=variable_statuses(layout.placement, ps) if layout else (),
                 chief=self._membership.chief(),
                 replicas=tuple(one.state() for one in self._replicas),
@@ -130,7 +130,7 @@ class StatusReporter:
         Called under the lock.
         """
         now = self._task.clock()
-        updater = self._replicas.home.updater
+        updater = self._replicas.home.model.updater
         self._rate.at(now, self._replicas.home.version)
         self._examples_rate.at(now, updater.examples_applied if updater else 0)
         for account in self._accounts.values():

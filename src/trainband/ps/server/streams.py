@@ -122,7 +122,7 @@ class Streams:
     def _initialise(self, replica: ShardReplica, member: Member, body: Sequence[NDArray[np.uint8]]) -> None:
         with self._task.lock:
             self._membership.require_chief(member, "initialise the variables")
-            shard = replica.require_updater().shard
+            shard = replica.model.require_updater().shard
             if shard.initialised:
                 return
             self._replicas.require_uninvited(replica)
@@ -135,12 +135,12 @@ class Streams:
     def _push(
         self, stream: Stream, replica: ShardReplica, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]
     ) -> None:
-        replica.require_held()
-        updater = replica.updater
+        replica.model.require_held()
+        updater = replica.model.updater
         if updater is None or not updater.shard.initialised:
             raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
         layout = updater.shard.layout
-        wire_dtype = replica.description.wire_dtype if replica.description else ""
+        wire_dtype = replica.model.description.wire_dtype if replica.model.description else ""
         gradient = layout.from_wire(body, wire_dtype)
         if gradient is None:
             raise ProtocolError(
@@ -152,7 +152,7 @@ class Streams:
         account = self._accounts[member.number]
         with self._task.lock:
             self._membership.hear(member)
-            replica.require_primary()
+            replica.model.require_primary()
             self._members.pushed(member)
             member.says_paused = False
             if member.paused:
@@ -162,7 +162,7 @@ class Streams:
             arrived = sum(raw.nbytes for raw in body)
             self._traffic.bytes_in += arrived
             self._traffic.bytes_saved += layout.nbytes - arrived
-            late = 0 < push.fit < replica.fit  # the training that it belongs to is over
+            late = 0 < push.fit < replica.model.fit  # the training that it belongs to is over
             if late:
                 account.dropped += 1
             elif not finite:
@@ -171,7 +171,7 @@ class Streams:
             else:
                 account.loss = push.loss
                 event = PushEvent(member.number, push.sequence, push.version, push.examples)
-                pending = replica.push(event, gradient)
+                pending = replica.journal.push(event, gradient)
         if late:
             self._send_params(stream, replica, member, m.DROPPED, 0, ENOUGH, over=True)
             return
@@ -199,13 +199,13 @@ class Streams:
         over: bool = False,
     ) -> None:
         with self._task.lock:
-            updater = replica.require_primary()
+            updater = replica.model.require_primary()
             shard = updater.shard
             version, position = shard.acquire(), replica.failover.position
             self._traffic.bytes_out += shard.layout.nbytes
             updater.remember(member.number, version)
-            done = over or (replica.fit > 0 and version.number >= replica.last_version)
-            worker_state = replica.saver.wanted(member.number) if replica.saver is not None else 0
+            done = over or (replica.model.fit > 0 and version.number >= replica.model.last_version)
+            worker_state = replica.model.saver.wanted(member.number) if replica.model.saver is not None else 0
         try:
             # Whatever is in these params, the standby has too.
             self._replicas.settle(replica, position, lambda: not stream.alive)
