@@ -199,7 +199,7 @@ def test_saved_and_restored_params_ledgers_and_luggage(
         np.testing.assert_array_equal(leaf, wanted[name])
     for name, leaf in values_of(push(again, 2)).items():  # with the momentum
         np.testing.assert_array_equal(leaf, after[name])
-    assert "digits" in second.services[0]._replicas[0].sources.record()  # noqa: SLF001
+    assert "digits" in second.services[0].replicas.by_shard[0].model.sources.record()
 
 
 def test_an_early_end(make: Callable[..., Job]) -> None:

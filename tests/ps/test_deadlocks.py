@@ -28,12 +28,12 @@ def ps_where_worker_0_waits_for_worker_1() -> tuple[ParameterService, FakeClock,
     program = plan.shard_optimizer(0).export()
     state = plan.shard_optimizer(0).state_contents
     service.call("define", encode(m.Define(0, 0, plan.description, program.initialise, program.update, state)))
-    replica = service._replicas[0]  # noqa: SLF001
+    replica = service.replicas.by_shard[0]
     replica.initialise(blocks_of(plan, PARAMS)[0])
     service.call("begin", encode(m.Begin(0, 1, 10)))
     gradient = gradient_of(plan, 1.0)[0]
-    replica.push(Push(0, 1, 0, 1), gradient)
-    replica.push(Push(2, 1, 0, 1), gradient)
+    replica.journal.push(Push(0, 1, 0, 1), gradient)
+    replica.journal.push(Push(2, 1, 0, 1), gradient)
     return service, clock, said
 
 
@@ -42,7 +42,7 @@ def beat(service: ParameterService, worker: int, *blocked_by: str) -> None:
 
 
 def look(service: ParameterService) -> None:
-    service._stall_detector.break_deadlocks()  # noqa: SLF001 - `run` would want a thread and time
+    service.stall_detector.break_deadlocks()
 
 
 def test_a_circle_is_broken() -> None:

@@ -198,7 +198,7 @@ def test_it_goes_home_though_a_worker_has_paused(make: Callable[..., Job], resum
     job = make(ps=2, workers=2, timeouts=replace(QUICK, lease_s=1.0))
     (chief, now), (paused, then) = away(job, plan, 2)
     paused.pause()
-    back = job.services[-1]._members  # noqa: SLF001
+    back = job.services[-1].membership.members
     wait_until(lambda: any(member.paused for member in back), "the one that has come back to know of it")
     until = time.monotonic() + 20.0
     while not has_failed_back(job):

@@ -162,7 +162,7 @@ def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silen
     job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=4.0, call_s=4.0))
     client, now = one_worker(job, plan)
     push(client, plan, now)
-    with job.services[silent]._lock:  # noqa: SLF001 - as if its machine stood still
+    with job.services[silent].task.lock:
         client._ask(client._links[0], "pause", m.Pause(-1), m.JobState)  # noqa: SLF001
     client.leave()
 
@@ -254,7 +254,7 @@ def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Jo
     chief, now = one_worker(job, plan)
     kill_ps(job, 0)
     now = push(chief, plan, now)
-    for replicator in job.services[1]._replicators.values():  # noqa: SLF001
+    for replicator in job.services[1].replicas.replicators.values():
         replicator._recruit = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
     job.start_ps(0)
     chief._cluster_view.is_nowhere = lambda link: nowhere and link.index == 0  # type: ignore[method-assign]  # noqa: SLF001
@@ -290,7 +290,7 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
     client.await_begin(1, 1)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     push(client, plan, now)
-    follower = job.services[1]._replicators[0]  # noqa: SLF001
+    follower = job.services[1].replicas.replicators[0]
     take = follower._taken  # noqa: SLF001
     lost = threading.Event()
 
@@ -308,8 +308,8 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
     follower._taken = take_once  # type: ignore[method-assign]  # noqa: SLF001
     client.begin(2, 7)
     assert lost.is_set()
-    standby = job.services[1]._replicas[0]  # noqa: SLF001
-    wait_until(lambda: (standby.fit, standby.last_version) == (2, 7), "the standby to know of the training")
+    standby = job.services[1].replicas.by_shard[0]
+    wait_until(lambda: (standby.model.fit, standby.model.last_version) == (2, 7), "the standby to know of the training")
     client.leave()
 
 
@@ -323,7 +323,7 @@ def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job
     wait_until(lambda: standbys(old.said) == 2, "the standbys of the old job")
     push(client, plan, now)
     cut = threading.Event()
-    for replicator in old.services[0]._replicators.values():  # noqa: SLF001
+    for replicator in old.services[0].replicas.replicators.values():
 
         def connect(ps: int, timeouts: Any, real: Callable[..., Any] = replicator._connect) -> Any:  # noqa: SLF001
             if not cut.is_set():

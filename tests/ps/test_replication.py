@@ -59,7 +59,7 @@ def kill_ps(job: Job, index: int) -> None:
     """As if its process had ended: nobody listens, every stream breaks off."""
     job.services[index].call("shutdown", encode(m.Shutdown("killed")))
     job.services[index].stop()
-    for replicator in job.services[index]._replicators.values():  # noqa: SLF001
+    for replicator in job.services[index].replicas.replicators.values():
         replicator.stop(1.0)
     job.listeners[index].stop(0.0)
 
@@ -117,7 +117,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
     now = push(client, plan, now)
-    standby = job.services[1]._replicas[0]  # noqa: SLF001
+    standby = job.services[1].replicas.by_shard[0]
     gate = threading.Event()
     read_late(standby, gate)
     for _ in range(4):
@@ -142,7 +142,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], suc
 
 def read_late(replica: ShardReplica, gate: threading.Event) -> None:
     """Has a replica do what its primary sends only once the gate is open; its lock is free meanwhile."""
-    lock, follow = replica._lock, replica.follow  # noqa: SLF001
+    lock, follow = replica.model._lock, replica.follow  # noqa: SLF001
 
     def late(*args: Any) -> None:
         lock.release()
@@ -162,7 +162,7 @@ def test_a_standby_that_does_not_read_is_said(make: Callable[..., Job]) -> None:
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 40)
     gate = threading.Event()
-    read_late(job.services[1]._replicas[0], gate)  # noqa: SLF001
+    read_late(job.services[1].replicas.by_shard[0], gate)
 
     def train() -> Exchange:
         last = now
@@ -260,7 +260,7 @@ def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], 
     now = push(client, plan, now)
     away = job.services[0]
     stopped = threading.Event()
-    for replicator in away._replicators.values():  # noqa: SLF001 - as if the machine stood still
+    for replicator in away.replicas.replicators.values():
         stand_still(replicator, stopped)
     now = push(client, plan, now)
     assert any("ps:1 takes shard 0 over" in line for line in job.said)
@@ -375,8 +375,8 @@ def stand_quite_still(service: ParameterService, until: threading.Event) -> None
 
         return wait_and_work
 
-    service.call, service._push = held(service.call), held(service._push)  # type: ignore[method-assign]  # noqa: SLF001
-    for replicator in service._replicators.values():  # noqa: SLF001
+    service.call, service.streams._push = held(service.call), held(service.streams._push)  # type: ignore[method-assign]  # noqa: SLF001
+    for replicator in service.replicas.replicators.values():
         stand_still(replicator, until)
         replicator._taken = held(replicator._taken)  # type: ignore[method-assign]  # noqa: SLF001
 
@@ -389,7 +389,7 @@ def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
     now = push(client, plan, now)
-    replicator, replica = job.services[1]._replicators[0], job.services[1]._replicas[0]  # noqa: SLF001
+    replicator, replica = job.services[1].replicas.replicators[0], job.services[1].replicas.by_shard[0]
     gate = threading.Event()
     read_late(replica, gate)
     now = push(client, plan, now)
@@ -417,8 +417,8 @@ def test_an_old_answer_does_not_outweigh_a_newer_sign_of_life(make: Callable[...
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
-    replicator, replica = job.services[1]._replicators[0], job.services[1]._replicas[0]  # noqa: SLF001
-    for stopped in job.services[1]._replicators.values():  # noqa: SLF001
+    replicator, replica = job.services[1].replicas.replicators[0], job.services[1].replicas.by_shard[0]
+    for stopped in job.services[1].replicas.replicators.values():
         stopped.stop(5.0)  # what follows is done by hand
     replicator._leading, replicator._heard_at = None, time.monotonic()  # noqa: SLF001 - its stream is lost
     state = replicator._other_state(0)  # noqa: SLF001
@@ -437,7 +437,7 @@ def test_an_old_answer_does_not_outweigh_a_newer_sign_of_life(make: Callable[...
 
 def primaries(job: Job) -> list[ShardReplica]:
     """Whatever replicas hold a shard."""
-    return [replica for service in job.services for replica in service._replicas.values() if replica.is_primary]  # noqa: SLF001
+    return [replica for service in job.services for replica in service.replicas.by_shard.values() if replica.is_primary]
 
 
 def test_a_chief_finds_a_ps_that_was_not_there_when_it_came(make: Callable[..., Job]) -> None:

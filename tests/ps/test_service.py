@@ -25,8 +25,9 @@ from trainband.ps.description import Plan
 from trainband.ps.membership.job_end import LINGER_S
 from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.base import ENOUGH, REPLAYED
+from trainband.ps.server.lifecycle import DISMISSED_S
 from trainband.ps.server.program import UpdateProgram
-from trainband.ps.server.service import DISMISSED_S, ParameterService
+from trainband.ps.server.service import ParameterService
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SystemRuntime
 from trainband.runtime.signals import PREEMPTED
@@ -448,7 +449,7 @@ def test_unknown_actions_and_garbage(ps: Ps) -> None:
 
 def expire(ps: Ps) -> None:
     """Lets the service look at its leases once, as `run` does, without its loop."""
-    ps.service._expire()  # noqa: SLF001 - `run` would want a thread and time
+    ps.service.membership.expire()
 
 
 def test_heartbeats_keep_a_lease_and_silence_ends_it(ps: Ps) -> None:
@@ -530,7 +531,7 @@ def test_a_failure_is_told(ps: Ps) -> None:
 
 def verdict(ps: Ps) -> tuple[str, str, float | None]:
     """(why it has ended or "", for whom it waits or "", for how long)."""
-    return dataclasses.astuple(ps.service._verdict())  # noqa: SLF001 - `run` would want a thread and time
+    return dataclasses.astuple(ps.service.lifecycle.verdict())
 
 
 def test_the_verdicts(ps: Ps) -> None:
@@ -627,8 +628,8 @@ class Ticking(FakeClock):
 def run_with_ticks(ps: Ps, step_s: float) -> str:
     """`run`, with a clock that hurries and nothing that waits."""
     ps.clock = Ticking(step_s)
-    ps.service._clock = ps.clock  # noqa: SLF001
-    ps.service._wake.wait = lambda timeout=None: True  # type: ignore[method-assign]  # noqa: SLF001, ARG005
+    ps.service.task.clock = ps.clock
+    ps.service.task.wake.wait = lambda timeout=None: True  # type: ignore[method-assign]  # noqa: ARG005
     return ps.service.run()
 
 
@@ -685,7 +686,7 @@ def test_a_ps_that_is_dismissed_serves_until_the_workers_have_left(ps: Ps) -> No
 def test_a_ps_that_is_dismissed_does_not_serve_for_ever(ps: Ps) -> None:
     ps.ready(steps=10)
     ps.service.dismiss()
-    ps.service._expire = lambda: None  # type: ignore[method-assign]  # noqa: SLF001 - their hearts beat
+    ps.service.membership.expire = lambda: None  # type: ignore[method-assign]
     assert run_with_ticks(ps, 1.0) == "SIGTERM asked this task to end"
     assert DISMISSED_S <= ps.clock.now - FakeClock().now < 2 * DISMISSED_S
     assert ps.service.cut_short
@@ -817,7 +818,7 @@ def test_a_process_in_whose_place_another_has_pushed_does_not_come_back(ps: Ps) 
 
 def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
     ps.ready()
-    ps.service._replicas[0].job = "this one"  # noqa: SLF001 - the chief's definition says so
+    ps.service.replicas.by_shard[0].model.job = "this one"
     request = m.Join("worker:1", "life of worker:1", "here", 101, ps.plan.description, "another one")
     with pytest.raises(Refused, match="worker:1 belongs to another job than the one that ps:0 serves now"):
         ps.call("join", request, m.Joined)
@@ -883,19 +884,19 @@ def test_data_is_handed_out_by_a_ps_that_has_values_only(ps: Ps) -> None:
 
 def test_pieces_of_workers_that_do_not_come_back_go_to_others(ps: Ps) -> None:
     ps.ready()
-    replica = ps.service._replicas[0]  # noqa: SLF001
+    replica = ps.service.replicas.by_shard[0]
     settings = SourceSettings(10, 5, 1, 0, False)
-    replica.lease(0, LeaseRequest("digits", settings, life="one"))
-    replica.lease(1, LeaseRequest("digits", settings, life="two"))
-    reserved = replica.sources.copy()
+    replica.journal.lease(0, LeaseRequest("digits", settings, life="one"))
+    replica.journal.lease(1, LeaseRequest("digits", settings, life="two"))
+    reserved = replica.model.sources.copy()
     ps.leave(1)
-    replica.sources.take_over(reserved)  # as from a checkpoint
-    ps.service._adopted[0] = ps.clock.now  # noqa: SLF001
-    ps.service._free_pieces()  # noqa: SLF001
-    assert replica.sources.holders() == {0, 1}
+    replica.model.sources.take_over(reserved)  # as from a checkpoint
+    ps.service.reserved_pieces._adopted[0] = ps.clock.now  # noqa: SLF001
+    ps.service.reserved_pieces.free()
+    assert replica.model.sources.holders() == {0, 1}
     ps.clock.now += LEASE_S
-    ps.service._free_pieces()  # noqa: SLF001
-    assert replica.sources.holders() == {0}
+    ps.service.reserved_pieces.free()
+    assert replica.model.sources.holders() == {0}
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -907,17 +908,17 @@ def test_pieces_of_a_worker_whose_data_is_used_up_go_to_others(late: bool) -> No
     ps.define()
     ps.play(0, ps.values())
     ps.begin(10)
-    replica = ps.service._replicas[0]  # noqa: SLF001
+    replica = ps.service.replicas.by_shard[0]
     for worker, life in enumerate(("one", "two")):
-        replica.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), life=life))
-    replica.sources.restore(replica.sources.record(), 2)
-    ps.service._adopted[0] = ps.clock.now  # noqa: SLF001
+        replica.journal.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), life=life))
+    replica.model.sources.restore(replica.model.sources.record(), 2)
+    ps.service.reserved_pieces._adopted[0] = ps.clock.now  # noqa: SLF001
     if late:
         ps.clock.now += LEASE_S
-        ps.service._free_pieces()  # noqa: SLF001
+        ps.service.reserved_pieces.free()
     else:
         ps.call("pause", m.Pause(1), m.JobState)
-    assert replica.sources.holders() == {0}
+    assert replica.model.sources.holders() == {0}
 
 
 # --- who has paused
@@ -941,7 +942,7 @@ def test_one_that_has_paused_is_awaited_no_more_after_a_silence() -> None:
     ps.ready()
     ps.call("pause", m.Pause(1), m.JobState)
     ps.clock.now += LEASE_S
-    ps.service._expire()  # noqa: SLF001
+    ps.service.membership.expire()
     ps.heartbeat(1)  # it is back, and has no more data than before
     ps.heartbeat(0)
     in_thread(lambda: ps.play(0, ps.push(1)), "alone").result(20.0)

@@ -67,8 +67,8 @@ def test_what_is_being_saved_stays_as_it_was(make: Callable[..., Job]) -> None:
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
     client.await_begin(1, 10)
-    (replica,) = job.services[0]._replicas.values()  # noqa: SLF001
-    shard = replica.require_updater().shard
+    (replica,) = job.services[0].replicas.by_shard.values()
+    shard = replica.model.require_updater().shard
     snapshot = shard.snapshot()
     before = [np.array(leaf) for leaf in snapshot.state]
     client.steer({RATE: SECOND})

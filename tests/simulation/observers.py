@@ -22,14 +22,18 @@ from trainband.ps.membership.members import Members, Presence
 from trainband.ps.replication import replicator
 from trainband.ps.replication.failover import Failover, Role
 from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.shard_journal import ShardJournal
+from trainband.ps.replication.shard_model import ShardModel
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules.base import REPLAYED, Drop, Reply
 from trainband.ps.rules.base import Begin as BeginEvent
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
-from trainband.ps.server import service
+from trainband.ps.server import lifecycle
 from trainband.ps.server.service import ParameterService
+from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.sources import SharedSources
+from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.updater import Updater
 from trainband.ps.worker import checkpointing, client
 from trainband.ps.worker.bootstrapper import Bootstrapper
@@ -90,14 +94,14 @@ class ReplicaNotes:
 
     def value(self) -> tuple[h.Update, ...]:
         """What it holds."""
-        shard = self.replica.shard
+        shard = self.replica.model.shard
         if shard is None or shard._current is None:  # noqa: SLF001
             return ()
         return self.process.world.values.value(shard._current.blocks)  # noqa: SLF001
 
     def numbers(self) -> tuple[float, ...]:
         """With which number of the optimizer's state each update was made."""
-        shard = self.replica.shard
+        shard = self.replica.model.shard
         if shard is None or shard._current is None:  # noqa: SLF001
             return ()
         return self.process.world.values.numbers(shard._current.blocks)  # noqa: SLF001
@@ -162,7 +166,7 @@ def around(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..
 
 SELDOM = {
     (replicator, "TICK_S"): 0.25,
-    (service, "TICK_S"): 0.25,
+    (lifecycle, "TICK_S"): 0.25,
     (client, "POLL_S"): 0.25,
     (checkpointing, "POLL_S"): 0.1,
     (checkpointer, "POLL_S"): 0.2,
@@ -207,11 +211,12 @@ def _replica_begins(original: Any, self: ShardReplica, shard: int, *args: Any, *
     process.replicas[shard] = notes = ReplicaNotes(self, process)
     setattr(self, _SEATS, notes)
     process.world.failovers[id(self.failover)] = notes
-    setattr(self.sources, _SEATS, notes)
+    for part in (self.model, self.journal, self.model.sources):
+        setattr(part, _SEATS, notes)
 
 
-@around(ShardReplica, "install")
-def _install(original: Any, self: ShardReplica, *args: Any) -> Any:
+@around(ShardModel, "install")
+def _install(original: Any, self: ShardModel, *args: Any) -> Any:
     process = _process()
     process.installing = _notes(self)
     try:
@@ -232,14 +237,14 @@ def _initialise(original: Any, self: ShardReplica, blocks: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     process.note(h.Restored(process.now, self.number, 0, notes.name, ()))
-    assert self.updater is not None
-    for worker in sorted(self.updater.rule.ledger.workers):
+    assert self.model.updater is not None
+    for worker in sorted(self.model.updater.rule.ledger.workers):
         process.note(h.In(process.now, self.number, worker, "", notes.name))
     return result
 
 
-@around(ShardReplica, "_tell_rule")
-def _tell_rule(original: Any, self: ShardReplica) -> Any:
+@around(ShardModel, "tell_rule")
+def _tell_rule(original: Any, self: ShardModel) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     if self.shard is not None and self.shard.initialised:
@@ -248,10 +253,12 @@ def _tell_rule(original: Any, self: ShardReplica) -> Any:
     return original(self)
 
 
-@around(ShardReplica, "member_left")
-def _member_left(original: Any, self: ShardReplica, number: int, *, gone: bool) -> Any:
-    process = _process()
-    presence = next((one.presence for one in self._members if one.number == number), None)
+@around(ShardJournal, "member_left")
+def _member_left(original: Any, self: ShardJournal, number: int, *, gone: bool) -> Any:
+    notes, process = _notes(self), _process()
+    assert notes is not None
+    members = notes.replica._members  # noqa: SLF001
+    presence = next((one.presence for one in members if one.number == number), None)
     process.why = "paused" if not gone else "lost" if presence is Presence.LOST else "left"
     return original(self, number, gone=gone)
 
@@ -409,13 +416,13 @@ def _apply(original: Any, self: Updater, keys: Any, scale: float) -> Any:
     return result
 
 
-@around(ShardReplica, "push")
-def _push(original: Any, self: ShardReplica, event: Any, gradient: Any) -> Any:
+@around(ShardJournal, "push")
+def _push(original: Any, self: ShardJournal, event: Any, gradient: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
-    if self.is_primary and self.updater is not None:
+    if notes.replica.is_primary and notes.replica.model.updater is not None:
         (push,) = process.world.values.update_of(gradient)
-        process.note(h.Arrived(process.now, self.number, push, event.version, notes.name))
+        process.note(h.Arrived(process.now, notes.shard, push, event.version, notes.name))
     return original(self, event, gradient)
 
 
@@ -428,14 +435,14 @@ def _lease_of(original: Any, self: SharedSources, worker: int, request: Any) -> 
     return answer
 
 
-@around(ShardReplica, "lease")
-def _lease(original: Any, self: ShardReplica, number: int, request: Any) -> Any:
+@around(ShardJournal, "lease")
+def _lease(original: Any, self: ShardJournal, number: int, request: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     before = notes.asked.get((number, request.life, request.number))
     answer = original(self, number, request)
-    incarnation = self._members.get(number).incarnation
-    now, position = process.now, self.failover.position
+    incarnation = notes.replica._members.get(number).incarnation  # noqa: SLF001
+    now, position = process.now, notes.replica.failover.position
     for piece in request.finished if before is None else ():
         process.note(h.Reported(now, number, incarnation, tuple(piece), position, notes.name))
     if not request.want and before is None:
@@ -446,12 +453,12 @@ def _lease(original: Any, self: ShardReplica, number: int, request: Any) -> Any:
     return answer
 
 
-@around(ShardReplica, "steer")
-def _steer(original: Any, self: ShardReplica, leaf: int, value: float) -> Any:
+@around(ShardJournal, "steer")
+def _steer(original: Any, self: ShardJournal, leaf: int, value: float) -> Any:
     result = original(self, leaf, value)
     notes, process = _notes(self), _process()
     assert notes is not None
-    process.note(h.Steered(process.now, self.number, value, self.version, notes.name))
+    process.note(h.Steered(process.now, notes.shard, value, notes.replica.version, notes.name))
     return result
 
 
@@ -477,20 +484,20 @@ def _join(original: Any, self: Members, *args: Any) -> Any:
     return result
 
 
-@around(ParameterService, "_sample")
-def _sample(original: Any, self: ParameterService) -> Any:
+@around(StatusReporter, "sample")
+def _sample(original: Any, self: StatusReporter) -> Any:
     process = _process()
     for notes in process.replicas.values():
-        updater = notes.replica.updater
+        updater = notes.replica.model.updater
         if updater is not None and notes.replica.is_primary and (waits := updater.rule.waiting_for()):
             process.note(h.Looked(process.now, notes.shard, waits, notes.name))
     return original(self)
 
 
-@around(ParameterService, "_settle")
-def _settle(original: Any, self: ParameterService, replica: ShardReplica, position: int, given_up: Any) -> Any:
+@around(ShardReplicas, "settle")
+def _settle(original: Any, self: ShardReplicas, replica: ShardReplica, position: int, given_up: Any) -> Any:
     result = original(self, replica, position, given_up)
-    if replica.number in self._replicators:
+    if replica.number in self.replicators:
         notes, process, failover = _notes(replica), _process(), replica.failover
         assert notes is not None
         follower, holders = failover.follower, {notes.name}

@@ -28,14 +28,16 @@ from tests.simulation.scenario import STANDBYS, STANDBYS_ANY, Scenario
 from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.replication.failover import Arbiter, Failover, Role
+from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Bounded, Sync
 from trainband.ps.rules.asynchronous import AsyncState
 from trainband.ps.rules.base import Join, Leave
 from trainband.ps.rules.ledger import Ledger
 from trainband.ps.rules.synchronous import SyncState
+from trainband.ps.server.open_calls import OpenCalls
+from trainband.ps.server.reserved_pieces import ReservedPieces
 from trainband.ps.server.saver import ShardSaver
-from trainband.ps.server.service import ParameterService
 from trainband.ps.server.sources import SharedSources
 from trainband.ps.server.updater import Updater
 from trainband.train.duties import Duties
@@ -164,7 +166,7 @@ def follows_without(kind: type) -> Callable[[Any], Any]:
     """A standby leaves a kind of record out."""
 
     def make(original: Any) -> Any:
-        def redo(self: ShardReplica, updater: Any, record: Any, body: Any) -> Any:
+        def redo(self: ShardJournal, updater: Any, record: Any, body: Any) -> Any:
             return None if isinstance(record, kind) else original(self, updater, record, body)
 
         return redo
@@ -274,7 +276,7 @@ PLANTED: Mapping[str, Planted] = {
         rules.AHEAD,
     ),
     "count-the-left": Planted(patched((SyncState, "advance", counts_the_left)), "sync", waiting.LEFT),
-    "any-incarnation": Planted(patched((ParameterService, "_leave", any_incarnation)), "async", rules.HONEST, 213),
+    "any-incarnation": Planted(patched((OpenCalls, "_leave", any_incarnation)), "async", rules.HONEST, 213),
     "keep-replays": Planted(patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT, 119),
     # A ps that comes back must not wait for who was planned at the beginning.
     "plan-anew": Planted(
@@ -294,9 +296,9 @@ PLANTED: Mapping[str, Planted] = {
     "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, failover.TWO, 5),
     "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, failover.TWO, 5),
     # What else a standby has to follow.
-    "steers-alone": Planted(patched((ShardReplica, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST, 44),
+    "steers-alone": Planted(patched((ShardJournal, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST, 44),
     "forgets-worker-state": Planted(
-        patched((ShardReplica, "_redo", follows_without(r.Kept))),
+        patched((ShardJournal, "_redo", follows_without(r.Kept))),
         STANDBYS,
         worker_state.LOST,
         scenario=_loses_worker_state_and_ps,
@@ -310,4 +312,4 @@ PLANTED: Mapping[str, Planted] = {
 """Every planted bug by its name."""
 
 UNCONDITIONAL = patched((Arbiter, "grants", unconditional))
-NEVER_FREES = patched((ParameterService, "_free_pieces", instead(nothing)))
+NEVER_FREES = patched((ReservedPieces, "free", instead(nothing)))

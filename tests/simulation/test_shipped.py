@@ -44,7 +44,7 @@ def test_tasks_are_the_shipped_classes() -> None:
     world.run()
     services = [service for _, service in world.services]
     assert {type(service) for service in services} == {ParameterService}
-    replicators = [one for service in services for one in service._replicators.values()]  # noqa: SLF001
+    replicators = [one for service in services for one in service.replicas.replicators.values()]
     assert {type(one) for one in replicators} == {Replicator}
     assert len(replicators) == 4
     clients = [process.observed.client for process in world._processes if process.name.startswith("worker")]  # type: ignore[attr-defined]  # noqa: SLF001

@@ -163,14 +163,14 @@ class World:
 
     def name_of(self, ps: int, incarnation: str) -> str:
         """What the history calls a life of a ps."""
-        found = (one.name for one, service in self.services if service._incarnation == incarnation)  # noqa: SLF001
+        found = (one.name for one, service in self.services if service.task.incarnation == incarnation)
         return next(found, f"ps:{ps}/{incarnation}")
 
     def replicator_of(self, replica: ShardReplica) -> Replicator:
         """What keeps a replica."""
         notes: ReplicaNotes = replica._notes  # type: ignore[attr-defined]  # noqa: SLF001
         service = next(service for one, service in self.services if one is notes.process)
-        return service._replicators[replica.number]  # noqa: SLF001
+        return service.replicas.replicators[replica.number]
 
     # --- tasks
 
@@ -408,7 +408,7 @@ class World:
     def _task(self, task: str) -> str:
         """Whom a fault means: `ARBITER` is whichever worker is that of the first shard now, `CHIEF` the chief."""
         if task == CHIEF:
-            return next((service._chief() for service in self._services()), self._names[0])  # noqa: SLF001
+            return next((service.membership.chief() for service in self._services()), self._names[0])
         if task != ARBITER:
             return task
         arbiters = {notes.replica.failover.term.arbiter for notes in self._replicas() if notes.replica.is_primary}
@@ -501,12 +501,11 @@ class World:
         """Whether every ps has had this worker in the job."""
         services = self._services()
         return len(services) == len(self._ps) and all(
-            any(member.task == task for member in service._members)  # noqa: SLF001
-            for service in services
+            any(member.task == task for member in service.membership.members) for service in services
         )
 
     def _is_ending(self) -> bool:
-        return self._trained_out or any(notes.replica.complete for notes in self._replicas())
+        return self._trained_out or any(notes.replica.model.complete for notes in self._replicas())
 
     def _heal(self) -> None:
         self._tell("the troubles are over")
@@ -537,7 +536,7 @@ class World:
         return [final for _, (_, final) in sorted(newest.items())]
 
     def _final(self, notes: ReplicaNotes) -> Final:
-        replica, updater = notes.replica, notes.replica.require_updater()
+        replica, updater = notes.replica, notes.replica.model.require_updater()
         held = tuple(push for _, gradient in updater.held() for push in self.values.update_of(gradient))
         return Final(
             self.scheduler.now,

@@ -70,14 +70,18 @@ class StallDetector:
         after_s = SILENT_S if after_s is None else after_s
         replicas = [replica for replica in self._replicas.values() if replica.is_primary]
         training_since = min(
-            (replica.held_since for replica in replicas if replica.fit and not replica.complete), default=None
+            (replica.held_since for replica in replicas if replica.model.fit and not replica.model.complete),
+            default=None,
         )
         awaited_since: dict[str, float] = {}
         for replica in replicas:
             for task in replica.waiting_for():
                 awaited_since[task] = min(replica.held_since, awaited_since.get(task, replica.held_since))
         waiting = {
-            number for replica in replicas if replica.updater is not None for number in replica.updater.waiting()
+            number
+            for replica in replicas
+            if replica.model.updater is not None
+            for number in replica.model.updater.waiting()
         }
         found = {}
         for member in self._members.at_work():

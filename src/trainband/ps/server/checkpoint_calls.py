@@ -1,0 +1,94 @@
+"""CheckpointCalls: the control calls about checkpoints, and about what workers save beside the params."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainband.errors import RefusalCode, Refused
+from trainband.ps.membership.members import Member, Members
+from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.server.member_calls import MemberAction
+from trainband.ps.server.reserved_pieces import ReservedPieces
+from trainband.ps.server.shard_replicas import ShardReplicas
+from trainband.ps.server.status import StatusReporter
+from trainband.ps.server.task_state import TaskState
+from trainband.ps.statistics import CheckpointStatus
+from trainband.wire import messages as m
+
+
+class CheckpointCalls:
+    """Saving, restoring, and worker state.
+
+    Args:
+      task: what all parts of this ps share.
+      members: who is in the job.
+      replicas: of the ps.
+      reserved_pieces: what a checkpoint has reserved for workers.
+      status: answers with the state of the job.
+    """
+
+    def __init__(
+        self,
+        task: TaskState,
+        members: Members,
+        replicas: ShardReplicas,
+        reserved_pieces: ReservedPieces,
+        status: StatusReporter,
+    ) -> None:
+        self._task = task
+        self._members = members
+        self._replicas = replicas
+        self._reserved_pieces = reserved_pieces
+        self._status = status
+        saving, restoring = "save a checkpoint", "restore a checkpoint"
+        self.actions: Mapping[str, MemberAction] = {
+            "worker_state": (m.LeftWorkerState, "", self._worker_state),
+            "my_worker_state": (
+                m.WorkerStateQuestion,
+                "",
+                lambda replica, member, _: _worker_state_of(replica, member),
+            ),
+            "landed": (m.Landed, saving, self._landed),
+            "save": (m.Save, saving, self._save),
+            "save_state": (m.SaveQuestion, saving, self._save_state),
+            "restore": (
+                m.Restore,
+                restoring,
+                lambda replica, _, order: replica.model.require_new_saver().restore(order),
+            ),
+            "restore_state": (
+                m.RestoreQuestion,
+                restoring,
+                lambda replica, _, question: replica.model.require_new_saver().restore_state(question.token),
+            ),
+            "adopt": (m.Adopt, restoring, self._adopt),
+        }
+
+    def _worker_state(self, replica: ShardReplica, _: Member, worker_state: m.LeftWorkerState) -> m.JobState:
+        replica.journal.keep_worker_state(worker_state)
+        return self._status.job_state(replica)
+
+    def _landed(self, replica: ShardReplica, _: Member, landed: m.Landed) -> m.JobState:
+        replica.model.checkpoint = CheckpointStatus(landed.global_step, landed.nbytes, landed.seconds)
+        return self._status.job_state(replica)
+
+    def _save(self, replica: ShardReplica, member: Member, save: m.Save) -> m.SaveState:
+        if not replica.model.require_updater().shard.initialised:
+            raise Refused(f"{self._task.name} has no values yet that it could save.", RefusalCode.NOT_READY)
+        replica.model.require_saver().save(save)
+        return self._save_state(replica, member, m.SaveQuestion(save.worker, save.token, worker_state=False))
+
+    def _save_state(self, replica: ShardReplica, _: Member, question: m.SaveQuestion) -> m.SaveState:
+        live = {member.number for member in self._members.live()}
+        return replica.model.require_saver().state(question, live, self._members.name)
+
+    def _adopt(self, replica: ShardReplica, member: Member, adopt: m.Adopt) -> m.Joined:
+        self._replicas.require_uninvited(replica)
+        replica.adopt(adopt)
+        self._reserved_pieces.note_adopted(replica.number)
+        self._replicas.replicate(replica)
+        return replica.joined(member)
+
+
+def _worker_state_of(replica: ShardReplica, member: Member) -> m.WorkerStateAnswer:
+    return replica.model.require_saver().worker_state_of(member.number)

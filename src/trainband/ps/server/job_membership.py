@@ -1,0 +1,105 @@
+"""JobMembership: what the coming and going of workers means for the rules, and who is the chief."""
+
+from __future__ import annotations
+
+from trainband.errors import RefusalCode, Refused
+from trainband.ps.membership.accounts import Account
+from trainband.ps.membership.members import Member, Members
+from trainband.ps.server.shard_replicas import ShardReplicas
+from trainband.ps.server.task_state import TaskState
+
+
+class JobMembership:
+    """Who is in the job, as this ps sees it. Called under the lock, where it does not say otherwise.
+
+    Args:
+      task: what all parts of this ps share.
+      members: who is in the job.
+      replicas: of the ps, whose rules count the workers.
+    """
+
+    def __init__(self, task: TaskState, members: Members, replicas: ShardReplicas) -> None:
+        self._task = task
+        self.members = members
+        self.accounts: dict[int, Account] = {}
+        """What each worker has done, by number."""
+        self._replicas = replicas
+        self.planned = [str(worker) for worker in task.cluster.spec.workers]
+        self.planned_chief = str(task.cluster.spec.chief)
+        self._last_chief = self.planned_chief
+        self.under_way = False
+        """Whether somebody has joined who has been in the job before this ps was."""
+
+    def chief(self) -> str:
+        """Who has the chief's duties: the lowest live worker, once the cluster's chief has come and gone.
+
+        To a ps that has come into a job under way, a chief that it has never seen is gone.
+        """
+        planned = self.planned_chief
+        unknown = self.under_way and all(member.task != planned for member in self.members)
+        if not (self.members.has_gone(planned) or unknown):
+            self._last_chief = planned
+        elif not (self._replicas.are_complete() and self.members.has_left(self._last_chief)):
+            # else its duties are done
+            live = sorted(self.members.live(), key=lambda member: member.number)
+            self._last_chief = live[0].task if live else planned
+        return self._last_chief
+
+    def require_chief(self, member: Member, deed: str) -> None:
+        """Raises `Refused` if a worker wants to do what only the chief may, and is not the chief."""
+        chief, planned = self.chief(), self.planned_chief
+        if member.task in (chief, planned):
+            return
+        live = sorted(self.members.live(), key=lambda one: one.number)
+        if chief == planned and live and live[0] is member:
+            return  # a chief that has died before it came here, as the other ps have told this one
+        raise Refused(f"{member.task} may not {deed}: only the chief may, which is {chief}.", RefusalCode.NOT_CHIEF)
+
+    def hear(self, member: Member) -> None:
+        """Notes a sign of life. Raises `Refused` if another process has the member's place."""
+        if self.members.get(member.number) is not member:
+            raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
+        if self.members.heard(member, self._task.clock()):
+            self._task.say(f"{member.task} is back")
+            self.came(member)
+
+    def came(self, member: Member) -> None:
+        """The rules count a worker from now on, or know that it has come if it has paused."""
+        for replica in self._replicas:
+            if member.paused:
+                replica.journal.member_left(member.number, gone=False)
+            else:
+                replica.journal.member_joined(member.number)
+
+    def gone(self, member: Member) -> None:
+        """Nobody waits for this worker any more, and what it had leased goes to others."""
+        for replica in self._replicas:
+            replica.journal.member_left(member.number, gone=True)
+        for replicator in self._replicas.replicators.values():
+            replicator.changed()
+
+    def set_aside(self, member: Member) -> None:
+        """Counts a worker no more until its next push."""
+        if not member.paused:
+            member.paused = True
+            for replica in self._replicas:
+                replica.journal.member_left(member.number, gone=False)
+
+    def expire(self) -> None:
+        """Loses the members whose lease has ended."""
+        for member in self.members.expired(self._task.clock()):
+            self.members.lose(member)
+            self._task.say(f"{member.task} is gone: not heard for {self._task.timeouts.lease_s:g} s")
+            self.gone(member)
+
+    def stream_ended(self, member: Member) -> None:
+        """A stream of `member` has ended. Without a goodbye it is lost at once; its heartbeat may bring it back.
+
+        Called without the lock.
+        """
+        with self._task.lock:
+            member.streams -= 1
+            if member.streams == 0 and not self._task.stopped and self.members.lose(member):
+                self._task.say(f"{member.task} is gone: its stream broke off")
+                self.gone(member)
+            self._task.wake.set()

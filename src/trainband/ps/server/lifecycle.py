@@ -1,0 +1,151 @@
+"""Lifecycle: the main thread of a ps task, until its job ends."""
+
+from __future__ import annotations
+
+from trainband.errors import DeadlineExceeded
+from trainband.ps.membership.job_end import Verdict, verdict
+from trainband.ps.membership.stall_detector import StallDetector
+from trainband.ps.server.job_membership import JobMembership
+from trainband.ps.server.reserved_pieces import ReservedPieces
+from trainband.ps.server.shard_replicas import ShardReplicas
+from trainband.ps.server.status import StatusReporter
+from trainband.ps.server.task_state import TaskState
+from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.waiting import Waiting
+from trainband.wire import messages as m
+
+TICK_S = 0.2
+"""Between two looks at the leases."""
+
+DISMISSED_S = 15.0
+"""How long a ps that was asked to end serves workers that have not left. Whoever asks may kill after 20 s or 30."""
+
+
+class Lifecycle:
+    """Looks now and then at who lives, who is stuck and whether somebody is left to serve.
+
+    Args:
+      task: what all parts of this ps share.
+      membership: who is in the job.
+      replicas: of the ps.
+      stall_detector: looks at workers that live and do not get on.
+      reserved_pieces: what a checkpoint has reserved for workers.
+      status: whose rates are kept fresh.
+    """
+
+    def __init__(
+        self,
+        task: TaskState,
+        membership: JobMembership,
+        replicas: ShardReplicas,
+        stall_detector: StallDetector,
+        reserved_pieces: ReservedPieces,
+        status: StatusReporter,
+    ) -> None:
+        self._task = task
+        self._membership = membership
+        self._members = membership.members
+        self._replicas = replicas
+        self._stall_detector = stall_detector
+        self._reserved_pieces = reserved_pieces
+        self._status = status
+        self._dismissed = False
+        self._dismissed_at: float | None = None
+        self._shutdown_reason = ""
+        self._completed_at: float | None = None
+        self.cut_short = False
+        """Whether the task ended because it was dismissed, and not with its job."""
+
+    def run(self) -> str:
+        """Serves until the job ends; returns why it did, in words.
+
+        Raises:
+          DeadlineExceeded: every worker was lost before the job was complete, and none came back.
+        """
+        patience: Waiting | None = None
+        reason = ""
+        try:
+            while True:
+                with self._task.lock:
+                    self._membership.expire()
+                    description = self._replicas.home.model.description
+                    self._stall_detector.handle_stalled(description.stall_s if description is not None else 0.0)
+                    self._stall_detector.break_deadlocks()
+                    self._reserved_pieces.free()
+                    self._status.sample()
+                    now = self.verdict()
+                if now.ended:
+                    return now.ended
+                if now.waiting_for:
+                    if patience is None or reason != now.waiting_for:
+                        patience, reason = Waiting(now.timeout_s, self._task.say, self._task.clock), now.waiting_for
+                    try:
+                        patience.check(reason, "start the workers again, or look at why they ended")
+                    except DeadlineExceeded:
+                        if self._replicas.are_complete():
+                            return "the job is complete"
+                        raise
+                else:
+                    patience = None
+                self._task.wake.wait(TICK_S)
+                self._task.wake.clear()
+        finally:
+            self.stop()
+            self._replicas.close(self._task.timeouts.grace_s)
+
+    def dismiss(self) -> None:
+        """Has `run` end when no worker is left, and in `DISMISSED_S` at the latest. For a signal handler, too."""
+        self._dismissed = True  # `run` looks at it now and then
+
+    def shut_down(self, reason: str) -> None:
+        """Has `run` end because somebody asks for it. Called under the lock."""
+        self._shutdown_reason = reason or "asked to"
+        self._task.wake.set()
+
+    def stop(self) -> None:
+        """Lets every stream end. Idempotent."""
+        with self._task.lock:
+            self._task.stopped = True
+            self._task.wake.set()
+
+    def verdict(self) -> Verdict:
+        """Whether the task ends, or for whom it waits. Called under the lock."""
+        if self._shutdown_reason:
+            return Verdict(ended=f"shut down: {self._shutdown_reason}")
+        if self._task.stopped:
+            return Verdict(ended="its server was shut down")
+        now = self._task.clock()
+        if not self._replicas.are_complete():
+            self._completed_at = None
+        elif self._completed_at is None:
+            self._completed_at = now
+        found = verdict(
+            list(self._members),
+            self._membership.planned,
+            self._membership.planned_chief,
+            completed_at=self._completed_at,
+            unlimited=any(
+                replica.model.fit > 0 and replica.model.last_version >= m.UNLIMITED for replica in self._replicas
+            ),
+            start_s=self._task.timeouts.start_s,
+            now=now,
+        )
+        if not self._dismissed:
+            return found
+        if not found.ended:
+            if self._serves_yet(now):
+                return found
+            found = Verdict(ended=PREEMPTED)
+        self.cut_short = not self._replicas.are_complete()
+        return found
+
+    def _serves_yet(self, now: float) -> bool:
+        """Whether, though this ps was dismissed, workers are there that may have something to finish."""
+        live = ", ".join(sorted(member.task for member in self._members.live()))
+        if self._dismissed_at is None:
+            self._dismissed_at = now
+            if live:
+                self._task.say(
+                    f"{self._task.name}: {PREEMPTED}; for {DISMISSED_S:g} s at most it serves {live} until they leave"
+                )
+        return bool(live) and now - self._dismissed_at < DISMISSED_S

@@ -1,0 +1,184 @@
+"""OpenCalls: the control calls that anybody may make, a member of the job or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+from msgspec import Struct
+
+from trainband.errors import RefusalCode, Refused
+from trainband.ps.description import first_difference
+from trainband.ps.membership.accounts import Account
+from trainband.ps.replication.failover import Role
+from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.server.job_membership import JobMembership
+from trainband.ps.server.lifecycle import Lifecycle
+from trainband.ps.server.program import COMPILER
+from trainband.ps.server.shard_replicas import ShardReplicas
+from trainband.ps.server.status import StatusReporter
+from trainband.ps.server.task_state import TaskState
+from trainband.version import VERSION
+from trainband.wire import messages as m
+from trainband.wire import replication as r
+
+OpenAction = tuple[type[Any], Callable[[ShardReplica, Any], Struct]]
+"""The record that a call brings, and what answers it; that takes the lock itself."""
+
+
+class OpenCalls:
+    """How workers come and go, how a model is defined, and how a replica is asked to follow.
+
+    Args:
+      task: what all parts of this ps share.
+      membership: who is in the job.
+      replicas: of the ps.
+      lifecycle: of the task.
+      status: answers with the state of the job.
+    """
+
+    def __init__(
+        self,
+        task: TaskState,
+        membership: JobMembership,
+        replicas: ShardReplicas,
+        lifecycle: Lifecycle,
+        status: StatusReporter,
+    ) -> None:
+        self._task = task
+        self._membership = membership
+        self._members = membership.members
+        self._accounts = membership.accounts
+        self._replicas = replicas
+        self._lifecycle = lifecycle
+        self._status = status
+        self._next_worker = 1 + max((worker.index for worker in task.cluster.spec.workers), default=-1)
+        self.actions: Mapping[str, OpenAction] = {
+            "join": (m.Join, self._join),
+            "define": (m.Define, self._define),
+            "invite": (m.Invite, self._invite),
+            "leave": (m.Leave, self._leave),
+            "shutdown": (m.Shutdown, self._shutdown),
+        }
+
+    def _join(self, replica: ShardReplica, join: m.Join) -> m.Joined:
+        with self._task.lock:
+            if (
+                (replica.is_primary or replica.is_bootstrapping)
+                and join.job
+                and replica.model.job
+                and join.job != replica.model.job
+            ):
+                raise Refused(self._of_another_job(join.task), RefusalCode.OTHER_JOB)
+            self._membership.expire()  # so that the rule hears of a death before it hears of the successor
+            member, news = self._members.join(
+                join.task, join.incarnation, join.host, join.pid, self._task.clock(), join.job
+            )
+            self._accounts.setdefault(member.number, Account())
+            if news:
+                member.paused = join.paused
+                self._membership.came(member)
+            try:
+                self._compare(replica, join.description, join.task)
+            except Refused as exc:
+                # It is not in the job: nobody waits for it, and the next process may have its name at once.
+                self._members.leave(member, str(exc))
+                self._membership.gone(member)
+                raise
+            self._membership.under_way = self._membership.under_way or bool(join.job)
+            return replica.joined(member)
+
+    def vacancy(self) -> m.Vacancy:
+        """The addresses of the cluster, and a name for a worker that nobody has yet. Called under the lock."""
+        taken = {member.task for member in self._members}
+        worker = next(i for i in count(self._next_worker) if f"worker:{i}" not in taken)
+        self._next_worker = worker + 1
+        spec = self._task.cluster.spec
+        addresses = {job: {i: spec.task_address(job, i) for i in spec.task_indices(job)} for job in spec.jobs}
+        return m.Vacancy(addresses, worker)
+
+    def _compare(self, replica: ShardReplica, description: m.Description, task: str) -> None:
+        if replica.model.description is None:
+            return
+        difference = first_difference(replica.model.description, description, task)
+        if difference is not None:
+            raise Refused(f"{task} cannot join this job: {difference}.", RefusalCode.OTHER_MODEL)
+
+    def _define(self, replica: ShardReplica, define: m.Define) -> m.Joined:
+        with self._task.lock:
+            member = self._members.get(define.worker)
+            self._membership.require_chief(member, "define the model")
+            self._membership.hear(member)
+            self._compare(replica, define.description, member.task)
+            if replica.model.updater is not None:
+                return replica.joined(member)
+        program = replica.compiler.compile(define, member.task)
+        with self._task.lock:
+            if replica.model.updater is None:  # else: a repeated call overtook this one
+                replica.model.install(define, program)
+                for other in self._members.of_others(define.job) if define.job else ():
+                    # Nobody waits for it, and the worker of this job that has its name may come.
+                    self._members.leave(other, self._of_another_job(other.task))
+                    self._task.say(other.failure)
+                    self._membership.gone(other)
+            return replica.joined(member)
+
+    def _of_another_job(self, task: str) -> str:
+        return (
+            f"{task} belongs to another job than the one that {self._task.name} serves now: its own has ended; "
+            "start it again to join this one."
+        )
+
+    def _invite(self, replica: ShardReplica, invite: m.Invite) -> r.ReplicaState:
+        if invite.trainband != VERSION:
+            raise Refused(
+                f"{self._task.name} runs trainband {VERSION}, and ps:{invite.replica.ps} runs {invite.trainband}: "
+                "run the same version on both, so that they come to the same values."
+            )
+        with self._task.lock:
+            if replica.number in self._replicas.replicators:
+                self._replicas.replicators[replica.number].await_all_taken()
+            if self._replicas.home.model.job not in ("", invite.define.job):
+                raise Refused(
+                    f"{self._task.name} serves another job than ps:{invite.replica.ps} does: "
+                    "end the tasks of the older one."
+                )
+            if replica.failover.role is not Role.PRIMARY and replica.failover.lineage != invite.replica.lineage:
+                replica.failover.step_down()  # what it followed is no more
+                replica.forget()
+            serves = replica.failover.role is not Role.EMPTY
+            replica.invited_at = self._task.clock()
+        if not serves:
+            if invite.compiler != COMPILER:
+                self._task.say(
+                    f"WARNING: {self._task.name} follows {replica.name} with {COMPILER}, and ps:{invite.replica.ps} "
+                    f"has {invite.compiler}: its copy may differ in the last bits; "
+                    "install the same on both if they matter"
+                )
+            program = replica.compiler.compile(invite.define, f"ps:{invite.replica.ps}")
+            program.warm_up()  # not when the primary waits
+            with self._task.lock:
+                if replica.failover.role is Role.EMPTY:
+                    replica.model.install(invite.define, program)
+                    self._replicas.replicate(replica)
+        with self._task.lock:
+            return replica.state()
+
+    def _leave(self, replica: ShardReplica, leave: m.Leave) -> m.JobState:
+        with self._task.lock:
+            member = self._members.get(leave.worker)
+            if leave.life not in ("", member.incarnation):
+                return self._status.job_state(replica)  # its successor stays
+            if self._members.leave(member, leave.failure):
+                member.heard_at = self._task.clock()
+                self._membership.gone(member)
+                if leave.failure:
+                    self._task.say(f"{member.task} left the job: {leave.failure}")
+            self._task.wake.set()
+            return self._status.job_state(replica)
+
+    def _shutdown(self, replica: ShardReplica, shutdown: m.Shutdown) -> m.JobState:
+        with self._task.lock:
+            self._lifecycle.shut_down(shutdown.reason)
+            return self._status.job_state(replica)

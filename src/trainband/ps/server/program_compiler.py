@@ -1,0 +1,60 @@
+"""ProgramCompiler: compiles the update program of a definition, once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from trainband.errors import Refused
+from trainband.model.layout import JobLayout
+from trainband.ps.description import placement_of
+from trainband.ps.rules.registry import rule_of
+from trainband.ps.server.program import CompileProgram, Program, UpdateProgram
+from trainband.runtime import Runtime
+from trainband.wire import messages as m
+
+
+class ProgramCompiler:
+    """Keeps the program that it has compiled last. Thread-safe: it takes long, and the service's lock is not held.
+
+    Args:
+      compile_program: makes what runs an update program.
+      runtime: this task's.
+    """
+
+    def __init__(self, compile_program: CompileProgram, runtime: Runtime) -> None:
+        self._compile_program = compile_program
+        self._compiling = runtime.lock()
+        self._compiled: tuple[m.Define, Program] | None = None
+
+    def compile(self, define: m.Define, sender: str) -> Program:
+        """The update program of a definition. Takes long.
+
+        Raises:
+          Refused, ProtocolError, ModelError: the definition does not hold together.
+        """
+        layout = JobLayout.of(placement_of(define.description))
+        if not 0 <= define.ps < len(layout.shards):
+            raise Refused(f"the definition has {len(layout.shards)} ps, but calls this one number {define.ps}.")
+        with self._compiling:  # one who asks again, because it took so long, finds it done
+            if self._compiled is None or not _same(self._compiled[0], define):
+                self._compiled = (define, self._compile(define, layout, sender))
+            return self._compiled[1]
+
+    def _compile(self, define: m.Define, layout: JobLayout, sender: str) -> Program:
+        trained = [block.trained for block in layout.shards[define.ps].blocks]
+        program = self._compile_program(UpdateProgram(define.initialise, define.update, define.jax), sender, trained)
+        _check_contents(define, program.state_shapes)
+        rule_of(define.description.rule)
+        return program
+
+
+def _same(one: m.Define, other: m.Define) -> bool:
+    return (one.ps, one.initialise, one.update, one.state) == (other.ps, other.initialise, other.update, other.state)
+
+
+def _check_contents(define: m.Define, state_shapes: Sequence[tuple[int, ...]]) -> None:
+    """Refuses a description of the optimizer state that does not fit its program."""
+    sizes = [sum(piece.size for piece in pieces) for pieces in define.state]
+    if sizes != [math.prod(shape) for shape in state_shapes]:
+        raise Refused("the definition says of the optimizer state other sizes than its program has.")

@@ -1,0 +1,232 @@
+"""Streams: each worker's pushes and pulls, and the records of the primary of another replica."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.errors import DeadlineExceeded, ProtocolError, RefusalCode, Refused, StreamClosed
+from trainband.model.layout import ShardLayout
+from trainband.ps.membership.members import Member
+from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.rules.base import ENOUGH, RuleError
+from trainband.ps.rules.base import Push as PushEvent
+from trainband.ps.server.gradients import all_finite, not_finite, widened
+from trainband.ps.server.job_membership import JobMembership
+from trainband.ps.server.shard_replicas import ShardReplicas
+from trainband.ps.server.status import Traffic
+from trainband.ps.server.task_state import TaskState
+from trainband.runtime.waiting import NOTICE_EVERY_S, Waiting
+from trainband.wire import messages as m
+from trainband.wire import replication as r
+from trainband.wire.codec import decode_any, encode
+from trainband.wire.transport import Stream
+
+WAIT_S = 0.2
+"""Between two looks whether a worker still lives whose push waits for others."""
+
+
+class Streams:
+    """Serves streams, each in a thread of the transport.
+
+    Args:
+      task: what all parts of this ps share.
+      membership: who is in the job.
+      replicas: of the ps, one of which each stream is about.
+      traffic: counts what the streams carry.
+    """
+
+    def __init__(self, task: TaskState, membership: JobMembership, replicas: ShardReplicas, traffic: Traffic) -> None:
+        self._task = task
+        self._membership = membership
+        self._members = membership.members
+        self._accounts = membership.accounts
+        self._replicas = replicas
+        self._traffic = traffic
+        self._non_finite_said = -NOTICE_EVERY_S
+
+    def serve(self, stream: Stream) -> None:
+        """Serves one worker, or the primary of another replica, for as long as it lives."""
+        member: Member | None = None
+        bootstrapping = False
+        try:
+            opened = self._opened(stream)
+            if isinstance(opened, r.ReplicationHello):
+                with self._task.lock:
+                    replicator = self._replicas.replicator(self._replicas.get(opened.shard))
+                replicator.follow(stream, opened, lambda: self._task.stopped)
+                return
+            if opened is None:
+                return
+            member, replica, bootstrapping = opened
+            while not self._task.stopped:
+                frame = stream.receive(self._task.timeouts.heartbeat_s)
+                if frame is None:
+                    continue
+                message: m.Upward = decode_any(frame.header, m.Upward, member.task)
+                if isinstance(message, m.Push):
+                    self._push(stream, replica, member, message, frame.body)
+                elif isinstance(message, m.Pull):
+                    self._send_params(stream, replica, member, m.APPLIED, 0, "")
+                elif isinstance(message, m.Initialise):
+                    self._initialise(replica, member, frame.body)
+                    self._send_params(stream, replica, member, m.APPLIED, 0, "")
+                else:
+                    raise ProtocolError(f"{member.task} opened its stream twice.")
+        except (Refused, ProtocolError, RuleError) as exc:
+            self._fail(stream, exc)
+        except (StreamClosed, DeadlineExceeded):
+            pass  # the worker's end is gone: what that means for the job is decided below
+        finally:
+            stream.close()
+            if member is not None and not bootstrapping:
+                self._membership.stream_ended(member)
+
+    def _opened(self, stream: Stream) -> tuple[Member, ShardReplica, bool] | r.ReplicationHello | None:
+        """Who has opened a stream, and whether for first values only; `None` where this ps ends first."""
+        patience = Waiting(self._task.timeouts.connect_s, self._task.say, self._task.clock)
+        while not self._task.stopped:
+            frame = stream.receive(self._task.timeouts.heartbeat_s)
+            if frame is not None:
+                message: m.Upward | r.ReplicationHello = decode_any(
+                    frame.header, m.Upward | r.ReplicationHello, stream.peer
+                )
+                if isinstance(message, r.ReplicationHello):
+                    return message
+                if not isinstance(message, m.Open):
+                    raise ProtocolError(f"{stream.peer} did not say who it is before anything else.")
+                with self._task.lock:
+                    member = self._members.get(message.worker)
+                    if member.incarnation != message.incarnation:
+                        raise Refused(
+                            f"worker number {message.worker} is another process now.", RefusalCode.UNKNOWN_WORKER
+                        )
+                    replica = self._replicas.home if message.shard < 0 else self._replicas.get(message.shard)
+                    member.streams += not message.bootstrapping
+                    self._accounts[member.number].transport = stream.transport
+                    self._membership.hear(member)
+                return member, replica, message.bootstrapping
+            patience.check(f"the first word of {stream.peer}", "it opened a stream and says nothing")
+        return None
+
+    def _fail(self, stream: Stream, exc: Exception) -> None:
+        self._task.say(f"refused {stream.peer}: {exc}")
+        try:
+            stream.send(encode(m.Failure(str(exc), exc.code if isinstance(exc, Refused) else RefusalCode.OTHER)))
+        except (StreamClosed, DeadlineExceeded):
+            return
+
+    def _initialise(self, replica: ShardReplica, member: Member, body: Sequence[NDArray[np.uint8]]) -> None:
+        with self._task.lock:
+            self._membership.require_chief(member, "initialise the variables")
+            shard = replica.model.require_updater().shard
+            if shard.initialised:
+                return
+            self._replicas.require_uninvited(replica)
+            blocks = shard.layout.from_wire(body)
+            if blocks is None:
+                raise ProtocolError(f"{member.task} sent first values of another size than it defined.")
+            replica.initialise(blocks)
+            self._replicas.replicate(replica)
+
+    def _push(
+        self, stream: Stream, replica: ShardReplica, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]
+    ) -> None:
+        replica.model.require_held()
+        updater = replica.model.updater
+        if updater is None or not updater.shard.initialised:
+            raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
+        layout = updater.shard.layout
+        wire_dtype = replica.model.description.wire_dtype if replica.model.description else ""
+        gradient = layout.from_wire(body, wire_dtype)
+        if gradient is None:
+            raise ProtocolError(
+                f"{member.task} pushed a gradient that does not fit this shard (other sizes than were defined)."
+            )
+        if wire_dtype:
+            gradient = widened(gradient, [block.dtype for block in layout.blocks])
+        finite = push.finite and all_finite([g for g, b in zip(gradient, layout.blocks, strict=True) if b.trained])
+        account = self._accounts[member.number]
+        with self._task.lock:
+            self._membership.hear(member)
+            replica.model.require_primary()
+            self._members.pushed(member)
+            member.says_paused = False
+            if member.paused:
+                member.paused = False
+                self._membership.came(member)
+            account.note_push(self._task.clock(), push.examples)
+            arrived = sum(raw.nbytes for raw in body)
+            self._traffic.bytes_in += arrived
+            self._traffic.bytes_saved += layout.nbytes - arrived
+            late = 0 < push.fit < replica.model.fit  # the training that it belongs to is over
+            if late:
+                account.dropped += 1
+            elif not finite:
+                account.refused += 1
+                detail = self._non_finite(member, push, layout, gradient, account.refused)
+            else:
+                account.loss = push.loss
+                event = PushEvent(member.number, push.sequence, push.version, push.examples)
+                pending = replica.journal.push(event, gradient)
+        if late:
+            self._send_params(stream, replica, member, m.DROPPED, 0, ENOUGH, over=True)
+            return
+        if not finite:
+            self._send_params(stream, replica, member, m.NON_FINITE, 0, detail)
+            return
+        while not pending.answered.wait(WAIT_S):
+            if self._task.stopped or not stream.alive:
+                raise StreamClosed(f"{member.task} has gone while its push waited for others.")
+        if pending.outcome == m.APPLIED:
+            account.note_update(pending.staleness)
+        else:
+            account.dropped += 1
+        self._send_params(stream, replica, member, pending.outcome, pending.staleness, pending.detail)
+
+    def _send_params(
+        self,
+        stream: Stream,
+        replica: ShardReplica,
+        member: Member,
+        outcome: int,
+        staleness: int,
+        detail: str,
+        *,
+        over: bool = False,
+    ) -> None:
+        with self._task.lock:
+            updater = replica.model.require_primary()
+            shard = updater.shard
+            version, position = shard.acquire(), replica.failover.position
+            self._traffic.bytes_out += shard.layout.nbytes
+            updater.remember(member.number, version)
+            done = over or (replica.model.fit > 0 and version.number >= replica.model.last_version)
+            worker_state = replica.model.saver.wanted(member.number) if replica.model.saver is not None else 0
+        try:
+            # Whatever is in these params, the standby has too.
+            self._replicas.settle(replica, position, lambda: not stream.alive)
+            stream.send(
+                encode(m.Params(version.number, outcome, staleness, done, detail, worker_state)), version.arrays()
+            )
+        finally:
+            with self._task.lock:
+                shard.release(version)
+
+    def _non_finite(
+        self, member: Member, push: m.Push, layout: ShardLayout, gradient: Sequence[NDArray[Any]], count: int
+    ) -> str:
+        bad = not_finite(layout, gradient)
+        text = (
+            f"refused a gradient of {member.task} that is not finite"
+            f" (push {push.sequence}, computed from version {push.version}, loss {push.loss:g}"
+            + (f", in {', '.join(bad[:3])}" if bad else "")
+            + f"; {count} so far)"
+        )
+        if self._task.clock() - self._non_finite_said >= NOTICE_EVERY_S:
+            self._non_finite_said = self._task.clock()
+            self._task.say(text)
+        return text
