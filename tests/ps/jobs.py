@@ -135,7 +135,7 @@ class Job:
 
 def kill(client: JobClient) -> None:
     """As if the process had ended: no goodbye, no heartbeats."""
-    for heartbeater in client._heartbeaters:  # noqa: SLF001
+    for heartbeater in client._heartbeats.heartbeaters:  # noqa: SLF001
         heartbeater.stop()
         heartbeater._thread.join(10.0)  # noqa: SLF001
     for link in client._links:  # noqa: SLF001

@@ -20,7 +20,8 @@ from trainband.errors import CheckpointError, Refused
 from trainband.model.contents import contents_of_blocks
 from trainband.model.placement import RoundRobin
 from trainband.ps.worker.checkpointing import WORKER_STATE_S, JobSaving, SavedParts, restore_job
-from trainband.ps.worker.client import Exchange, JobClient
+from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchange
 from trainband.runtime import SYSTEM, SystemRuntime
 from trainband.wire import messages as m
 
@@ -222,8 +223,8 @@ def test_a_chief_that_died_between_two_ps(make: Callable[..., Job], directory: C
     wanted = values_of(chief.pull())
     job = make()
     half = job.client(PLAN, 0)
-    half._find(half._links[0], lambda *_: True, "")  # noqa: SLF001 - a chief that does not get far
-    half._find(half._links[1], lambda *_: True, "")  # noqa: SLF001
+    half._finder.find(half._links[0], lambda *_: True, "")  # noqa: SLF001 - a chief that does not get far
+    half._finder.find(half._links[1], lambda *_: True, "")  # noqa: SLF001
     for link in half._links:  # noqa: SLF001
         optimizer = PLAN.shard_optimizer(link.index)
         program = optimizer.export()
@@ -271,7 +272,7 @@ def test_a_state_that_does_not_fit_its_program_is_refused(make: Callable[..., Jo
     job = make()
     chief = job.client(PLAN, 0)
     link = chief._links[0]  # noqa: SLF001
-    chief._find(link, lambda *_: True, "")  # noqa: SLF001
+    chief._finder.find(link, lambda *_: True, "")  # noqa: SLF001
     program = PLAN.shard_optimizer(0).export()
     with pytest.raises(Refused, match="says of the optimizer state other sizes than its program has"):
         link.ask("define", m.Define(0, 0, PLAN.description, program.initialise, program.update, ()), m.Joined)

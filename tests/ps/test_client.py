@@ -19,7 +19,8 @@ from trainband.errors import DeadlineExceeded, ModelMismatch, PeerError, Refused
 from trainband.model.placement import RoundRobin
 from trainband.ps.description import Plan
 from trainband.ps.worker.checkpointing import RestoreFrom
-from trainband.ps.worker.client import Exchange, JobClient
+from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchange
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.memory import MemoryTransport
@@ -477,7 +478,7 @@ def test_a_ps_that_answers_wrongly(answer: Callable[[Stream, Frame], None], word
 def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainband.ps.worker.client.AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("trainband.ps.worker.exchange.AT_ONCE_BYTES", 1)
     plan = sgd_plan(2)
     job = make(ps=2)
     client = job.client(plan, 0)

@@ -19,7 +19,8 @@ from trainband.ps.description import Plan
 from trainband.ps.replication.failover import Arbiter, Failover, Fenced, Follower, Role
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Sync
-from trainband.ps.worker.client import Exchange, JobClient
+from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchange
 from trainband.wire.memory import MemoryTransport
 from trainband.wire.replication import Term
 

@@ -23,7 +23,9 @@ from trainband.errors import StreamClosed, Unreachable
 from trainband.ps.replication.replicator import Replicator
 from trainband.ps.rules import Sync
 from trainband.ps.worker.checkpointing import RestoreFrom
-from trainband.ps.worker.client import SILENT_BEATS, Exchange, JobClient
+from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchange
+from trainband.ps.worker.heartbeats import SILENT_BEATS
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.memory import MemoryTransport
@@ -162,8 +164,8 @@ def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silen
     job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=4.0, call_s=4.0))
     client, now = one_worker(job, plan)
     push(client, plan, now)
-    with job.services[silent].task.lock:
-        client._ask(client._links[0], "pause", m.Pause(-1), m.JobState)  # noqa: SLF001
+    with job.services[silent].task.lock:  # as if its machine stood still
+        client._requests.ask(client._links[0], "pause", m.Pause(-1), m.JobState)  # noqa: SLF001
     client.leave()
 
 
@@ -196,7 +198,7 @@ def test_while_a_ps_is_silent_its_heir_is_asked_often(make: Callable[..., Job]) 
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=1.0, lease_s=60.0))
     client, _ = one_worker(job, plan)
-    heartbeater = client._heartbeaters[1]  # noqa: SLF001
+    heartbeater = client._heartbeats.heartbeaters[1]  # noqa: SLF001
     times: list[float] = []
     look = heartbeater.look
 
@@ -220,7 +222,7 @@ def test_who_takes_itself_for_the_chief_joins_the_job_of_the_chief(make: Callabl
     job = make(ps=2, workers=2, timeouts=replace(QUICK, heartbeat_s=0.5))
     chief, other = job.client(plan, 0), job.client(plan, 1)
     here, tried = threading.Event(), threading.Event()
-    begin, try_ = chief._set_up, other._set_up  # noqa: SLF001
+    begin, try_ = chief._setup._set_up, other._setup._set_up  # noqa: SLF001
 
     def begin_late(bootstrapper: Any) -> None:
         here.set()
@@ -234,7 +236,7 @@ def test_who_takes_itself_for_the_chief_joins_the_job_of_the_chief(make: Callabl
         finally:
             tried.set()
 
-    chief._set_up, other._set_up = begin_late, try_at_once  # type: ignore[method-assign]  # noqa: SLF001
+    chief._setup._set_up, other._setup._set_up = begin_late, try_at_once  # type: ignore[method-assign]  # noqa: SLF001
     joined = [in_thread(lambda: chief.join(first_values(plan, PARAMS)), "chief")]
     assert here.wait(20.0)
     other._cluster_view.chief = "worker:1"  # noqa: SLF001 - until the next heartbeat
@@ -259,9 +261,10 @@ def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Jo
     job.start_ps(0)
     chief._cluster_view.is_nowhere = lambda link: nowhere and link.index == 0  # type: ignore[method-assign]  # noqa: SLF001
     chief._cluster_view.holder = lambda link: 0  # type: ignore[method-assign]  # noqa: ARG005, SLF001
-    assert chief._bootstrapper is not None  # noqa: SLF001
-    chief._revive(0, chief._bootstrapper)  # noqa: SLF001
-    assert chief._hopeless == {}  # noqa: SLF001
+    bootstrapper = chief._membership.bootstrapper  # noqa: SLF001
+    assert bootstrapper is not None
+    chief._reviver._revive(0, bootstrapper)  # noqa: SLF001
+    assert chief._finder.unrecoverable == {}  # noqa: SLF001
     chief.leave()
 
 
@@ -376,9 +379,9 @@ def test_heartbeats_that_come_at_once_revive_a_ps_once(
         begun.append(shard)
         over.wait(10.0)
 
-    monkeypatch.setattr(client, "_revive", revive)
+    monkeypatch.setattr(client._reviver, "_revive", revive)  # noqa: SLF001
     monkeypatch.setattr("trainband.runtime.system.threading.Thread", Slow)
-    heard = [in_thread(lambda: client._start_reviving(1, None), f"pulse-{i}") for i in range(4)]  # type: ignore[arg-type]  # noqa: SLF001
+    heard = [in_thread(lambda: client._reviver._start(1, None), f"pulse-{i}") for i in range(4)]  # type: ignore[arg-type]  # noqa: SLF001
     for one in heard:
         one.result(10.0)
     over.set()
@@ -437,7 +440,7 @@ def test_a_chief_that_comes_back_together_with_a_ps(make: Callable[..., Job]) ->
         now = push(other, plan, now)
     kill(chief)
     wait_until(lambda: other.is_chief, "the successor")
-    other._bootstrapper = None  # noqa: SLF001 - it is slow to bring the ps back
+    other._membership.bootstrapper = None  # noqa: SLF001 - it is slow to bring the ps back
     kill_ps(job, 1)
     job.start_ps(1)
     again = job.client(plan, 0)
@@ -456,8 +459,8 @@ def test_an_heir_waits_until_every_ps_knows_that_the_chief_is_gone(make: Callabl
     joining.result(20.0)
     beginning = in_thread(lambda: other.await_begin(1, 10), "the successor")
     # ps:0 hears that the chief is cut off; for ps:1 its lease goes on for a moment
-    chief._heartbeaters[0].stop()  # noqa: SLF001
-    chief._heartbeaters[0]._thread.join(5.0)  # noqa: SLF001
+    chief._heartbeats.heartbeaters[0].stop()  # noqa: SLF001
+    chief._heartbeats.heartbeaters[0]._thread.join(5.0)  # noqa: SLF001
     chief._links[0].close()  # noqa: SLF001
     wait_until(lambda: other.is_chief, "the successor, by the word of ps:0")
     time.sleep(0.3)
@@ -585,7 +588,7 @@ def test_a_stream_that_the_network_has_lost_is_opened_anew(away_s: float, stall_
 def test_while_a_stream_may_be_lost_its_ps_is_asked_often() -> None:
     """Else the next heartbeat would come late that has the stream opened anew."""
     with one_worker_over_a_relay(heartbeat_s=1.0, stall_s=80.0) as (client, push_next, relay):
-        heartbeater = client._heartbeaters[0]  # noqa: SLF001
+        heartbeater = client._heartbeats.heartbeaters[0]  # noqa: SLF001
         asked: list[float] = []
         answered: dict[int, float] = {}
         look = heartbeater.look
@@ -622,14 +625,14 @@ def test_a_silent_stream_is_opened_anew_once_in_an_outage(make: Callable[..., Jo
     plan = plan_of(PARAMS, optax.sgd(1.0))
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
-    client._clock = lambda: now  # noqa: SLF001
+    client._heartbeats._clock = lambda: now  # noqa: SLF001
     (link,) = client._links  # noqa: SLF001
     kept, silent = link.stream, Silent()
     link.stream = silent  # type: ignore[assignment]
     heartbeats = []
     for now in (10.0, 10.05, 10.2, 10.4, 20.0, 20.2, 20.4):
-        client._look_for_lost_streams(0, was_away=now in (10.0, 20.0))  # noqa: SLF001
-        heartbeats.append((silent.interrupted, client._may_be_lost(link)))  # noqa: SLF001
+        client._heartbeats._look_for_lost_streams(0, was_away=now in (10.0, 20.0))  # noqa: SLF001
+        heartbeats.append((silent.interrupted, client._heartbeats._may_be_lost(link)))  # noqa: SLF001
     assert heartbeats == [(0, True), (0, True), (1, False), (1, False), (1, True), (2, False), (2, False)]
     link.suspected_at, link.stream = None, kept
     client.leave()

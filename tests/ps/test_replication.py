@@ -25,7 +25,8 @@ from trainband.ps.replication.replicator import Replicator
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.ps.server.service import ParameterService
-from trainband.ps.worker.client import Exchange, JobClient
+from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchange
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 from trainband.wire.memory import MemoryTransport
@@ -331,7 +332,7 @@ def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Excha
         begin.result(20.0)
     wait_until(lambda: all(replica.failover.secure for replica in primaries(job)), "the standbys")
     arbiters = {replica.failover.term.arbiter for replica in primaries(job)}
-    one = next(number for number, client in enumerate(clients) if client._incarnation in arbiters)  # noqa: SLF001
+    one = next(number for number, client in enumerate(clients) if client._membership.incarnation in arbiters)  # noqa: SLF001
     return clients[one], clients[1 - one], nows[1 - one]
 
 
@@ -456,8 +457,8 @@ def test_a_chief_finds_a_ps_that_was_not_there_when_it_came(make: Callable[..., 
     kill(first)
     successor = job.client(plan, 0)
     successor.join(pytest.fail)
-    assert [heartbeater.worker for heartbeater in successor._heartbeaters] == [0, 0, -1]  # noqa: SLF001
+    assert [heartbeater.worker for heartbeater in successor._heartbeats.heartbeaters] == [0, 0, -1]  # noqa: SLF001
     job.start_ps(2)
-    wait_until(lambda: successor._heartbeaters[2].worker == 0, "the chief's coming to the ps")  # noqa: SLF001
+    wait_until(lambda: successor._heartbeats.heartbeaters[2].worker == 0, "the chief's coming to the ps")  # noqa: SLF001
     successor.leave()
     other.leave()

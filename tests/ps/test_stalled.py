@@ -15,7 +15,8 @@ from tests.ps.plans import plan_of
 from trainband.ps.description import Plan
 from trainband.ps.membership import stall_detector
 from trainband.ps.rules import Sync
-from trainband.ps.worker.client import Exchange, JobClient
+from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchange
 
 
 def sync_plan(stall_s: float = 0.0) -> Plan:

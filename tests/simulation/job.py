@@ -109,7 +109,7 @@ class SimulatedStep:
         client = self._client
         if any(np.isnan(blocks[0]).any() for blocks in shards):
             raise AssertionError("the params were written over while this worker computed from them")
-        key = key_of(client._links[0].worker, client._incarnation, client._sequence + 1)  # noqa: SLF001
+        key = key_of(client._links[0].worker, client._membership.incarnation, client._membership.sequence + 1)  # noqa: SLF001
         gradient = [[np.array([self._values.gradient(key)], np.float32)] for _ in shards]
         finite = self._dice.random() >= self._bad
         if not finite:

@@ -35,9 +35,10 @@ from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.sources import SharedSources
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.updater import Updater
-from trainband.ps.worker import checkpointing, client
+from trainband.ps.worker import checkpointing, membership, shard_finder
 from trainband.ps.worker.bootstrapper import Bootstrapper
 from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchanger
 from trainband.train import checkpointer, session
 from trainband.train.checkpointer import Checkpointer
 from trainband.wire import messages as m
@@ -167,7 +168,8 @@ def around(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..
 SELDOM = {
     (replicator, "TICK_S"): 0.25,
     (lifecycle, "TICK_S"): 0.25,
-    (client, "POLL_S"): 0.25,
+    (membership, "POLL_S"): 0.25,
+    (shard_finder, "POLL_S"): 0.25,
     (checkpointing, "POLL_S"): 0.1,
     (checkpointer, "POLL_S"): 0.2,
     (session, "AT_WORK_S"): 0.5,
@@ -520,12 +522,12 @@ def _client_begins(original: Any, self: JobClient, *args: Any, **kwargs: Any) ->
     _process().client = self
 
 
-@around(JobClient, "_receive")
-def _receive(original: Any, self: JobClient, link: Any, what: str) -> Any:
+@around(Exchanger, "_receive")
+def _receive(original: Any, self: Exchanger, link: Any, what: str) -> Any:
     answer, blocks = original(self, link, what)
     if what == "the answer to a push":
         process = _process()
-        key = h.PushKey(link.worker, self._incarnation, self._sequence)
+        key = h.PushKey(link.worker, self._membership.incarnation, self._membership.sequence)
         applied, before = answer.outcome == m.APPLIED, answer.detail == REPLAYED
         process.note(h.Acknowledged(process.now, link.index, key, applied, answer.version, before))
     return answer, blocks
@@ -552,8 +554,9 @@ def _advance_data(original: Any, self: SharedIterator, marks: Any) -> Any:
 @around(JobClient, "leave_worker_state")
 def _leave_worker_state(original: Any, self: JobClient, data: bytes, behind: int = 0) -> Any:
     result = original(self, data, behind)
-    process = _process()
-    process.note(h.Kept(process.now, self._task, self._incarnation, self._sequence - behind, data))
+    process, membership = _process(), self._membership
+    sequence = membership.sequence - behind
+    process.note(h.Kept(process.now, membership.task, membership.incarnation, sequence, data))
     return result
 
 
@@ -561,7 +564,7 @@ def _leave_worker_state(original: Any, self: JobClient, data: bytes, behind: int
 def _find_worker_state(original: Any, self: JobClient) -> Any:
     data = original(self)
     process = _process()
-    process.note(h.Found(process.now, self._task, self._incarnation, data))
+    process.note(h.Found(process.now, self._membership.task, self._membership.incarnation, data))
     return data
 
 

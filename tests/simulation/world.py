@@ -395,7 +395,7 @@ class World:
     def _incarnations(self) -> dict[str, str]:
         """Of every worker that lives: its name."""
         return {
-            process.observed.client._incarnation: name  # type: ignore[attr-defined]  # noqa: SLF001
+            process.observed.client._membership.incarnation: name  # type: ignore[attr-defined]  # noqa: SLF001
             for name in self._names
             for process in self._alive(name)
             if process.observed.client is not None  # type: ignore[attr-defined]

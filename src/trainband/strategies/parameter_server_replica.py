@@ -18,7 +18,8 @@ from trainband.model.worker_state import WorkerState
 from trainband.ps.description import Plan
 from trainband.ps.statistics import CheckpointStatus, PsStatus
 from trainband.ps.worker.checkpointing import JobSaving, RestoreFrom
-from trainband.ps.worker.client import Exchange, JobClient
+from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.exchange import Exchange
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
@@ -237,7 +238,7 @@ class ParameterServerReplica:
 
     def hasten(self) -> None:
         """See `Engine.hasten`."""
-        self._client.hasten()
+        self._client.shorten_waits()
 
     def settle(self) -> None:
         """See `Engine.settle`: a step that is hoped for does not count here, only what a ps has told of."""

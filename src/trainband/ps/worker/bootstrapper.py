@@ -1,4 +1,4 @@
-"""Founding: how the chief gives shards their model and their values, at the start or when a ps has lost them."""
+"""Bootstrapper: how the chief gives shards their model and their values, at the start or when a ps has lost them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulse: a worker's signs of life to one ps, and what it hears in return."""
+"""Heartbeater: a worker's signs of life to one ps, and what it hears in return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.transport import Connection, Timeouts, Transport
 
-HURRY_S = 0.1
+URGENT_S = 0.1
 """Between two heartbeats while something has gone wrong: what the worker may have to decide does not wait."""
 
 
@@ -26,7 +26,7 @@ class Heartbeater:
       runtime: this task's.
       blocked_by: the workers that this one waits for, at any ps.
       paused: whether this one's data is used up.
-      hurries: whether something has gone wrong, be it at another ps.
+      urgent: whether something has gone wrong, be it at another ps.
       join: joins the ps over this connection; returns this worker's number there.
       heard: called with each answer; with `None` where there was none.
     """
@@ -42,7 +42,7 @@ class Heartbeater:
         *,
         blocked_by: Callable[[], tuple[str, ...]],
         paused: Callable[[], bool],
-        hurries: Callable[[], bool],
+        urgent: Callable[[], bool],
         join: Callable[[Connection], int],
         heard: Callable[[int, m.JobState | None], None],
     ) -> None:
@@ -53,7 +53,7 @@ class Heartbeater:
         self._incarnation = incarnation
         self._blocked_by = blocked_by
         self._paused = paused
-        self._hurries = hurries
+        self._urgent = urgent
         self._transport = transport
         self._timeouts = timeouts
         self._join = join
@@ -109,7 +109,7 @@ class Heartbeater:
     def _beat(self) -> None:
         while True:
             beat_s = self._timeouts.heartbeat_s
-            self._wake.wait(min(HURRY_S, beat_s) if self._hurries() else beat_s)
+            self._wake.wait(min(URGENT_S, beat_s) if self._urgent() else beat_s)
             self._wake.clear()
             if self._stopped:
                 return

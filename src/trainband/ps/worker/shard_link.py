@@ -46,8 +46,8 @@ class Link:
         self.places = tuple(places)
         self.at = 0
         """Which of them this worker speaks with."""
-        self.life = ""
-        """Of the shard: where it has another, the values that this worker knew are lost."""
+        self.lineage = ""
+        """Of the shard's values: where it has another, those that this worker knew are lost."""
         self.term = 0
         """In which the ps holds the shard, as it said on joining."""
         self.request: tuple[bytes, Sequence[NDArray[Any]]] = (b"", ())

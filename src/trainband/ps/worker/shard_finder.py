@@ -1,0 +1,127 @@
+"""ShardFinder: joins whichever ps holds a shard, and opens the stream to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainband.errors import (
+    CheckpointError,
+    DeadlineExceeded,
+    ModelMismatch,
+    PeerError,
+    RefusalCode,
+    Refused,
+    StreamClosed,
+    Unreachable,
+)
+from trainband.ps.worker.cluster_view import ClusterView
+from trainband.ps.worker.heartbeats import Heartbeats
+from trainband.ps.worker.membership import POLL_S, Membership
+from trainband.ps.worker.shard_link import Link
+from trainband.wire import messages as m
+from trainband.wire.codec import encode
+from trainband.wire.transport import Stream
+
+
+class ShardFinder:
+    """Finds the ps of a shard, at the start and when it has gone. Any thread may; one at a time looks for a shard.
+
+    Args:
+      membership: of this worker.
+      cluster_view: what is known of every ps.
+      heartbeats: which begin at a ps as soon as this worker has joined it.
+    """
+
+    def __init__(self, membership: Membership, cluster_view: ClusterView, heartbeats: Heartbeats) -> None:
+        self.unrecoverable: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
+        """Of shards that cannot be given their values again: why."""
+        self._membership = membership
+        self._timeouts = membership.timeouts
+        self._cluster_view = cluster_view
+        self._heartbeats = heartbeats
+
+    def find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
+        """Joins whichever ps has the shard.
+
+        Args:
+          until: of an answer, and whether no ps that may have the shard has it: whether that will do.
+          whom: who is waited for.
+        """
+        membership = self._membership
+        patience = membership.waiting(self._timeouts.start_s)
+        without: set[int] = set()
+        pause_s = POLL_S / 8  # where a shard has moved, the other ps may be about to hear of it
+        with link.recovering:
+            while True:
+                try:
+                    joined = self.join_once(link)
+                    (without.add if joined.empty else without.discard)(link.ps)
+                    if not link.lineage:
+                        link.lineage = joined.life
+                    membership.sequence = max(membership.sequence, joined.last_sequence)
+                    if link.index == 0 and joined.trainings:
+                        membership.trainings = joined.trainings
+                    if until(joined, len(without) == len(link.places)):
+                        return joined
+                    membership.check(patience, whom, "check that it runs, or raise Timeouts.start_s")
+                except (Unreachable, StreamClosed) as exc:
+                    without.discard(link.ps)
+                    advice = "check that it runs and that its address is right, or raise Timeouts.start_s"
+                    try:
+                        membership.check(patience, whom, advice)
+                    except DeadlineExceeded as late:
+                        raise Unreachable(str(late)) from exc
+                except DeadlineExceeded:
+                    without.discard(link.ps)
+                    advice = "check that it runs and is not overloaded, or raise Timeouts.start_s"
+                    membership.check(patience, whom, advice)
+                except Refused as exc:
+                    if exc.code is RefusalCode.OTHER_MODEL:
+                        raise ModelMismatch(str(exc)) from exc
+                    # Where this process takes the place of one that has died, a ps may not know of that yet.
+                    if exc.code is not RefusalCode.NAME_TAKEN or patience.waited_s > self._timeouts.lease_s:
+                        raise
+                    what = f"{link} to see that the process which had the place of {membership.task} is gone"
+                    patience.check(what, "")
+                if len(link.places) > 1:
+                    link.move()
+                membership.runtime.sleep(pause_s)
+                pause_s = min(POLL_S, 2 * pause_s)
+
+    def find_again(self, link: Link) -> m.Joined:
+        """Joins the ps that has the shard now, once it has what this worker needs to go on."""
+        return self.find(link, self._is_ready(link), f"{link} to come back with its values")
+
+    def join_once(self, link: Link) -> m.Joined:
+        """Joins the ps with which this link speaks."""
+        # A ps that may be dead is not waited for long where another may have the shard.
+        patience_s = self._timeouts.connect_s if len(link.places) == 1 else self._timeouts.heartbeat_s
+        joined = link.call("join", self._membership.application(), m.Joined, patience_s)
+        link.worker, link.term = joined.worker, joined.term
+        self._cluster_view.heard(link.ps)
+        self._heartbeats.heartbeaters[link.ps].worker = joined.worker
+        if joined.initialised:
+            self._membership.job = self._membership.job or joined.job
+        return joined
+
+    def reconnect(self, link: Link) -> None:
+        """Connects anew, with the ps that has the shard as far as is known."""
+        link.at = self._cluster_view.holder(link)
+        link.reconnect()
+
+    def open(self, link: Link, *, bootstrapping: bool = False) -> Stream:
+        """The stream to the ps, opened where there is none."""
+        if link.stream is None:
+            link.stream = link.connection.open_stream(timeout_s=self._timeouts.connect_s)
+            link.stream.send(encode(m.Open(link.worker, self._membership.incarnation, link.index, bootstrapping)))
+        return link.stream
+
+    def _is_ready(self, link: Link) -> Callable[[m.Joined, bool], bool]:
+        """Whether a ps that was joined again has what this worker needs to go on."""
+
+        def ready(joined: m.Joined, nobody: bool) -> bool:  # noqa: ARG001 - see `find`
+            if link.index in self.unrecoverable:
+                raise self.unrecoverable[link.index]
+            return joined.initialised and joined.fit >= self._membership.fit
+
+        return ready
