@@ -32,7 +32,7 @@ from trainband.ps.seat import Seat
 from trainband.ps.service import ParameterService
 from trainband.ps.sources import SharedSources
 from trainband.ps.succession import Role, Succession
-from trainband.train import checkpointer, session
+from trainband.train import checkpointer, ending
 from trainband.train.checkpointer import Checkpointer
 from trainband.wire import messages as m
 
@@ -164,7 +164,7 @@ SELDOM = {
     (client, "POLL_S"): 0.25,
     (checkpointing, "POLL_S"): 0.1,
     (checkpointer, "POLL_S"): 0.2,
-    (session, "AT_WORK_S"): 0.5,
+    (ending, "AT_WORK_S"): 0.5,
     (import_module("trainband.data.shared"), "_PAUSE_S"): 0.25,  # the package has a function of that name
 }
 """How often simulated tasks look whether something has changed, in seconds: half of all events would be such looks."""

@@ -10,8 +10,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from trainband.compat.missing import MissingModule, describe
-from trainband.compat.overrides import override
 from trainband.compat.tf1.names import NAMES, everything
+from trainband.runtime.overrides import override
 
 INPUT_DATA = "tensorflow.examples.tutorials.mnist.input_data"
 _EMPTY = ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflow.examples.tutorials.mnist")

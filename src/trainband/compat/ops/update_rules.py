@@ -14,7 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from trainband.compat.overrides import override
+from trainband.runtime.overrides import override
 
 Values = dict[str, Any]
 

@@ -10,9 +10,9 @@ import numpy as np
 from trainband.compat.ops import array, random
 from trainband.compat.ops.dtypes import as_dtype, float32
 from trainband.compat.ops.shapes import dims_of
-from trainband.compat.overrides import override
 from trainband.compat.tf1.operations.array import constant
 from trainband.compat.tf1.operations.recorder import recorded
+from trainband.runtime.overrides import override
 
 _normal = recorded(random.random_normal)
 _truncated_normal = recorded(random.truncated_normal)

@@ -15,11 +15,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from trainband.compat.ops.update_rules import Rule
-from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.ps_optimizer import Update, updates_of
+from trainband.runtime.overrides import override
 
 FLAG = "assigned"
 """The name of the flag that says whether a push assigns its variable."""

@@ -17,7 +17,6 @@ import jax
 import numpy as np
 
 from trainband.cluster import Cluster
-from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
@@ -33,6 +32,7 @@ from trainband.compat.tf1.sessions.slots import is_slot
 from trainband.compat.tf1.sessions.step_batch import StepBatch
 from trainband.compat.tf1.sessions.store import LocalStore, Store, here, uninitialised
 from trainband.compat.tf1.training.global_step import get_global_step
+from trainband.runtime.overrides import override
 from trainband.strategies import ParameterServer
 from trainband.train import MonitoredSession, Trainer
 from trainband.wire.patience import Say, say_on_stderr

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
@@ -17,6 +16,7 @@ from trainband.compat.tf1.graphs.graph import Stored
 from trainband.compat.tf1.graphs.keys import Keys, fresh_base
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
+from trainband.runtime.overrides import override
 
 
 class Store(Protocol):

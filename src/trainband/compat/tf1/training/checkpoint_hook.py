@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.scripts import logging
@@ -18,6 +17,7 @@ from trainband.compat.tf1.training.session_run_hook import (
     SessionRunValues,
 )
 from trainband.compat.tf1.training.timer import SecondOrStepTimer
+from trainband.runtime.overrides import override
 
 
 class CheckpointSaverListener:

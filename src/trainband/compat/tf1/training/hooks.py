@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.training.global_step import needed_step
@@ -19,6 +18,7 @@ from trainband.compat.tf1.training.session_run_hook import (
     SessionRunValues,
 )
 from trainband.compat.tf1.training.timer import SecondOrStepTimer
+from trainband.runtime.overrides import override
 
 
 class StopAtStepHook(SessionRunHook):

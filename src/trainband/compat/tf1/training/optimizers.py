@@ -6,8 +6,8 @@ from typing import Any
 
 from trainband.compat.ops import update_rules as rules
 from trainband.compat.ops.update_rules import Rule
-from trainband.compat.overrides import override
 from trainband.compat.tf1.training.optimizer import Optimizer
+from trainband.runtime.overrides import override
 
 
 class GradientDescentOptimizer(Optimizer):

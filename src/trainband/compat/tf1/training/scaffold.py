@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from trainband.checkpoint import CheckpointDirectory
-from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
@@ -26,6 +25,7 @@ from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
 from trainband.compat.tf1.training.saver import Saver
 from trainband.compat.tf1.training.summary_hooks import default_summary
+from trainband.runtime.overrides import override
 from trainband.wire.patience import say_on_stderr
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.operations.summary import FileWriterCache, Summary, merge_all
@@ -17,6 +16,7 @@ from trainband.compat.tf1.training.session_run_hook import (
     SessionRunValues,
 )
 from trainband.compat.tf1.training.timer import SecondOrStepTimer
+from trainband.runtime.overrides import override
 
 
 class StepCounterHook(SessionRunHook):

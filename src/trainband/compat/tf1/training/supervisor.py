@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainband.compat.overrides import override
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.errors import OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
@@ -31,6 +30,7 @@ from trainband.compat.tf1.training.saver import Saver
 from trainband.compat.tf1.training.scaffold import begin
 from trainband.compat.tf1.training.session_run_hook import SessionRunContext, SessionRunHook, SessionRunValues
 from trainband.compat.tf1.training.summary_hooks import default_summary
+from trainband.runtime.overrides import override
 
 USE_DEFAULT = 0
 
