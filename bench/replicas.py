@@ -1,4 +1,4 @@
-"""What a standby for every shard costs while nothing fails: the same job with `replicas=0` and `replicas=1` in turn.
+"""What a standby for every shard costs while nothing fails: the same job with `standbys=0` and `standbys=1` in turn.
 
 2 ps and 2 workers on this machine, Async, the 784-100-10 network on the digits in the package, batches of 100, Adam:
 steps are small, so that the copying of every push to the standby, which must have it before a worker is answered,
@@ -87,12 +87,12 @@ def main(rule: str, transport: str, rounds: int, train_steps: int, deadline_s: f
         for number in range(rounds):
             # The order turns round, so that a machine which gets slower favours neither.
             for replicas in CASES if number % 2 == 0 else CASES[::-1]:
-                click.echo(f"round {number + 1} of {rounds}: replicas={replicas}", err=True)
+                click.echo(f"round {number + 1} of {rounds}: standbys={replicas}", err=True)
                 with tempfile.TemporaryDirectory(dir=home) as directory:
                     try:
                         runs.append(run_case(replicas, number, plan, data, Path(directory)))
                     except CaseFailed as exc:
-                        raise click.ClickException(f"replicas={replicas}: {exc}") from exc
+                        raise click.ClickException(f"standbys={replicas}: {exc}") from exc
     if as_json:
         click.echo(json.dumps({"plan": asdict(plan), "runs": [asdict(run) for run in runs], **summarise(runs)}))
         return
@@ -117,7 +117,7 @@ def run_case(replicas: int, number: int, plan: Plan, data: Path, directory: Path
         "--warm_up_steps": plan.warm_up_steps,
         "--rule": plan.rule,
         "--transport": plan.transport,
-        "--replicas": replicas,
+        "--standbys": replicas,
         "--data": data,
         "--marks": marks,
     }
@@ -196,7 +196,7 @@ def make_table(runs: Sequence[Run], plan: Plan) -> Table:
     for replicas in CASES:
         mine = [run for run in runs if run.replicas == replicas]
         table.add_row(
-            f"replicas={replicas}",
+            f"standbys={replicas}",
             " ".join(f"{run.steps_per_s:.0f}" for run in mine),
             f"{medians[replicas]:.0f}",
             f"{medians[replicas] / medians[0]:.2f}",

@@ -20,7 +20,7 @@ from bench.environments import our_environment
 from bench.processes import CaseFailed, free_addresses
 from bench.supervised import Command, Life, Supervised
 from bench.tasks.trainband_chaos import LIVES, RECORD
-from trainband.cluster.launch import compiled_environment
+from trainband.launch.environment import compiled_environment
 
 TASK = "bench.tasks.trainband_chaos"
 WATCH = "bench.tasks.chaos_watch"
@@ -149,7 +149,7 @@ class TracedJob:
             "--ps_hosts": ",".join(self._addresses[:PS]),
             "--worker_hosts": ",".join(self._addresses[PS : PS + WORKERS]),
             "--rule": self.plan.rule,
-            "--replicas": self.plan.replicas,
+            "--standbys": self.plan.replicas,
             # With a standby nothing needs to be saved for a ps to come back.
             "--checkpoint_dir": "" if self.plan.replicas else self._directory / "checkpoints",
             "--compute_ms": self.plan.compute_ms,
@@ -186,9 +186,9 @@ class TracedJob:
 
     def _note(self, answer: Mapping[str, Any]) -> None:
         self._seen[answer["ps"]] = Seen(answer["at_s"], answer["status"])
-        for seat in (answer["status"] or {}).get("seats", ()):
-            if seat["role"] == "primary":
-                self._versions[seat["shard"]] = seat["version"]
+        for replica in (answer["status"] or {}).get("replicas", ()):
+            if replica["role"] == "primary":
+                self._versions[replica["shard"]] = replica["version"]
 
     def wait_for(self, what: str, condition: Callable[[], bool], deadline_s: float) -> None:
         """Look until a condition holds.
@@ -226,9 +226,9 @@ class TracedJob:
         return sum(len(part) for (number, _), trace in self._traces.items() if number == worker for part in trace.parts)
 
     def roles(self, ps: int) -> tuple[str, ...]:
-        """Give the roles that a ps has said last to have, of each of its seats."""
+        """Give the roles that a ps has said last to have, of each of its shard replicas."""
         seen = self._seen.get(ps)
-        return tuple(seat["role"] for seat in seen.status["seats"]) if seen is not None and seen.status else ()
+        return tuple(replica["role"] for replica in seen.status["replicas"]) if seen is not None and seen.status else ()
 
     def pushed_since(self, worker: int, moment_s: float) -> bool:
         """Say whether the present life of a worker has had a push applied that was answered after a moment."""
@@ -247,7 +247,7 @@ class TracedJob:
         for worker, task in enumerate(WORKER_TASKS):
             if not self.pushed_since(worker, since_s):
                 return f"{task} has had no push applied"
-        seats = []
+        replicas = []
         for ps, task in enumerate(PS_TASKS):
             seen = self._seen.get(ps)
             if seen is None or seen.status is None or seen.at_s < max(since_s, time.monotonic() - FRESH_S):
@@ -255,13 +255,15 @@ class TracedJob:
             gone = set(WORKER_TASKS) - set(seen.status["live"])
             if gone:
                 return f"{task} does not count {', '.join(sorted(gone))}"
-            seats += [(seat["shard"], seat["role"], ps, seat["standby"]) for seat in seen.status["seats"]]
+            replicas += [
+                (replica["shard"], replica["role"], ps, replica["standby"]) for replica in seen.status["replicas"]
+            ]
         for shard in range(PS):
-            holders = [seat for seat in seats if seat[0] == shard and seat[1] == "primary"]
+            holders = [replica for replica in replicas if replica[0] == shard and replica[1] == "primary"]
             if len(holders) != 1:
                 return f"{len(holders)} ps hold shard {shard}"
             _, _, holder, standby = holders[0]
-            followers = [ps for number, role, ps, _ in seats if number == shard and role == "standby"]
+            followers = [ps for number, role, ps, _ in replicas if number == shard and role == "standby"]
             if self.plan.replicas and followers != [standby]:
                 return f"shard {shard}, held by ps:{holder}, has no standby (there are {followers}, named is {standby})"
         return ""

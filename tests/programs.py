@@ -24,7 +24,7 @@ from typing import IO, ClassVar
 import pytest
 
 from tests.compiled import TORN
-from trainband.cluster import ReservedPorts
+from trainband.launch import ReservedPorts
 
 ROOT = Path(__file__).resolve().parent.parent
 MNIST = ROOT / "examples" / "mnist.py"

@@ -50,17 +50,17 @@ def tell(ps: int, inquiry: Inquiry) -> None:
     asked_s = time.monotonic()
     answer = inquiry.ask()
     live = [worker.task for worker in answer.workers if worker.presence == "live"]
-    seats = [
+    replicas = [
         {
-            "shard": seat.shard,
-            "role": seat.role,
-            "standby": seat.reign.standby,
-            "epoch": seat.reign.epoch,
-            "version": seat.version,
+            "shard": replica.shard,
+            "role": replica.role,
+            "standby": replica.term.standby,
+            "term": replica.term.number,
+            "version": replica.version,
         }
-        for seat in answer.seats
+        for replica in answer.replicas
     ]
-    say(ps, {"version": answer.version, "seats": seats, "live": live, "chief": answer.chief})
+    say(ps, {"version": answer.version, "replicas": replicas, "live": live, "chief": answer.chief})
     time.sleep(max(0.0, asked_s + EVERY_S - time.monotonic()))
 
 

@@ -23,7 +23,7 @@ import optax
 
 import trainband
 from bench.tasks.gpu_networks import LEARNING_RATE, NETWORKS
-from trainband.ps.client import JobClient
+from trainband.ps.worker.client import JobClient
 
 NETWORK = NETWORKS["large"]
 WARM_UP = 3

@@ -32,8 +32,8 @@ import trainband
 from bench.tasks.trainband_ps import RULES
 from bench.tasks.trainband_ps import init as init_network
 from bench.tasks.trainband_ps import loss as network_loss
+from trainband.model.placement import Placement
 from trainband.model.variables import Variable
-from trainband.ps.placement import Placement
 from trainband.strategies.base import StepReport
 
 LIVES = 250
@@ -104,7 +104,7 @@ def main() -> None:
         update=RULES[flags.rule],
         placement=CounterOnEach(),
         timeouts=trainband.Timeouts(lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S),
-        replicas=flags.replicas,
+        standbys=flags.standbys,
     )
 
     def init(key: jax.Array) -> Any:
@@ -141,7 +141,7 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument("--worker_hosts", required=True)
     parser.add_argument("--life", type=int, required=True)
     parser.add_argument("--rule", choices=list(RULES), required=True)
-    parser.add_argument("--replicas", type=int, required=True)
+    parser.add_argument("--standbys", type=int, required=True)
     parser.add_argument("--checkpoint_dir", default="")
     parser.add_argument("--compute_ms", type=float, required=True)
     parser.add_argument("--data", type=Path, required=True)

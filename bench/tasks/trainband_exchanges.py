@@ -22,8 +22,8 @@ import optax
 
 import trainband
 from trainband.model.variables import Variables
-from trainband.ps.client import JobClient
 from trainband.ps.description import Plan
+from trainband.ps.worker.client import JobClient
 
 VARIABLES = 4  # of the same size, so that 1, 2 or 4 ps hold the same amount each
 SIZE = 19_878  # float32 each; together 318 kB, as many as the 784-100-10 network has

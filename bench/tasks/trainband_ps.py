@@ -33,7 +33,7 @@ def main() -> None:
     strategy = trainband.ParameterServer(
         cluster,
         update=RULES[flags.rule],
-        replicas=flags.replicas,
+        standbys=flags.standbys,
         transport=trainband.Network(shared_memory=flags.transport == "auto"),
     )
     trainer = trainband.Trainer(
@@ -65,7 +65,7 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--marks", type=Path, required=True)
     parser.add_argument("--rule", choices=list(RULES), default="async")
-    parser.add_argument("--replicas", type=int, default=0)
+    parser.add_argument("--standbys", type=int, default=0)
     parser.add_argument("--transport", choices=["auto", "flight"], default="auto")
     return parser.parse_args()
 

@@ -16,8 +16,8 @@ import optax
 
 import trainband
 from trainband.model.variables import Variables
-from trainband.ps.client import JobClient
 from trainband.ps.description import Plan
+from trainband.ps.worker.client import JobClient
 
 
 def main() -> None:

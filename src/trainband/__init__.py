@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from trainband.cluster import ClusterSpec as ClusterSpec
     from trainband.cluster import Task as Task
     from trainband.errors import TrainbandError as TrainbandError
-    from trainband.ps.placement import GreedyBytes as GreedyBytes
-    from trainband.ps.placement import RoundRobin as RoundRobin
+    from trainband.model.placement import GreedyBytes as GreedyBytes
+    from trainband.model.placement import RoundRobin as RoundRobin
     from trainband.ps.rules import Async as Async
     from trainband.ps.rules import Bounded as Bounded
     from trainband.ps.rules import Sync as Sync
-    from trainband.ps.server import Server as Server
+    from trainband.ps.server.server import Server as Server
     from trainband.strategies import Mirrored as Mirrored
     from trainband.strategies import ModelParallel as ModelParallel
     from trainband.strategies import MultiWorkerMirrored as MultiWorkerMirrored
@@ -63,7 +63,7 @@ _HOMES = {
     "Evaluation": "train",
     "FinalOpsHook": "train",
     "FitResult": "train",
-    "GreedyBytes": "ps.placement",
+    "GreedyBytes": "model.placement",
     "Hook": "train",
     "LoggingHook": "train",
     "Mirrored": "strategies",
@@ -76,8 +76,8 @@ _HOMES = {
     "ParameterServer": "strategies",
     "ProfilerHook": "train",
     "Retention": "checkpoint",
-    "RoundRobin": "ps.placement",
-    "Server": "ps.server",
+    "RoundRobin": "model.placement",
+    "Server": "ps.server.server",
     "StepCounterHook": "train",
     "StopAtStepHook": "train",
     "SummarySaverHook": "train",

@@ -27,6 +27,8 @@ time, look at the disk, or look at the model.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 
 class TrainbandError(Exception):
     """The root: everything that trainband raises on purpose."""
@@ -76,8 +78,42 @@ class ProtocolError(PeerError):
     """A message does not have the form that this version of trainband sends."""
 
 
+class RefusalCode(StrEnum):
+    """Why a request was refused, for programs; the message is for people."""
+
+    OTHER = ""
+    """For a reason that no program acts on."""
+    MOVED = "moved"
+    """Another ps holds the shard, or will soon."""
+    NOT_READY = "not ready"
+    """The ps has been given no model or no values yet, as after it has died and come back."""
+    UNKNOWN_WORKER = "unknown worker"
+    """The ps does not know the worker, as after it has died and come back: join again."""
+    NAME_TAKEN = "name taken"
+    """A live process holds the task's name."""
+    REPLACED = "replaced"
+    """Another process has had the task's name since."""
+    NOT_CHIEF = "not chief"
+    """Only the chief may ask for this, and the ps takes another worker for the chief."""
+    OTHER_JOB = "other job"
+    """The worker belongs to a job that has ended; started again, it may join this one."""
+    OTHER_MODEL = "other model"
+    """The worker's model is not the chief's."""
+    OTHER_VERSION = "other version"
+    """The other task runs another version of trainband."""
+
+
 class Refused(PeerError):
-    """The other task refused a request; the message says why."""
+    """The other task refused a request; the message says why, and the code says it to programs."""
+
+    def __init__(self, message: str, code: RefusalCode = RefusalCode.OTHER) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def is_for_another(self) -> bool:
+        """Whether this task is not, or not any more, the one that holds the shard and knows the worker."""
+        return self.code in (RefusalCode.MOVED, RefusalCode.NOT_READY, RefusalCode.UNKNOWN_WORKER)
 
 
 class CheckpointError(TrainbandError):

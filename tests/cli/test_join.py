@@ -19,9 +19,10 @@ from msgspec import structs
 import trainband.cli.run as run_module
 from trainband.cli.join import find_places
 from trainband.cli.main import main
-from trainband.cluster import Cluster, ClusterSpec, ReservedPorts, Task
+from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, DeadlineExceeded, PeerError, ProtocolError, Refused, Unreachable
-from trainband.ps.service import ParameterService
+from trainband.launch import ReservedPorts
+from trainband.ps.server.service import ParameterService
 from trainband.ps.statistics import PsStatus
 from trainband.wire.codec import decode, encode
 from trainband.wire.memory import MemoryTransport

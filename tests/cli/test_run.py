@@ -96,10 +96,10 @@ def test_restarts_that_are_used_up_end_the_job_with_the_last_lines(tmp_path: Pat
     )
     result = _trainband("run", "--restarts", "2", "train.py", cwd=tmp_path)
     assert result.returncode == 3
-    starts = [line for line in result.stderr.splitlines() if "starting it again in" in line]
+    starts = [line for line in result.stderr.splitlines() if "restarting it in" in line]
     assert starts == [
-        "trainband: worker:1 failed (exit code 3); starting it again in 1 s (1 of 2)",
-        "trainband: worker:1 failed (exit code 3); starting it again in 2 s (2 of 2)",
+        "trainband: worker:1 failed (exit code 3); restarting it in 1 s (1 of 2)",
+        "trainband: worker:1 failed (exit code 3); restarting it in 2 s (2 of 2)",
     ]
     assert "trainband: worker:1 failed (exit code 3); stopping the others: ps:0, worker:0\n" in result.stderr
     lives = [line.split()[-1] for line in result.stdout.splitlines() if line.startswith("[worker:1] life ")]
@@ -117,7 +117,7 @@ def test_a_task_that_dies_of_a_signal_gives_its_exit_code(tmp_path: Path) -> Non
 
 ERRORS: list[tuple[list[str], str]] = [
     (["nowhere.py"], r"error: there is no script 'nowhere.py' in "),
-    (["--workers", "0", "train.py"], r"error: LocalCluster.workers is 0 and there is no chief: nobody would train."),
+    (["--workers", "0", "train.py"], r"error: LocalCluster.workers is 0 and there is no chief: no task would train."),
     (
         ["--ps", "0", "--min-workers", "3", "train.py"],
         r"error: LocalCluster.min_workers must be from 1 to the number of",
@@ -301,5 +301,5 @@ def test_another_output_can_take_the_place_of_the_streams() -> None:
     assert sorted(output.lines) == [("worker:0", "hello", "stdout"), ("worker:0", "oh", "stderr")]
     assert output.notes[0] == "trainband: worker:0 failed (exit code 5)"
     assert output.tasks == [WORKER0]
-    with pytest.raises(ClusterError, match="nobody would train"):
+    with pytest.raises(ClusterError, match="no task would train"):
         launch(command, output=output, **{**options, "workers": 0})

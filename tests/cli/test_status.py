@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from trainband.cli.status import show
-from trainband.figures import size
 from trainband.ps.statistics import PsStatus, WorkerStatus
+from trainband.runtime.formatting import size
 
 
 def worker(task: str, presence: str, failure: str = "") -> dict[str, Any]:

@@ -19,11 +19,12 @@ from tests.ps.plans import blocks_of, plan_of
 
 from trainband.cli.main import main
 from trainband.cli.status import show
-from trainband.cluster import Cluster, ClusterSpec, ReservedPorts, Task
-from trainband.ps.client import JobClient
-from trainband.ps.server import Server
-from trainband.ps.service import ParameterService
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.launch import ReservedPorts
+from trainband.ps.server.server import Server
+from trainband.ps.server.service import ParameterService
 from trainband.ps.statistics import PsStatus
+from trainband.ps.worker.client import JobClient
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
 

@@ -75,8 +75,8 @@ def test_a_worker_that_is_killed_takes_all_with_it_and_all_come_back(programs: P
     stdout, stderr = _start(programs, tmp_path, "die once", "--restarts", "2")
     (note,) = _notes(stderr)
     assert re.fullmatch(
-        r"trainband: worker:1 failed \(killed by SIGKILL\); (ending worker:\d(, worker:2)? and )?"
-        r"starting the job again in 1 s \(1 of 2\)",
+        r"trainband: worker:1 failed \(killed by SIGKILL\); (stopping worker:\d(, worker:2)? and )?"
+        r"restarting the job in 1 s \(1 of 2\)",
         note,
     )
     assert sorted(re.findall(r"^\[worker:\d\] (worker:\d) has trained$", stdout, re.MULTILINE)) == [
@@ -92,11 +92,9 @@ def test_a_worker_that_always_fails_is_left_out(programs: Programs, tmp_path: Pa
     stdout, stderr = _start(programs, tmp_path, "fail always", "--restarts", "1", "--min-workers", "2")
     notes = _notes(stderr)
     assert len(notes) == 3, stderr
-    assert re.fullmatch(
-        r"trainband: worker:1 failed \(exit code 1\); .*starting the job again in 1 s \(1 of 1\)", notes[0]
-    )
+    assert re.fullmatch(r"trainband: worker:1 failed \(exit code 1\); .*restarting the job in 1 s \(1 of 1\)", notes[0])
     assert notes[1].startswith("trainband: worker:1 failed (exit code 1)")
-    assert notes[2] == "trainband: worker:1 failed twice; going on without it, on 2 workers (at least 2 are wanted)"
+    assert notes[2] == "trainband: worker:1 failed twice; continuing without it on 2 workers (at least 2 are required)"
     assert len(re.findall(r"^\[worker:\d\] worker:\d has trained$", stdout, re.MULTILINE)) == 2
     assert "worker:1 of 2 at" in stdout
 

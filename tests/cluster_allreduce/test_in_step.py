@@ -17,7 +17,7 @@ from tests.machines import Machines
 from tests.programs import Program, Programs
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
-from trainband.cluster.team import LOST_A_PEER
+from trainband.launch.worker_group import LOST_A_PEER
 
 SCRIPT = ("-m", "tests.cluster_allreduce.in_step")
 TIMEOUT_S = 15.0
@@ -287,7 +287,7 @@ def test_the_launcher_brings_the_job_back(per_call: str, programs: Programs, tmp
         launcher=("--restarts=2",),
     )
     job.succeed()
-    assert re.search(r"worker:1 failed \(killed by SIGKILL\); ending worker:0 and starting the job again", job.stderr)
+    assert re.search(r"worker:1 failed \(killed by SIGKILL\); stopping worker:0 and restarting the job", job.stderr)
     assert "resumes from" in job.stderr
     assert read(tmp_path / "broken") == read(tmp_path / "whole")  # to the bit
 
@@ -296,7 +296,7 @@ def test_the_launcher_brings_the_job_back(per_call: str, programs: Programs, tmp
     ("fault", "reason"),
     [
         pytest.param("dies", "killed by SIGKILL", marks=SLOW),
-        ("stands still", "it is stuck: all others have lost it"),
+        ("stands still", "it is stuck: all its peers have lost it"),
     ],
 )
 def test_it_goes_on_with_fewer(
@@ -316,9 +316,9 @@ def test_it_goes_on_with_fewer(
         launcher=("--restarts=0", "--min-workers=2"),
     )
     job.succeed()
-    assert f"trainband: worker:2 failed ({reason}); ending" in job.stderr
+    assert f"trainband: worker:2 failed ({reason}); stopping" in job.stderr
     assert "SIGTERM; sent SIGKILL" not in job.stderr  # who is stuck is not asked first
-    assert "worker:2 failed once; going on without it, on 2 workers (at least 2 are wanted)" in job.stderr
+    assert "worker:2 failed once; continuing without it on 2 workers (at least 2 are required)" in job.stderr
     assert "[worker:1] worker:1 is done at global step 20" in job.stdout
     assert apart(on_one_device("--steps=20"), read(tmp_path / "fewer")) < TOLERANCE
 

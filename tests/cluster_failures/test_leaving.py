@@ -80,7 +80,7 @@ def test_the_only_worker_may_come_back(programs: Programs) -> None:
     job.wait_for(r"^\[worker:0\] training$")
     os.kill(int(process), signal.SIGTERM)
     output = job.succeed()
-    assert "worker:0 failed (exit code 143); starting it again in 1 s (1 of 1)" in job.stderr
+    assert "worker:0 failed (exit code 143); restarting it in 1 s (1 of 1)" in job.stderr
     assert "[ps:0] trainband: worker:0 left the job: SIGTERM asked this task to end\n" in job.stderr
     assert "[worker:0] worker:0 is done at global step 400, " in output
     left = re.search(LEAVES, job.stderr, re.MULTILINE)

@@ -69,7 +69,7 @@ def test_a_task_that_is_killed_comes_back(rule: str, task: str, said: str, progr
     until(lambda: len(home.steps()) >= 2, "the second checkpoint")
     os.kill(process_of(programs, task), signal.SIGKILL)
     output = job.succeed()
-    assert f"trainband: {task} failed (killed by SIGKILL); starting it again in 1 s (1 of 2)" in job.stderr
+    assert f"trainband: {task} failed (killed by SIGKILL); restarting it in 1 s (1 of 2)" in job.stderr
     assert re.search(said, job.stderr, re.M), job.output
     assert re.search(rf"digest \w+ at global step {STEPS}$", output, re.M), job.output
     newest = home.newest()

@@ -9,7 +9,7 @@ import signal
 import pytest
 from tests.programs import LINE, Programs, ended
 
-from trainband.ps.ending import LINGER_S
+from trainband.ps.membership.job_end import LINGER_S
 
 ENDLESS = ("--train_steps=100000000", "--pause_s=0.01")
 
@@ -29,7 +29,7 @@ def test_ctrl_c_of_the_launcher(stage: str, flags: list[str], reached: str, prog
     assert len(before) >= 4 + (stage != "evaluating")  # the launcher, its warden and the tasks
     job.interrupt()
     assert job.wait(40.0) == 130, job.output
-    assert "trainband: SIGINT; stopping " in job.stderr
+    assert "trainband: received SIGINT; stopping " in job.stderr
     job.expect_no_noise()
     assert all(ended(pid, 15.0) for pid in before)
 

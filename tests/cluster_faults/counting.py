@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--control", type=Path, required=True)
     parser.add_argument("--life", type=int, default=0)
     parser.add_argument("--disk_s", type=float, default=0.0)
-    parser.add_argument("--replicas", type=int, default=0)
+    parser.add_argument("--standbys", type=int, default=0)
     flag = parser.parse_args()
     print(f"begins its life {flag.life}", flush=True)
     if flag.disk_s:
@@ -130,7 +130,7 @@ def main() -> None:
         ps_hosts=flag.ps_hosts, worker_hosts=flag.worker_hosts, job_name=flag.job_name, task_index=flag.task_index
     )
     assert cluster is not None
-    replicas = {"replicas": flag.replicas} if flag.replicas else {}
+    standbys = {"standbys": flag.standbys} if flag.standbys else {}
     trainer = trainband.Trainer(
         init=lambda _: {"a": jnp.zeros(ROWS), "b": jnp.zeros(ROWS)},
         loss=lambda params, batch: -(params["a"][batch] + params["b"][batch]).mean(),
@@ -140,7 +140,7 @@ def main() -> None:
             update=RULES[flag.rule],
             placement=trainband.RoundRobin(),
             timeouts=trainband.Timeouts(lease_s=4.0, heartbeat_s=0.5, start_s=60.0),
-            **replicas,
+            **standbys,
         ),
         console=False,
     )

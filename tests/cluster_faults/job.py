@@ -52,7 +52,7 @@ KILLED = ("dies", "stays dead", *TWO)
 UNHEARD = ("sleeps", "unplugged", "mute")
 """What makes a task silent for longer than the lease, without an end of its process."""
 TAKEN_OVER = (*KILLED, *UNHEARD, "deaf", "parted", "half parted")
-"""What parts the two seats of a shard for so long that one of them goes on without the other."""
+"""What parts the two standbys of a shard for so long that one of them goes on without the other."""
 
 
 class Job:
@@ -78,7 +78,7 @@ class Job:
         self._ended: list[Program] = []
         """Of tasks that were killed."""
         self._struck_at = 0.0
-        self._saves = case.phase == "saving" or not (case.replicas or case.fault == "leaves")
+        self._saves = case.phase == "saving" or not (case.standbys or case.fault == "leaves")
         """Whether there is a checkpoint_dir. Where shards have standbys, none is needed, nor where all ps live."""
 
     def run(self) -> None:
@@ -130,7 +130,7 @@ class Job:
             f"--control={self._control}",
             f"--life={life}",
             f"--disk_s={0.3 if self._case.phase == 'saving' else 0}",
-            f"--replicas={self._case.replicas}",
+            f"--standbys={self._case.standbys}",
         ]
         machine = self._machines.names[self._index(name)]
         if self._case.target != GUEST:
@@ -165,7 +165,7 @@ class Job:
             case "saving":
                 self._await_checkpoint()
                 now = time.monotonic()
-                if self._case.replicas:  # on a busy machine, either ps may hold either shard by now
+                if self._case.standbys:  # on a busy machine, either ps may hold either shard by now
                     self._until(lambda: bool(self._said("part-0", now)), "that a ps writes its part")
                 else:
                     writer, file = {
@@ -292,7 +292,7 @@ class Job:
                 self._await_standbys()
                 self._kill("worker:1")
             case "stays dead":
-                if target in PS and not self._case.replicas:
+                if target in PS and not self._case.standbys:
                     self._sleep_until(LATE_S)
                     if self._case.phase != "end":
                         self._await_line(CHIEF, f"^trainband: waiting for {target} ", self._struck_at)
@@ -334,7 +334,7 @@ class Job:
         if target in WORKERS and (fault in KILLED or fault in UNHEARD):
             for ps in PS:
                 self._await_line(ps, f"^trainband: {target} is gone: ", self._struck_at, NOTICED_S)
-        if target in PS and fault in KILLED and self._case.phase != "end" and not self._case.replicas:
+        if target in PS and fault in KILLED and self._case.phase != "end" and not self._case.standbys:
             within_s = NOTICED_S + (FIRST_STEP_S if self._case.phase == "start" else SAID_S)
             # Whichever meets it first: a step, or what the chief asks for a checkpoint.
             self._await_line(CHIEF, f"^trainband: (lost|waiting for) {target} at ", self._struck_at, within_s)
@@ -345,10 +345,12 @@ class Job:
             # The ps that was started again may not have met it.
             self._await_line(self._other(), "^trainband: worker:1 is gone: ", self._struck_at, NOTICED_S)
             return
-        if fault in KILLED and target in PS and self._case.replicas:
-            heir = target if fault == "dies before the other" else self._other()
+        if fault in KILLED and target in PS and self._case.standbys:
+            successor = target if fault == "dies before the other" else self._other()
             if fault != "dies twice":  # the other had both shards when it died once more, or it had its own again
-                self._await_line(heir, f"^trainband: {heir} takes .* over at version ", self._struck_at, NOTICED_S)
+                self._await_line(
+                    successor, f"^trainband: {successor} takes .* over at version ", self._struck_at, NOTICED_S
+                )
         elif fault in KILLED and target in PS:
             self._await_line(CHIEF, f"^trainband: {target} goes on from ", self._struck_at)
         elif fault in ("dies", "leaves"):
@@ -356,7 +358,7 @@ class Job:
         elif fault not in KILLED:
             healed_at = time.monotonic()
             self._until(lambda: self._all_go_on(healed_at), "that every worker goes on")
-        if self._case.replicas and target in PS and fault in TAKEN_OVER and set(PS) <= set(self._tasks):
+        if self._case.standbys and target in PS and fault in TAKEN_OVER and set(PS) <= set(self._tasks):
             self._await_standbys()
 
     def _await_standbys(self) -> None:
@@ -469,7 +471,7 @@ class Job:
         told = self._told()
         for ps in PS:
             # What one that died had since its last checkpoint is lost, and other pushes were made in its place.
-            if ps != killed or case.replicas:
+            if ps != killed or case.standbys:
                 assert told <= applied[ps], f"told to be applied, but not so on {ps}: {sorted(told - applied[ps])}"
         both = applied[PS[0]] & applied[PS[1]]
         if case.fault in ("pauses", "slow", "leaves"):

@@ -60,13 +60,13 @@ class Case:
     target: str
     phase: str
     rule: str
-    replicas: int = 0
+    standbys: int = 0
 
     def __post_init__(self) -> None:
         faults = [*FAULTS]
         if TARGETS.get(self.target) != "ps":
             faults += OF_WORKERS
-        elif self.replicas:
+        elif self.standbys:
             faults += [*WITH_A_STANDBY, *TWO]
         phases = {**dict.fromkeys(OF_WORKERS, ("training", "saving")), **dict.fromkeys(TWO, ("training",))}.get(
             self.fault, (*PHASES,)
@@ -77,7 +77,7 @@ class Case:
 
     def __str__(self) -> str:
         words = (self.target, self.fault.replace(" ", "_"), self.phase, self.rule)
-        return "-".join((*words, "standby") if self.replicas else words)
+        return "-".join((*words, "standby") if self.standbys else words)
 
     @property
     def pairs(self) -> set[frozenset[str]]:

@@ -111,7 +111,7 @@ CASES += [
 
 # Where each shard has a standby, a ps that dies takes nothing with it.
 CASES += [
-    Case(*row, replicas=1)
+    Case(*row, standbys=1)
     for row in [
         ("dies", "ps:0", "start", "async"),
         ("dies", "ps:1", "training", "sync"),
@@ -184,7 +184,7 @@ EVERY_RUN = {
         ]
     ),
     *(
-        Case(*row, replicas=1)
+        Case(*row, standbys=1)
         for row in [
             ("dies", "ps:1", "training", "sync"),
             ("stays dead", "ps:0", "training", "bounded"),
@@ -197,7 +197,7 @@ EVERY_RUN = {
 RUN = every_case() if os.environ.get(EVERY_CASE) == "product" else CASES
 
 
-SMOKE = Case("dies", "ps:1", "training", "sync", replicas=1)
+SMOKE = Case("dies", "ps:1", "training", "sync", standbys=1)
 
 
 def _marks(case: Case) -> list[pytest.MarkDecorator]:
@@ -217,23 +217,23 @@ def test_every_run_has_everything_once() -> None:
         ("target", set(TARGETS)),
         ("phase", set(PHASES)),
         ("rule", set(RULES)),
-        ("replicas", {0, 1}),
+        ("standbys", {0, 1}),
     ):
         assert {getattr(case, attribute) for case in EVERY_RUN} == values, attribute
 
 
 @pytest.mark.parametrize(
-    ("faults", "kinds", "phases", "replicas"),
+    ("faults", "kinds", "phases", "standbys"),
     [
         (FAULTS, set(TARGETS.values()), PHASES, 0),
         (OF_WORKERS, {"worker", "chief", "guest"}, ("training", "saving"), 0),
         (FAULTS, {"ps"}, PHASES, 1),
     ],
 )
-def test_every_pair_occurs(faults: Iterable[str], kinds: set[str], phases: Iterable[str], replicas: int) -> None:
+def test_every_pair_occurs(faults: Iterable[str], kinds: set[str], phases: Iterable[str], standbys: int) -> None:
     values = (tuple(faults), tuple(sorted(kinds)), tuple(phases), RULES)
     wanted = {frozenset(pair) for one, other in combinations(values, 2) for pair in product(one, other)}
-    missing = wanted - {pair for case in CASES if case.replicas == replicas for pair in case.pairs}
+    missing = wanted - {pair for case in CASES if case.standbys == standbys for pair in case.pairs}
     assert not missing
 
 

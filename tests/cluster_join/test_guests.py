@@ -149,7 +149,7 @@ def test_guests_come_and_go_as_they_like(programs: Programs, pace: Pace) -> None
     patient = programs.trainband("run", "--join", address, "--restarts=1", *arguments(pace, "sync"))
     until(lambda: contributes(address, "worker:2"), "worker:2 to take part")
     os.kill(process_of(programs, "worker:2"), signal.SIGKILL)
-    patient.wait_for(r"worker:2 failed \(killed by SIGKILL\); starting it again in 1 s \(1 of 1\)")
+    patient.wait_for(r"worker:2 failed \(killed by SIGKILL\); restarting it in 1 s \(1 of 1\)")
     dead = worker(address, "worker:2")
     assert dead is not None
     until(lambda: contributes(address, "worker:2", dead.pushes - dead.dropped), "worker:2 to be back")

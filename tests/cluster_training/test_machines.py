@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.machines import Machines
 from tests.programs import Programs
 
-from trainband.ps.ending import LINGER_S
+from trainband.ps.membership.job_end import LINGER_S
 
 
 def test_a_job_on_three_machines(programs: Programs, machines: Machines, tmp_path: Path) -> None:

@@ -121,10 +121,10 @@ def input_data() -> types.ModuleType:
         module.__path__ = []
         module.__dict__.update(names)
 
-    for name in ("trainband", "trainband.compat", "trainband.wire", "trainband.checkpoint"):
+    for name in ("trainband", "trainband.compat", "trainband.runtime", "trainband.checkpoint"):
         stand_in(name)
     stand_in("trainband.errors", DataError=DataError, YourError=DataError, PeerError=DataError)
-    stand_in("trainband.wire.patience", say_on_stderr=lambda _: None)
+    stand_in("trainband.runtime.waiting", say_on_stderr=lambda _: None)
     # With a place in the file system, where the digits are, but without what its own file would load.
     data = ROOT / "src/trainband/data"
     spec = importlib.util.spec_from_file_location(

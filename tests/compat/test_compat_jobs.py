@@ -16,9 +16,9 @@ import trainband.compat.tf1 as tf
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, updates_of
+from trainband.model.placement import GreedyBytes
 from trainband.model.variables import Variable, Variables
 from trainband.ps.description import Plan
-from trainband.ps.placement import GreedyBytes
 from trainband.ps.rules import Async
 
 MERGED = [

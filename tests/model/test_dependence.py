@@ -12,9 +12,9 @@ import pytest
 
 from trainband.errors import ModelError
 from trainband.model.analysis.dependence import Formulas, analyse
+from trainband.model.placement import GreedyBytes
 from trainband.model.variables import Variables
 from trainband.ps.description import Plan
-from trainband.ps.placement import GreedyBytes
 from trainband.ps.rules import Async
 
 

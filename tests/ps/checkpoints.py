@@ -11,11 +11,11 @@ from tests.ps.plans import blocks_of
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Manifest, Part
 from trainband.model.variables import PyTree
-from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.description import Plan
-from trainband.ps.program import CompiledProgram
-from trainband.ps.saver import ShardSaver
-from trainband.ps.shard import Shard
+from trainband.ps.server.program import CompiledProgram
+from trainband.ps.server.saver import ShardSaver
+from trainband.ps.server.shard import Shard
+from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.wire import messages as m
 
 WAIT_S = 20.0
@@ -57,9 +57,9 @@ class OnePs:
         with self.lock:
             self.saver.save(m.Save(0, token, str(directory), at))
 
-    def state(self, token: str = "one", live: Sequence[int] = (), luggage: bool = True) -> m.SaveState:
+    def state(self, token: str = "one", live: Sequence[int] = (), worker_state: bool = True) -> m.SaveState:
         with self.lock:
-            return self.saver.state(m.SaveQuestion(0, token, luggage), live, lambda number: f"worker:{number}")
+            return self.saver.state(m.SaveQuestion(0, token, worker_state), live, lambda number: f"worker:{number}")
 
     def saved(self, token: str = "one") -> m.SaveState:
         """When what is under way has ended."""
@@ -102,8 +102,8 @@ def saved_job(directory: CheckpointDirectory, tasks: Sequence[OnePs], **fields: 
 
 
 def source_of(directory: CheckpointDirectory, optimizer: bool = True) -> RestoreFrom:
-    """What a chief restores from, with no luggage."""
-    return RestoreFrom(candidates=directory.candidates, luggage=lambda _: {}, optimizer=optimizer)
+    """What a chief restores from, with no worker state."""
+    return RestoreFrom(candidates=directory.candidates, worker_state=lambda _: {}, optimizer=optimizer)
 
 
 def tensors_of(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:

@@ -17,11 +17,11 @@ from tests.ps.plans import blocks_of, plan_of
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import StreamClosed
+from trainband.model.placement import PlacementPolicy
 from trainband.model.variables import PyTree
-from trainband.ps.client import JobClient
 from trainband.ps.description import Plan
-from trainband.ps.placement import PlacementPolicy
-from trainband.ps.service import ParameterService
+from trainband.ps.server.service import ParameterService
+from trainband.ps.worker.client import JobClient
 from trainband.wire import messages as m
 from trainband.wire.codec import decode_any
 from trainband.wire.memory import MemoryTransport
@@ -135,9 +135,9 @@ class Job:
 
 def kill(client: JobClient) -> None:
     """As if the process had ended: no goodbye, no heartbeats."""
-    for pulse in client._pulses:  # noqa: SLF001
-        pulse.stop()
-        pulse._thread.join(10.0)  # noqa: SLF001
+    for heartbeater in client._heartbeaters:  # noqa: SLF001
+        heartbeater.stop()
+        heartbeater._thread.join(10.0)  # noqa: SLF001
     for link in client._links:  # noqa: SLF001
         link.close()
 

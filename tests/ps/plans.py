@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from trainband.model.placement import GreedyBytes, PlacementPolicy
 from trainband.model.variables import PyTree, Variables
 from trainband.ps.description import Plan
-from trainband.ps.placement import GreedyBytes, PlacementPolicy
 from trainband.ps.rules import Async, UpdateRule
 
 
@@ -42,10 +42,10 @@ def plan_of(
     ps: int = 1,
     policy: PlacementPolicy | None = None,
     rule: UpdateRule | None = None,
-    replicas: int = 0,
+    standbys: int = 0,
 ) -> Plan:
     """The plan of a job with these params."""
-    return Plan.of(Variables.of(params), optimizer, policy or GreedyBytes(), rule or Async(), ps, replicas=replicas)
+    return Plan.of(Variables.of(params), optimizer, policy or GreedyBytes(), rule or Async(), ps, standbys=standbys)
 
 
 def blocks_of(plan: Plan, tree: PyTree) -> tuple[tuple[NDArray[Any], ...], ...]:

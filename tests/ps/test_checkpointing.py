@@ -17,10 +17,10 @@ from tests.ps.plans import plan_of, tree_of
 from trainband.checkpoint import CheckpointDirectory, Manifest, Part
 from trainband.data.leases import LeaseRequest, SourceSettings
 from trainband.errors import CheckpointError, Refused
-from trainband.ps.checkpointing import LUGGAGE_S, JobSaving, SavedParts, restore_job
-from trainband.ps.client import Exchange, JobClient
-from trainband.ps.contents import contents_of_blocks
-from trainband.ps.placement import RoundRobin
+from trainband.model.contents import contents_of_blocks
+from trainband.model.placement import RoundRobin
+from trainband.ps.worker.checkpointing import WORKER_STATE_S, JobSaving, SavedParts, restore_job
+from trainband.ps.worker.client import Exchange, JobClient
 from trainband.runtime import SYSTEM, SystemRuntime
 from trainband.wire import messages as m
 
@@ -45,15 +45,15 @@ class Played:
 class Reader:
     """A ps that is told to read a checkpoint, and has read it at once, or knows nothing of it."""
 
-    def __init__(self, name: str, failure: str) -> None:
+    def __init__(self, name: str, *, forgotten: bool) -> None:
         self.name = name
-        self._failure = failure
+        self._forgotten = forgotten
 
     def ask(self, action: str, record: Any, kind: type[Any]) -> Any:
         del record
         assert action in ("restore", "restore_state"), "nothing was read that could be adopted"
         assert kind is m.RestoreState
-        return m.RestoreState(done=True, failure=self._failure)
+        return m.RestoreState(done=True, forgotten=self._forgotten)
 
 
 def part(ps: int, version: int = 5) -> Part:
@@ -84,7 +84,14 @@ def test_a_reading_that_the_ps_knows_nothing_of_may_be_tried_again(tmp_path: Pat
     contents = [(*contents_of_blocks(shard), *PLAN.shard_optimizer(ps).state_contents) for ps, shard in shards]
     wanted = [piece for buffers in contents for pieces in buffers for piece in pieces]
     with pytest.raises(Refused, match="ps:1 has died, or was given its values by another, while it read"):
-        restore_job([Reader("ps:0", ""), Reader("ps:1", m.FORGOTTEN)], wanted, source_of(directory), print, SYSTEM, 1.0)
+        restore_job(
+            [Reader("ps:0", forgotten=False), Reader("ps:1", forgotten=True)],
+            wanted,
+            source_of(directory),
+            print,
+            SYSTEM,
+            1.0,
+        )
 
 
 def test_a_slow_workers_luggage_is_not_awaited_for_ever() -> None:
@@ -92,10 +99,10 @@ def test_a_slow_workers_luggage_is_not_awaited_for_ever() -> None:
     states = [m.SaveState(m.WRITTEN, 5, part=part(i)) for i in range(2)]
     ps = [Played(f"ps:{i}", [], state) for i, state in enumerate(states)]
     saving = JobSaving(ps, Path("/x"), 5, SystemRuntime(clock))
-    ps[0].state = replace(states[0], awaited=("worker:1",), luggage={0: b"new", 1: b"old"})
+    ps[0].state = replace(states[0], awaited=("worker:1",), worker_state={0: b"new", 1: b"old"})
     clock.now += 100.0  # it counts from when all parts are there
     assert saving.poll() is None
-    clock.now += LUGGAGE_S - 0.1
+    clock.now += WORKER_STATE_S - 0.1
     assert saving.poll() is None
     clock.now += 0.2
     found = saving.poll()
@@ -151,7 +158,7 @@ def saved(chief: JobClient, directory: CheckpointDirectory, at: int = 0) -> Any:
     saving = chief.save(partial, at)
     if at:
         push(chief, at - chief.pull().global_step)
-    chief.leave_luggage(b"the chief's")
+    chief.leave_worker_state(b"the chief's")
     while (parts := saving.poll()) is None:
         pass
     manifest = Manifest(
@@ -192,7 +199,7 @@ def test_saved_and_restored_params_ledgers_and_luggage(
         np.testing.assert_array_equal(leaf, wanted[name])
     for name, leaf in values_of(push(again, 2)).items():  # with the momentum
         np.testing.assert_array_equal(leaf, after[name])
-    assert "digits" in second.services[0]._seats[0].sources.record()  # noqa: SLF001
+    assert "digits" in second.services[0]._replicas[0].sources.record()  # noqa: SLF001
 
 
 def test_an_early_end(make: Callable[..., Job]) -> None:

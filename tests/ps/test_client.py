@@ -16,10 +16,10 @@ from tests.ps.plans import plan_of, tree_of
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import DeadlineExceeded, ModelMismatch, PeerError, Refused, StreamClosed, Unreachable
-from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.client import Exchange, JobClient
+from trainband.model.placement import RoundRobin
 from trainband.ps.description import Plan
-from trainband.ps.placement import RoundRobin
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.ps.worker.client import Exchange, JobClient
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.memory import MemoryTransport
@@ -144,7 +144,7 @@ def test_the_chief_initialises_exactly_once(make: Callable[..., Job]) -> None:
 def test_who_is_not_the_chief_waits_and_says_for_whom(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainband.wire.patience.FIRST_WORD_S", 0.02)
+    monkeypatch.setattr("trainband.runtime.waiting.FIRST_NOTICE_S", 0.02)
     plan = sgd_plan()
     job = make(workers=2)
     late = in_thread(lambda: job.client(plan, 1).join(pytest.fail), "worker1")
@@ -176,7 +176,7 @@ def test_a_worker_that_comes_late_finds_the_job_as_it_is(make: Callable[..., Job
 
 
 def test_a_worker_that_comes_before_the_ps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainband.wire.patience.FIRST_WORD_S", 0.02)
+    monkeypatch.setattr("trainband.runtime.waiting.FIRST_NOTICE_S", 0.02)
     plan = sgd_plan()
     job = Job()
     try:
@@ -337,7 +337,7 @@ def test_a_ps_that_goes_in_the_middle(make: Callable[..., Job]) -> None:
 
 
 def test_a_worker_that_dies_does_not_stop_the_others(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainband.ps.ending.LINGER_S", 1.0)  # it might come back
+    monkeypatch.setattr("trainband.ps.membership.job_end.LINGER_S", 1.0)  # it might come back
     plan = sgd_plan()
     job = make(workers=3)
     steps = 200
@@ -376,12 +376,12 @@ def test_a_dead_workers_heir_goes_on(make: Callable[..., Job]) -> None:
         now = first.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
     kill(first)
     wait_until(lambda: job.services[0].status().workers[0].presence == "lost", "the loss")
-    heir = job.client(plan, 0)
-    now = heir.join(pytest.fail)
+    successor = job.client(plan, 0)
+    now = successor.join(pytest.fail)
     assert now.versions == (2,)
-    last, applied = train(heir, plan, now, 1.0)
+    last, applied = train(successor, plan, now, 1.0)
     assert (last.global_step, applied) == (6, 4)
-    heir.leave()
+    successor.leave()
     assert job.ends() == ["the job is complete"]
 
 
@@ -477,7 +477,7 @@ def test_a_ps_that_answers_wrongly(answer: Callable[[Stream, Frame], None], word
 def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainband.ps.client.AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("trainband.ps.worker.client.AT_ONCE_BYTES", 1)
     plan = sgd_plan(2)
     job = make(ps=2)
     client = job.client(plan, 0)
@@ -506,7 +506,7 @@ def test_a_large_push_reaches_every_ps_though_one_is_slow_to_take_it(
 
 def nothing_to_restore() -> RestoreFrom:
     """A job that may wait for its ps to come back, and has no checkpoint yet."""
-    return RestoreFrom(candidates=lambda: (), luggage=lambda _: {})
+    return RestoreFrom(candidates=lambda: (), worker_state=lambda _: {})
 
 
 def break_off(client: JobClient) -> None:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from tests.ps.plans import plan_of, small_params
 
 from trainband.errors import ModelError
+from trainband.model.placement import GreedyBytes, PlacementPolicy, RoundRobin
 from trainband.ps.description import Plan, first_difference, placement_of
-from trainband.ps.placement import GreedyBytes, PlacementPolicy, RoundRobin
 from trainband.wire.codec import decode, encode
 from trainband.wire.messages import Description, SliceRecord, VariableRecord
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from trainband.errors import Refused
-from trainband.ps.members import Member, Members, Presence
+from trainband.ps.membership.members import Member, Members, Presence
 
 LEASE_S = 10.0
 
 
-def book() -> Members:
+def failover() -> Members:
     return Members(LEASE_S, ["worker:0", "worker:1", "worker:2"])
 
 
@@ -19,7 +19,7 @@ def join(members: Members, task: str, incarnation: str, now: float) -> tuple[Mem
 
 
 def test_a_worker_joins_once_however_often_it_asks() -> None:
-    members = book()
+    members = failover()
     first, news = join(members, "worker:0", "a", 0.0)
     assert news
     again, news = join(members, "worker:0", "a", 3.0)
@@ -34,7 +34,7 @@ def test_a_worker_joins_once_however_often_it_asks() -> None:
 
 
 def test_a_second_claimant_is_refused_until_the_lease_ends() -> None:
-    members = book()
+    members = failover()
     first, _ = join(members, "worker:0", "a", 0.0)
     with pytest.raises(Refused, match=r"worker:0 is in the job already: process 4711 on host, heard 9\.9 s ago"):
         join(members, "worker:0", "b", 9.9)
@@ -46,7 +46,7 @@ def test_a_second_claimant_is_refused_until_the_lease_ends() -> None:
 
 @pytest.mark.parametrize("how", ["left", "failed", "lost"])
 def test_a_name_that_was_given_up_is_free_at_once(how: str) -> None:
-    members = book()
+    members = failover()
     first, _ = join(members, "worker:0", "a", 0.0)
     if how == "lost":
         members.lose(first)
@@ -59,7 +59,7 @@ def test_a_name_that_was_given_up_is_free_at_once(how: str) -> None:
 
 
 def test_leases_end_where_nobody_is_heard() -> None:
-    members = book()
+    members = failover()
     silent, _ = join(members, "worker:0", "a", 0.0)
     lively, _ = join(members, "worker:1", "b", 0.0)
     assert not members.heard(lively, 9.0)
@@ -73,7 +73,7 @@ def test_leases_end_where_nobody_is_heard() -> None:
 
 
 def test_a_lost_worker_is_back_by_its_voice() -> None:
-    members = book()
+    members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     members.lose(member)
     assert members.heard(member, 20.0)
@@ -82,7 +82,7 @@ def test_a_lost_worker_is_back_by_its_voice() -> None:
 
 
 def test_a_lost_worker_is_back_by_joining() -> None:
-    members = book()
+    members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     members.lose(member)
     again, news = join(members, "worker:0", "a", 20.0)
@@ -92,23 +92,23 @@ def test_a_lost_worker_is_back_by_joining() -> None:
 
 
 def test_a_lost_worker_whose_name_was_taken_does_not_come_back() -> None:
-    members = book()
+    members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     members.lose(member)
-    heir, _ = join(members, "worker:0", "b", 1.0)
+    successor, _ = join(members, "worker:0", "b", 1.0)
     assert not members.heard(member, 2.0)
     assert not member.live
-    assert members.live() == [heir]
+    assert members.live() == [successor]
 
 
 def test_a_process_that_was_replaced_is_refused_though_the_other_has_gone() -> None:
     """A push that it still had under way bears a number under which the other has pushed."""
-    members = book()
+    members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     members.lose(member)
-    heir, _ = join(members, "worker:0", "b", 1.0)
-    members.pushed(heir)
-    members.leave(heir, "")
+    successor, _ = join(members, "worker:0", "b", 1.0)
+    members.pushed(successor)
+    members.leave(successor, "")
     with pytest.raises(Refused, match="another process has taken the place of worker:0 in the job"):
         join(members, "worker:0", "a", 2.0)
     third, _ = join(members, "worker:0", "c", 3.0)
@@ -117,7 +117,7 @@ def test_a_process_that_was_replaced_is_refused_though_the_other_has_gone() -> N
 
 def test_a_process_comes_back_where_the_one_in_its_place_has_not_pushed() -> None:
     """Such as one with another model, which was refused."""
-    members = book()
+    members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     members.lose(member)
     wrong, _ = join(members, "worker:0", "b", 1.0)
@@ -132,7 +132,7 @@ def test_a_process_comes_back_where_the_one_in_its_place_has_not_pushed() -> Non
 
 
 def test_who_said_goodbye_does_not_come_back_by_a_late_heartbeat() -> None:
-    members = book()
+    members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     assert members.leave(member, "")
     assert not members.heard(member, 1.0)
@@ -142,7 +142,7 @@ def test_who_said_goodbye_does_not_come_back_by_a_late_heartbeat() -> None:
 
 
 def test_a_failure_is_kept() -> None:
-    members = book()
+    members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     assert members.leave(member, "ValueError: the data is gone")
     assert not members.leave(member, "")  # such as at exit
@@ -151,4 +151,4 @@ def test_a_failure_is_kept() -> None:
 
 def test_an_unknown_number_is_refused_with_advice() -> None:
     with pytest.raises(Refused, match=r"no worker has the number 3 here.*join again"):
-        book().get(3)
+        failover().get(3)

@@ -18,9 +18,9 @@ import pytest
 from tests.ps.plans import assert_close, blocks_of, gradient_like, plan_of, small_params, tree_of
 
 from trainband.errors import ModelError, ProtocolError
+from trainband.model.placement import PlacementPolicy, RoundRobin
 from trainband.model.variables import PyTree
-from trainband.ps.placement import PlacementPolicy, RoundRobin
-from trainband.ps.program import CompiledProgram, UpdateProgram
+from trainband.ps.server.program import CompiledProgram, UpdateProgram
 
 UPDATES = 2
 
@@ -195,7 +195,7 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 import pathlib, numpy as np, jax, jax.numpy as jnp
-from trainband.ps.program import CompiledProgram, UpdateProgram
+from trainband.ps.server.program import CompiledProgram, UpdateProgram
 
 for folder in map(pathlib.Path, sys.argv[1:]):
     program = UpdateProgram((folder / "initialise").read_bytes(), (folder / "update").read_bytes())

@@ -20,10 +20,10 @@ from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
 
 from trainband.cluster import ClusterSpec
 from trainband.errors import StreamClosed, Unreachable
-from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.client import SILENT_BEATS, Exchange, JobClient
-from trainband.ps.keeper import Keeper
+from trainband.ps.replication.replicator import Replicator
 from trainband.ps.rules import Sync
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.ps.worker.client import SILENT_BEATS, Exchange, JobClient
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.memory import MemoryTransport
@@ -32,7 +32,7 @@ from trainband.wire.transport import Connection, Listener, Timeouts
 
 __all__ = ["make"]  # the fixture
 
-NO_CHECKPOINTS = RestoreFrom(candidates=lambda: iter(()), luggage=lambda _: {})
+NO_CHECKPOINTS = RestoreFrom(candidates=lambda: iter(()), worker_state=lambda _: {})
 QUICK = replace(FAST, lease_s=3.0, start_s=20.0)
 
 
@@ -62,7 +62,7 @@ def test_after_the_chief_has_died_for_good_another_brings_a_ps_back(make: Callab
     chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
     now = push(other, plan, now)
     kill(chief)
-    wait_until(lambda: other.is_chief, "the heir")
+    wait_until(lambda: other.is_chief, "the successor")
     kill_ps(job, 1)
     job.start_ps(1)
     now = push(other, plan, now)
@@ -92,12 +92,12 @@ def test_a_ps_that_comes_back_does_not_wait_for_one_whose_data_is_used_up(make: 
 
 
 def test_a_standby_that_takes_over_knows_that_the_chief_is_gone(make: Callable[..., Job]) -> None:
-    plan = steerable(replicas=1)
+    plan = steerable(standbys=1)
     job = make(ps=2, workers=2, timeouts=QUICK)
     chief, other, now = two_workers(job, plan)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     kill(chief)
-    wait_until(lambda: other.is_chief, "the heir")
+    wait_until(lambda: other.is_chief, "the successor")
     kill_ps(job, 1)
     now = push(other, plan, now)
     before = standbys(job.said)
@@ -105,14 +105,14 @@ def test_a_standby_that_takes_over_knows_that_the_chief_is_gone(make: Callable[.
     wait_until(lambda: standbys(job.said) == before + 2, "the standbys that came back")
     kill_ps(job, 0)
     now = push(other, plan, now)
-    wait_until(lambda: other.is_chief, "the heir, by the word of the ps that has taken over")
+    wait_until(lambda: other.is_chief, "the successor, by the word of the ps that has taken over")
     other.finish()
     other.leave()
 
 
 def test_a_number_that_was_set_outlives_its_ps(make: Callable[..., Job]) -> None:
     """Acknowledged, it is on the standby."""
-    plan = steerable(replicas=1)
+    plan = steerable(standbys=1)
     job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=5.0))
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
@@ -168,7 +168,7 @@ def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silen
 
 
 def test_a_silent_ps_is_not_asked_for_whom_it_waits(make: Callable[..., Job]) -> None:
-    """Each question would last a heartbeat, and the worker go on with the heir so much later."""
+    """Each question would last a heartbeat, and the worker go on with the successor so much later."""
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=0.2))
     client, now = one_worker(job, plan)
@@ -178,7 +178,7 @@ def test_a_silent_ps_is_not_asked_for_whom_it_waits(make: Callable[..., Job]) ->
 
     def noted(action: str, *arguments: Any) -> Any:
         if action == "state" and link.ps == 0:
-            silences.append(client._outlook.silent_s(0))  # noqa: SLF001
+            silences.append(client._cluster_view.silent_s(0))  # noqa: SLF001
         return call(action, *arguments)
 
     link.call = noted  # type: ignore[method-assign, assignment]
@@ -196,15 +196,15 @@ def test_while_a_ps_is_silent_its_heir_is_asked_often(make: Callable[..., Job]) 
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=replace(QUICK, heartbeat_s=1.0, lease_s=60.0))
     client, _ = one_worker(job, plan)
-    pulse = client._pulses[1]  # noqa: SLF001
+    heartbeater = client._heartbeaters[1]  # noqa: SLF001
     times: list[float] = []
-    look = pulse.look
+    look = heartbeater.look
 
     def noted() -> m.JobState:
         times.append(time.monotonic())
         return look()
 
-    pulse.look = noted  # type: ignore[method-assign]
+    heartbeater.look = noted  # type: ignore[method-assign]
     wait_until(lambda: len(times) > 3, "some heartbeats")
     assert min(then - now for now, then in pairwise(times)) > 0.5
     again = threading.Event()
@@ -222,22 +222,22 @@ def test_who_takes_itself_for_the_chief_joins_the_job_of_the_chief(make: Callabl
     here, tried = threading.Event(), threading.Event()
     begin, try_ = chief._set_up, other._set_up  # noqa: SLF001
 
-    def begin_late(founder: Any) -> None:
+    def begin_late(bootstrapper: Any) -> None:
         here.set()
         assert tried.wait(20.0)
         time.sleep(0.5)  # the other joins again meanwhile
-        begin(founder)
+        begin(bootstrapper)
 
-    def try_at_once(founder: Any) -> None:
+    def try_at_once(bootstrapper: Any) -> None:
         try:
-            try_(founder)
+            try_(bootstrapper)
         finally:
             tried.set()
 
     chief._set_up, other._set_up = begin_late, try_at_once  # type: ignore[method-assign]  # noqa: SLF001
     joined = [in_thread(lambda: chief.join(first_values(plan, PARAMS)), "chief")]
     assert here.wait(20.0)
-    other._outlook.chief = "worker:1"  # noqa: SLF001 - until the next heartbeat
+    other._cluster_view.chief = "worker:1"  # noqa: SLF001 - until the next heartbeat
     joined.append(in_thread(lambda: other.join(first_values(plan, PARAMS)), "other"))
     for one in joined:
         one.result(20.0)
@@ -254,27 +254,27 @@ def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Jo
     chief, now = one_worker(job, plan)
     kill_ps(job, 0)
     now = push(chief, plan, now)
-    for keeper in job.services[1]._keepers.values():  # noqa: SLF001
-        keeper._recruit = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
+    for replicator in job.services[1]._replicators.values():  # noqa: SLF001
+        replicator._recruit = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
     job.start_ps(0)
-    chief._outlook.is_nowhere = lambda link: nowhere and link.index == 0  # type: ignore[method-assign]  # noqa: SLF001
-    chief._outlook.holder = lambda link: 0  # type: ignore[method-assign]  # noqa: ARG005, SLF001
-    assert chief._founder is not None  # noqa: SLF001
-    chief._revive(0, chief._founder)  # noqa: SLF001
+    chief._cluster_view.is_nowhere = lambda link: nowhere and link.index == 0  # type: ignore[method-assign]  # noqa: SLF001
+    chief._cluster_view.holder = lambda link: 0  # type: ignore[method-assign]  # noqa: ARG005, SLF001
+    assert chief._bootstrapper is not None  # noqa: SLF001
+    chief._revive(0, chief._bootstrapper)  # noqa: SLF001
     assert chief._hopeless == {}  # noqa: SLF001
     chief.leave()
 
 
-@pytest.mark.parametrize("replicas", [0, 1])
-def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], replicas: int) -> None:
-    plan = steerable(replicas)
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_ps_dies_between_joining_and_the_training(make: Callable[..., Job], count: int) -> None:
+    plan = steerable(count)
     job = make(ps=2, workers=1, timeouts=QUICK)
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
-    if replicas:
+    if count:
         wait_until(lambda: standbys(job.said) == 2, "the standbys")
     kill_ps(job, 1)
-    if not replicas:
+    if not count:
         job.start_ps(1)
     client.await_begin(1, 10)
     now = push(client, plan, client.pull())
@@ -290,7 +290,7 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
     client.await_begin(1, 1)
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     push(client, plan, now)
-    follower = job.services[1]._keepers[0]  # noqa: SLF001
+    follower = job.services[1]._replicators[0]  # noqa: SLF001
     take = follower._taken  # noqa: SLF001
     lost = threading.Event()
 
@@ -308,7 +308,7 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
     follower._taken = take_once  # type: ignore[method-assign]  # noqa: SLF001
     client.begin(2, 7)
     assert lost.is_set()
-    standby = job.services[1]._seats[0]  # noqa: SLF001
+    standby = job.services[1]._replicas[0]  # noqa: SLF001
     wait_until(lambda: (standby.fit, standby.last_version) == (2, 7), "the standby to know of the training")
     client.leave()
 
@@ -323,14 +323,14 @@ def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job
     wait_until(lambda: standbys(old.said) == 2, "the standbys of the old job")
     push(client, plan, now)
     cut = threading.Event()
-    for keeper in old.services[0]._keepers.values():  # noqa: SLF001
+    for replicator in old.services[0]._replicators.values():  # noqa: SLF001
 
-        def connect(ps: int, timeouts: Any, real: Callable[..., Any] = keeper._connect) -> Any:  # noqa: SLF001
+        def connect(ps: int, timeouts: Any, real: Callable[..., Any] = replicator._connect) -> Any:  # noqa: SLF001
             if not cut.is_set():
                 raise Unreachable("ps:1 is cut off.")
             return real(ps, timeouts)
 
-        keeper._connect = connect  # noqa: SLF001
+        replicator._connect = connect  # noqa: SLF001
     kill(client)
     kill_ps(old, 1)
     new = Job(ps=2, workers=1, timeouts=timeouts, transport=old.transport)
@@ -371,8 +371,8 @@ def test_heartbeats_that_come_at_once_revive_a_ps_once(
                 time.sleep(0.2)  # as on a busy machine
             super().start()
 
-    def revive(shard: int, founder: Any) -> None:
-        del founder
+    def revive(shard: int, bootstrapper: Any) -> None:
+        del bootstrapper
         begun.append(shard)
         over.wait(10.0)
 
@@ -389,21 +389,21 @@ def test_the_chief_awaits_the_standbys_though_a_heartbeat_is_missed(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that began without them, because a machine was busy for a moment, could not bear a death."""
-    recruit, until = Keeper._recruit, threading.Event()  # noqa: SLF001
+    recruit, until = Replicator._recruit, threading.Event()  # noqa: SLF001
 
-    def recruit_later(keeper: Keeper) -> None:
+    def recruit_later(replicator: Replicator) -> None:
         until.wait(20.0)
-        recruit(keeper)
+        recruit(replicator)
 
-    monkeypatch.setattr(Keeper, "_recruit", recruit_later)
+    monkeypatch.setattr(Replicator, "_recruit", recruit_later)
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=QUICK)
     client = job.client(plan, 0)
     joining = in_thread(lambda: client.join(first_values(plan, PARAMS)), "chief")
-    wait_until(lambda: client._outlook.holder(client._links[0]) == 0 and client.job != "", "the first values")  # noqa: SLF001
+    wait_until(lambda: client._cluster_view.holder(client._links[0]) == 0 and client.job != "", "the first values")  # noqa: SLF001
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
-        client._outlook.note(1, None, begun=False)  # noqa: SLF001
+        client._cluster_view.note(1, None, begun=False)  # noqa: SLF001
         time.sleep(0.001)
     until.set()
     joining.result(20.0)
@@ -436,8 +436,8 @@ def test_a_chief_that_comes_back_together_with_a_ps(make: Callable[..., Job]) ->
     for _ in range(3):
         now = push(other, plan, now)
     kill(chief)
-    wait_until(lambda: other.is_chief, "the heir")
-    other._founder = None  # noqa: SLF001 - it is slow to bring the ps back
+    wait_until(lambda: other.is_chief, "the successor")
+    other._bootstrapper = None  # noqa: SLF001 - it is slow to bring the ps back
     kill_ps(job, 1)
     job.start_ps(1)
     again = job.client(plan, 0)
@@ -454,12 +454,12 @@ def test_an_heir_waits_until_every_ps_knows_that_the_chief_is_gone(make: Callabl
     joining = in_thread(lambda: chief.join(first_values(plan, PARAMS), NO_CHECKPOINTS), "chief")
     other.join(first_values(plan, PARAMS), NO_CHECKPOINTS)
     joining.result(20.0)
-    beginning = in_thread(lambda: other.await_begin(1, 10), "the heir")
+    beginning = in_thread(lambda: other.await_begin(1, 10), "the successor")
     # ps:0 hears that the chief is cut off; for ps:1 its lease goes on for a moment
-    chief._pulses[0].stop()  # noqa: SLF001
-    chief._pulses[0]._thread.join(5.0)  # noqa: SLF001
+    chief._heartbeaters[0].stop()  # noqa: SLF001
+    chief._heartbeaters[0]._thread.join(5.0)  # noqa: SLF001
     chief._links[0].close()  # noqa: SLF001
-    wait_until(lambda: other.is_chief, "the heir, by the word of ps:0")
+    wait_until(lambda: other.is_chief, "the successor, by the word of ps:0")
     time.sleep(0.3)
     kill(chief)
     assert beginning.result(20.0).fit == 1
@@ -474,7 +474,7 @@ def test_a_ps_that_dies_after_an_early_end_is_told_of_it(make: Callable[..., Job
     now = push(other, plan, now)
     chief.finish()
     for one in (chief, other):
-        wait_until(lambda one=one: one._outlook.last_version(1) == 1, "the word of the end")  # type: ignore[misc]  # noqa: SLF001
+        wait_until(lambda one=one: one._cluster_view.last_version(1) == 1, "the word of the end")  # type: ignore[misc]  # noqa: SLF001
     kill_ps(job, 1)
     job.start_ps(1)
     wait_until(lambda: any("ps:1 goes on from" in line for line in job.heard), "the revival")
@@ -585,10 +585,10 @@ def test_a_stream_that_the_network_has_lost_is_opened_anew(away_s: float, stall_
 def test_while_a_stream_may_be_lost_its_ps_is_asked_often() -> None:
     """Else the next heartbeat would come late that has the stream opened anew."""
     with one_worker_over_a_relay(heartbeat_s=1.0, stall_s=80.0) as (client, push_next, relay):
-        pulse = client._pulses[0]  # noqa: SLF001
+        heartbeater = client._heartbeaters[0]  # noqa: SLF001
         asked: list[float] = []
         answered: dict[int, float] = {}
-        look = pulse.look
+        look = heartbeater.look
 
         def noted() -> m.JobState:
             asked.append(time.monotonic())
@@ -596,7 +596,7 @@ def test_while_a_stream_may_be_lost_its_ps_is_asked_often() -> None:
             answered[len(asked) - 1] = time.monotonic()
             return state
 
-        pulse.look = noted  # type: ignore[method-assign]
+        heartbeater.look = noted  # type: ignore[method-assign]
         relay.lose(4.5)  # two heartbeats go without an answer, whenever the first is due
         assert in_thread(push_next, "push").result(20).versions == (2,)
     first = next(i for i in range(len(asked)) if i not in answered)

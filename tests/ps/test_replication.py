@@ -18,14 +18,14 @@ from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_threa
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.errors import CheckpointError, Unreachable
-from trainband.ps import keeper as keeping
-from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
-from trainband.ps.keeper import Keeper
+from trainband.ps.replication import replicator as keeping
+from trainband.ps.replication.failover import Role
+from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
-from trainband.ps.seat import Seat
-from trainband.ps.service import ParameterService
-from trainband.ps.succession import Role
+from trainband.ps.server.service import ParameterService
+from trainband.ps.worker.client import Exchange, JobClient
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 from trainband.wire.memory import MemoryTransport
@@ -35,7 +35,7 @@ QUICK = replace(FAST, lease_s=3.0)
 
 def replicated(rule: UpdateRule | None = None, ps: int = 2) -> Plan:
     """SGD with momentum, each shard with a standby."""
-    return plan_of(PARAMS, optax.sgd(1.0, momentum=0.5), ps=ps, rule=rule, replicas=1)
+    return plan_of(PARAMS, optax.sgd(1.0, momentum=0.5), ps=ps, rule=rule, standbys=1)
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def kill_ps(job: Job, index: int) -> None:
     """As if its process had ended: nobody listens, every stream breaks off."""
     job.services[index].call("shutdown", encode(m.Shutdown("killed")))
     job.services[index].stop()
-    for keeper in job.services[index]._keepers.values():  # noqa: SLF001
-        keeper.stop(1.0)
+    for replicator in job.services[index]._replicators.values():  # noqa: SLF001
+        replicator.stop(1.0)
     job.listeners[index].stop(0.0)
 
 
@@ -107,8 +107,8 @@ def test_a_ps_dies_and_nothing_is_lost(make: Callable[..., Job], dying: int, kee
     client.leave()
 
 
-@pytest.mark.parametrize("heir", [True, False])
-def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], heir: bool) -> None:
+@pytest.mark.parametrize("successor", [True, False])
+def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], successor: bool) -> None:
     """Where streams keep what is sent, nobody waits for the standby; it takes over with all that it was sent."""
     plan = replicated()
     # No sign of life wants an answer meanwhile.
@@ -117,7 +117,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], hei
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
     now = push(client, plan, now)
-    standby = job.services[1]._seats[0]  # noqa: SLF001
+    standby = job.services[1]._replicas[0]  # noqa: SLF001
     gate = threading.Event()
     read_late(standby, gate)
     for _ in range(4):
@@ -125,7 +125,7 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], hei
     assert now.versions[0] == 5
     assert standby.version < 5, "the standby was not late, so nothing is shown here"
     kill_ps(job, 0)
-    if heir:
+    if successor:
         job.start_ps(0)
     time.sleep(0.5)  # in which it would take over with too little
     assert not any("takes shard 0 over" in line for line in job.said)
@@ -140,9 +140,9 @@ def test_what_is_sent_and_not_read_is_the_standbys(make: Callable[..., Job], hei
     client.leave()
 
 
-def read_late(seat: Seat, gate: threading.Event) -> None:
-    """Has a seat do what its primary sends only once the gate is open; its lock is free meanwhile."""
-    lock, follow = seat._lock, seat.follow  # noqa: SLF001
+def read_late(replica: ShardReplica, gate: threading.Event) -> None:
+    """Has a replica do what its primary sends only once the gate is open; its lock is free meanwhile."""
+    lock, follow = replica._lock, replica.follow  # noqa: SLF001
 
     def late(*args: Any) -> None:
         lock.release()
@@ -152,7 +152,7 @@ def read_late(seat: Seat, gate: threading.Event) -> None:
             lock.acquire()
         follow(*args)
 
-    seat.follow = late  # type: ignore[method-assign, assignment]
+    replica.follow = late  # type: ignore[method-assign, assignment]
 
 
 def test_a_standby_that_does_not_read_is_said(make: Callable[..., Job]) -> None:
@@ -162,7 +162,7 @@ def test_a_standby_that_does_not_read_is_said(make: Callable[..., Job]) -> None:
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 40)
     gate = threading.Event()
-    read_late(job.services[1]._seats[0], gate)  # noqa: SLF001
+    read_late(job.services[1]._replicas[0], gate)  # noqa: SLF001
 
     def train() -> Exchange:
         last = now
@@ -260,8 +260,8 @@ def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], 
     now = push(client, plan, now)
     away = job.services[0]
     stopped = threading.Event()
-    for keeper in away._keepers.values():  # noqa: SLF001 - as if the machine stood still
-        stand_still(keeper, stopped)
+    for replicator in away._replicators.values():  # noqa: SLF001 - as if the machine stood still
+        stand_still(replicator, stopped)
     now = push(client, plan, now)
     assert any("ps:1 takes shard 0 over" in line for line in job.said)
     stopped.set()
@@ -275,9 +275,9 @@ def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], 
     client.leave()
 
 
-def stand_still(keeper: Keeper, until: threading.Event) -> None:
+def stand_still(replicator: Replicator, until: threading.Event) -> None:
     """Its connections deliver nothing, in either direction, until then."""
-    exchange, watch = keeper._exchange, keeper._watch  # noqa: SLF001
+    exchange, watch = replicator._exchange, replicator._watch  # noqa: SLF001
 
     def held(work: Callable[..., None]) -> Callable[..., None]:
         def wait_and_work(*args: Any, **options: Any) -> None:
@@ -286,7 +286,7 @@ def stand_still(keeper: Keeper, until: threading.Event) -> None:
 
         return wait_and_work
 
-    keeper._exchange, keeper._watch = held(exchange), held(watch)  # type: ignore[method-assign]  # noqa: SLF001
+    replicator._exchange, replicator._watch = held(exchange), held(watch)  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,8 +329,8 @@ def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Excha
     nows = [start.result(20.0) for start in starts]
     for begin in [in_thread(partial(client.await_begin, 1, 20), "begin") for client in clients]:
         begin.result(20.0)
-    wait_until(lambda: all(seat.book.secure for seat in primaries(job)), "the standbys")
-    arbiters = {seat.book.reign.arbiter for seat in primaries(job)}
+    wait_until(lambda: all(replica.failover.secure for replica in primaries(job)), "the standbys")
+    arbiters = {replica.failover.term.arbiter for replica in primaries(job)}
     one = next(number for number, client in enumerate(clients) if client._incarnation in arbiters)  # noqa: SLF001
     return clients[one], clients[1 - one], nows[1 - one]
 
@@ -350,7 +350,7 @@ def test_an_arbiter_that_leaves_decides_first_what_is_to_be_decided(make: Callab
 
 
 def test_an_arbiter_that_leaves_is_heard_until_a_silent_ps_is_given_up(make: Callable[..., Job]) -> None:
-    """A seat asks only an arbiter that it hears, and only after a lease of silence: longer than goodbyes take."""
+    """A replica asks only an arbiter that it hears, and only after a lease of silence: longer than goodbyes take."""
     plan = replicated()
     job = make(ps=2, workers=2, timeouts=replace(QUICK, stall_s=30.0))
     leaving, staying, now = arbiter_and_other(job, plan)
@@ -376,9 +376,9 @@ def stand_quite_still(service: ParameterService, until: threading.Event) -> None
         return wait_and_work
 
     service.call, service._push = held(service.call), held(service._push)  # type: ignore[method-assign]  # noqa: SLF001
-    for keeper in service._keepers.values():  # noqa: SLF001
-        stand_still(keeper, until)
-        keeper._taken = held(keeper._taken)  # type: ignore[method-assign]  # noqa: SLF001
+    for replicator in service._replicators.values():  # noqa: SLF001
+        stand_still(replicator, until)
+        replicator._taken = held(replicator._taken)  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job]) -> None:
@@ -389,11 +389,11 @@ def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
     now = push(client, plan, now)
-    keeper, seat = job.services[1]._keepers[0], job.services[1]._seats[0]  # noqa: SLF001
+    replicator, replica = job.services[1]._replicators[0], job.services[1]._replicas[0]  # noqa: SLF001
     gate = threading.Event()
-    read_late(seat, gate)
+    read_late(replica, gate)
     now = push(client, plan, now)
-    stream = keeper._leading  # noqa: SLF001
+    stream = replicator._leading  # noqa: SLF001
     assert stream is not None
 
     def full(_: float) -> None:
@@ -402,7 +402,7 @@ def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job
     stream.receive = full  # type: ignore[method-assign, assignment]
     gate.set()
     wait_until(lambda: any("ps:1 cannot follow shard 0: too many open files" in line for line in job.said), "the word")
-    wait_until(lambda: standbys(job.said) == 3, "the new lesson")
+    wait_until(lambda: standbys(job.said) == 3, "the new snapshot")
     while not now.done:
         now = push(client, plan, now)
     assert now.versions == (20, 20)
@@ -417,27 +417,27 @@ def test_an_old_answer_does_not_outweigh_a_newer_sign_of_life(make: Callable[...
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
     client.await_begin(1, 20)
-    keeper, seat = job.services[1]._keepers[0], job.services[1]._seats[0]  # noqa: SLF001
-    for stopped in job.services[1]._keepers.values():  # noqa: SLF001
+    replicator, replica = job.services[1]._replicators[0], job.services[1]._replicas[0]  # noqa: SLF001
+    for stopped in job.services[1]._replicators.values():  # noqa: SLF001
         stopped.stop(5.0)  # what follows is done by hand
-    keeper._leading, keeper._heard_at = None, time.monotonic()  # noqa: SLF001 - its stream is lost
-    state = keeper._other_state(0)  # noqa: SLF001
+    replicator._leading, replicator._heard_at = None, time.monotonic()  # noqa: SLF001 - its stream is lost
+    state = replicator._other_state(0)  # noqa: SLF001
 
     def is_back_meanwhile(ps: int) -> m.JobState:  # noqa: ARG001
-        keeper._heard_at = time.monotonic()  # noqa: SLF001
+        replicator._heard_at = time.monotonic()  # noqa: SLF001
         if not reached:
             raise Unreachable("nobody listens there.")
-        return structs.replace(state, seats=())  # it had nothing, when it answered
+        return structs.replace(state, replicas=())  # it had nothing, when it answered
 
-    keeper._other_state = is_back_meanwhile  # type: ignore[method-assign]  # noqa: SLF001
-    keeper._watch()  # noqa: SLF001
-    assert (seat.book.role, seat.book.petition) == (Role.STANDBY, 0)
+    replicator._other_state = is_back_meanwhile  # type: ignore[method-assign]  # noqa: SLF001
+    replicator._watch()  # noqa: SLF001
+    assert (replica.failover.role, replica.failover.vote_request) == (Role.STANDBY, 0)
     client.leave()
 
 
-def primaries(job: Job) -> list[Seat]:
-    """Whatever seats hold a shard."""
-    return [seat for service in job.services for seat in service._seats.values() if seat.reigns]  # noqa: SLF001
+def primaries(job: Job) -> list[ShardReplica]:
+    """Whatever replicas hold a shard."""
+    return [replica for service in job.services for replica in service._replicas.values() if replica.is_primary]  # noqa: SLF001
 
 
 def test_a_chief_finds_a_ps_that_was_not_there_when_it_came(make: Callable[..., Job]) -> None:
@@ -448,16 +448,16 @@ def test_a_chief_finds_a_ps_that_was_not_there_when_it_came(make: Callable[..., 
     starts = [in_thread(partial(client.join, first_values(plan, PARAMS)), "join") for client in (first, other)]
     for start in starts:
         start.result(20.0)
-    wait_until(lambda: len([seat for seat in primaries(job) if seat.book.secure]) == 3, "the standbys")
+    wait_until(lambda: len([replica for replica in primaries(job) if replica.failover.secure]) == 3, "the standbys")
     kill_ps(job, 2)
     wait_until(lambda: any("ps:0 takes shard 2 over" in line for line in job.said), "the takeover")
     # Were its arbiter to die before it has decided, too, then shard 1 would wait for ps:2.
     wait_until(lambda: any("ps:1 goes on with shard 1 alone" in line for line in job.said), "the end of the wait")
     kill(first)
-    heir = job.client(plan, 0)
-    heir.join(pytest.fail)
-    assert [pulse.worker for pulse in heir._pulses] == [0, 0, -1]  # noqa: SLF001
+    successor = job.client(plan, 0)
+    successor.join(pytest.fail)
+    assert [heartbeater.worker for heartbeater in successor._heartbeaters] == [0, 0, -1]  # noqa: SLF001
     job.start_ps(2)
-    wait_until(lambda: heir._pulses[2].worker == 0, "the chief's coming to the ps")  # noqa: SLF001
-    heir.leave()
+    wait_until(lambda: successor._heartbeaters[2].worker == 0, "the chief's coming to the ps")  # noqa: SLF001
+    successor.leave()
     other.leave()

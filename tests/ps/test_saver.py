@@ -50,7 +50,7 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     found = Gate()
-    monkeypatch.setattr("trainband.ps.saver.write_part", found)
+    monkeypatch.setattr("trainband.ps.server.saver.write_part", found)
     yield found
     found.open.set()
 
@@ -129,7 +129,7 @@ def test_one_that_waits_makes_way_and_one_that_is_written_does_not(ps: OnePs, ga
     ps.order(tmp_path, at=5, token="a")
     ps.order(tmp_path, at=6, token="a")  # repeated, whatever it says
     ps.order(tmp_path, token="b")
-    assert ps.state("a") == m.SaveState(m.FAILED, failure="it knows nothing of this checkpoint")
+    assert ps.state("a") == m.SaveState(m.FORGOTTEN)
     assert gate.reached.wait(WAIT_S)
     with pytest.raises(Refused, match=r"ps:0 is still writing its part of the checkpoint before"):
         ps.order(tmp_path, token="c")
@@ -201,39 +201,39 @@ def test_the_state_is_written_into_again_after_the_update_that_follows(ps: OnePs
     assert used_up(), "it was written before the update came, and nobody reads it any more"
 
 
-# --- luggage
+# --- worker state
 
 
 def test_luggage_is_awaited_of_those_that_were_there_and_still_are(ps: OnePs, tmp_path: Path) -> None:
     ps.seen = {0: 3, 1: 2, 2: 0}
-    ps.saver.keep(m.Luggage(1, 2, b"of one"))
+    ps.saver.keep(m.LeftWorkerState(1, 2, b"of one"))
     ps.order(tmp_path)
     ps.saved()
     assert ps.state(live=[0, 1, 2]).awaited == ("worker:0",)  # number 2 has pushed nothing
     assert ps.state(live=[1, 2]).awaited == ()  # number 0 has died
     assert [ps.saver.wanted(worker) for worker in range(4)] == [3, 0, 0, 0]
-    ps.saver.keep(m.Luggage(0, 2, b"too early"))
+    ps.saver.keep(m.LeftWorkerState(0, 2, b"too early"))
     assert ps.saver.wanted(0) == 3
-    ps.saver.keep(m.Luggage(0, 3, b"of zero"))
+    ps.saver.keep(m.LeftWorkerState(0, 3, b"of zero"))
     assert ps.saver.wanted(0) == 0
     assert ps.state(live=[0, 1, 2]).awaited == ()
-    assert dict(ps.state().luggage) == {0: b"of zero", 1: b"of one"}
-    assert ps.state(luggage=False).luggage == {}
+    assert dict(ps.state().worker_state) == {0: b"of zero", 1: b"of one"}
+    assert ps.state(worker_state=False).worker_state == {}
 
 
 def test_luggage_that_comes_later_is_not_this_checkpoints(ps: OnePs, tmp_path: Path) -> None:
     ps.seen = {0: 3, 1: 3}
-    ps.saver.keep(m.Luggage(7, 1, b"of one that left long ago"))
+    ps.saver.keep(m.LeftWorkerState(7, 1, b"of one that left long ago"))
     ps.order(tmp_path)
     ps.saved()
-    ps.saver.keep(m.Luggage(0, 3, b"then"))
-    ps.saver.keep(m.Luggage(0, 9, b"later"))
-    assert dict(ps.state().luggage) == {0: b"then", 7: b"of one that left long ago"}
-    assert ps.saver.luggage_of(0).data == b"later"
-    assert ps.saver.luggage_of(1).data == b""
+    ps.saver.keep(m.LeftWorkerState(0, 3, b"then"))
+    ps.saver.keep(m.LeftWorkerState(0, 9, b"later"))
+    assert dict(ps.state().worker_state) == {0: b"then", 7: b"of one that left long ago"}
+    assert ps.saver.worker_state_of(0).data == b"later"
+    assert ps.saver.worker_state_of(1).data == b""
     ps.order(tmp_path, token="two")
     ps.saved("two")
-    assert dict(ps.state("two").luggage)[0] == b"later"
+    assert dict(ps.state("two").worker_state)[0] == b"later"
 
 
 def test_sources_are_those_of_the_version(ps: OnePs, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_without_the_optimizers_state_it_begins_anew(checkpoint: Any) -> None:
 
 def test_adopted_once_and_only_what_was_read(ps: OnePs, checkpoint: Any) -> None:
     other = OnePs(MOMENTUM)
-    adopt = m.Adopt(0, "one", 4, {0: b"luggage"})
+    adopt = m.Adopt(0, "one", 4, {0: b"worker state"})
     with pytest.raises(Refused, match=r"ps:0 has read no checkpoint that it could adopt"):
         other.saver.adopt(adopt)
     assert other.read(checkpoint.path).failure == ""
@@ -288,7 +288,7 @@ def test_adopted_once_and_only_what_was_read(ps: OnePs, checkpoint: Any) -> None
         other.saver.adopt(m.Adopt(0, "another", 4))
     other.saver.adopt(adopt)
     other.saver.adopt(adopt)  # repeated
-    assert other.saver.luggage_of(0).data == b"luggage"
+    assert other.saver.worker_state_of(0).data == b"worker state"
     other.update(ONES)
     other.read(checkpoint.path, token="late")
     other.saver.adopt(m.Adopt(0, "late", 4))
@@ -328,11 +328,11 @@ def test_a_reading_that_fails_unforeseen_is_done(checkpoint: Any, monkeypatch: p
     def fail(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("trainband.ps.saver.buffer_of", fail)
+    monkeypatch.setattr("trainband.ps.server.saver.buffer_of", fail)
     state = OnePs(MOMENTUM).read(checkpoint.path)
     assert (state.done, state.damaged) == (True, False)
     assert state.failure.endswith("MemoryError")
 
 
 def test_a_question_about_nothing(ps: OnePs) -> None:
-    assert ps.saver.restore_state("x") == m.RestoreState(done=True, failure=m.FORGOTTEN)
+    assert ps.saver.restore_state("x") == m.RestoreState(done=True, forgotten=True)

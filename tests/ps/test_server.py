@@ -11,7 +11,7 @@ from tests.ps.jobs import FAST, in_thread, spec_of
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import AddressInUse, ClusterError
-from trainband.ps.server import Server
+from trainband.ps.server.server import Server
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 from trainband.wire.memory import MemoryTransport

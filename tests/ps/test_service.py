@@ -20,16 +20,16 @@ from tests.ps.plans import blocks_of, plan_of
 from trainband.cluster import Cluster, Task
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
 from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refused, TrainbandError
-from trainband.preemption import PREEMPTED
+from trainband.model.placement import Placement, RoundRobin
 from trainband.ps.description import Plan
-from trainband.ps.ending import LINGER_S
-from trainband.ps.placement import Placement, RoundRobin
-from trainband.ps.program import UpdateProgram
+from trainband.ps.membership.job_end import LINGER_S
 from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.base import ENOUGH, REPLAYED
-from trainband.ps.service import DISMISSED_S, ParameterService
+from trainband.ps.server.program import UpdateProgram
+from trainband.ps.server.service import DISMISSED_S, ParameterService
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SystemRuntime
+from trainband.runtime.signals import PREEMPTED
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 
@@ -148,9 +148,9 @@ def ps() -> Ps:
 
 
 def test_a_ps_before_anybody_comes(ps: Ps) -> None:
-    state = replace(ps.state, seats=())
+    state = replace(ps.state, replicas=())
     assert state == m.JobState(version=0, last_version=0, fit=0, initialised=False, live=(), chief="worker:0")
-    assert [seat.role for seat in ps.state.seats] == ["empty"]
+    assert [replica.role for replica in ps.state.replicas] == ["empty"]
     assert ps.service.tensors() == ()
     status = ps.status
     assert (status.task, status.address, status.incarnation) == ("ps:0", "ps0:1", "one life")
@@ -185,9 +185,9 @@ def test_an_heir_after_the_lease_leaves_no_trace_of_the_dead(ps: Ps) -> None:
     script = ps.play(1, ps.push(1), inherit, ps.push(2))  # and it was only asleep
     assert "another process has taken the place of worker:1 in the job" in script.failure
     assert ps.state.version == 1
-    assert "worker:1" in ps.state.live  # the end of the old stream is no loss of the heir
-    heirs = ps.play(1, ps.push(2), incarnation="second life")
-    assert [a.outcome for a in heirs.answers if isinstance(a, m.Params)] == [m.APPLIED]
+    assert "worker:1" in ps.state.live  # the end of the old stream is no loss of the successor
+    successors = ps.play(1, ps.push(2), incarnation="second life")
+    assert [a.outcome for a in successors.answers if isinstance(a, m.Params)] == [m.APPLIED]
 
 
 def test_a_worker_with_another_model_is_refused_and_forgotten(ps: Ps) -> None:
@@ -195,9 +195,7 @@ def test_a_worker_with_another_model_is_refused_and_forgotten(ps: Ps) -> None:
     before = ps.state.live
     ps.leave(1)
     other = plan_of({**PARAMS, "b": np.ones(3, np.float32)}, optax.sgd(1.0)).description
-    with pytest.raises(
-        Refused, match=r"another model: worker:1 cannot join this job: the first variable that differs is b"
-    ):
+    with pytest.raises(Refused, match=r"worker:1 cannot join this job: the first variable that differs is b"):
         ps.join(1, incarnation="wrong model", description=other)
     assert "worker:1" not in ps.state.live
     # mended and started again, it need not wait for a lease to end
@@ -408,7 +406,7 @@ FIRST_WORDS: list[tuple[Any, str]] = [
     (m.Pull(), "a script did not say who it is before anything else"),
     (b"GET / HTTP/1.1", "a script sent something that is no"),
     (m.Open(5, "life of worker:0"), "no worker has the number 5"),
-    (m.Open(0, "another life"), "worker number 0 is another process; join again"),
+    (m.Open(0, "another life"), "worker number 0 is another process now"),
 ]
 
 
@@ -819,7 +817,7 @@ def test_a_process_in_whose_place_another_has_pushed_does_not_come_back(ps: Ps) 
 
 def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
     ps.ready()
-    ps.service._seats[0].job = "this one"  # noqa: SLF001 - the chief's definition says so
+    ps.service._replicas[0].job = "this one"  # noqa: SLF001 - the chief's definition says so
     request = m.Join("worker:1", "life of worker:1", "here", 101, ps.plan.description, "another one")
     with pytest.raises(Refused, match="worker:1 belongs to another job than the one that ps:0 serves now"):
         ps.call("join", request, m.Joined)
@@ -876,7 +874,7 @@ def test_data_is_handed_out_by_a_ps_that_has_values_only(ps: Ps) -> None:
     ps.join(0)
     settings = SourceSettings(10, 5, 1, 0, False)
     request = m.Lease(0, LeaseRequest("digits", settings, life="life"))
-    with pytest.raises(Refused, match="ps:0 has no values of shard 0"):
+    with pytest.raises(Refused, match="ps:0 does not hold shard 0"):
         ps.call("lease", request, LeaseAnswer)
     ps.define()
     ps.play(0, ps.values())
@@ -885,19 +883,19 @@ def test_data_is_handed_out_by_a_ps_that_has_values_only(ps: Ps) -> None:
 
 def test_pieces_of_workers_that_do_not_come_back_go_to_others(ps: Ps) -> None:
     ps.ready()
-    seat = ps.service._seats[0]  # noqa: SLF001
+    replica = ps.service._replicas[0]  # noqa: SLF001
     settings = SourceSettings(10, 5, 1, 0, False)
-    seat.lease(0, LeaseRequest("digits", settings, life="one"))
-    seat.lease(1, LeaseRequest("digits", settings, life="two"))
-    reserved = seat.sources.copy()
+    replica.lease(0, LeaseRequest("digits", settings, life="one"))
+    replica.lease(1, LeaseRequest("digits", settings, life="two"))
+    reserved = replica.sources.copy()
     ps.leave(1)
-    seat.sources.take_over(reserved)  # as from a checkpoint
+    replica.sources.take_over(reserved)  # as from a checkpoint
     ps.service._adopted[0] = ps.clock.now  # noqa: SLF001
     ps.service._free_pieces()  # noqa: SLF001
-    assert seat.sources.holders() == {0, 1}
+    assert replica.sources.holders() == {0, 1}
     ps.clock.now += LEASE_S
     ps.service._free_pieces()  # noqa: SLF001
-    assert seat.sources.holders() == {0}
+    assert replica.sources.holders() == {0}
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -909,17 +907,17 @@ def test_pieces_of_a_worker_whose_data_is_used_up_go_to_others(late: bool) -> No
     ps.define()
     ps.play(0, ps.values())
     ps.begin(10)
-    seat = ps.service._seats[0]  # noqa: SLF001
+    replica = ps.service._replicas[0]  # noqa: SLF001
     for worker, life in enumerate(("one", "two")):
-        seat.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), life=life))
-    seat.sources.restore(seat.sources.record(), 2)
+        replica.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), life=life))
+    replica.sources.restore(replica.sources.record(), 2)
     ps.service._adopted[0] = ps.clock.now  # noqa: SLF001
     if late:
         ps.clock.now += LEASE_S
         ps.service._free_pieces()  # noqa: SLF001
     else:
         ps.call("pause", m.Pause(1), m.JobState)
-    assert seat.sources.holders() == {0}
+    assert replica.sources.holders() == {0}
 
 
 # --- who has paused

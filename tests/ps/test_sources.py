@@ -6,7 +6,7 @@ import pytest
 
 from trainband.data.leases import LeaseRequest, SourceSettings
 from trainband.errors import DataError
-from trainband.ps.sources import SharedSources
+from trainband.ps.server.sources import SharedSources
 
 SETTINGS = SourceSettings(examples=10, piece=5, epochs=1, seed=0, shuffle=False)
 

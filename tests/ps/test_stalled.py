@@ -12,10 +12,10 @@ from msgspec import structs
 from tests.ps.jobs import PARAMS, Job, first_values, gradient_of, in_thread
 from tests.ps.plans import plan_of
 
-from trainband.ps import vigil
-from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
+from trainband.ps.membership import stall_detector
 from trainband.ps.rules import Sync
+from trainband.ps.worker.client import Exchange, JobClient
 
 
 def sync_plan(stall_s: float = 0.0) -> Plan:
@@ -52,7 +52,7 @@ def push(client: JobClient, plan: Plan, now: Exchange) -> Exchange:
 
 
 def test_a_stuck_worker_is_named_and_waited_for(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vigil, "SILENT_S", 0.3)
+    monkeypatch.setattr(stall_detector, "SILENT_S", 0.3)
     plan = sync_plan()
     job = make(workers=2)
     (chief, now), (stuck, then) = two(job, plan, 2)
@@ -71,7 +71,7 @@ def test_a_stuck_worker_is_named_and_waited_for(make: Callable[..., Job], monkey
 
 
 def test_one_that_nobody_waits_for_is_named_too(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vigil, "SILENT_S", 0.3)
+    monkeypatch.setattr(stall_detector, "SILENT_S", 0.3)
     plan = plan_of(PARAMS, optax.sgd(1.0))
     plan = replace(plan, description=structs.replace(plan.description, stall_s=0.5))
     job = make(workers=2)
@@ -97,7 +97,7 @@ def test_slow_steps_are_not_stuck(make: Callable[..., Job], monkeypatch: pytest.
     for _ in range(2):
         time.sleep(0.5)
         now, then = push(chief, plan, now), push(slow, plan, then)
-    monkeypatch.setattr(vigil, "SILENT_S", 0.3)
+    monkeypatch.setattr(stall_detector, "SILENT_S", 0.3)
     time.sleep(1.0)
     assert "has pushed nothing" not in str(job.said)
     assert not any(worker.stalled_s for worker in job.services[0].status().workers)

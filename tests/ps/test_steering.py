@@ -20,9 +20,9 @@ RATE = "hyperparams/learning_rate"
 FIRST, SECOND = 1.0, 0.25
 
 
-def steerable(replicas: int = 0) -> Plan:
+def steerable(standbys: int = 0) -> Plan:
     """SGD whose learning rate is part of its state."""
-    return plan_of(PARAMS, optax.inject_hyperparams(optax.sgd)(FIRST), ps=2, replicas=replicas)
+    return plan_of(PARAMS, optax.inject_hyperparams(optax.sgd)(FIRST), ps=2, standbys=standbys)
 
 
 def require(plan: Plan, params: object, moved: float) -> None:
@@ -46,7 +46,7 @@ def test_every_ps_has_the_new_rate_from_the_next_update_on(make: Callable[..., J
 
 
 def test_a_standby_has_it_too(make: Callable[..., Job]) -> None:
-    plan = steerable(replicas=1)
+    plan = steerable(standbys=1)
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)
     now = client.join(first_values(plan, PARAMS))
@@ -67,8 +67,8 @@ def test_what_is_being_saved_stays_as_it_was(make: Callable[..., Job]) -> None:
     client = job.client(plan, 0)
     client.join(first_values(plan, PARAMS))
     client.await_begin(1, 10)
-    (seat,) = job.services[0]._seats.values()  # noqa: SLF001
-    shard = seat.require_engine().shard
+    (replica,) = job.services[0]._replicas.values()  # noqa: SLF001
+    shard = replica.require_updater().shard
     snapshot = shard.snapshot()
     before = [np.array(leaf) for leaf in snapshot.state]
     client.steer({RATE: SECOND})

@@ -28,17 +28,17 @@ class Crash(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """A task is stopped and goes on. `heir`: meanwhile another process is started under its name."""
+    """A task is stopped and goes on. `successor`: meanwhile another process is started under its name."""
 
     at: float
     task: str
     length_s: float
-    heir: bool = False
+    successor: bool = False
 
     @property
     def lasts_s(self) -> float:
         """From then on it goes on."""
-        return self.length_s + 1.0 * self.heir
+        return self.length_s + 1.0 * self.successor
 
 
 class Cut(NamedTuple):
@@ -87,14 +87,14 @@ class Trouble(NamedTuple):
 
     Attributes:
       single: the time of each fault counts from when the one before is over and every shard has its standby.
-      at_hand_over: what goes wrong as a shard goes home for the first time; its time counts from then.
+      at_hand_over: what goes wrong as a shard fails back for the first time; its time counts from then.
     """
 
     over_s: float
     weather: Weather
     faults: tuple[Fault, ...]
     single: bool = False
-    at_hand_over: tuple[Fault, ...] = ()
+    at_failback: tuple[Fault, ...] = ()
 
 
 def plan(dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_s: float) -> Trouble:
@@ -123,7 +123,7 @@ def _draw(dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_
         case "ps":
             return Crash(at, dice.choice(ps), dice.uniform(0.1, 2 * lease_s))
         case "pause":
-            return Pause(at, worker, short_or_long, heir=dice.random() < 0.3)
+            return Pause(at, worker, short_or_long, successor=dice.random() < 0.3)
         case "pause ps":
             return Pause(at, dice.choice(ps), short_or_long)
         case "end":
@@ -151,17 +151,17 @@ def plan_of_standbys(
         )
         by_time = tuple(sorted(faults, key=lambda fault: fault.at))
         number = dice.choice((0, 1, 2, 3))
-        return Trouble(over_s, weather, by_time, at_hand_over=_at_hand_over(dice, workers, ps, lease_s, number))
+        return Trouble(over_s, weather, by_time, at_failback=_at_failback(dice, workers, ps, lease_s, number))
     number = dice.choice((1, 2, 3, 4))
     faults = [_draw_of_standbys(dice, workers, ps, lease_s, dice.uniform(0.0, 3.0)) for _ in range(number)]
     if dice.random() < 0.3:
         faults = [*faults[: dice.randrange(2)], Crash(dice.uniform(0.0, 3.0), dice.choice(ps), None)]
     weather = Weather(doubled_call=dice.choice((0.0, 0.05)), slow=dice.choice((0.0, 0.02)))
-    at_hand_over = _at_hand_over(dice, workers, ps, lease_s, dice.choice((0, 1)))
-    return Trouble(60.0, weather, tuple(faults), single=True, at_hand_over=at_hand_over)
+    at_failback = _at_failback(dice, workers, ps, lease_s, dice.choice((0, 1)))
+    return Trouble(60.0, weather, tuple(faults), single=True, at_failback=at_failback)
 
 
-def _at_hand_over(
+def _at_failback(
     dice: random.Random, workers: Sequence[str], ps: Sequence[str], lease_s: float, number: int
 ) -> tuple[Fault, ...]:
     faults: list[Fault] = []
@@ -200,7 +200,7 @@ def _draw_of_standbys(
         case "worker":
             return Crash(at, worker, dice.uniform(0.1, 2 * lease_s))
         case "pause":
-            return Pause(at, worker, length_s, heir=dice.random() < 0.3)
+            return Pause(at, worker, length_s, successor=dice.random() < 0.3)
         case "end":
             return Terminate(at, dice.choice((CHIEF, *workers, *ps)))
     return Break(at)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from trainband.errors import RefusalCode
+
 
 class PushKey(NamedTuple):
     """One push of one life of a worker; the value of a simulated shard is a tuple of tuples of these."""
@@ -23,7 +25,7 @@ class Begun(NamedTuple):
     at: float
     shard: int
     last_version: int
-    seat: str = ""
+    replica: str = ""
 
 
 class In(NamedTuple):
@@ -33,7 +35,7 @@ class In(NamedTuple):
     shard: int
     worker: int
     incarnation: str
-    seat: str = ""
+    replica: str = ""
 
 
 class Out(NamedTuple):
@@ -43,7 +45,7 @@ class Out(NamedTuple):
     shard: int
     worker: int
     why: str
-    seat: str = ""
+    replica: str = ""
 
 
 class Heard(NamedTuple):
@@ -52,7 +54,7 @@ class Heard(NamedTuple):
     at: float
     shard: int
     worker: int
-    seat: str = ""
+    replica: str = ""
 
 
 class Arrived(NamedTuple):
@@ -62,15 +64,15 @@ class Arrived(NamedTuple):
     shard: int
     push: PushKey
     version: int
-    seat: str = ""
+    replica: str = ""
 
 
 class Applied(NamedTuple):
-    """A seat has made an update; `version` is the one after it."""
+    """A replica has made an update; `version` is the one after it."""
 
     at: float
     shard: int
-    seat: str
+    replica: str
     version: int
     update: Update
 
@@ -82,7 +84,7 @@ class Dropped(NamedTuple):
     shard: int
     push: PushKey
     reason: str
-    seat: str = ""
+    replica: str = ""
 
 
 class Released(NamedTuple):
@@ -92,7 +94,7 @@ class Released(NamedTuple):
     shard: int
     worker: int
     sequence: int
-    seat: str = ""
+    replica: str = ""
 
 
 class Waits(NamedTuple):
@@ -101,7 +103,7 @@ class Waits(NamedTuple):
     at: float
     shard: int
     workers: frozenset[int]
-    seat: str = ""
+    replica: str = ""
 
 
 class Looked(NamedTuple):
@@ -110,7 +112,7 @@ class Looked(NamedTuple):
     at: float
     shard: int
     workers: frozenset[int]
-    seat: str = ""
+    replica: str = ""
 
 
 class Refusal(NamedTuple):
@@ -119,6 +121,7 @@ class Refusal(NamedTuple):
     at: float
     task: str
     text: str
+    code: RefusalCode = RefusalCode.OTHER
 
 
 class Acknowledged(NamedTuple):
@@ -134,24 +137,24 @@ class Acknowledged(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A seat without values was given those that this version had; later updates are lost. It holds the shard."""
+    """A replica without values was given those that this version had; later updates are lost. It holds the shard."""
 
     at: float
     shard: int
     version: int
-    seat: str = ""
+    replica: str = ""
     value: tuple[Update, ...] | None = None
     """Where it need not be what the shard had at this version."""
 
 
 class Promoted(NamedTuple):
-    """Another seat holds the shard from this epoch and version on; no acknowledged update may be lost."""
+    """Another replica holds the shard from this term and version on; no acknowledged update may be lost."""
 
     at: float
     shard: int
     epoch: int
     version: int
-    seat: str = ""
+    replica: str = ""
     lineage: str = ""
     position: int = 0
     """Of the last record that it has."""
@@ -159,60 +162,60 @@ class Promoted(NamedTuple):
 
 
 class Teaching(NamedTuple):
-    """A primary has written down everything as it is after this record, for the other seat."""
+    """A primary has written down everything as it is after this record, for the other replica."""
 
     at: float
     shard: int
-    seat: str
+    replica: str
     lineage: str
     position: int
 
 
 class Taught(NamedTuple):
-    """A seat has taken over everything that this other one had written down."""
+    """A replica has taken over everything that this other one had written down."""
 
     at: float
     shard: int
-    seat: str
+    replica: str
     by: str
     lineage: str
     position: int
 
 
 class Secured(NamedTuple):
-    """A seat that was taught knows that it is the standby: it may succeed."""
+    """A replica that has its snapshot knows that it is the standby: it may succeed."""
 
     at: float
     shard: int
-    seat: str
+    replica: str
     by: str
     position: int
 
 
 class Answered(NamedTuple):
-    """A seat lets a worker know of everything up to a record."""
+    """A replica lets a worker know of everything up to a record."""
 
     at: float
     shard: int
-    seat: str
+    replica: str
     lineage: str
     position: int
     holders: frozenset[str]
-    """The seats that have it all, and may hold the shard."""
+    """The replicas that have it all, and may hold the shard."""
 
 
 class Died(NamedTuple):
     """A life of a ps has ended."""
 
     at: float
-    seat: str
+    replica: str
 
 
 class Broken(NamedTuple):
     """Something happened in a ps that never should: a thread of it has failed."""
 
     at: float
-    seat: str
+    replica: str
     text: str
 
 
@@ -227,7 +230,7 @@ class Leased(NamedTuple):
     stop: int
     position: int = 0
     """Of the record."""
-    seat: str = ""
+    replica: str = ""
 
 
 class Trained(NamedTuple):
@@ -249,7 +252,7 @@ class Reported(NamedTuple):
     incarnation: str
     piece: PieceKey
     position: int = 0
-    seat: str = ""
+    replica: str = ""
 
 
 class GivenBack(NamedTuple):
@@ -259,17 +262,17 @@ class GivenBack(NamedTuple):
     worker: int
     incarnation: str
     position: int = 0
-    seat: str = ""
+    replica: str = ""
 
 
 class Steered(NamedTuple):
-    """A seat has set the number of the optimizer's state; `version` is that of the shard then."""
+    """A replica has set the number of the optimizer's state; `version` is that of the shard then."""
 
     at: float
     shard: int
     value: float
     version: int
-    seat: str = ""
+    replica: str = ""
 
 
 class Kept(NamedTuple):
@@ -314,7 +317,7 @@ class Final(NamedTuple):
     """Workers that wait for an answer of this shard."""
     waits: frozenset[int]
     """Those for whom they wait."""
-    seat: str = ""
+    replica: str = ""
     numbers: tuple[float, ...] = ()
     """Of the optimizer's state, with which each of its updates was made."""
 

@@ -17,17 +17,17 @@ from trainband.checkpoint.manifest import Piece
 from trainband.cluster import Cluster
 from trainband.data.leases import SourceSettings
 from trainband.data.shared import SharedBatches, shared
+from trainband.model.contents import Contents
+from trainband.model.layout import JobLayout
+from trainband.model.placement import Placement, Slice
 from trainband.model.variables import Variables
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.client import JobClient
-from trainband.ps.contents import Contents
 from trainband.ps.description import Plan
-from trainband.ps.layout import JobLayout
-from trainband.ps.link import Blocks
-from trainband.ps.placement import Placement, Slice
-from trainband.ps.program import UpdateProgram
 from trainband.ps.rules import UpdateRule
+from trainband.ps.server.program import UpdateProgram
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.ps.worker.client import JobClient
+from trainband.ps.worker.shard_link import Blocks
 from trainband.runtime import Runtime
 from trainband.strategies.gradient_step import Computed
 from trainband.strategies.parameter_server_replica import ParameterServerReplica
@@ -39,7 +39,7 @@ TIMEOUTS = Timeouts(connect_s=2.0, call_s=2.0, stall_s=20.0, heartbeat_s=1.0, le
 
 
 class _StateOfOneNumber:
-    """See `trainband.ps.program.ShardOptimizer`: its state is one number, and there is nothing to trace."""
+    """See `trainband.ps.server.program.ShardOptimizer`: its state is one number, and there is nothing to trace."""
 
     state_contents: Contents = ((Piece(f"optimizer/{NUMBER}", (), "float32", 0, 1),),)
 
@@ -73,7 +73,7 @@ def plan_of(shards: int, rule: UpdateRule, standbys: int) -> CheapPlan:
         rule=dict(rule.settings()),
         update_text="",
         jax_version="",
-        replicas=standbys,
+        standbys=standbys,
     )
     return CheapPlan(variables, layout, description, optax.identity(), None)
 
@@ -100,8 +100,8 @@ class SimulatedStep:
         del shards
         return ((), ())
 
-    def carry_of(self, luggage: WorkerState, carry: Any) -> Any:
-        del luggage
+    def carry_of(self, worker_state: WorkerState, carry: Any) -> Any:
+        del worker_state
         return carry
 
     def __call__(self, shards: Sequence[Blocks], carry: Any, batch: Any) -> Computed:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from tests.simulation.process import Process, sleep
 from tests.simulation.scheduler import Action, Scheduler
-from trainband.errors import AddressInUse, DeadlineExceeded, Refused, StreamClosed, TrainbandError, Unreachable
+from trainband.errors import (
+    AddressInUse,
+    DeadlineExceeded,
+    RefusalCode,
+    Refused,
+    StreamClosed,
+    TrainbandError,
+    Unreachable,
+)
 from trainband.wire.arena import Arena
 from trainband.wire.serving import answer, closed_here, ended, serve, stopping, vanished
 from trainband.wire.transport import Frame, Handler, Timeouts
@@ -403,7 +411,8 @@ class Network:
             if self.say is not None:
                 self.say(f"{target} refuses {caller} {action}: {answered}")
             # An error is raised where it is awaited: each needs its own.
-            self._carry(target, caller.name, lambda: future.resolve(None, Refused(str(answered))))
+            code = answered.code if isinstance(answered, Refused) else RefusalCode.OTHER
+            self._carry(target, caller.name, lambda: future.resolve(None, Refused(str(answered), code)))
 
         def handle() -> None:
             if self.say is not None:

@@ -18,20 +18,22 @@ from tests.simulation import history as h
 from tests.simulation.process import Thread
 from trainband.data.shared import SharedIterator
 from trainband.errors import PeerError
-from trainband.ps import checkpointing, client, keeper, service
-from trainband.ps.client import JobClient
-from trainband.ps.engine import Engine
-from trainband.ps.founding import Founder
-from trainband.ps.keeper import Keeper
-from trainband.ps.members import Members, Presence
+from trainband.ps.membership.members import Members, Presence
+from trainband.ps.replication import replicator
+from trainband.ps.replication.failover import Failover, Role
+from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules.base import REPLAYED, Drop, Reply
 from trainband.ps.rules.base import Begin as BeginEvent
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
-from trainband.ps.seat import Seat
-from trainband.ps.service import ParameterService
-from trainband.ps.sources import SharedSources
-from trainband.ps.succession import Role, Succession
+from trainband.ps.server import service
+from trainband.ps.server.service import ParameterService
+from trainband.ps.server.sources import SharedSources
+from trainband.ps.server.updater import Updater
+from trainband.ps.worker import checkpointing, client
+from trainband.ps.worker.bootstrapper import Bootstrapper
+from trainband.ps.worker.client import JobClient
 from trainband.train import checkpointer, ending
 from trainband.train.checkpointer import Checkpointer
 from trainband.wire import messages as m
@@ -45,19 +47,19 @@ class Observed:
 
     Attributes:
       world: in which it runs.
-      seats: of a ps, by shard.
+      replicas: of a ps, by shard.
       why: because of what the rules hear now that a worker is out.
       client: of a worker.
-      installing: the seat whose engine is being made.
+      installing: the replica whose engine is being made.
     """
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.seats: dict[int, SeatNotes] = {}
+        self.replicas: dict[int, ReplicaNotes] = {}
         self.why = "left"
         self.client: JobClient | None = None
-        self.installing: SeatNotes | None = None
+        self.installing: ReplicaNotes | None = None
 
     def note(self, record: h.Record) -> None:
         """Appends to the history."""
@@ -69,11 +71,11 @@ class Observed:
         return self.world.scheduler.now
 
 
-class SeatNotes:
-    """What is to be remembered of a seat."""
+class ReplicaNotes:
+    """What is to be remembered of a replica."""
 
-    def __init__(self, seat: Seat, process: Observed) -> None:
-        self.seat = seat
+    def __init__(self, replica: ShardReplica, process: Observed) -> None:
+        self.replica = replica
         self.process = process
         self.name = process.name
         self.waits: frozenset[int] = frozenset()
@@ -84,37 +86,37 @@ class SeatNotes:
     @property
     def shard(self) -> int:
         """Its number."""
-        return self.seat.number
+        return self.replica.number
 
     def value(self) -> tuple[h.Update, ...]:
         """What it holds."""
-        shard = self.seat.shard
+        shard = self.replica.shard
         if shard is None or shard._current is None:  # noqa: SLF001
             return ()
         return self.process.world.values.value(shard._current.blocks)  # noqa: SLF001
 
     def numbers(self) -> tuple[float, ...]:
         """With which number of the optimizer's state each update was made."""
-        shard = self.seat.shard
+        shard = self.replica.shard
         if shard is None or shard._current is None:  # noqa: SLF001
             return ()
         return self.process.world.values.numbers(shard._current.blocks)  # noqa: SLF001
 
     def promoted(self) -> None:
         """It holds the shard alone from now on."""
-        book, seat = self.seat.book, self.seat
-        if self.promoted_in == book.reign.epoch:
+        failover, replica = self.replica.failover, self.replica
+        if self.promoted_in == failover.term.number:
             return
-        self.promoted_in = book.reign.epoch
+        self.promoted_in = failover.term.number
         self.process.note(
             h.Promoted(
                 self.process.now,
-                seat.number,
-                book.reign.epoch,
-                seat.version,
+                replica.number,
+                failover.term.number,
+                replica.version,
                 self.name,
-                book.lineage,
-                book.position,
+                failover.lineage,
+                failover.position,
                 self.value(),
             )
         )
@@ -128,10 +130,10 @@ def _process() -> Observed:
 
 
 _SEATS = "_notes"
-"""The attribute by which what belongs to a seat finds its notes."""
+"""The attribute by which what belongs to a replica finds its notes."""
 
 
-def _notes(one: Any) -> SeatNotes | None:
+def _notes(one: Any) -> ReplicaNotes | None:
     return getattr(one, _SEATS, None)
 
 
@@ -159,7 +161,7 @@ def around(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..
 
 
 SELDOM = {
-    (keeper, "TICK_S"): 0.25,
+    (replicator, "TICK_S"): 0.25,
     (service, "TICK_S"): 0.25,
     (client, "POLL_S"): 0.25,
     (checkpointing, "POLL_S"): 0.1,
@@ -188,7 +190,7 @@ def observed() -> Iterator[None]:
             setattr(owner, name, original)
 
 
-# --- a ps: its seats
+# --- a ps: its replicas
 
 
 @around(ParameterService, "__init__")
@@ -198,18 +200,18 @@ def _service_begins(original: Any, self: ParameterService, *args: Any, **kwargs:
     original(self, *args, **kwargs)
 
 
-@around(Seat, "__init__")
-def _seat_begins(original: Any, self: Seat, shard: int, *args: Any, **kwargs: Any) -> None:
+@around(ShardReplica, "__init__")
+def _replica_begins(original: Any, self: ShardReplica, shard: int, *args: Any, **kwargs: Any) -> None:
     original(self, shard, *args, **kwargs)
     process = _process()
-    process.seats[shard] = notes = SeatNotes(self, process)
+    process.replicas[shard] = notes = ReplicaNotes(self, process)
     setattr(self, _SEATS, notes)
-    process.world.books[id(self.book)] = notes
+    process.world.failovers[id(self.failover)] = notes
     setattr(self.sources, _SEATS, notes)
 
 
-@around(Seat, "install")
-def _install(original: Any, self: Seat, *args: Any) -> Any:
+@around(ShardReplica, "install")
+def _install(original: Any, self: ShardReplica, *args: Any) -> Any:
     process = _process()
     process.installing = _notes(self)
     try:
@@ -218,26 +220,26 @@ def _install(original: Any, self: Seat, *args: Any) -> Any:
         process.installing = None
 
 
-@around(Engine, "__init__")
-def _engine_begins(original: Any, self: Engine, *args: Any, **kwargs: Any) -> None:
+@around(Updater, "__init__")
+def _updater_begins(original: Any, self: Updater, *args: Any, **kwargs: Any) -> None:
     original(self, *args, **kwargs)
     setattr(self, _SEATS, _process().installing)
 
 
-@around(Seat, "initialise")
-def _initialise(original: Any, self: Seat, blocks: Any) -> Any:
+@around(ShardReplica, "initialise")
+def _initialise(original: Any, self: ShardReplica, blocks: Any) -> Any:
     result = original(self, blocks)
     notes, process = _notes(self), _process()
     assert notes is not None
     process.note(h.Restored(process.now, self.number, 0, notes.name, ()))
-    assert self.engine is not None
-    for worker in sorted(self.engine.rule.ledger.workers):
+    assert self.updater is not None
+    for worker in sorted(self.updater.rule.ledger.workers):
         process.note(h.In(process.now, self.number, worker, "", notes.name))
     return result
 
 
-@around(Seat, "_tell_rule")
-def _tell_rule(original: Any, self: Seat) -> Any:
+@around(ShardReplica, "_tell_rule")
+def _tell_rule(original: Any, self: ShardReplica) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     if self.shard is not None and self.shard.initialised:
@@ -246,110 +248,110 @@ def _tell_rule(original: Any, self: Seat) -> Any:
     return original(self)
 
 
-@around(Seat, "member_left")
-def _member_left(original: Any, self: Seat, number: int, *, gone: bool) -> Any:
+@around(ShardReplica, "member_left")
+def _member_left(original: Any, self: ShardReplica, number: int, *, gone: bool) -> Any:
     process = _process()
     presence = next((one.presence for one in self._members if one.number == number), None)
     process.why = "paused" if not gone else "lost" if presence is Presence.LOST else "left"
     return original(self, number, gone=gone)
 
 
-@around(Seat, "follow")
-def _follow(original: Any, self: Seat, records: Any, old: int, body: Any) -> Any:
+@around(ShardReplica, "follow")
+def _follow(original: Any, self: ShardReplica, records: Any, old: int, body: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     process.why = "as recorded"
     result = original(self, records, old, body)
-    if notes.role_before is Role.LEARNER and self.book.role is Role.STANDBY:
-        leader = process.world.keeper_of(self)._leader[0]  # noqa: SLF001
-        by = process.world.name_of(self.book.reign.primary, leader)
-        process.note(h.Secured(process.now, self.number, notes.name, by, self.book.position))
+    if notes.role_before is Role.LEARNER and self.failover.role is Role.STANDBY:
+        leader = process.world.replicator_of(self)._leader[0]  # noqa: SLF001
+        by = process.world.name_of(self.failover.term.primary, leader)
+        process.note(h.Secured(process.now, self.number, notes.name, by, self.failover.position))
     return result
 
 
-@around(Succession, "take")
-def _take(original: Any, self: Succession, *args: Any, **kwargs: Any) -> Any:
-    notes = _process().world.books.get(id(self))
+@around(Failover, "take")
+def _take(original: Any, self: Failover, *args: Any, **kwargs: Any) -> Any:
+    notes = _process().world.failovers.get(id(self))
     if notes is not None:
         notes.role_before = self.role
     return original(self, *args, **kwargs)
 
 
-@around(Succession, "reign_alone")
-def _reign_alone(original: Any, self: Succession) -> Any:
+@around(Failover, "lead_alone")
+def _lead_alone(original: Any, self: Failover) -> Any:
     result = original(self)
-    notes = _process().world.books.get(id(self))
+    notes = _process().world.failovers.get(id(self))
     if notes is not None:
         notes.promoted()
     return result
 
 
-@around(Seat, "take_over")
-def _take_over(original: Any, self: Seat) -> Any:
+@around(ShardReplica, "take_over")
+def _take_over(original: Any, self: ShardReplica) -> Any:
     notes = _notes(self)
     assert notes is not None
     notes.promoted()
     return original(self)
 
 
-@around(Seat, "hand_over")
-def _hand_over(original: Any, self: Seat) -> Any:
+@around(ShardReplica, "fail_back")
+def _fail_back(original: Any, self: ShardReplica) -> Any:
     result = original(self)
-    _process().world.handed_over()
+    _process().world.failed_back()
     return result
 
 
-@around(Seat, "lesson")
-def _lesson(original: Any, self: Seat, incarnation: str) -> Any:
+@around(ShardReplica, "snapshot_for")
+def _install_record(original: Any, self: ShardReplica, incarnation: str) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     result = original(self, incarnation)
-    lesson = result[0]
-    process.world.lessons[self.number, lesson.lineage, lesson.position] = dict(notes.asked)
-    process.note(h.Teaching(process.now, self.number, notes.name, lesson.lineage, lesson.position))
+    install = result[0]
+    process.world.installs[self.number, install.lineage, install.position] = dict(notes.asked)
+    process.note(h.Teaching(process.now, self.number, notes.name, install.lineage, install.position))
     return result
 
 
-@around(Seat, "learn")
-def _learn(original: Any, self: Seat, lesson: Any, body: Any) -> Any:
+@around(ShardReplica, "install_snapshot")
+def _install_of_snapshot(original: Any, self: ShardReplica, install: Any, body: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
-    result = original(self, lesson, body)
-    leader = process.world.keeper_of(self)._leader[0]  # noqa: SLF001
-    by = process.world.name_of(lesson.reign.primary, leader)
-    notes.asked = dict(process.world.lessons[self.number, lesson.lineage, lesson.position])
-    process.note(h.Taught(process.now, self.number, notes.name, by, lesson.lineage, lesson.position))
+    result = original(self, install, body)
+    leader = process.world.replicator_of(self)._leader[0]  # noqa: SLF001
+    by = process.world.name_of(install.term.primary, leader)
+    notes.asked = dict(process.world.installs[self.number, install.lineage, install.position])
+    process.note(h.Taught(process.now, self.number, notes.name, by, install.lineage, install.position))
     return result
 
 
-@around(Keeper, "_took_over")
-def _took_over(original: Any, self: Keeper, why: str) -> Any:
-    book, seat = self._book, self._seat
-    notes, process, position, pupil = _notes(seat), _process(), book.position, book.pupil
+@around(Replicator, "_took_over")
+def _took_over(original: Any, self: Replicator, why: str) -> Any:
+    failover, replica = self._failover, self._replica
+    notes, process, position, follower = _notes(replica), _process(), failover.position, failover.follower
     assert notes is not None
     original(self, why)
-    if pupil is not None and pupil.in_reign:  # the one that has handed it over may hold it again
-        other = process.world.name_of(book.reign.standby, pupil.incarnation)
-        process.note(h.Secured(process.now, seat.number, other, notes.name, position))
+    if follower is not None and follower.is_standby:  # the one that has handed it over may hold it again
+        other = process.world.name_of(failover.term.standby, follower.incarnation)
+        process.note(h.Secured(process.now, replica.number, other, notes.name, position))
 
 
-def _watched(original: Any, self: Keeper) -> Any:
+def _watched(original: Any, self: Replicator) -> Any:
     try:
         return original(self)
     except PeerError:
         raise
     except Exception as exc:
         process = _process()
-        process.note(h.Broken(process.now, process.name, f"its keeper: {type(exc).__name__}: {exc}"))
+        process.note(h.Broken(process.now, process.name, f"its replicator: {type(exc).__name__}: {exc}"))
         raise
 
 
-around(Keeper, "_lead")(_watched)
-around(Keeper, "_watch")(_watched)
+around(Replicator, "_lead")(_watched)
+around(Replicator, "_watch")(_watched)
 
 
-@around(Keeper, "_cannot_follow")
-def _cannot_follow(original: Any, self: Keeper, exc: Exception) -> Any:
+@around(Replicator, "_cannot_follow")
+def _cannot_follow(original: Any, self: Replicator, exc: Exception) -> Any:
     process = _process()
     process.note(h.Broken(process.now, process.name, f"it cannot follow: {exc}"))
     return original(self, exc)
@@ -358,23 +360,23 @@ def _cannot_follow(original: Any, self: Keeper, exc: Exception) -> Any:
 # --- a ps: its rule
 
 
-@around(Engine, "advance")
-def _advance(original: Any, self: Engine, event: Any) -> Any:
+@around(Updater, "advance")
+def _advance(original: Any, self: Updater, event: Any) -> Any:
     notes, process = _notes(self), _process()
     if notes is not None:
-        now, shard, seat = process.now, notes.shard, notes.name
+        now, shard, replica = process.now, notes.shard, notes.name
         match event:
             case JoinEvent(worker=worker):
-                process.note(h.In(now, shard, worker, "", seat))
+                process.note(h.In(now, shard, worker, "", replica))
             case LeaveEvent(worker=worker):
-                process.note(h.Out(now, shard, worker, process.why, seat))
+                process.note(h.Out(now, shard, worker, process.why, replica))
             case BeginEvent(last_version=last_version):
-                process.note(h.Begun(now, shard, last_version, seat))
+                process.note(h.Begun(now, shard, last_version, replica))
     return original(self, event)
 
 
-@around(Engine, "_follow")
-def _follow_rule(original: Any, self: Engine, instructions: Sequence[Any]) -> Any:
+@around(Updater, "_follow")
+def _follow_rule(original: Any, self: Updater, instructions: Sequence[Any]) -> Any:
     notes, process = _notes(self), _process()
     if notes is None:
         return original(self, instructions)
@@ -396,8 +398,8 @@ def _follow_rule(original: Any, self: Engine, instructions: Sequence[Any]) -> An
     return None
 
 
-@around(Engine, "_apply")
-def _apply(original: Any, self: Engine, keys: Any, scale: float) -> Any:
+@around(Updater, "_apply")
+def _apply(original: Any, self: Updater, keys: Any, scale: float) -> Any:
     result = original(self, keys, scale)
     notes, process = _notes(self), _process()
     if notes is not None:
@@ -407,11 +409,11 @@ def _apply(original: Any, self: Engine, keys: Any, scale: float) -> Any:
     return result
 
 
-@around(Seat, "push")
-def _push(original: Any, self: Seat, event: Any, gradient: Any) -> Any:
+@around(ShardReplica, "push")
+def _push(original: Any, self: ShardReplica, event: Any, gradient: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
-    if self.reigns and self.engine is not None:
+    if self.is_primary and self.updater is not None:
         (push,) = process.world.values.update_of(gradient)
         process.note(h.Arrived(process.now, self.number, push, event.version, notes.name))
     return original(self, event, gradient)
@@ -426,14 +428,14 @@ def _lease_of(original: Any, self: SharedSources, worker: int, request: Any) -> 
     return answer
 
 
-@around(Seat, "lease")
-def _lease(original: Any, self: Seat, number: int, request: Any) -> Any:
+@around(ShardReplica, "lease")
+def _lease(original: Any, self: ShardReplica, number: int, request: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
     before = notes.asked.get((number, request.life, request.number))
     answer = original(self, number, request)
     incarnation = self._members.get(number).incarnation
-    now, position = process.now, self.book.position
+    now, position = process.now, self.failover.position
     for piece in request.finished if before is None else ():
         process.note(h.Reported(now, number, incarnation, tuple(piece), position, notes.name))
     if not request.want and before is None:
@@ -444,8 +446,8 @@ def _lease(original: Any, self: Seat, number: int, request: Any) -> Any:
     return answer
 
 
-@around(Seat, "steer")
-def _steer(original: Any, self: Seat, leaf: int, value: float) -> Any:
+@around(ShardReplica, "steer")
+def _steer(original: Any, self: ShardReplica, leaf: int, value: float) -> Any:
     result = original(self, leaf, value)
     notes, process = _notes(self), _process()
     assert notes is not None
@@ -458,7 +460,7 @@ def _steer(original: Any, self: Seat, leaf: int, value: float) -> Any:
 
 def _note_heard(number: int) -> None:
     process = _process()
-    for notes in process.seats.values():
+    for notes in process.replicas.values():
         process.note(h.Heard(process.now, notes.shard, number, notes.name))
 
 
@@ -478,25 +480,27 @@ def _join(original: Any, self: Members, *args: Any) -> Any:
 @around(ParameterService, "_sample")
 def _sample(original: Any, self: ParameterService) -> Any:
     process = _process()
-    for notes in process.seats.values():
-        engine = notes.seat.engine
-        if engine is not None and notes.seat.reigns and (waits := engine.rule.waiting_for()):
+    for notes in process.replicas.values():
+        updater = notes.replica.updater
+        if updater is not None and notes.replica.is_primary and (waits := updater.rule.waiting_for()):
             process.note(h.Looked(process.now, notes.shard, waits, notes.name))
     return original(self)
 
 
 @around(ParameterService, "_settle")
-def _settle(original: Any, self: ParameterService, seat: Seat, position: int, given_up: Any) -> Any:
-    result = original(self, seat, position, given_up)
-    if seat.number in self._keepers:
-        notes, process, book = _notes(seat), _process(), seat.book
+def _settle(original: Any, self: ParameterService, replica: ShardReplica, position: int, given_up: Any) -> Any:
+    result = original(self, replica, position, given_up)
+    if replica.number in self._replicators:
+        notes, process, failover = _notes(replica), _process(), replica.failover
         assert notes is not None
-        pupil, holders = book.pupil, {notes.name}
+        follower, holders = failover.follower, {notes.name}
         # A standby stays one while it is to be told that another worker decides from now on.
-        may_succeed = book.secure or (book._arbiter_changes and not book.bereft)  # noqa: SLF001
-        if pupil is not None and may_succeed and pupil.taken >= position:
-            holders.add(process.world.name_of(book.other, pupil.incarnation))
-        process.note(h.Answered(process.now, seat.number, notes.name, book.lineage, position, frozenset(holders)))
+        may_succeed = failover.secure or (failover._arbiter_changes and not failover.lacks_standby)  # noqa: SLF001
+        if follower is not None and may_succeed and follower.taken >= position:
+            holders.add(process.world.name_of(failover.other, follower.incarnation))
+        process.note(
+            h.Answered(process.now, replica.number, notes.name, failover.lineage, position, frozenset(holders))
+        )
     return result
 
 
@@ -520,8 +524,8 @@ def _receive(original: Any, self: JobClient, link: Any, what: str) -> Any:
     return answer, blocks
 
 
-@around(Founder, "define")
-def _define(original: Any, self: Founder, link: Any, job: str, *, alone: bool = False) -> Any:
+@around(Bootstrapper, "define")
+def _define(original: Any, self: Bootstrapper, link: Any, job: str, *, alone: bool = False) -> Any:
     if not alone:
         _process().world.begin_anew()
     return original(self, link, job, alone=alone)
@@ -538,16 +542,16 @@ def _advance_data(original: Any, self: SharedIterator, marks: Any) -> Any:
     return result
 
 
-@around(JobClient, "leave_luggage")
-def _leave_luggage(original: Any, self: JobClient, data: bytes, behind: int = 0) -> Any:
+@around(JobClient, "leave_worker_state")
+def _leave_worker_state(original: Any, self: JobClient, data: bytes, behind: int = 0) -> Any:
     result = original(self, data, behind)
     process = _process()
     process.note(h.Kept(process.now, self._task, self._incarnation, self._sequence - behind, data))
     return result
 
 
-@around(JobClient, "find_luggage")
-def _find_luggage(original: Any, self: JobClient) -> Any:
+@around(JobClient, "find_worker_state")
+def _find_worker_state(original: Any, self: JobClient) -> Any:
     data = original(self)
     process = _process()
     process.note(h.Found(process.now, self._task, self._incarnation, data))

@@ -12,31 +12,31 @@ from msgspec import structs
 
 from tests.simulation.checks import (
     checkpoints,
+    failover,
     liveness,
     pieces,
     rules,
     steering,
-    succession,
     updates,
     waiting,
     worker_state,
 )
 from tests.simulation.run import Plant
 from tests.simulation.scenario import STANDBYS, STANDBYS_ANY
-from trainband.ps.engine import Engine
-from trainband.ps.keeper import Keeper
-from trainband.ps.members import Members
+from trainband.ps.membership.members import Members
+from trainband.ps.membership.stall_detector import StallDetector
+from trainband.ps.replication.failover import Arbiter, Failover, Role
+from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Bounded
 from trainband.ps.rules.asynchronous import AsyncState
 from trainband.ps.rules.base import Join, Leave
 from trainband.ps.rules.ledger import Ledger
 from trainband.ps.rules.synchronous import SyncState
-from trainband.ps.saver import ShardSaver
-from trainband.ps.seat import Seat
-from trainband.ps.service import ParameterService
-from trainband.ps.sources import SharedSources
-from trainband.ps.succession import Arbiter, Role, Succession
-from trainband.ps.vigil import Vigil
+from trainband.ps.server.saver import ShardSaver
+from trainband.ps.server.service import ParameterService
+from trainband.ps.server.sources import SharedSources
+from trainband.ps.server.updater import Updater
 from trainband.train.duties import Duties
 from trainband.wire import replication as r
 
@@ -96,16 +96,16 @@ def generous(original: Any) -> Any:
 
 
 def any_incarnation(original: Any) -> Any:
-    """A belated goodbye of a process that was replaced ends its heir."""
-    return lambda self, seat, leave: original(self, seat, structs.replace(leave, life=""))
+    """A belated goodbye of a process that was replaced ends its successor."""
+    return lambda self, replica, leave: original(self, replica, structs.replace(leave, life=""))
 
 
 def keeps_replays(original: Any) -> Any:
     """A gradient that is sent again is kept beside the first, even if that was applied."""
 
-    def taken(self: Engine, event: Any, gradient: Any) -> Any:
+    def taken(self: Updater, event: Any, gradient: Any) -> Any:
         instructions = original(self, event, gradient)
-        from trainband.ps.engine import _Held
+        from trainband.ps.server.updater import _Held
 
         self._held.setdefault((event.worker, event.sequence), _Held(gradient, event.examples, event.version))
         return instructions
@@ -121,7 +121,7 @@ def plans_anew(original: Any) -> Any:
 def hasty(original: Any) -> Any:
     """A primary acknowledges before its standby has it."""
 
-    def settled(self: Succession, number: int) -> bool:
+    def settled(self: Failover, number: int) -> bool:
         original(self, number)
         return True
 
@@ -129,48 +129,48 @@ def hasty(original: Any) -> Any:
 
 
 def unfenced(original: Any) -> Any:
-    """A seat takes records of any epoch, whatever it is."""
+    """A replica takes records of any term, whatever it is."""
 
-    def take(self: Succession, lineage: str, epoch: int, first: int, records: Any, sender: str = "") -> Any:
+    def take(self: Failover, lineage: str, epoch: int, first: int, records: Any, sender: str = "") -> Any:
         if self.role is Role.PRIMARY:
             self.role = Role.STANDBY
-        return original(self, lineage, max(epoch, self.reign.epoch), first, records, sender)
+        return original(self, lineage, max(epoch, self.term.number), first, records, sender)
 
     return take
 
 
-def bereaved(self: Succession) -> None:
+def bereaved(self: Failover) -> None:
     """A primary forgets to wait where its standby is lost: it is given up, with nobody asked."""
-    self.pupil = None
+    self.follower = None
 
 
-def next_epoch(self: Succession) -> None:
-    """A seat asks for an epoch which the other may have begun by naming another arbiter."""
-    if self.reign.arbiter and not self._arbiter_changes:
-        self.petition = self.reign.epoch + 1
+def next_term(self: Failover) -> None:
+    """A replica asks for an term which the other may have begun by naming another arbiter."""
+    if self.term.arbiter and not self._arbiter_changes:
+        self.vote_request = self.term.number + 1
 
 
 def forgetful(original: Any) -> Any:
     """An arbiter forgets what it has granted."""
 
-    def grants(self: Arbiter, petition: Any) -> Any:
+    def grants(self: Arbiter, vote_request: Any) -> Any:
         self._granted.clear()
-        return original(self, petition)
+        return original(self, vote_request)
 
     return grants
 
 
 def unconditional(original: Any) -> Any:
-    """An arbiter does not look at the condition of a petition."""
-    return lambda self, petition: original(self, structs.replace(petition, unless_after=0))
+    """An arbiter does not look at the condition of a vote request."""
+    return lambda self, vote_request: original(self, structs.replace(vote_request, unless_after=0))
 
 
 def follows_without(kind: type) -> Callable[[Any], Any]:
     """A standby leaves a kind of record out."""
 
     def make(original: Any) -> Any:
-        def redo(self: Seat, engine: Any, record: Any, body: Any) -> Any:
-            return None if isinstance(record, kind) else original(self, engine, record, body)
+        def redo(self: ShardReplica, updater: Any, record: Any, body: Any) -> Any:
+            return None if isinstance(record, kind) else original(self, updater, record, body)
 
         return redo
 
@@ -233,29 +233,31 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "count-the-left": Planted(patched((SyncState, "advance", counts_the_left)), "sync", waiting.LEFT),
     "any-incarnation": Planted(patched((ParameterService, "_leave", any_incarnation)), "async", rules.HONEST),
-    "keep-replays": Planted(patched((Engine, "_taken", keeps_replays)), "bounded", updates.KEPT),
+    "keep-replays": Planted(patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT),
     # A ps that comes back must not wait for who was planned at the beginning.
-    "plan-anew": Planted(patched((Seat, "adopt", plans_anew)), "sync", liveness.STUCK),
-    "deadlocks": Planted(patched((Vigil, "see_to_circles", instead(nothing))), "sync", liveness.CIRCLE),
+    "plan-anew": Planted(patched((ShardReplica, "adopt", plans_anew)), "sync", liveness.STUCK),
+    "deadlocks": Planted(patched((StallDetector, "break_deadlocks", instead(nothing))), "sync", liveness.DEADLOCK),
     # Of the two replicas of a shard.
-    "hasty": Planted(patched((Succession, "settled", hasty)), STANDBYS, updates.LOST),
-    "unfenced": Planted(patched((Succession, "take", unfenced)), STANDBYS_ANY, succession.TWO),
-    "bereaved": Planted(patched((Succession, "lost", instead(bereaved))), STANDBYS, succession.TWO),
-    "next-epoch": Planted(patched((Succession, "ask", instead(next_epoch))), STANDBYS_ANY, succession.FAILED),
+    "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST),
+    "unfenced": Planted(patched((Failover, "take", unfenced)), STANDBYS_ANY, failover.TWO),
+    "bereaved": Planted(patched((Failover, "lost", instead(bereaved))), STANDBYS, failover.TWO),
+    "next-term": Planted(patched((Failover, "ask", instead(next_term))), STANDBYS_ANY, failover.FAILED),
     "takes-in-doubt": Planted(
-        patched((Succession, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
+        patched((Failover, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
         STANDBYS_ANY,
-        succession.FAILED,
+        failover.FAILED,
     ),
-    "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, succession.TWO),
-    "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, succession.TWO),
+    "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, failover.TWO),
+    "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, failover.TWO),
     # Of two that share memory: what was sent and not read yet is the standby's too.
     "leaves-unread": Planted(
-        patched((Keeper, "_when_all_is_taken", instead(lambda _, then: then()))), STANDBYS, updates.LOST
+        patched((Replicator, "_when_all_is_taken", instead(lambda _, then: then()))), STANDBYS, updates.LOST
     ),
     # What else a standby has to follow.
-    "steers-alone": Planted(patched((Seat, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),
-    "forgets-worker-state": Planted(patched((Seat, "_redo", follows_without(r.Kept))), STANDBYS, worker_state.LOST),
+    "steers-alone": Planted(patched((ShardReplica, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),
+    "forgets-worker-state": Planted(
+        patched((ShardReplica, "_redo", follows_without(r.Kept))), STANDBYS, worker_state.LOST
+    ),
     # Of checkpoints and of whoever orders them.
     "saves-at-once": Planted(patched((ShardSaver, "save", of_other_versions)), "sync", checkpoints.APART),
     "keeps-duties": Planted(patched((Duties, "look", keeps_duties)), "async", checkpoints.LAST),

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.checks import liveness, pieces, rules, updates, violations, waiting
+from tests.simulation.checks import (
+    checkpoints,
+    liveness,
+    pieces,
+    rules,
+    steering,
+    updates,
+    violations,
+    waiting,
+    worker_state,
+)
 from tests.simulation.history import (
     Acknowledged,
     Applied,
     Arrived,
     Begun,
+    Committed,
     Data,
     Ended,
     Final,
+    Found,
     Heard,
     In,
+    Kept,
     Leased,
     Looked,
     Out,
@@ -25,21 +38,24 @@ from tests.simulation.history import (
     Released,
     Reported,
     Restored,
+    Steered,
     Terms,
     Trained,
     Waits,
 )
+from trainband.errors import RefusalCode
 
 A1, A2, B1 = PushKey(0, "a", 1), PushKey(0, "a", 2), PushKey(1, "b", 1)
 NOBODY: frozenset[int] = frozenset()
+SAVED = Committed(8.0, "worker:0", 1, (1,), False)
 
 
 def terms(rule: str = "async", *, updates: int = 2, staleness: int = 0, several: bool = False) -> Terms:
     return Terms(rule, staleness, several, updates, 4.0, frozenset({0, 1}))
 
 
-def applied(version: int, *update: PushKey, seat: str = "") -> Applied:
-    return Applied(version, 0, seat, version, update)
+def applied(version: int, *update: PushKey, replica: str = "") -> Applied:
+    return Applied(version, 0, replica, version, update)
 
 
 def final(*value: tuple[PushKey, ...]) -> Final:
@@ -76,12 +92,12 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
     "a version is left out": ([*BEGIN, applied(1, A1), applied(3, B1), final((A1,), (B1,))], terms(), [updates.COUNT]),
     "an update is missing": ([*BEGIN, applied(1, A1), final((A1,))], terms(), [updates.NUMBER]),
     "a ps without a standby may lose what it had since its checkpoint": (
-        [*WHOLE, Restored(8.5, 0, 1), applied(2, A2), final((A1,), (A2,))],
+        [*WHOLE, SAVED, Restored(8.5, 0, 1), applied(2, A2), final((A1,), (A2,))],
         terms(),
         [],
     ),
     "a standby that takes over may not": (
-        [*WHOLE, Promoted(8.5, 0, 2, 1, "b"), applied(2, A2, seat="b"), final((A1,), (A2,))],
+        [*WHOLE, Promoted(8.5, 0, 2, 1, "b"), applied(2, A2, replica="b"), final((A1,), (A2,))],
         terms(),
         [updates.LOST],
     ),
@@ -91,7 +107,7 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
             applied(1, A1),
             Promoted(2.0, 0, 2, 1, "b"),
             applied(2, A2),
-            applied(2, B1, seat="b"),
+            applied(2, B1, replica="b"),
             final((A1,), (B1,)),
         ],
         terms(),
@@ -99,8 +115,8 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
     ),
     "one that hears too late that it was handed the shard holds nothing": (
         [
-            *(*BEGIN, applied(1, A1), Promoted(2.0, 0, 4, 1, "b"), applied(2, B1, seat="b")),
-            *(Promoted(3.0, 0, 3, 1, "c"), applied(2, A2, seat="c"), final((A1,), (B1,))),
+            *(*BEGIN, applied(1, A1), Promoted(2.0, 0, 4, 1, "b"), applied(2, B1, replica="b")),
+            *(Promoted(3.0, 0, 3, 1, "c"), applied(2, A2, replica="c"), final((A1,), (B1,))),
         ],
         terms(),
         [],
@@ -109,13 +125,13 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         [
             *BEGIN,
             *(applied(1, A1), Promoted(2.0, 0, 2, 1, "b"), arrived(A2), applied(2, A2), acknowledged(A2)),
-            *(applied(2, B1, seat="b"), final((A1,), (B1,))),
+            *(applied(2, B1, replica="b"), final((A1,), (B1,))),
         ],
         terms(),
         [updates.LOST],
     ),
     "one that nobody made the primary": (
-        [*BEGIN, applied(1, A1, seat="b"), final((A1,))],
+        [*BEGIN, applied(1, A1, replica="b"), final((A1,))],
         terms(updates=1),
         [updates.COUNT],
     ),
@@ -154,8 +170,46 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         terms("bounded", staleness=1),
         [],
     ),
+    "a shard goes on from what no checkpoint has": (
+        [*WHOLE, Restored(8.5, 0, 1), applied(2, A2), final((A1,), (A2,))],
+        terms(),
+        [checkpoints.UNKNOWN],
+    ),
+    "a checkpoint of two moments": (
+        [Committed(8.0, "worker:0", 1, (1, 2), False)],
+        Terms("sync", 0, False, None, 4.0, frozenset({0, 1}), in_step=True),
+        [checkpoints.APART],
+    ),
+    "a job that ends without its checkpoint": (
+        [SAVED, Ended(9.0, ())],
+        Terms("async", 0, False, None, 4.0, frozenset({0, 1}), saves=True),
+        [checkpoints.LAST],
+    ),
+    "a number that was set is forgotten": (
+        [
+            *WHOLE,
+            Steered(2.0, 0, 5.0, 1),
+            Final(9.0, 0, 2, ((A1,), (B1,)), (), NOBODY, NOBODY, numbers=(1.0, 1.0)),
+        ],
+        terms(),
+        [steering.LOST],
+    ),
+    "a number that was set is kept": (
+        [
+            *WHOLE,
+            Steered(2.0, 0, 5.0, 1),
+            Final(9.0, 0, 2, ((A1,), (B1,)), (), NOBODY, NOBODY, numbers=(1.0, 5.0)),
+        ],
+        terms(),
+        [],
+    ),
+    "a worker finds older state than it has left": (
+        [Kept(1.0, "worker:1", "b", 1, b"1"), Kept(2.0, "worker:1", "b", 2, b"2"), Found(3.0, "worker:1", "c", b"1")],
+        terms(),
+        [worker_state.LOST],
+    ),
     "an honest worker is refused": ([Refusal(1.0, "worker:0", "not in the job")], terms(), [rules.HONEST]),
-    "a replaced one may be": ([Refusal(1.0, "worker:0", "worker:0 is in the job already")], terms(), []),
+    "a replaced one may be": ([Refusal(1.0, "worker:0", "", RefusalCode.NAME_TAKEN)], terms(), []),
     "one that has left is waited for": (
         [*BEGIN, Out(1.0, 0, 1, "left"), Waits(1.1, 0, frozenset({1}))],
         terms("sync"),
@@ -189,14 +243,14 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         [pieces.EXAMPLES],
     ),
     "a job that does not end": ([Ended(9.0, ("worker:0",))], terms(), [liveness.STUCK]),
-    "a circle over two ps": (
+    "a deadlock over two ps": (
         [
             Final(9.0, 0, 0, (), (), frozenset({0}), frozenset({1})),
             Final(9.0, 1, 0, (), (), frozenset({1}), frozenset({0})),
             Ended(9.0, ("worker:0", "worker:1")),
         ],
         terms(),
-        [liveness.CIRCLE],
+        [liveness.DEADLOCK],
     ),
     "a worker that waits for itself": (
         [Final(9.0, 0, 0, (), (), frozenset({0}), frozenset({0})), Ended(9.0, ("worker:0",))],

@@ -161,9 +161,9 @@ def test_what_is_sent_to_one_life_never_comes_to_the_next() -> None:
     pair.ask("yes", b"7")
     pair.pass_time(0.0)
     pair.ps.die()
-    heir = pair.serve(pair.process("ps:0"))
+    successor = pair.serve(pair.process("ps:0"))
     pair.pass_time(3.0)
-    assert not heir.asked
+    assert not successor.asked
     assert pair.results == [Unreachable]
 
 

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from tests.simulation.checks.succession import forgetful
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.history import Answered, Applied, In, Out, Promoted, Refusal, Restored, Secured, Told
 from tests.simulation.run import failing, how_to_replay, run_seed, story
 from tests.simulation.scenario import KINDS, RULES, STANDBYS, STANDBYS_ANY
-from trainband.ps.members import GUESTS
+from trainband.ps.membership.members import GUESTS
 
 SCHEDULES = int(os.environ.get("TRAINBAND_SCHEDULES", "2000"))
 FIRST_SEED = int(os.environ.get("TRAINBAND_FIRST_SEED", "0"))
@@ -53,7 +53,7 @@ def test_the_schedules_are_as_bad_as_they_should_be() -> None:
         "Terminate(",
         "task='chief'",
         "task='ps:0'",
-        "heir=True",
+        "successor=True",
         "both_ways=False",
     ):
         assert sum(fault in text for text in told) > 5, fault

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,20 +17,20 @@ from tests.simulation.faults import ARBITER, CHIEF, Break, Crash, Cut, Fault, Pa
 from tests.simulation.history import Broken, Data, Died, Ended, Final, Record, Refusal, Told
 from tests.simulation.job import TIMEOUTS, CheapPlan, Endless, SimulatedStep, SimulatedStrategy, plan_of, shared_batches
 from tests.simulation.network import Network, TaskTransport
-from tests.simulation.observers import Observed, SeatNotes, observed
+from tests.simulation.observers import Observed, ReplicaNotes, observed
 from tests.simulation.process import Failed, Process
 from tests.simulation.runtime import SimulatedRuntime
 from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.values import NUMBER, Values, compile_for
 from trainband.cluster import Cluster, ClusterSpec, Task
-from trainband.errors import Refused, TrainbandError
-from trainband.ps.client import JobClient
-from trainband.ps.keeper import Keeper
-from trainband.ps.seat import Seat
-from trainband.ps.server import Server
-from trainband.ps.service import ParameterService
-from trainband.ps.succession import Role
+from trainband.errors import RefusalCode, Refused, TrainbandError
+from trainband.ps.replication.failover import Role
+from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.server.server import Server
+from trainband.ps.server.service import ParameterService
+from trainband.ps.worker.client import JobClient
 from trainband.strategies.base import Strategy
 from trainband.train import Trainer
 from trainband.train.hooks.base import Hook
@@ -60,7 +61,18 @@ class Steering(Hook):
         del report
         if session.is_chief and session.global_step >= self._next:
             self._next = session.global_step + self._every
-            session.trainer.join().steer({NUMBER: float(1 + session.global_step)})
+            with suppress_not_chief():
+                session.trainer.join().steer({NUMBER: float(1 + session.global_step)})
+
+
+@contextmanager
+def suppress_not_chief() -> Iterator[None]:
+    """Within, a refusal because another worker has the chief's duties by now is no failure."""
+    try:
+        yield
+    except Refused as exc:
+        if exc.code is not RefusalCode.NOT_CHIEF:
+            raise
 
 
 class SimulatedServer(Server):
@@ -81,8 +93,8 @@ class World:
         self.history: list[Record] = []
         self.values = Values()
         self.services: list[tuple[Observed, ParameterService]] = []
-        self.books: dict[int, SeatNotes] = {}
-        self.lessons: dict[tuple[int, str, int], Any] = {}
+        self.failovers: dict[int, ReplicaNotes] = {}
+        self.installs: dict[tuple[int, str, int], Any] = {}
         self._dice = random.Random(scenario.seed)
         self.network = Network(self.scheduler, self._dice)
         self.network.failed = lambda process, where, exc: self._broken(process, where, exc)
@@ -100,7 +112,7 @@ class World:
         self._plan: CheapPlan = plan_of(scenario.shards, scenario.rule, scenario.standbys)
         self._clocks = scenario.clocks()
         self._hosts = scenario.hosts()
-        self._at_hand_over = list(scenario.trouble.at_hand_over)
+        self._at_failback = list(scenario.trouble.at_failback)
         self._quiet_from = 0.0
         """When the fault that came last, or is to come, is over."""
         self._ps: dict[str, Process] = {}
@@ -111,7 +123,7 @@ class World:
         """The ps that have ended because there was nothing more to do."""
         self._gone: list[str] = []
         self._processes: list[Process] = []
-        self._directory = Path(tempfile.mkdtemp(prefix="trainband-world-", dir=MEMORY if MEMORY.is_dir() else None))
+        self._directory = Path(tempfile.mkdtemp(prefix="simulated-job-", dir=MEMORY if MEMORY.is_dir() else None))
 
     def run(self) -> list[Record]:
         """The history of the job."""
@@ -152,11 +164,11 @@ class World:
         found = (one.name for one, service in self.services if service._incarnation == incarnation)  # noqa: SLF001
         return next(found, f"ps:{ps}/{incarnation}")
 
-    def keeper_of(self, seat: Seat) -> Keeper:
-        """What keeps a seat."""
-        notes: SeatNotes = seat._notes  # type: ignore[attr-defined]  # noqa: SLF001
+    def replicator_of(self, replica: ShardReplica) -> Replicator:
+        """What keeps a replica."""
+        notes: ReplicaNotes = replica._notes  # type: ignore[attr-defined]  # noqa: SLF001
         service = next(service for one, service in self.services if one is notes.process)
-        return service._keepers[seat.number]  # noqa: SLF001
+        return service._replicators[replica.number]  # noqa: SLF001
 
     # --- tasks
 
@@ -281,7 +293,7 @@ class World:
             self._unfinished.discard(name)
             return
         if isinstance(failure, Refused):
-            self.note(Refusal(self.scheduler.now, f"{process}", str(failure)))
+            self.note(Refusal(self.scheduler.now, f"{process}", str(failure), failure.code))
         else:
             self._tell(f"{process} ends: {type(failure).__name__}: {failure}")
             if "to initialise the variables" in str(failure):  # whoever starts that job looks for its chief
@@ -306,15 +318,15 @@ class World:
     def _alive(self, name: str) -> list[Process]:
         return [process for process in self._workers[name] if process.alive]
 
-    def _seats(self, *, alive: bool = True) -> list[SeatNotes]:
+    def _replicas(self, *, alive: bool = True) -> list[ReplicaNotes]:
         """Those of all ps that live, or that have not been killed."""
-        dead = {record.seat for record in self.history if isinstance(record, Died)} if not alive else set()
+        dead = {record.replica for record in self.history if isinstance(record, Died)} if not alive else set()
         lives = {f"{process}" for process in self._ps.values() if process.alive}
         return [
             notes
             for one, _ in self.services
             if (one.name in lives if alive else one.name not in dead)
-            for notes in one.seats.values()
+            for notes in one.replicas.values()
         ]
 
     def _services(self) -> list[ParameterService]:
@@ -344,24 +356,31 @@ class World:
         until_s = TIMEOUTS.lease_s if fault.lasts_s else LOOK_S
         self._quiet_from = max(self._quiet_from, self.scheduler.now + fault.at + fault.lasts_s + until_s)
 
-    def handed_over(self) -> None:
-        """A shard is going home."""
+    def failed_back(self) -> None:
+        """A shard is failing back."""
         trouble, now = self.scenario.trouble, self.scheduler.now
         self._tell("a shard is handed over")
         is_well = now >= self._quiet_from and all(process.alive for process in self._ps.values())
         if now < trouble.over_s and (is_well or not trouble.single):
-            while self._at_hand_over:
-                self._schedule(self._at_hand_over.pop())
+            while self._at_failback:
+                self._schedule(self._at_failback.pop())
 
     def _is_secure(self) -> bool:
         """Whether every shard has a primary, a standby that knows that it is one, and an arbiter that lives."""
         workers = self._incarnations()
-        seats = [notes.seat for notes in self._seats()]
-        standbys = {seat.number for seat in seats if seat.book.role is Role.STANDBY and not seat.book.petition}
+        replicas = [notes.replica for notes in self._replicas()]
+        standbys = {
+            replica.number
+            for replica in replicas
+            if replica.failover.role is Role.STANDBY and not replica.failover.vote_request
+        }
         secure = {
-            seat.number
-            for seat in seats
-            if seat.reigns and seat.book.secure and not seat.book.petition and seat.book.reign.arbiter in workers
+            replica.number
+            for replica in replicas
+            if replica.is_primary
+            and replica.failover.secure
+            and not replica.failover.vote_request
+            and replica.failover.term.arbiter in workers
         }
         return len(secure & standbys) == self.scenario.shards
 
@@ -384,7 +403,7 @@ class World:
             return next((service._chief() for service in self._services()), self._names[0])  # noqa: SLF001
         if task != ARBITER:
             return task
-        arbiters = {notes.seat.book.reign.arbiter for notes in self._seats() if notes.seat.reigns}
+        arbiters = {notes.replica.failover.term.arbiter for notes in self._replicas() if notes.replica.is_primary}
         named = (name for incarnation, name in self._incarnations().items() if incarnation in arbiters)
         return next(named, self._names[0])
 
@@ -462,11 +481,11 @@ class World:
         self._tell(f"{fault}")
         process.pause()
         self.scheduler.after(fault.length_s, process.go_on)
-        if fault.heir:
+        if fault.successor:
             delay_s = self._dice.uniform(0.2, fault.length_s + 1.0)
-            self.scheduler.after(delay_s, lambda: self._start_heir(task))
+            self.scheduler.after(delay_s, lambda: self._start_successor(task))
 
-    def _start_heir(self, task: str) -> None:
+    def _start_successor(self, task: str) -> None:
         if task in self._unfinished and len(self._alive(task)) == 1:
             self._start_worker(task)
 
@@ -479,7 +498,7 @@ class World:
         )
 
     def _is_ending(self) -> bool:
-        return self._trained_out or any(notes.seat.complete for notes in self._seats())
+        return self._trained_out or any(notes.replica.complete for notes in self._replicas())
 
     def _heal(self) -> None:
         self._tell("the troubles are over")
@@ -501,25 +520,25 @@ class World:
         self.history.append(Ended(now, tuple(sorted(self._unfinished))))
 
     def _finals(self) -> list[Final]:
-        """What the seats hold that hold the shards; one that was away may not know yet that it does no more."""
+        """What the replicas hold that hold the shards; one that was away may not know yet that it does no more."""
         newest: dict[int, tuple[int, Final]] = {}
-        for notes in self._seats(alive=False):
-            seat, epoch = notes.seat, newest.get(notes.shard, (0, None))[0]
-            if seat.reigns and seat.book.reign.epoch > epoch:
-                newest[notes.shard] = seat.book.reign.epoch, self._final(notes)
+        for notes in self._replicas(alive=False):
+            replica, epoch = notes.replica, newest.get(notes.shard, (0, None))[0]
+            if replica.is_primary and replica.failover.term.number > epoch:
+                newest[notes.shard] = replica.failover.term.number, self._final(notes)
         return [final for _, (_, final) in sorted(newest.items())]
 
-    def _final(self, notes: SeatNotes) -> Final:
-        seat, engine = notes.seat, notes.seat.require_engine()
-        held = tuple(push for _, gradient in engine.held() for push in self.values.update_of(gradient))
+    def _final(self, notes: ReplicaNotes) -> Final:
+        replica, updater = notes.replica, notes.replica.require_updater()
+        held = tuple(push for _, gradient in updater.held() for push in self.values.update_of(gradient))
         return Final(
             self.scheduler.now,
             notes.shard,
-            seat.version,
+            replica.version,
             notes.value(),
             held,
-            frozenset(engine.waiting()),
-            frozenset(engine.rule.waiting_for()),
+            frozenset(updater.waiting()),
+            frozenset(updater.rule.waiting_for()),
             notes.name,
             notes.numbers(),
         )

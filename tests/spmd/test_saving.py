@@ -14,7 +14,7 @@ from tests.strategies.regression import batches, model
 from trainband.checkpoint import write_part
 from trainband.errors import CheckpointError
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import SavedParts
+from trainband.ps.worker.checkpointing import SavedParts
 from trainband.spmd.saving import ChiefSaving
 from trainband.strategies import OneDevice
 
@@ -77,7 +77,7 @@ def test_what_is_saved_is_of_its_step_though_training_goes_on(tmp_path: Path, mo
     gate.set()
     parts = joined(saving)
     assert parts is not None
-    assert (parts.global_step, WorkerState.from_bytes(parts.luggage[0], "it").position) == (2, "there")
+    assert (parts.global_step, WorkerState.from_bytes(parts.worker_state[0], "it").position) == (2, "there")
     from safetensors.numpy import load_file
 
     values = load_file(tmp_path / parts.parts[0].file)
@@ -124,5 +124,5 @@ def test_what_the_others_left_for_older_checkpoints_is_deleted(tmp_path: Path) -
         saving.worker_state = WorkerState.pack("worker:0", 1, 2, "a place", ()).to_bytes()
         parts = joined(saving)
         assert parts is not None
-        assert (parts.luggage[1], parts.missing) == (bytes.fromhex("abcd"), ())
+        assert (parts.worker_state[1], parts.missing) == (bytes.fromhex("abcd"), ())
     assert group.values == {"worker_state/2/1": "abcd", "worker_state/3/1": "ef", "begin/1": "2"}

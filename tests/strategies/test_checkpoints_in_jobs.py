@@ -16,7 +16,7 @@ from tests.strategies.regression import batches
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.cluster import Cluster, Task
 from trainband.errors import CheckpointError
-from trainband.ps.placement import RoundRobin
+from trainband.model.placement import RoundRobin
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.strategies import OneDevice, ParameterServer
 from trainband.train import Trainer
@@ -269,7 +269,7 @@ def test_early_stopping_ends_it_for_all(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_no_ps_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainband.ps.saver.Path", lambda path: Path(f"{path}, which is another disk here"))
+    monkeypatch.setattr("trainband.ps.server.saver.Path", lambda path: Path(f"{path}, which is another disk here"))
     job = Job(2, 1, Sync())
 
     def work() -> Any:

@@ -129,36 +129,36 @@ def _visible() -> list[str]:
 
 
 @pytest.fixture
-def four_cards(tmp_path: Path) -> Path:
+def four_gpus(tmp_path: Path) -> Path:
     for i in range(4):
         (tmp_path / f"proc/driver/nvidia/gpus/0000:0{i}:00.0").mkdir(parents=True)
         (tmp_path / f"dev/nvidia{i}").mkdir(parents=True)
     return tmp_path
 
 
-# which training task, the environment, what is wanted -> the card, of how many
+# which training task, the environment, what is wanted -> the GPU, of how many
 TAKEN: list[tuple[int, dict[str, str], str | None, str, int]] = [
     (0, {}, None, "0", 4),
     (3, {}, None, "3", 4),
-    (5, {}, "gpu", "1", 4),  # more tasks than cards
+    (5, {}, "gpu", "1", 4),  # more tasks than GPUs
     (1, {"CUDA_VISIBLE_DEVICES": "3,2"}, "cuda", "1", 2),  # JAX counts what CUDA shows it
     (1, {"JAX_CUDA_VISIBLE_DEVICES": "all"}, None, "1", 4),
 ]
 
 
 @pytest.mark.usefixtures("jax_that_has_not_started")
-@pytest.mark.parametrize(("index", "environ", "wanted", "card", "cards"), TAKEN)
+@pytest.mark.parametrize(("index", "environ", "wanted", "gpu", "gpus"), TAKEN)
 def test_a_task_takes_one_card_alone(
-    index: int, environ: dict[str, str], wanted: str | None, card: str, cards: int, four_cards: Path
+    index: int, environ: dict[str, str], wanted: str | None, gpu: str, gpus: int, four_gpus: Path
 ) -> None:
-    assert take_gpu(index, environ, wanted=wanted, root=four_cards) == f"takes GPU {card} of {cards}"
-    assert _visible() == [card, card]
-    assert take_gpu(index, environ, wanted=wanted, root=four_cards) is None, "it has taken one"
+    assert take_gpu(index, environ, wanted=wanted, root=four_gpus) == f"takes GPU {gpu} of {gpus}"
+    assert _visible() == [gpu, gpu]
+    assert take_gpu(index, environ, wanted=wanted, root=four_gpus) is None, "it has taken one"
 
 
 # the environment, JAX's options, what is wanted
 LEFT: list[tuple[dict[str, str], dict[str, str], str | None]] = [
-    ({"CUDA_VISIBLE_DEVICES": "2"}, {}, None),  # one card
+    ({"CUDA_VISIBLE_DEVICES": "2"}, {}, None),  # one GPU
     ({"CUDA_VISIBLE_DEVICES": ""}, {}, None),  # none
     ({"JAX_CUDA_VISIBLE_DEVICES": "0,1"}, {}, None),
     ({}, {"jax_cuda_visible_devices": "0,1"}, None),
@@ -170,22 +170,22 @@ LEFT: list[tuple[dict[str, str], dict[str, str], str | None]] = [
 
 @pytest.mark.usefixtures("jax_that_has_not_started")
 @pytest.mark.parametrize(("environ", "options", "wanted"), LEFT)
-def test_the_users_word_on_cards_stands(
-    environ: dict[str, str], options: dict[str, str], wanted: str | None, four_cards: Path
+def test_the_users_word_on_gpus_stands(
+    environ: dict[str, str], options: dict[str, str], wanted: str | None, four_gpus: Path
 ) -> None:
     for name, value in options.items():
         jax.config.update(name, value)
     before = _visible()
-    assert take_gpu(0, environ, wanted=wanted, root=four_cards) is None
+    assert take_gpu(0, environ, wanted=wanted, root=four_gpus) is None
     assert _visible() == before
 
 
-def test_a_jax_that_has_started_keeps_its_devices(four_cards: Path) -> None:
+def test_a_jax_that_has_started_keeps_its_devices(four_gpus: Path) -> None:
     jax.devices()
     platforms = jax.config.values["jax_platforms"]
     jax.config.update("jax_platforms", None)
     try:
-        assert take_gpu(0, {}, root=four_cards) is None
+        assert take_gpu(0, {}, root=four_gpus) is None
     finally:
         jax.config.update("jax_platforms", platforms)
     assert _visible() == ["all", "all"]

@@ -16,7 +16,7 @@ from tests.strategies.regression import batches, by_hand, model
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, ModelError, NonFiniteGradient
-from trainband.ps.placement import RoundRobin
+from trainband.model.placement import RoundRobin
 from trainband.strategies import Engine, Model, ParameterServer
 from trainband.strategies.parameter_server_replica import progress_of
 from trainband.wire.memory import MemoryTransport

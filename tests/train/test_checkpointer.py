@@ -15,7 +15,7 @@ from tests.train.fakes import ONES, lines_with, mean_model
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, Retention
 from trainband.errors import CheckpointError, DirectoryLocked, Refused, Unreachable
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import SavedParts
+from trainband.ps.worker.checkpointing import SavedParts
 from trainband.runtime import SystemRuntime
 from trainband.train import checkpointer as module
 from trainband.train.checkpointer import About, Checkpointer

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console as RichConsole
 
-from trainband.figures import duration
 from trainband.ps.statistics import CheckpointStatus
+from trainband.runtime.formatting import duration
 from trainband.strategies.base import Progress, WorkerRow
 from trainband.train import console
 from trainband.train.console import Console, line, picture

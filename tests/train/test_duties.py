@@ -17,7 +17,7 @@ from tests.train.fakes import ONES, FakeEngine, FakeStrategy, Ticking, curves_in
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, write_part
 from trainband.cluster import Cluster, Task
 from trainband.errors import CheckpointError, DirectoryLocked, Refused
-from trainband.ps.checkpointing import SavedParts
+from trainband.ps.worker.checkpointing import SavedParts
 from trainband.strategies import StepReport
 from trainband.train import (
     EarlyStopping,

@@ -22,10 +22,10 @@ from trainband.errors import (
 )
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import Clock
+from trainband.runtime.waiting import Say, Waiting, say_on_stderr
 from trainband.wire.codec import decode
 from trainband.wire.messages import Vacancy
 from trainband.wire.network import Network
-from trainband.wire.patience import Patience, Say, say_on_stderr
 from trainband.wire.transport import Connection, Timeouts, Transport
 
 Record = TypeVar("Record")
@@ -136,7 +136,7 @@ class _Search:
         self._timeouts = timeouts
         self._clock = clock
         self._deadline = clock() + timeouts.connect_s
-        self._patience = Patience(None, say, clock)
+        self._waiting = Waiting(None, say, clock)
 
     def ask(self, address: str, action: str, kind: type[Record], context: str = "", *, share: float = 1.0) -> Record:
         """One question; errors say what they mean for joining, behind `context`.
@@ -176,7 +176,7 @@ class _Search:
 
         threading.Thread(target=call, name="trainband-join", daemon=True).start()
         while not wait([answer], timeout=LOOK_S).done:
-            self._patience.check(f"{connection.address} to answer", "")
+            self._waiting.check(f"{connection.address} to answer", "")
         return answer.result()
 
     def _left_s(self) -> float:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from ..errors import TrainbandError
+from trainband.errors import TrainbandError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from ..cluster.address import Address
-from ..errors import TrainbandError
+from trainband.cluster.address import Address
+from trainband.errors import TrainbandError
 
 ASK_EVERY_S = 0.5
 ANSWER_S = 1.0

@@ -15,14 +15,14 @@ from typing import Protocol, TextIO
 import click
 from click.core import ParameterSource
 
-from ..cluster.cluster import Cluster
-from ..cluster.guests import LocalGuests
-from ..cluster.launch import LocalCluster
-from ..cluster.spec import ClusterSpec
-from ..cluster.supervision import Restarts
-from ..cluster.task import Task
-from ..errors import YourError
-from ..figures import OWN_WORDS, WARNING
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
+from trainband.errors import YourError
+from trainband.launch.guests import LocalGuests
+from trainband.launch.local_cluster import LocalCluster
+from trainband.launch.options import Restarts
+from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX
 
 LAST_LINES = 20
 _NOISE = re.compile(
@@ -108,7 +108,7 @@ class StreamOutput:
         """Writes one line of a task."""
         if _NOISE.fullmatch(text):
             return
-        if self._quiet and stream == "stderr" and text.startswith(OWN_WORDS) and not text.startswith(WARNING):
+        if self._quiet and stream == "stderr" and text.startswith(LINE_PREFIX) and not text.startswith(WARNING_PREFIX):
             return
         if self._coloured[stream]:
             # The reset at the end is for tasks that colour their own lines and do not finish it.
@@ -127,7 +127,7 @@ class StreamOutput:
         if not (self._live and spec.ps):
             yield
             return
-        from .panel import Panel  # the tasks have been started by now, and do not wait for rich
+        from trainband.cli.panel import Panel  # the tasks have been started by now, and do not wait for rich
 
         with Panel(str(spec.ps[0]), spec.address(spec.ps[0]), self._streams["stderr"]) as panel:
             self._above = panel.write
@@ -185,7 +185,7 @@ def launch(
         workers=workers,
         chief=chief,
         evaluator=evaluator,
-        restarts=Restarts(most=restarts),
+        restarts=Restarts(limit=restarts),
         min_workers=min_workers,
         host=host,
         threads=threads,
@@ -210,7 +210,7 @@ def join(
         command,
         guests=guests,
         environ=environ,
-        restarts=Restarts(most=restarts),
+        restarts=Restarts(limit=restarts),
         threads=threads,
         on_line=lambda task, stream, text: output.line(task, text, stream),
         on_note=lambda text: output.note(f"trainband: {text}"),
@@ -222,7 +222,7 @@ def join(
 def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = False) -> int:
     with cluster:
         for task in cluster.spec.ps[:announce]:  # for `trainband status` and `trainband run --join`
-            output.line(task, f"{OWN_WORDS}{task} is at {cluster.spec.address(task)}", "stderr")
+            output.line(task, f"{LINE_PREFIX}{task} is at {cluster.spec.address(task)}", "stderr")
         with output.watching(cluster.spec):
             outcome = cluster.wait()
         if outcome.failed is not None:
@@ -345,7 +345,9 @@ def _places(ctx: click.Context, job: str, workers: int) -> list[Cluster]:
             )
     if not workers:
         raise click.UsageError("--join with --workers 0 would start nothing.", ctx)
-    from .join import find_places  # with pyarrow, which takes a second and which no other way of running needs
+    from trainband.cli.join import (
+        find_places,  # with pyarrow, which takes a second and which no other way of running needs
+    )
 
     return find_places(job, workers if "workers" in given else 1)
 

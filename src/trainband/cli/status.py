@@ -10,12 +10,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from trainband.figures import rate, size
 from trainband.ps.statistics import PsStatus
+from trainband.runtime.formatting import rate, size
 from trainband.wire.codec import decode
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
-from trainband.wire.replication import NOBODY, SeatState
+from trainband.wire.replication import NOBODY, ReplicaState
 from trainband.wire.transport import Timeouts
 
 
@@ -94,9 +94,9 @@ def show(answer: PsStatus, console: Console) -> None:
         + f", params out {size(answer.bytes_out)}, shard {size(answer.shard_bytes)}",
         highlight=False,
     )
-    for seat in answer.seats:
-        if seat.reign.epoch > 1 or seat.role not in ("primary", "empty"):
-            console.print(_held(seat), highlight=False)
+    for replica in answer.replicas:
+        if replica.term.number > 1 or replica.role not in ("primary", "empty"):
+            console.print(_held(replica), highlight=False)
     if answer.waiting_for:
         console.print(f"waiting for {', '.join(answer.waiting_for)}", style="yellow")
 
@@ -134,14 +134,14 @@ def show(answer: PsStatus, console: Console) -> None:
     console.print(variables)
 
 
-def _held(seat: SeatState) -> str:
+def _held(replica: ReplicaState) -> str:
     """Who holds a shard, and what there is of it on this ps."""
-    reign = seat.reign
-    if seat.role != "primary":
-        return f"shard {seat.shard}: {seat.role} of ps:{reign.primary}, at version {seat.version:,}"
-    if reign.standby == NOBODY:
-        return f"shard {seat.shard}: held here, without a standby"
-    return f"shard {seat.shard}: held here, standby ps:{reign.standby} ({seat.behind} records behind)"
+    term = replica.term
+    if replica.role != "primary":
+        return f"shard {replica.shard}: {replica.role} of ps:{term.primary}, at version {replica.version:,}"
+    if term.standby == NOBODY:
+        return f"shard {replica.shard}: held here, without a standby"
+    return f"shard {replica.shard}: held here, standby ps:{term.standby} ({replica.behind} records behind)"
 
 
 def _table(title: str, *left: str, right: str) -> Table:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import ClusterError
-from .address import Address
-from .spec import ClusterSpec
-from .task import Task
+from trainband.cluster.address import Address
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
+from trainband.errors import ClusterError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..errors import ClusterError
-from .address import Address
-from .task import JOBS, Task, check_index, check_job
+from trainband.cluster.address import Address
+from trainband.cluster.task import JOBS, Task, check_index, check_job
+from trainband.errors import ClusterError
 
 Addresses: TypeAlias = Sequence[str] | Mapping[int, str] | Mapping[str, str]
 """The tasks of a job: all of them in order, or some of them by their index (a string of digits in JSON)."""

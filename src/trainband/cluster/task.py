@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import ClusterError
+from trainband.errors import ClusterError
 
 JOBS = ("chief", "worker", "ps", "evaluator")
 """The four jobs, in the order in which trainband always lists them."""

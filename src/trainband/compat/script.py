@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainband.cluster import Cluster
 from trainband.compat.finder import install
-from trainband.wire.patience import Say, say_on_stderr
+from trainband.runtime.waiting import Say, say_on_stderr
 
 CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 """The flags that tell scripts of TensorFlow 1 which task they are."""

@@ -13,8 +13,8 @@ from trainband.keras.evaluation import OnAllDevices
 from trainband.keras.inside import in_stateless_scope, keras, train_validation_split
 from trainband.keras.shares import Endless, Share, adapter_for
 from trainband.keras.training import Training
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies.base import Strategy
-from trainband.wire.patience import Say, say_on_stderr
 
 MARK = "_trainband"
 """The attribute of a Keras model that says what trains it."""

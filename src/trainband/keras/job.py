@@ -15,10 +15,10 @@ from trainband.keras.metrics import MetricLayout, RunningMetrics
 from trainband.keras.optimizer import LEARNING_RATE, KerasOptimizer, listed
 from trainband.model.model import Given
 from trainband.model.variables import PyTree
+from trainband.runtime.waiting import Say
 from trainband.strategies.base import Strategy
 from trainband.strategies.engine import Values
 from trainband.train.trainer import Trainer
-from trainband.wire.patience import Say
 
 
 class Job:

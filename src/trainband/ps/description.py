@@ -11,13 +11,13 @@ import jax
 
 from trainband.errors import ModelError
 from trainband.model.analysis.dependence import Dependence, Formulas, analyse
+from trainband.model.contents import check_settings
+from trainband.model.layout import JobLayout
 from trainband.model.optimizer import Optimizer
+from trainband.model.placement import Placement, PlacementPolicy, Slice, rows_of
 from trainband.model.variables import Variable, Variables
-from trainband.ps.contents import check_settings
-from trainband.ps.layout import JobLayout
-from trainband.ps.placement import Placement, PlacementPolicy, Slice, rows_of
-from trainband.ps.program import ShardOptimizer, WholeFormula
 from trainband.ps.rules import UpdateRule
+from trainband.ps.server.program import ShardOptimizer, WholeFormula
 from trainband.wire.messages import Description, SliceRecord, VariableRecord
 
 
@@ -57,7 +57,7 @@ class Plan:
         ps_count: int,
         wire_dtype: str = "",
         state_merge: str = "mean",
-        replicas: int = 0,
+        standbys: int = 0,
         stall_s: float = 0.0,
     ) -> Plan:
         """Plans a job. Pure: every task that has the same arguments comes to the same plan."""
@@ -78,7 +78,7 @@ class Plan:
             jax_version=jax.__version__,
             wire_dtype=wire_dtype,
             state_merge=state_merge,
-            replicas=replicas,
+            standbys=standbys,
             stall_s=stall_s,
         )
         return cls(variables, layout, description, optimizer, formula)
@@ -140,7 +140,7 @@ def first_difference(chief: Description, worker: Description, task: str) -> str 
         ("the number of ps", chief.ps_count, worker.ps_count),
         ("the update rule", _flat(chief.rule), _flat(worker.rule)),
         ("state_merge", chief.state_merge, worker.state_merge),
-        ("replicas", chief.replicas, worker.replicas),
+        ("standbys", chief.standbys, worker.standbys),
         ("stall_s", chief.stall_s, worker.stall_s),
         ("wire_dtype", chief.wire_dtype or "none", worker.wire_dtype or "none"),
     ):

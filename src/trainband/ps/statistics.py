@@ -6,8 +6,8 @@ from collections import Counter, deque
 
 from msgspec import Struct
 
-from trainband.figures import size
-from trainband.wire.replication import SeatState
+from trainband.runtime.formatting import size
+from trainband.wire.replication import ReplicaState
 
 RATE_WINDOW_S = 2.0
 """Rates are means over about this long."""
@@ -104,7 +104,7 @@ class PsStatus(Struct, frozen=True):
     checkpoint: CheckpointStatus | None = None
     chief: str = ""
     """The worker that has the chief's duties now."""
-    seats: tuple[SeatState, ...] = ()
+    replicas: tuple[ReplicaState, ...] = ()
     """Which shards this ps holds or follows."""
 
 

@@ -125,5 +125,5 @@ class Runtime(Protocol):
         ...
 
     def on_sigterm(self, note: Callable[[], None]) -> AbstractContextManager[None]:
-        """Within, the first SIGTERM calls `note` and no more; see `trainband.preemption.noted`."""
+        """Within, the first SIGTERM calls `note` and no more; see `trainband.runtime.signals.on_sigterm`."""
         ...

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from trainband import preemption
+from trainband.runtime import signals
 from trainband.runtime.base import Clock, Condition, Event, Lock, Thread
 
 
@@ -73,7 +73,7 @@ class SystemRuntime:
         atexit.unregister(call)
 
     def on_sigterm(self, note: Callable[[], None]) -> AbstractContextManager[None]:
-        return preemption.noted(note)
+        return signals.on_sigterm(note)
 
 
 SYSTEM = SystemRuntime()

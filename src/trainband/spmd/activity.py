@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 
-from trainband.wire.patience import EVERY_S, FIRST_WORD_S, Say
+from trainband.runtime.waiting import FIRST_NOTICE_S, NOTICE_EVERY_S, Say
 
 EXCHANGE_ERRORS = frozenset(
     ("gloo", "nccl", "connection", "unavailable", "deadline", "collective", "socket", "peer", "broken pipe")
@@ -77,7 +77,7 @@ class Activity:
         self.step = (0, 0)
         """In which training this process is, and at which call of it."""
         self.doing = ""
-        """What it does for which the others have patience, in words."""
+        """What it does for which the others should wait, in words."""
         self.wait: Wait | None = None
         """What it waits for, if for a value."""
         self.waits_since: float | None = None
@@ -104,7 +104,7 @@ class Activity:
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """A context in which this process does something for which the others have patience."""
+        """A context in which this process does something for which the others should wait."""
         before, self.doing = self.doing, what
         try:
             yield
@@ -131,6 +131,8 @@ class Activity:
         """Says whom this process waits for, now and then."""
         now = time.monotonic()
         since = self.waits_since or now
-        if now - since >= FIRST_WORD_S and now - self.said_at >= (FIRST_WORD_S if self.said_at == since else EVERY_S):
+        if now - since >= FIRST_NOTICE_S and now - self.said_at >= (
+            FIRST_NOTICE_S if self.said_at == since else NOTICE_EVERY_S
+        ):
             self.said_at = now
             self._say(f"waiting for {whom} ({now - since:.0f} s)")

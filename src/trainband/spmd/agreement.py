@@ -14,9 +14,9 @@ from trainband.errors import DataError
 from trainband.model.batch import Several, ShardedBatch
 from trainband.model.model import Model, Shapes
 from trainband.model.variables import PyTree, path_name
+from trainband.runtime.waiting import Say
 from trainband.spmd.batch_sharding import OwnPart
 from trainband.spmd.process_group import Group
-from trainband.wire.patience import Say
 
 MAKES = "makes its Trainer"
 BEGINS = "comes to its first step"

@@ -10,15 +10,15 @@ import msgspec
 from trainband.checkpoint import Checkpoint
 from trainband.errors import CheckpointError, DamagedCheckpoint
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import MAKES
 from trainband.spmd.pipeline import BIAS, KNOWN_AFTER, Pipeline
 from trainband.spmd.process_group import Group
 from trainband.spmd.saving import ChiefSaving
 from trainband.spmd.shared_data import SharedData
 from trainband.spmd.values import Values
-from trainband.wire.patience import Say
 
 
 class Checkpoints:
@@ -221,7 +221,7 @@ class Checkpoints:
     def _restore(self, checkpoint: Checkpoint, source: RestoreFrom) -> None:
         states = {
             number: WorkerState.from_bytes(data, str(checkpoint.path))
-            for number, data in source.luggage(checkpoint).items()
+            for number, data in source.worker_state(checkpoint).items()
         }
         self._values.restore(checkpoint, optimizer=source.optimizer)
         self.restored, self._pipeline.step = checkpoint, checkpoint.global_step

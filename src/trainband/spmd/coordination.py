@@ -19,10 +19,10 @@ import jax
 
 from trainband.cluster.address import Address
 from trainband.errors import ClusterError
+from trainband.runtime.waiting import Say
 from trainband.spmd import inside
 from trainband.spmd.coordinator_proxy import CoordinatorProxy
 from trainband.spmd.rendezvous import has_ended, listening_host, rendezvous
-from trainband.wire.patience import Say
 
 NEVER_S = 7 * 24 * 3600
 """JAX's own timeout for a silent task: ours is shorter, and ends with a message."""

@@ -13,13 +13,14 @@ from jax.sharding import Mesh
 from trainband.checkpoint import Checkpoint
 from trainband.errors import ClusterError
 from trainband.model.batch import Dealt, Several, examples_in, examples_in_step
+from trainband.model.contents import check_settings
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.contents import check_settings
 from trainband.ps.statistics import Rate
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import first_batches, require_one_loss, warn_of_other_params
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.checkpoints import Checkpoints
@@ -34,7 +35,6 @@ from trainband.spmd.step_inputs import StepInputs
 from trainband.spmd.step_program import StepProgram
 from trainband.spmd.train_state import scalars_of
 from trainband.spmd.values import Values, own
-from trainband.wire.patience import Say
 
 
 class SpmdEngine:

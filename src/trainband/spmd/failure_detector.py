@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import jax
 
-from trainband.cluster.team import LOST_A_PEER
 from trainband.errors import ClusterError, PeerError
-from trainband.figures import OWN_WORDS
+from trainband.launch.worker_group import LOST_A_PEER
+from trainband.runtime.formatting import LINE_PREFIX
+from trainband.runtime.waiting import FIRST_NOTICE_S, NOTICE_EVERY_S, Say
 from trainband.spmd.activity import OF_ALL, Activity, Wait
 from trainband.spmd.coordination import POLL_S, Coordination
-from trainband.wire.patience import EVERY_S, FIRST_WORD_S, Say
 
 BEAT_S = 0.5
 """Between two heartbeats."""
@@ -142,7 +142,7 @@ class FailureDetector:
     # --- what the others do
 
     def are_doing(self, indices: Sequence[int]) -> bool:
-        """Whether all of these live and do something for which this one has patience."""
+        """Whether all of these live and do something for which this one waits longer."""
         peers = [self._peers.get(index) for index in indices]
         return all(peer is not None and peer.said.doing for peer in peers)
 
@@ -267,7 +267,12 @@ class FailureDetector:
             return
         slow = [i for i, peer in self._peers.items() if not peer.said.waits]
         waited = now - since
-        if waited >= FIRST_WORD_S and now - self.activity.said_at >= EVERY_S and slow and self.activity.settled:
+        if (
+            waited >= FIRST_NOTICE_S
+            and now - self.activity.said_at >= NOTICE_EVERY_S
+            and slow
+            and self.activity.settled
+        ):
             self.activity.said_at = now
             self._say(f"waiting for {', '.join(map(self._described, slow))} ({waited:.0f} s)")
         limit = self._timeout_s if self.activity.settled and self.activity.wait is None else self._start_s
@@ -350,7 +355,7 @@ class FailureDetector:
         if self._closed.wait(COME_OUT_S) or self.activity.waits_since is None:
             return
         with contextlib.suppress(Exception):  # this is the end, whatever the terminal says
-            sys.stderr.write(f"{OWN_WORDS}ERROR: {self._task} ends: {self._failure}\n")
+            sys.stderr.write(f"{LINE_PREFIX}ERROR: {self._task} ends: {self._failure}\n")
             sys.stdout.flush()
             sys.stderr.flush()
         if self._is_chief:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from trainband.model.variables import PyTree
+from trainband.runtime.waiting import Say
 from trainband.spmd.control_flags import ControlFlags
 from trainband.spmd.end_of_training import EndOfTraining
 from trainband.spmd.process_group import Group
@@ -18,7 +19,6 @@ from trainband.spmd.refusals import Refusals
 from trainband.spmd.report import FINISHED
 from trainband.spmd.step_program import StepFlags, StepProgram
 from trainband.spmd.values import Values
-from trainband.wire.patience import Say
 
 BEHIND = 1
 """Steps that are under way while the outcome of the one before is looked at. On two cores, small steps are 1.4 times as

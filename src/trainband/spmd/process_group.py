@@ -16,13 +16,13 @@ from typing import Any
 import jax
 
 from trainband.cluster import Cluster
-from trainband.cluster.team import LOST_A_PEER
 from trainband.errors import ClusterError, ModelMismatch, PeerError
+from trainband.launch.worker_group import LOST_A_PEER
+from trainband.runtime.waiting import Say
 from trainband.spmd.activity import OF_ALL, Wait, Watched
 from trainband.spmd.coordination import POLL_S, Coordination
 from trainband.spmd.failure_detector import IN_ORDER, FailureDetector
 from trainband.version import VERSION
-from trainband.wire.patience import Say
 
 SOON_S = 0.001
 """Between the first two looks for the others' values, and twice as long each time, up to `POLL_S`."""
@@ -267,7 +267,7 @@ class ProcessGroup:
             )
 
     def busy(self, what: str) -> AbstractContextManager[None]:
-        """A context in which this process does something for which others have patience, as in «worker:0 {what}»."""
+        """A context in which this process does something for which others should wait, as in «worker:0 {what}»."""
         return self._activity.busy(what)
 
     def watched(self, training: int = 0, call: int = 0) -> Watched:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainband.errors import NonFiniteGradient
-from trainband.wire.patience import Say
+from trainband.runtime.waiting import Say
 
 MOST = 100
 """In a row, after which a replica gives up: its model is broken for good, and repeating it would go on for ever."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from trainband.cluster.address import Address
 from trainband.errors import AddressInUse, Refused, Unreachable
-from trainband.wire.patience import Patience, Say
+from trainband.runtime.waiting import Say, Waiting
 
 HELLO = "trainband worker "
 GO = "go"
@@ -52,13 +52,13 @@ def rendezvous(chief: Address, index: int, tasks: Sequence[str], start_s: float,
       Refused: another process has come under this one's name.
       Unreachable: the chief's host has no address.
     """
-    patience = Patience(start_s, say)
+    waiting = Waiting(start_s, say)
     if index == 0:
-        return _await_all(chief, tasks, patience)
-    return {index: _await_chief(chief, index, tasks, patience)}
+        return _await_all(chief, tasks, waiting)
+    return {index: _await_chief(chief, index, tasks, waiting)}
 
 
-def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> dict[int, socket.socket]:
+def _await_all(chief: Address, tasks: Sequence[str], waiting: Waiting) -> dict[int, socket.socket]:
     arrived: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(_listening(chief, tasks[0]))
@@ -80,7 +80,7 @@ def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> dict
                 arrived.pop(number).close()
             missing = ", ".join(task for i, task in enumerate(tasks) if i and i not in arrived)
             if missing:
-                patience.check(f"{missing} to come up", f"check that it runs, and that it can reach {chief}")
+                waiting.check(f"{missing} to come up", f"check that it runs, and that it can reach {chief}")
             if time.monotonic() - told_at >= MESSAGE_S:
                 told_at = time.monotonic()
                 for one in arrived.values():
@@ -92,7 +92,7 @@ def _await_all(chief: Address, tasks: Sequence[str], patience: Patience) -> dict
     return arrived
 
 
-def _await_chief(chief: Address, index: int, tasks: Sequence[str], patience: Patience) -> socket.socket:
+def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Waiting) -> socket.socket:
     where = f"{tasks[0]} at {chief}"
     while True:
         try:
@@ -100,13 +100,13 @@ def _await_chief(chief: Address, index: int, tasks: Sequence[str], patience: Pat
         except socket.gaierror as exc:
             raise Unreachable(f"{where}: {exc.strerror}; look at the addresses of the cluster.") from exc
         except OSError:
-            patience.check(f"{where} to come up", REACH)
+            waiting.check(f"{where} to come up", REACH)
             time.sleep(LOOK_S)
             continue
         with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
             _send(connection, f"{HELLO}{index}")
-            answer = _receive(connection, f"{where} to answer as a worker of this job", patience)
+            answer = _receive(connection, f"{where} to answer as a worker of this job", waiting)
             if answer == GO:
                 _keep_alive(connection)
                 stack.pop_all()
@@ -116,12 +116,12 @@ def _await_chief(chief: Address, index: int, tasks: Sequence[str], patience: Pat
         time.sleep(LOOK_S)  # it has gone, and may come back
 
 
-def _receive(connection: socket.socket, where: str, patience: Patience) -> str:
+def _receive(connection: socket.socket, where: str, waiting: Waiting) -> str:
     """The chief's last message; empty where it has gone without one. For whom it waits is said on."""
     connection.settimeout(LOOK_S)
     waiting_for, advice, data = where, ANOTHER, b""
     while True:
-        patience.check(waiting_for, advice)
+        waiting.check(waiting_for, advice)
         try:
             got = connection.recv(4096)
         except TimeoutError:

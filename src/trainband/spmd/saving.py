@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 from trainband.checkpoint import Part, write_part
+from trainband.model.contents import Contents
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import LUGGAGE_S, SavedParts
-from trainband.ps.contents import Contents
+from trainband.ps.worker.checkpointing import WORKER_STATE_S, SavedParts
 from trainband.spmd.process_group import Group
 
 FILE = "part-00000-of-00001.safetensors"
@@ -96,7 +96,7 @@ class ChiefSaving:
                     missing.append(self._group.name(index))
                 else:
                     states[index] = bytes.fromhex(state)
-            if missing and time.monotonic() - self._written_at < LUGGAGE_S:
+            if missing and time.monotonic() - self._written_at < WORKER_STATE_S:
                 return None
             self._group.delete_before("worker_state", step)  # of this step there may be another, at the end
         return SavedParts((self._part,), states, self._sources, tuple(missing))

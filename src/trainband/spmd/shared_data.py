@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import DataError
-from trainband.ps.sources import SharedSources
+from trainband.ps.server.sources import SharedSources
 from trainband.spmd.process_group import Group
 
 

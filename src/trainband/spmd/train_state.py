@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
+from trainband.model.contents import check_settings
 from trainband.model.random_keys import is_key
 from trainband.model.variables import PyTree, path_name
-from trainband.ps.contents import check_settings
 
 
 class TrainState(NamedTuple):

@@ -13,20 +13,20 @@ from jax.experimental.multihost_utils import broadcast_one_to_all
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from trainband.checkpoint import Checkpoint
+from trainband.model.contents import Contents, Held, contents_of_state, contents_of_variables
 from trainband.model.mesh_context import DATA, on_mesh
 from trainband.model.model import Given, Model
+from trainband.model.placement import Slice, rows_of
 from trainband.model.random_keys import key_kinds, with_keys, without_keys
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
-from trainband.ps.contents import Contents, Held, contents_of_state, contents_of_variables
-from trainband.ps.placement import Slice, rows_of
-from trainband.ps.saver import buffer_of
+from trainband.ps.server.saver import buffer_of
+from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import MAKES, different_from_chief, require_one_program, same_batches
 from trainband.spmd.batch_sharding import sharded_evenly
 from trainband.spmd.process_group import Group
 from trainband.spmd.sharding import Rules, is_on_cpu, state_specs
 from trainband.spmd.train_state import TrainState, placed, with_settings
-from trainband.wire.patience import Say
 
 
 class Values:

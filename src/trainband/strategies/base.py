@@ -8,7 +8,7 @@ from trainband.cluster import Cluster
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.spmd.report import FINISHED as FINISHED
 from trainband.spmd.report import USED_UP as USED_UP
 from trainband.spmd.report import Progress as Progress

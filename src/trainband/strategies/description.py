@@ -12,11 +12,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from trainband.figures import size as in_words
 from trainband.model.optimizer import Optimizer
+from trainband.model.placement import Placement
 from trainband.model.random_keys import is_key
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.placement import Placement
+from trainband.runtime.formatting import size as in_words
 from trainband.spmd.sharding import axes_of, pieces
 
 FOLDED = 3

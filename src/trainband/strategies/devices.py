@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 
-from trainband.cluster.resolvers.cards import count_cards, jax_is_restricted
+from trainband.cluster.resolvers.gpus import count_gpus, jax_is_restricted
 from trainband.errors import ClusterError
+from trainband.runtime.waiting import Say
 from trainband.spmd.inside import backends_have_started
-from trainband.wire.patience import Say
 
 _GPUS = ("gpu", "cuda", "rocm")
 """What JAX calls the platforms whose devices are GPUs."""
@@ -54,7 +54,7 @@ def take_gpu(
         return None
     if jax_is_restricted(environ) or any(options.get(name, _ALL) != _ALL for name in _OPTIONS):
         return None
-    count = count_cards(environ, root=root)
+    count = count_gpus(environ, root=root)
     if count < 2 or backends_have_started():
         return None
     gpu = index % count

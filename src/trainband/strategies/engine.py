@@ -11,8 +11,8 @@ from trainband.checkpoint import Checkpoint
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import SavedParts
 from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.worker.checkpointing import SavedParts
 from trainband.spmd.report import Progress, StepReport
 
 

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
 from trainband.model.batch import examples_in_step
+from trainband.model.layout import narrow
 from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.description import Plan
-from trainband.ps.layout import narrow
-from trainband.ps.link import Blocks
+from trainband.ps.worker.shard_link import Blocks
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.gradient import Carry, GradientFunction, all_finite
 from trainband.strategies.devices import on_device, placer

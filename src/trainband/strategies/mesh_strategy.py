@@ -14,14 +14,14 @@ from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.waiting import Say
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.process_group import ProcessGroup
 from trainband.spmd.sharding import Rules, names_of, state_specs, whole
 from trainband.strategies.description import Description, described
 from trainband.strategies.scope import Scoped
-from trainband.wire.patience import Say
 
 
 class MeshStrategy(Scoped):

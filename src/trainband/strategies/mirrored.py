@@ -11,12 +11,12 @@ from trainband.errors import ClusterError
 from trainband.model.mesh_context import DATA
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import REMAINDERS
 from trainband.spmd.sharding import mesh_of
 from trainband.strategies.description import Description
 from trainband.strategies.devices import choose_device, cpu_instead, find_device
 from trainband.strategies.mesh_strategy import MeshStrategy
-from trainband.wire.patience import Say, say_on_stderr
 
 
 class Mirrored(MeshStrategy):

@@ -8,9 +8,9 @@ from numbers import Integral
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, ModelError
 from trainband.model.mesh_context import DATA
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.sharding import Rule, Rules, auto_fsdp, by_rules
 from trainband.strategies.multi_worker import START_S, TIMEOUT_S, MultiWorkerMirrored
-from trainband.wire.patience import Say, say_on_stderr
 
 
 class ModelParallel(MultiWorkerMirrored):

@@ -11,14 +11,14 @@ from trainband.cluster import Cluster
 from trainband.errors import ClusterError
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.process_group import ProcessGroup
 from trainband.spmd.sharding import mesh_of
 from trainband.strategies.devices import take_gpu
 from trainband.strategies.mesh_strategy import MeshStrategy
 from trainband.strategies.mirrored import check_remainder
-from trainband.wire.patience import Say, say_on_stderr
 
 TIMEOUT_S = 30.0
 START_S = 300.0

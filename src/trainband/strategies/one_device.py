@@ -7,9 +7,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from trainband.model.mesh_context import DATA
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies.devices import choose_device
 from trainband.strategies.mesh_strategy import MeshStrategy
-from trainband.wire.patience import Say, say_on_stderr
 
 
 class OneDevice(MeshStrategy):

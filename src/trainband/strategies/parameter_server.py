@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral
 
 import jax
@@ -15,13 +16,14 @@ from trainband.errors import ClusterError, ModelError
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
+from trainband.model.placement import GreedyBytes, Placement, PlacementPolicy, Slice, rows_of
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.checkpointing import RestoreFrom
-from trainband.ps.client import JobClient
 from trainband.ps.description import Plan
-from trainband.ps.placement import GreedyBytes, Placement, PlacementPolicy, Slice, rows_of
 from trainband.ps.rules import Async, Sync, UpdateRule
-from trainband.ps.server import Server
+from trainband.ps.server.server import Server
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.ps.worker.client import JobClient
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.strategies.description import Description, described_on_ps
 from trainband.strategies.devices import choose_device, take_gpu
@@ -32,7 +34,6 @@ from trainband.strategies.one_device import OneDevice
 from trainband.strategies.parameter_server_replica import ParameterServerReplica
 from trainband.strategies.scope import Scoped
 from trainband.wire.network import Network
-from trainband.wire.patience import Say, say_on_stderr
 from trainband.wire.transport import Timeouts, Transport
 
 
@@ -44,7 +45,7 @@ class ParameterServer(Scoped):
         `None`: this process stands alone and trains by itself.
       update: how pushes become updates.
       placement: which ps holds what.
-      replicas: 1: each shard of the variables has a standby on another ps, which has every acknowledged update and
+      standbys: 1: each shard of the variables has a standby on another ps, which has every acknowledged update and
         takes over when its ps dies. Needs two ps at least.
       stall_s: seconds without a push after which a worker that lives is waited for no more, until its next push.
         `None`: it is named in the log and in `trainband status`, and waited for.
@@ -70,7 +71,7 @@ class ParameterServer(Scoped):
         *,
         update: UpdateRule | None = None,
         placement: PlacementPolicy | None = None,
-        replicas: int = 0,
+        standbys: int = 0,
         stall_s: float | None = None,
         overlap: bool = False,
         wire_dtype: str | None = None,
@@ -80,11 +81,19 @@ class ParameterServer(Scoped):
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
         say: Say = say_on_stderr,
+        replicas: int | None = None,
     ) -> None:
+        if replicas is not None:
+            warnings.warn(
+                "ParameterServer(replicas=...) is called standbys= now: how many standbys each shard has.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            standbys = replicas
         self._cluster = cluster
         self._update = update or Async()
         self._placement = placement or GreedyBytes()
-        self._replicas = replicas
+        self._standbys = standbys
         self._stall_s = stall_s or 0.0
         self._overlap = overlap
         self._wire_dtype = _checked_wire_dtype(wire_dtype)
@@ -106,16 +115,16 @@ class ParameterServer(Scoped):
             raise ClusterError(f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}.")
         if not cluster.spec.workers:
             raise ClusterError(f"ParameterServer needs at least one worker, but the cluster has none: {cluster.spec}.")
-        if replicas not in (0, 1):
-            raise ClusterError(f"ParameterServer: replicas must be 0 or 1 standby for each shard, got {replicas}.")
-        if replicas and len(cluster.spec.ps) < 2:
+        if standbys not in (0, 1):
+            raise ClusterError(f"ParameterServer: standbys must be 0 or 1 for each shard, got {standbys}.")
+        if standbys and len(cluster.spec.ps) < 2:
             raise ClusterError(
-                f"ParameterServer: replicas=1 keeps the standby of each shard on another ps, but the cluster has one: "
+                f"ParameterServer: standbys=1 keeps the standby of each shard on another ps, but the cluster has one: "
                 f"{cluster.spec}. Use two ps or more."
             )
-        if replicas and isinstance(self._update, Async) and self._update.delay_compensation:
+        if standbys and isinstance(self._update, Async) and self._update.delay_compensation:
             raise ClusterError(
-                "ParameterServer: replicas=1 cannot go with delay_compensation, which depends on what each worker was "
+                "ParameterServer: standbys=1 cannot go with delay_compensation, which depends on what each worker was "
                 "sent; leave one of them out."
             )
         if stall_s is not None and not stall_s > 0:
@@ -230,7 +239,7 @@ class ParameterServer(Scoped):
             len(self._cluster.spec.ps),
             self._wire_dtype,
             model.state_merge,
-            self._replicas,
+            self._standbys,
             self._stall_s,
         )
         if self._begun is not None and not self._begun.has_left:

@@ -15,16 +15,16 @@ from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import ClusterError, PeerError
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
-from trainband.ps.checkpointing import JobSaving, RestoreFrom
-from trainband.ps.client import Exchange, JobClient
 from trainband.ps.description import Plan
 from trainband.ps.statistics import CheckpointStatus, PsStatus
+from trainband.ps.worker.checkpointing import JobSaving, RestoreFrom
+from trainband.ps.worker.client import Exchange, JobClient
+from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
 from trainband.spmd.report import Progress, StepReport, WorkerRow
 from trainband.strategies.gradient_step import GradientStep
 from trainband.wire.messages import UNLIMITED
-from trainband.wire.patience import Say
 
 AHEAD = 4
 """Updates by each worker, by which a checkpoint is ordered ahead: some milliseconds."""
@@ -56,7 +56,7 @@ class ParameterServerReplica:
         self._overlap = overlap
         self._in_flight = False
         self._model_state: PyTree = None
-        self._luggage: WorkerState | None = None
+        self._worker_state: WorkerState | None = None
         self._steps = 0
         self._several_ps = len(cluster.spec.ps) > 1
         rule = plan.description.rule
@@ -66,12 +66,12 @@ class ParameterServerReplica:
         try:
             self._now: Exchange = client.join(step.first_values, restore)
             self._carry: Carry = step.first_carry(self._now.params)
-            data = client.find_luggage()
+            data = client.find_worker_state()
             if data:
-                self._luggage = WorkerState.from_bytes(data, "ps:0")
-                self._steps = self._luggage.steps
-                if self._luggage.carry:
-                    self._carry = step.carry_of(self._luggage, self._carry)
+                self._worker_state = WorkerState.from_bytes(data, "ps:0")
+                self._steps = self._worker_state.steps
+                if self._worker_state.carry:
+                    self._carry = step.carry_of(self._worker_state, self._carry)
             self._carries.append((self._steps, self._carry))
         except BaseException as exc:
             client.leave(f"{type(exc).__name__}: {exc}")
@@ -105,7 +105,7 @@ class ParameterServerReplica:
     @property
     def worker_state(self) -> WorkerState | None:
         """See `Engine.worker_state`."""
-        return self._luggage
+        return self._worker_state
 
     @property
     def steps_per_execution(self) -> int:
@@ -173,8 +173,8 @@ class ParameterServerReplica:
     def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
         """See `Engine.leave_worker_state`."""
         steps, carry = self._carries[max(0, len(self._carries) - 1 - behind)]
-        luggage = WorkerState.pack(self.task, training, steps, position, carry)
-        self._client.leave_luggage(luggage.to_bytes(), behind)
+        worker_state = WorkerState.pack(self.task, training, steps, position, carry)
+        self._client.leave_worker_state(worker_state.to_bytes(), behind)
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
         """See `Engine.lease`."""
@@ -213,7 +213,7 @@ class ParameterServerReplica:
             answer.refusal,
             metrics,
             # With overlap the answer is that to the step before.
-            None if answer.luggage is None else answer.luggage + self._overlap,
+            None if answer.worker_state is None else answer.worker_state + self._overlap,
         )
 
     def _drain(self) -> Exchange | None:

@@ -12,12 +12,12 @@ from types import TracebackType
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, DirectoryLock, Manifest, Retention
 from trainband.errors import CheckpointError, DeadlineExceeded, DirectoryLocked, PeerError, Refused
 from trainband.model.worker_state import WorkerState, write_worker_states
-from trainband.ps.checkpointing import SavedParts
 from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.worker.checkpointing import SavedParts
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.waiting import Say, Waiting
 from trainband.strategies.engine import CheckpointSource, Saving
 from trainband.version import VERSION
-from trainband.wire.patience import Patience, Say
 
 POLL_S = 0.05
 """Between two looks at a checkpoint that is being written."""
@@ -227,7 +227,7 @@ class Checkpointer:
         return engine.is_chief
 
     def _begun(self, engine: CheckpointSource, partial: Path, at: int | None) -> Saving:
-        patience = Patience(WITHDRAWN_S, self._say, self._clock)
+        patience = Waiting(WITHDRAWN_S, self._say, self._clock)
         while True:
             try:
                 return engine.save(partial, at)
@@ -242,7 +242,7 @@ class Checkpointer:
 
     def withdraw(self) -> None:
         """Waits for the one that is being written; gives up one that still waits for its step."""
-        patience = Patience(None, self._say, self._clock)
+        patience = Waiting(None, self._say, self._clock)
         while (order := self._order) is not None:
             if self._mutex.acquire(timeout=POLL_S):
                 try:
@@ -257,7 +257,7 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Waits until nothing is being written."""
-        patience = Patience(None, self._say, self._clock)
+        patience = Waiting(None, self._say, self._clock)
         while not self._idle.wait(POLL_S):
             patience.check(BEING_WRITTEN, "")
 
@@ -335,7 +335,7 @@ class Checkpointer:
         self._idle.set()
 
     def _commit(self, order: _Order, parts: SavedParts) -> None:
-        states = {number: WorkerState.from_bytes(data, "ps:0") for number, data in parts.luggage.items()}
+        states = {number: WorkerState.from_bytes(data, "ps:0") for number, data in parts.worker_state.items()}
         workers, worker_part = write_worker_states(order.partial, states)
         manifest = Manifest(
             global_step=parts.global_step,

@@ -16,9 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainband.figures import duration, rate
+from trainband.runtime.formatting import duration, rate
+from trainband.runtime.waiting import Say
 from trainband.strategies.base import Progress
-from trainband.wire.patience import Say
 
 LIVE_EVERY_S = 0.5
 LINE_EVERY_S = 10.0

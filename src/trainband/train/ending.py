@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from trainband import preemption
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.errors import CheckpointError, PeerError
-from trainband.preemption import PREEMPTED
+from trainband.runtime.signals import PREEMPTED, SIGTERM_EXIT_CODE
+from trainband.runtime.waiting import Waiting
 from trainband.strategies.engine import Engine
 from trainband.train.hook_loop import HookLoop
 from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
@@ -16,7 +16,6 @@ from trainband.train.hooks.session import SavingSession
 from trainband.train.job import Job
 from trainband.train.saves import Saves
 from trainband.train.stop import Stop
-from trainband.wire.patience import Patience
 
 AT_WORK_S = 0.2
 """Between two questions whether others still train."""
@@ -91,7 +90,7 @@ class Ending:
           SystemExit: always, with the code that a shell gives to a program that SIGTERM has ended.
         """
         self._job.close()
-        raise SystemExit(preemption.EXIT_CODE)
+        raise SystemExit(SIGTERM_EXIT_CODE)
 
     def leave_anyway(self, engine: Engine | None, exc: BaseException) -> None:
         """Of a task that was asked to leave, a failure of others is no failure: they may be leaving, too.
@@ -101,7 +100,7 @@ class Ending:
         """
         if engine is not None and self._stop.preempted and isinstance(exc, PeerError):
             self._job.say(f"{engine.task}: {PREEMPTED}; it leaves in the middle of a step: {exc}")
-            raise SystemExit(preemption.EXIT_CODE) from exc
+            raise SystemExit(SIGTERM_EXIT_CODE) from exc
 
     def _pause(self, engine: Engine, session: SavingSession) -> None:
         """Ends this task's part in a training in which others go on."""
@@ -116,7 +115,7 @@ class Ending:
             self._await_others(engine, session)  # what they still do is to be in the last checkpoint
 
     def _await_others(self, engine: Engine, session: SavingSession) -> None:
-        patience = Patience(None, self._job.say, self._job.runtime.clock)
+        patience = Waiting(None, self._job.say, self._job.runtime.clock)
         while self._saves.checkpointer is not None and (others := engine.at_work()):
             patience.check(f"{', '.join(others)} to end the training", "")
             for hook in self._savers:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from trainband.checkpoint import LOCK_FILE, Checkpoint, CheckpointDirectory
 from trainband.errors import CheckpointError
+from trainband.model.contents import contents_of_variables
 from trainband.model.variables import PyTree, Variables
-from trainband.ps.contents import contents_of_variables
 from trainband.runtime import Clock
+from trainband.runtime.waiting import Say, Waiting
 from trainband.train.event_file import EventFile
 from trainband.train.result import Evaluation
-from trainband.wire.patience import Patience, Say
 
 POLL_S = 0.5
 """Between two looks into the directory."""
@@ -103,8 +103,8 @@ class Evaluator:
                     patience.check(f"a checkpoint in {self._directory.path}, {after}", "look whether the job runs")
                     self._pause(POLL_S)
 
-    def _new_patience(self) -> Patience:
-        return Patience(self._abandoned_s, self._say, self._clock)
+    def _new_patience(self) -> Waiting:
+        return Waiting(self._abandoned_s, self._say, self._clock)
 
     def _renewed(self) -> int:
         """When the job last gave a sign of life, by the file system's clock; 0 where there is no job."""

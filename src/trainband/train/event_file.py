@@ -18,7 +18,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import histogram, scalar
 
 from trainband.runtime import Clock
-from trainband.wire.patience import Say
+from trainband.runtime.waiting import Say
 
 FLUSH_S = 5.0
 """Between two writes to the disk, which cost milliseconds each."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from trainband.wire.patience import Say
+from trainband.runtime.waiting import Say
 
 if TYPE_CHECKING:
     from trainband.train.event_file import EventFile

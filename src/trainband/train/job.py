@@ -6,12 +6,12 @@ from trainband.cluster import Cluster
 from trainband.errors import TrainbandError
 from trainband.model.mesh_context import require_no_mesh
 from trainband.model.model import Model
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.waiting import Say
 from trainband.strategies.base import Strategy
 from trainband.strategies.engine import Engine
 from trainband.train.trainings import Trainings
-from trainband.wire.patience import Say
 
 
 class Job:

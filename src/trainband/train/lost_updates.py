@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from trainband.errors import CheckpointError
 from trainband.model.variables import PyTree
+from trainband.runtime.waiting import Say
 from trainband.strategies.engine import Stepper
 from trainband.train.data_position import DataPosition
-from trainband.wire.patience import Say
 
 
 class LostUpdates:

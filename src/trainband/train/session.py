@@ -14,9 +14,9 @@ from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.errors import CheckpointError, YourError
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import read_worker_states, redistributed
-from trainband.preemption import PREEMPTED
-from trainband.ps.checkpointing import RestoreFrom
 from trainband.ps.statistics import CheckpointStatus
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.signals import PREEMPTED
 from trainband.strategies.base import USED_UP, StepReport
 from trainband.strategies.engine import Engine
 from trainband.train.data_position import DataPosition
@@ -297,7 +297,7 @@ class MonitoredSession(SessionView):
             dealt = redistributed(read_worker_states(checkpoint), tasks)
             return {number: one.to_bytes() for number, one in dealt.items()}
 
-        return RestoreFrom(candidates=directory.candidates, luggage=worker_states)
+        return RestoreFrom(candidates=directory.candidates, worker_state=worker_states)
 
     def _recall_trainings(self, engine: Engine) -> None:
         """Of a job that resumes from a checkpoint, whose chief has not begun yet, the checkpoint knows them."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trainband.errors import Refused
-from trainband.preemption import PREEMPTED
+from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.waiting import Say
 from trainband.strategies.base import FINISHED, USED_UP, StepReport
 from trainband.strategies.engine import Engine
-from trainband.wire.patience import Say
 
 DONE = "the job has made the updates that were asked for"
 

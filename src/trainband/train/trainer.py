@@ -19,7 +19,8 @@ from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
-from trainband.ps.checkpointing import RestoreFrom
+from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies.base import Strategy
 from trainband.strategies.engine import Engine
 from trainband.strategies.one_device import OneDevice
@@ -31,7 +32,6 @@ from trainband.train.passes import Position
 from trainband.train.result import Evaluation, FitResult, mean_over_examples
 from trainband.train.session import MonitoredSession
 from trainband.train.training_log import TrainingLog
-from trainband.wire.patience import Say, say_on_stderr
 
 if TYPE_CHECKING:
     from trainband.train.nnx import NNXModule
@@ -363,7 +363,7 @@ class Trainer:
         else:
             checkpoint = Checkpoint.open(where)  # raises where there is none
             candidates = lambda: iter([checkpoint])  # noqa: E731
-        self.job.begin_from(RestoreFrom(candidates=candidates, luggage=lambda _: {}, optimizer=optimizer))
+        self.job.begin_from(RestoreFrom(candidates=candidates, worker_state=lambda _: {}, optimizer=optimizer))
 
     def evaluate_params(
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int

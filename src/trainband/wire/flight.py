@@ -34,6 +34,7 @@ from ..errors import (
     DeadlineExceeded,
     PeerError,
     ProtocolError,
+    RefusalCode,
     Refused,
     StreamClosed,
     Unreachable,
@@ -78,7 +79,8 @@ def translate(exc: Exception, address: str, timeout_s: float | None = None) -> P
     """The error of ours for any error that Arrow Flight raises; nothing of gRPC's text is for users."""
     told = bytes(getattr(exc, "extra_info", b"") or b"").decode(errors="replace")
     if told and isinstance(exc, flight.FlightError):
-        return Refused(told)
+        code, _, message = told.partition("\n")
+        return Refused(message, RefusalCode(code) if code in _CODES else RefusalCode.OTHER)
     if isinstance(exc, flight.FlightUnavailableError):
         return Unreachable(f"nobody listens at {address}; check that the task runs and that the address is right.")
     if isinstance(exc, flight.FlightTimedOutError):
@@ -100,11 +102,15 @@ def translate_stream(exc: Exception, address: str) -> PeerError:
     return StreamClosed(f"{address} has gone; its process ended or the network broke.")
 
 
-def _refuse(message: str) -> flight.FlightError:
+_CODES = frozenset(RefusalCode)
+
+
+def _refuse(refused: Refused) -> flight.FlightError:
+    message = str(refused)
     if len(message) > _MESSAGE_LIMIT:
         message = message[: _MESSAGE_LIMIT - 2] + " …"
-    # The extra information reaches a trainband client as it is; gRPC decorates the message itself.
-    return flight.FlightServerError(message, extra_info=message.encode())
+    # The extra information, a code and the message, reaches a trainband client as it is; gRPC decorates the message.
+    return flight.FlightServerError(message, extra_info=f"{refused.code}\n{message}".encode())
 
 
 def _peer_name(peer: str) -> str:

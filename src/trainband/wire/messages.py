@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from trainband.checkpoint.manifest import Part, Piece
 from trainband.data.leases import LeaseRequest
-from trainband.wire.replication import SeatState
+from trainband.errors import RefusalCode
+from trainband.wire.replication import ReplicaState
 
 # --- the actions of `Connection.call`, by name: what is sent -> what is answered
 
@@ -49,7 +50,7 @@ class Description(Struct, frozen=True):
     """What gradients are sent as; empty: as they are."""
     state_merge: str = "mean"
     """What becomes of the model state that several workers push for one update: `mean` or `chief`."""
-    replicas: int = 0
+    standbys: int = 0
     """How many standbys each shard has: none or one."""
     stall_s: float = 0.0
     """Seconds without a push after which a worker that is waited for is counted no more; 0 for never."""
@@ -70,29 +71,6 @@ class Join(Struct, frozen=True):
     """See `Pause`: a ps that is new knows it at once."""
 
 
-MOVED = "held elsewhere: "
-"""Begins the refusal of a request that only the primary of a shard serves, for the asker to look there."""
-
-NO_VALUES = "no values yet"
-NO_MODEL = "no model yet"
-"""Stand in the refusal of a ps that has died and come back, and was given nothing yet."""
-
-TAKEN = "is in the job already"
-"""Stands in the refusal of a second process that claims a task's name."""
-
-REPLACED = "another process has taken the place of"
-"""Stands in the refusal of a process whose name another one has had since."""
-
-CHIEF_ONLY = "only the chief may"
-"""Stands in the refusal of what somebody has asked who is not the chief, as this ps knows it."""
-
-STRANGER = "no worker has the number"
-"""Begins the refusal of a request from a worker that this ps does not know, as after it has died and come back."""
-
-MISMATCH = "another model: "
-"""Begins the refusal of a `join` whose model is not the chief's, for the worker to tell it from others."""
-
-
 class Joined(Struct, frozen=True):
     """The answer to `join`."""
 
@@ -111,7 +89,7 @@ class Joined(Struct, frozen=True):
     """The training under way."""
     protected: bool = False
     """Whether the shard has a standby."""
-    epoch: int = 0
+    term: int = 0
     job: str = ""
     empty: bool = True
     """Whether this ps has nothing of the shard; a standby has."""
@@ -140,9 +118,9 @@ class Define(Struct, frozen=True):
 
 
 class Invite(Struct, frozen=True):
-    """`invite` -> `SeatState`, from the primary of a shard to its other seat: prepare to take the records."""
+    """`invite` -> `SeatState`, from the primary of a shard to its other replica: prepare to take the records."""
 
-    seat: SeatState
+    replica: ReplicaState
     define: Define
     trainband: str
     """The version of trainband that the primary runs."""
@@ -196,8 +174,8 @@ class SaveQuestion(Struct, frozen=True):
 
     worker: int
     token: str
-    luggage: bool
-    """Whether the answer shall hold the workers' luggage."""
+    worker_state: bool
+    """Whether the answer shall hold the workers' worker state."""
 
 
 ARMED = "armed"
@@ -206,8 +184,8 @@ WRITTEN = "written"
 FAILED = "failed"
 
 
-FORGOTTEN = "it knows nothing of this checkpoint"
-"""The failure of a ps that has died since the order, or was never given it."""
+FORGOTTEN = "forgotten"
+"""The phase at a ps that has died since the order, or was never given it."""
 
 
 class SaveState(Struct, frozen=True):
@@ -219,8 +197,8 @@ class SaveState(Struct, frozen=True):
     failure: str = ""
     part: Part | None = None
     awaited: tuple[str, ...] = ()
-    """The workers whose luggage for this checkpoint has not come."""
-    luggage: dict[int, bytes] = {}
+    """The workers whose worker state for this checkpoint has not come."""
+    worker_state: dict[int, bytes] = {}
     """What each worker, by its number, must find again when it goes on from here."""
     sources: dict[str, str] = {}
     """The shared data sources, as they were at this version."""
@@ -236,8 +214,8 @@ class Landed(Struct, frozen=True):
     """From when its step had come."""
 
 
-class Luggage(Struct, frozen=True):
-    """`luggage` -> `JobState`: what this worker must find again, as it was after `sequence` pushes. ps:0 keeps it."""
+class LeftWorkerState(Struct, frozen=True):
+    """`worker_state` -> `JobState`: what this worker must find again, as of `sequence` pushes. ps:0 keeps it."""
 
     worker: int
     sequence: int
@@ -245,13 +223,13 @@ class Luggage(Struct, frozen=True):
     life: str = ""
 
 
-class LuggageQuestion(Struct, frozen=True):
-    """`my_luggage` -> `LuggageAnswer`: what an earlier life of this worker left, or a checkpoint holds."""
+class WorkerStateQuestion(Struct, frozen=True):
+    """`my_worker_state` -> `WorkerStateAnswer`: what an earlier process of this worker left, or a checkpoint holds."""
 
     worker: int
 
 
-class LuggageAnswer(Struct, frozen=True):
+class WorkerStateAnswer(Struct, frozen=True):
     """`data` is empty where there is none."""
 
     data: bytes
@@ -281,6 +259,8 @@ class RestoreState(Struct, frozen=True):
     failure: str = ""
     damaged: bool = False
     """Whether it failed because of a damaged file."""
+    forgotten: bool = False
+    """Whether the ps knows nothing of it: it has died since the order, or was never given it."""
 
 
 class Adopt(Struct, frozen=True):
@@ -289,7 +269,7 @@ class Adopt(Struct, frozen=True):
     worker: int
     token: str
     version: int
-    luggage: dict[int, bytes] = {}
+    worker_state: dict[int, bytes] = {}
     sources: dict[str, str] = {}
     alone: bool = False
     """See `Define`."""
@@ -300,7 +280,7 @@ class Heartbeat(Struct, frozen=True):
 
     worker: int
     life: str = ""
-    """The sender's incarnation, here and below: a process that was replaced must not speak for its heir."""
+    """The sender's incarnation, here and below: a process that was replaced must not speak for its successor."""
     blocked_by: tuple[str, ...] = ()
     """The workers whose push some ps waits for before it answers this one."""
     paused: bool = False
@@ -347,7 +327,7 @@ class JobState(Struct, frozen=True):
     """The worker that has the chief's duties now."""
     trainings: tuple[int, ...] = ()
     """See `Begin`."""
-    seats: tuple[SeatState, ...] = ()
+    replicas: tuple[ReplicaState, ...] = ()
     """Of this ps."""
 
 
@@ -376,7 +356,7 @@ class Open(Struct, frozen=True, tag=1, array_like=True):
     incarnation: str
     shard: int = -1
     """The one that is served; -1: the ps's own."""
-    founding: bool = False
+    bootstrapping: bool = False
     """Whether it brings first values and no more: its end says nothing of the worker."""
 
 
@@ -417,27 +397,18 @@ class Params(Struct, frozen=True, tag=5, array_like=True):
     done: bool
     """Whether the shard has made all the updates that were asked for."""
     detail: str
-    luggage: int = 0
-    """How many of this worker's pushes are in a checkpoint that waits for its luggage; 0 where none waits."""
+    worker_state: int = 0
+    """How many of this worker's pushes are in a checkpoint that waits for its worker state; 0 where none waits."""
 
 
 class Failure(Struct, frozen=True, tag=6, array_like=True):
     """ps -> worker: the request cannot be served; the stream ends."""
 
     message: str
+    code: RefusalCode = RefusalCode.OTHER
 
 
 Upward = Open | Initialise | Pull | Push
 """What a worker sends."""
 Downward = Params | Failure
 """What a ps sends."""
-
-
-def is_of_another_chief(refusal: str) -> bool:
-    """Whether a ps refused because it has heard of another chief, who may have done already what was asked."""
-    return CHIEF_ONLY in refusal
-
-
-def is_for_another(refusal: str) -> bool:
-    """Whether a ps refused because it is not, or not any more, the one that has the shard and knows the worker."""
-    return any(words in refusal for words in (MOVED, STRANGER, NO_VALUES, NO_MODEL, "join again"))

@@ -1,6 +1,6 @@
-"""What the two seats of a shard say to each other: lessons, and the records of the log.
+"""What the two replicas of a shard say to each other: snapshots, and the records of the log.
 
-See `ps/succession.py` for what it means.
+See `ps/failover.py` for what it means.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from trainband.data.leases import LeaseRequest
 NOBODY = -1
 
 
-class Reign(Struct, frozen=True, tag=0, array_like=True):
-    """Who holds a shard; as a record, from now on. Seats are named by the numbers of their ps."""
+class Term(Struct, frozen=True, tag=0, array_like=True):
+    """Who holds a shard; as a record, from now on. Replicas are named by the numbers of their ps."""
 
-    epoch: int = 0
+    number: int = 0
     primary: int = NOBODY
     standby: int = NOBODY
     arbiter: str = ""
@@ -69,7 +69,7 @@ class Released(Struct, frozen=True, tag=6, array_like=True):
 
 
 class Kept(Struct, frozen=True, tag=7, array_like=True):
-    """A worker has left luggage."""
+    """A worker has left worker state."""
 
     worker: int
     sequence: int
@@ -83,41 +83,41 @@ class Steered(Struct, frozen=True, tag=8, array_like=True):
     value: float
 
 
-LogRecord = Reign | Joined | Left | Pushed | Began | Leased | Released | Kept | Steered
+LogRecord = Term | Joined | Left | Pushed | Began | Leased | Released | Kept | Steered
 
 
-class Petition(Struct, frozen=True, array_like=True):
-    """A seat's request to hold the shard alone, in this epoch.
+class VoteRequest(Struct, frozen=True, array_like=True):
+    """A replica's request to hold the shard alone, in this term.
 
-    `unless_after`: 0, or it is withdrawn where a later epoch than this has been granted to anybody.
+    `unless_after`: 0, or it is withdrawn where a later term than this has been granted to anybody.
     """
 
     shard: int
     lineage: str
-    epoch: int
-    seat: int
+    term: int
+    ps: int
     arbiter: str
     unless_after: int = 0
 
 
-class Grant(Struct, frozen=True):
-    """`grant` -> `JobState`: the arbiter's word on a petition."""
+class Vote(Struct, frozen=True):
+    """`grant` -> `JobState`: the arbiter's word on a vote request."""
 
     worker: int
     incarnation: str
-    epoch: int
+    term: int
     yes: bool
 
 
-class SeatState(Struct, frozen=True, array_like=True):
-    """One seat of a shard."""
+class ReplicaState(Struct, frozen=True, array_like=True):
+    """One replica of a shard."""
 
     shard: int
-    seat: int
+    ps: int
     """The number of its ps."""
     role: str
     lineage: str
-    reign: Reign
+    term: Term
     position: int
     version: int
     incarnation: str
@@ -125,22 +125,22 @@ class SeatState(Struct, frozen=True, array_like=True):
     host: str = ""
     behind: int = 0
     """Records that the standby has not confirmed; of a primary."""
-    petition: Petition | None = None
+    vote_request: VoteRequest | None = None
     fit: int = 0
     """The training under way."""
 
 
-# --- the headers of the stream from the primary to the other seat
+# --- the headers of the stream from the primary to the other replica
 
 
-class Lead(Struct, frozen=True, tag=10, array_like=True):
-    """primary -> seat, first frame: whose records come."""
+class ReplicationHello(Struct, frozen=True, tag=10, array_like=True):
+    """primary -> standby, first frame: whose records come. `ps`: the number of the primary's."""
 
     shard: int
-    seat: int
+    ps: int
     incarnation: str
     number: int = 0
-    """Of this stream among all that the primary's process has opened to the seat."""
+    """Of this stream among all that the primary's process has opened to the replica."""
 
 
 class HeldPush(Struct, frozen=True, array_like=True):
@@ -152,32 +152,32 @@ class HeldPush(Struct, frozen=True, array_like=True):
     version: int
 
 
-class Lesson(Struct, frozen=True, tag=11, array_like=True):
-    """primary -> seat: everything, as it was after record `position`.
+class InstallSnapshot(Struct, frozen=True, tag=11, array_like=True):
+    """primary -> replica: everything, as it was after record `position`.
 
     The body: the params' blocks, the optimizer state's leaves, and the blocks of each held push.
     """
 
     lineage: str
-    reign: Reign
+    term: Term
     position: int
     version: int
     rule: Raw
     held: tuple[HeldPush, ...]
     began: Began
     sources: dict[str, bytes]
-    luggage: dict[int, tuple[int, bytes]]
+    worker_state: dict[int, tuple[int, bytes]]
     job: str
 
 
 class Records(Struct, frozen=True, tag=12, array_like=True):
-    """primary -> seat: records from number `first` on; the body has the blocks of its pushes, one after the other.
+    """primary -> replica: records from number `first` on; the body has the blocks of its pushes, one after the other.
 
     Without records, a sign of life.
     """
 
     lineage: str
-    epoch: int
+    term: int
     first: int
     version: int
     """Of the shard after them."""
@@ -187,13 +187,13 @@ class Records(Struct, frozen=True, tag=12, array_like=True):
 
 
 class Taken(Struct, frozen=True, tag=13, array_like=True):
-    """seat -> primary: it has everything up to record `position`; or `fenced`: why it takes nothing."""
+    """replica -> primary: it has everything up to record `position`; or `fenced`: why it takes nothing."""
 
     position: int
     fenced: str = ""
-    epoch: int = 0
+    term: int = 0
     """In which it holds the shard itself; 0 where it does not."""
 
 
-Upward = Lead | Lesson | Records
+Upward = ReplicationHello | InstallSnapshot | Records
 """What a primary sends."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 
-from ..errors import Refused, StreamClosed, TrainbandError
+from ..errors import RefusalCode, Refused, StreamClosed, TrainbandError
 from .transport import Handler, Stream
 
 logger = logging.getLogger("trainband.wire")
 
 
-def refusal(exc: BaseException, doing: str, address: str) -> str:
+def refusal(exc: BaseException, doing: str, address: str) -> Refused:
     """What the other side is told about an exception of our handler.
 
     An error of ours was written for people and travels as it is. Any other is a defect here: the log of
     this task gets its traceback, the other side only where to look.
     """
     if isinstance(exc, TrainbandError):
-        return str(exc)
+        return Refused(str(exc), exc.code if isinstance(exc, Refused) else RefusalCode.OTHER)
     logger.error("%s: internal error while serving %s", address, doing, exc_info=exc)
-    return f"internal error ({type(exc).__name__}) while {address} served {doing}; see the log of {address}."
+    return Refused(f"internal error ({type(exc).__name__}) while {address} served {doing}; see the log of {address}.")
 
 
 def answer(handler: Handler, action: str, body: bytes, address: str) -> bytes:
@@ -31,7 +31,7 @@ def answer(handler: Handler, action: str, body: bytes, address: str) -> bytes:
     try:
         return handler.call(action, body)
     except Exception as exc:
-        raise Refused(refusal(exc, f"the call {action!r}", address)) from exc
+        raise refusal(exc, f"the call {action!r}", address) from exc
 
 
 def serve(handler: Handler, stream: Stream, address: str) -> str:
@@ -45,7 +45,7 @@ def serve(handler: Handler, stream: Stream, address: str) -> str:
     except StreamClosed:
         return ""
     except Exception as exc:
-        return refusal(exc, f"a stream of {stream.peer}", address)
+        return str(refusal(exc, f"a stream of {stream.peer}", address))
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.simulation.checks.succession import forgetful
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.history import Begun, Committed, Ended, Out, Promoted, Record, Restored, Terms, Violation
 
 APART = "parts of one checkpoint are of different versions"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.simulation.history import Ended, Final, Record, Terms, Violation
 
 STUCK = "job does not end"
-CIRCLE = "workers wait in a circle over several ps"
+DEADLOCK = "workers wait in a deadlock over several ps"
 """One waits at one ps for a second, which waits for it at another: no single rule can see that."""
 
 
@@ -22,10 +22,10 @@ def unfinished_jobs(history: Sequence[Record], terms: Terms) -> Iterator[Violati
                 if final.waits
             )
             text = f"{', '.join(record.unfinished)} not at the end; waiting: {whom or 'nobody'}"
-            yield Violation(record.at, CIRCLE if _has_circle(finals) else STUCK, text)
+            yield Violation(record.at, DEADLOCK if _has_deadlock(finals) else STUCK, text)
 
 
-def _has_circle(finals: Mapping[int, Final]) -> bool:
+def _has_deadlock(finals: Mapping[int, Final]) -> bool:
     """Whether somebody waits for himself, over more than one ps."""
     if any(_reaches_itself({shard: final}) for shard, final in finals.items()):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tests.simulation.checks.succession import forgetful
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.history import (
     Data,
     Ended,
@@ -48,7 +48,7 @@ class _Pieces:
         self.reporters: dict[PieceKey, int] = {}
         self.visits: Counter[tuple[int, int]] = Counter()
         self.apart: dict[str, list[Noted]] = {}
-        """What seats have noted that held the shard in their own eyes alone; it counts once they do hold it again."""
+        """What replicas noted that held the shard in their own eyes alone; it counts once they hold it again."""
         self.leased_at: dict[PieceKey, int] = {}
         self.reported_at: dict[PieceKey, int] = {}
         self.given_back: dict[PieceKey, tuple[int, tuple[int, str]]] = {}
@@ -95,7 +95,7 @@ class _Pieces:
         piece, worker, incarnation = record.piece, record.worker, record.incarnation
         holder = self.holder.get(piece)
         if holder is not None and holder[0] == worker and holder[1] != incarnation:
-            self.doubtful.add(piece)  # what a worker had goes to its heir
+            self.doubtful.add(piece)  # what a worker had goes to its successor
         elif holder is not None and holder != (worker, incarnation):
             text = f"{piece} goes to worker number {worker}, while worker number {holder[0]} holds it"
             yield Violation(record.at, SHARED, text)
@@ -131,20 +131,20 @@ def broken_leases(history: Sequence[Record], terms: Terms) -> Iterator[Violation
         if isinstance(record, Leased | Reported | GivenBack | Out):
             if isinstance(record, Out) and (record.shard != OFFICE or record.why == "paused"):
                 continue
-            if record.seat != office:
-                pieces.apart.setdefault(record.seat, []).append(record)  # it does not know yet that it is succeeded
+            if record.replica != office:
+                pieces.apart.setdefault(record.replica, []).append(record)  # it does not know yet that it is succeeded
                 continue
             noted.append(record)
             yield from pieces.note(record)
             continue
         match record:
-            case Promoted(at=at, shard=shard, seat=seat, position=position) if shard == OFFICE:
-                before, office = office, seat
-                own = pieces.apart.pop(seat, [])
+            case Promoted(at=at, shard=shard, replica=replica, position=position) if shard == OFFICE:
+                before, office = office, replica
+                own = pieces.apart.pop(replica, [])
                 pieces.apart.clear()
                 known = min([position, *(one.position - 1 for one in own if not isinstance(one, Out))])
                 kept = _until(noted, known)
-                if before != seat:
+                if before != replica:
                     pieces.apart[before] = noted[len(kept) :]
                 noted = kept + own
                 if (at, shard) in lost:
@@ -153,10 +153,10 @@ def broken_leases(history: Sequence[Record], terms: Terms) -> Iterator[Violation
                     pieces.undo(known)
                 for one in own:
                     yield from pieces.note(one)
-            case Taught(shard=shard, seat=seat) if shard == OFFICE:
-                pieces.apart.pop(seat, None)  # it has given that up
-            case Restored(shard=shard, seat=seat) if shard == OFFICE:
-                office = seat
+            case Taught(shard=shard, replica=replica) if shard == OFFICE:
+                pieces.apart.pop(replica, None)  # it has given that up
+            case Restored(shard=shard, replica=replica) if shard == OFFICE:
+                office = replica
                 noted.clear()
                 pieces.forget()
             case Trained(piece=piece, start=start, stop=stop):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.checks.lines import Lines
-from tests.simulation.checks.succession import forgetful
 from tests.simulation.history import (
     Applied,
     Arrived,
@@ -20,6 +20,7 @@ from tests.simulation.history import (
     Terms,
     Violation,
 )
+from trainband.errors import RefusalCode
 
 AHEAD = "too far ahead"
 SEVERAL = "several gradients of one worker"
@@ -27,12 +28,7 @@ ORDER = "sum in another order"
 STALE = "gradient from old params in a synchronous update"
 HONEST = "honest worker refused"
 
-REPLACED = (
-    "another process has taken the place",
-    "is in the job already",
-    "is another process; join again",
-    "belongs to another job",
-)
+REPLACED = (RefusalCode.REPLACED, RefusalCode.NAME_TAKEN, RefusalCode.UNKNOWN_WORKER, RefusalCode.OTHER_JOB)
 """Why a worker may be refused: it has been replaced, or would replace one that lives."""
 
 FROM_LOST = "a push claims params of version"
@@ -41,9 +37,9 @@ FROM_LOST = "a push claims params of version"
 
 def broken_rules(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
     """Checks Sync's updates, Bounded's answers, and that no honest worker is refused."""
-    excuses = (*REPLACED, FROM_LOST) if forgetful(history) else REPLACED
+    has_lost = bool(forgetful(history))
     for record in history:
-        if isinstance(record, Refusal) and not any(words in record.text for words in excuses):
+        if isinstance(record, Refusal) and not (record.code in REPLACED or (has_lost and FROM_LOST in record.text)):
             yield Violation(record.at, HONEST, f"{record.task}: {record.text}")
     if terms.rule == "sync":
         yield from _sync(history, terms)
@@ -79,12 +75,12 @@ class _Clocks:
 
 
 def _bounded(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
-    seats = Lines(_Clocks)
+    replicas = Lines(_Clocks)
     for record in history:
-        seats.teach(record)
+        replicas.begin_install(record)
         if not isinstance(record, Restored | Begun | In | Out | Applied | Released):
             continue
-        clocks = seats[record]
+        clocks = replicas[record]
         match record:
             case Restored(version=version):
                 clocks.of, clocks.version, clocks.last_version = {}, version, version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.simulation.checks.succession import forgetful
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.history import Final, Promoted, Record, Restored, Steered, Terms, Violation
 
 LOST = "update made with an old number"
@@ -18,15 +18,15 @@ def lost_steering(history: Sequence[Record], terms: Terms) -> Iterator[Violation
         holder, steered = "", None
         for record in history:
             match record:
-                case Restored(shard=of, seat=seat) if of == shard:
-                    holder, steered = seat, None
-                case Promoted(at=at, shard=of, seat=seat, version=version) if of == shard:
-                    holder = seat
+                case Restored(shard=of, replica=replica) if of == shard:
+                    holder, steered = replica, None
+                case Promoted(at=at, shard=of, replica=replica, version=version) if of == shard:
+                    holder = replica
                     if (at, of) in lost or (steered is not None and steered.version > version):
                         steered = None
-                case Steered(shard=of, seat=seat) if of == shard and seat == holder:
+                case Steered(shard=of, replica=replica) if of == shard and replica == holder:
                     steered = record
-        if steered is None or end.seat != holder:
+        if steered is None or end.replica != holder:
             continue
         later = end.numbers[steered.version :]
         if any(number != steered.value for number in later):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from tests.simulation.checks.succession import forgetful
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.history import (
     Acknowledged,
     Applied,
@@ -70,9 +70,9 @@ class _Shard:
             match record:
                 case Applied():
                     yield from self._applied(record)
-                case Restored(version=version, seat=seat, value=value):
+                case Restored(version=version, replica=replica, value=value):
                     self._life += 1
-                    self._holder = seat
+                    self._holder = replica
                     self._cut(version)
                     if value is not None:
                         self._set(value)
@@ -82,7 +82,7 @@ class _Shard:
                     self._arrived_in.setdefault(push, self._life)
                 case Dropped(push=push):
                     self._dropped.add(push)
-                case Begun(last_version=last_version, seat=seat) if seat == self._holder:
+                case Begun(last_version=last_version, replica=replica) if replica == self._holder:
                     self._last_version = last_version
                 case Acknowledged(push=push, applied=True):
                     self._acknowledged[push] = record
@@ -92,7 +92,7 @@ class _Shard:
                     yield from self._final(record)
 
     def _applied(self, record: Applied) -> Iterator[Violation]:
-        if record.seat != self._holder:
+        if record.replica != self._holder:
             # A standby follows. One that does not know yet that it is succeeded may do so, if nobody ever hears of it.
             return
         self._value.append(record.update)
@@ -111,10 +111,10 @@ class _Shard:
             if record.value is not None:
                 self._set(record.value)
         elif record.value is not None and list(record.value) != self._value[: record.version]:
-            text = f"{record.seat} takes shard {self._shard} over with other updates than were made"
+            text = f"{record.replica} takes shard {self._shard} over with other updates than were made"
             yield Violation(record.at, COUNT, text)
         self._cut(record.version)
-        self._holder = record.seat
+        self._holder = record.replica
 
     def _cut(self, version: int) -> None:
         for update in self._value[version:]:

@@ -23,18 +23,18 @@ class _Members:
 
 def vain_waits(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
     """Checks each shard whenever it says for whom somebody waits there."""
-    seats = Lines(_Members)
+    replicas = Lines(_Members)
     for record in history:
-        seats.teach(record)
+        replicas.begin_install(record)
         if isinstance(record, Taught):
-            seats[record].heard = {}  # of whom this ps hears it knows itself
+            replicas[record].heard = {}  # of whom this ps hears it knows itself
         if not isinstance(record, Restored | In | Out | Heard | Waits | Looked):
             continue
-        members = seats[record]
+        members = replicas[record]
         match record:
             case Restored():
-                seats[record] = _Members()
-                seats[record].heard = members.heard
+                replicas[record] = _Members()
+                replicas[record].heard = members.heard
             case In(worker=worker):
                 members.inside.add(worker)
                 members.came.add(worker)

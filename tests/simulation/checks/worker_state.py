@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.simulation.checks.succession import forgetful
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.history import Found, Kept, Promoted, Record, Restored, Terms, Violation
 
 LOST = "worker state lost"
 
-KEEPER = 0
+HOLDER = 0
 """The shard that keeps it."""
 
 
@@ -20,9 +20,9 @@ def lost_worker_state(history: Sequence[Record], terms: Terms) -> Iterator[Viola
     lost = forgetful(history)
     for record in history:
         match record:
-            case Restored(shard=shard) if shard == KEEPER:
+            case Restored(shard=shard) if shard == HOLDER:
                 newest.clear()
-            case Promoted(at=at, shard=shard) if shard == KEEPER and (at, shard) in lost:
+            case Promoted(at=at, shard=shard) if shard == HOLDER and (at, shard) in lost:
                 newest.clear()
             case Kept(task=task) if int(task.partition(":")[2]) not in terms.planned:
                 pass  # no later job has a place for what a guest has left

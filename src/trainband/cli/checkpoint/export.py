@@ -16,7 +16,7 @@ from trainband.cli.checkpoint.common import (
     open_checkpoint,
     step_option,
 )
-from trainband.figures import size
+from trainband.runtime.formatting import size
 
 # Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
 _EXPORT_HELP = """Write a checkpoint's model to OUT for other programs.

@@ -25,7 +25,7 @@ from trainband.cli.checkpoint.common import (
     print_json,
 )
 from trainband.errors import CheckpointError, DamagedCheckpoint, YourError
-from trainband.figures import size
+from trainband.runtime.formatting import size
 
 # Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
 _LS_HELP = """List the checkpoints in DIR: when, how large, with what metrics; which is the best; who writes there.

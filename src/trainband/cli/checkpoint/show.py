@@ -29,7 +29,7 @@ from trainband.cli.checkpoint.common import (
     step_option,
     type_of,
 )
-from trainband.figures import size
+from trainband.runtime.formatting import size
 
 GROUPS = {
     "params": "params",

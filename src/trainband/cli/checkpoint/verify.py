@@ -20,7 +20,7 @@ from trainband.cli.checkpoint.common import (
     step_option,
 )
 from trainband.errors import DamagedCheckpoint, YourError
-from trainband.figures import size
+from trainband.runtime.formatting import size
 
 
 @click.command(short_help="Compare every byte with its checksums.")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ..cluster import Cluster
-from . import arguments, tf_config
-from .arguments import Hosts as Hosts
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.resolvers import arguments, tf_config
+from trainband.cluster.resolvers.arguments import Hosts as Hosts
 
 
 def resolve(

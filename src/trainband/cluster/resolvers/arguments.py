@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from ...errors import ClusterError
-from ..cluster import Cluster
-from ..spec import ClusterSpec
-from ..task import JOBS, Task, check_index
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import JOBS, Task, check_index
+from trainband.errors import ClusterError
 
 Hosts: TypeAlias = str | Sequence[str] | None
 """Addresses of a job: separated by commas, or a sequence; empty or `None` when the job has no tasks."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ...errors import ClusterError
-from ..cluster import Cluster
-from ..spec import ClusterSpec
-from ..task import Task, check_index, check_job
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task, check_index, check_job
+from trainband.errors import ClusterError
 
 VARIABLE = "TF_CONFIG"
 

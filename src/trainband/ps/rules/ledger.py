@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainband.ps.rules.base import Push, RuleError
+from trainband.ps.rules.events import Push, RuleError
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, record
+from trainband.runtime.waiting import say_on_stderr
 from trainband.train.event_file import BINS, EventFile
-from trainband.wire.patience import say_on_stderr
 
 
 def _summary(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.data import Dataset, Split, load
-from trainband.wire.patience import say_on_stderr
+from trainband.runtime.waiting import say_on_stderr
 
 
 class DataSet:

@@ -33,9 +33,9 @@ from trainband.compat.tf1.sessions.step_batch import StepBatch
 from trainband.compat.tf1.sessions.store import LocalStore, Store, here, uninitialised
 from trainband.compat.tf1.training.global_step import get_global_step
 from trainband.runtime.overrides import override
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies import ParameterServer
 from trainband.train import MonitoredSession, Trainer
-from trainband.wire.patience import Say, say_on_stderr
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainband.model.placement import Placement, Slice, rows_of
 from trainband.model.variables import Variable
-from trainband.ps.placement import Placement, Slice, rows_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.sessions import targets
 from trainband.compat.tf1.sessions.job_store import JobStore
 from trainband.compat.tf1.sessions.store import LocalStore, Store
-from trainband.ps.server import Server as PsServer
+from trainband.ps.server.server import Server as PsServer
+from trainband.runtime.waiting import say_on_stderr
 from trainband.strategies.devices import take_gpu
-from trainband.wire.patience import say_on_stderr
 
 _SAME = {"master": "chief"}
 """TensorFlow's older names of jobs."""

@@ -19,7 +19,7 @@ from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.checkpoint.disk import write_durably
 from trainband.compat.tf1.graphs.errors import DataLossError, NotFoundError
 from trainband.errors import TrainbandError
-from trainband.wire.patience import say_on_stderr
+from trainband.runtime.waiting import say_on_stderr
 
 SUFFIX = ".safetensors"
 _LINE = re.compile(r'^\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)

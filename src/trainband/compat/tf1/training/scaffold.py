@@ -26,7 +26,7 @@ from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
 from trainband.compat.tf1.training.saver import Saver
 from trainband.compat.tf1.training.summary_hooks import default_summary
 from trainband.runtime.overrides import override
-from trainband.wire.patience import say_on_stderr
+from trainband.runtime.waiting import say_on_stderr
 
 
 class Scaffold:

@@ -1,0 +1,113 @@
+"""What supervision reacts to, what it asks for, and how a job can end."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from trainband.cluster.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A task has exited.
+
+    Attributes:
+      status: its exit code, or minus the number of the signal that killed it.
+    """
+
+    task: Task
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The launcher received a signal: SIGINT, SIGTERM or SIGHUP."""
+
+    signal_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The caller wants the job to end, without a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A task runs again, as `Restart` or `RestartGroup` asked."""
+
+    task: Task
+
+
+Event: TypeAlias = Exited | Interrupted | Closed | Tick | Restarted
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a signal to a task and to all the processes that it has started."""
+
+    task: Task
+    signal_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Restart a task."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class RestartGroup:
+    """Restart the worker group with exactly these tasks, at new addresses."""
+
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the user."""
+
+    text: str
+
+
+Instruction: TypeAlias = Send | Restart | RestartGroup | Say
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+      kind: `succeeded`, `failed` (a task did) or `interrupted` (by a signal to the launcher).
+      exit_code: the launcher's: 0, the failed task's exit code, or 128 + the signal's number.
+      failed: the first task that failed.
+      reason: why, in words.
+    """
+
+    kind: Literal["succeeded", "failed", "interrupted"]
+    exit_code: int
+    failed: Task | None = None
+    reason: str = ""
+
+    @classmethod
+    def of_failure(cls, task: Task, status: int) -> Outcome:
+        """The outcome of a job that fails because a task exited with this status; see `Exited`."""
+        code = status if status > 0 else 128 - status
+        return cls(kind="failed", exit_code=code, failed=task, reason=describe_status(status))
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words: `exit code 3`, or `killed by SIGSEGV`."""
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"

@@ -1,0 +1,81 @@
+"""Workers on this machine that join a running job, and that its cluster spec does not list."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from trainband.cluster.address import Address
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.task import Task
+from trainband.errors import ClusterError
+from trainband.launch.local_cluster import LocalCluster
+from trainband.launch.options import Grace, Restarts
+from trainband.launch.worker_group import WorkerGroup
+from trainband.runtime.overrides import override
+
+_GRACE = Grace()
+_RESTARTS = Restarts()
+
+
+class LocalGuests(LocalCluster):
+    """Starts guests of one job as processes of this machine and supervises them until all have exited.
+
+    Args:
+      guests: one for each process, all with the same spec.
+      command, environ, threads, on_line, on_note, keep_lines, grace, restarts, clock: as for `LocalCluster`.
+
+    Raises:
+      ClusterError: there is no guest, one of them is not a guest, two have the same name, or their specs differ.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        guests: Sequence[Cluster],
+        environ: Mapping[str, str],
+        threads: int | None = None,
+        on_line: Callable[[Task, str, str], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
+        keep_lines: int = 20,
+        grace: Grace = _GRACE,
+        restarts: Restarts = _RESTARTS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        names = [str(guest.task) for guest in guests]
+        if not guests:
+            raise ClusterError("LocalGuests.guests is empty: no task would train.")
+        if not all(guest.guest for guest in guests):
+            raise ClusterError(f"LocalGuests.guests: one of {', '.join(names)} is a task of the cluster itself.")
+        if len(set(names)) < len(names) or any(guest.spec != guests[0].spec for guest in guests):
+            raise ClusterError(f"LocalGuests.guests: {', '.join(names)} are not different workers of one job.")
+        super().__init__(
+            command,
+            environ=environ,
+            ps=0,
+            workers=len(guests),
+            threads=threads,
+            on_line=on_line,
+            on_note=on_note,
+            keep_lines=keep_lines,
+            grace=grace,
+            restarts=restarts,
+            clock=clock,
+        )
+        self._guests = list(guests)
+
+    @override
+    def _plan(self) -> list[Cluster]:
+        return self._guests
+
+    @override
+    def _worker_group(self) -> WorkerGroup | None:
+        return None  # each guest trains with the job's ps, independently of the others
+
+    @override
+    def _trainers(self) -> int | None:
+        spec = self.spec
+        here = [task for task in spec.workers if Address.parse(spec.address(task), str(task)).is_loopback]
+        trainers = len(self._guests) + len(here)
+        return trainers if trainers > 1 else None

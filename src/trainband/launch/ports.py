@@ -1,0 +1,98 @@
+"""Free ports that stay ours until the tasks that were promised them have bound them."""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+
+from trainband.errors import AddressInUse, ClusterError
+
+
+class ReservedPorts:
+    """Holds `n` free TCP ports of a host for tasks that are yet to start.
+
+    ::
+
+        with ReservedPorts(3) as reserved:
+            start_tasks(reserved.addresses)
+            wait_for_tasks()
+
+    The usual way, to bind port 0, look at the number, close the socket and hand the number on, is a
+    race: until the task binds it, the kernel gives the port to whoever asks next, and a task that starts
+    Python and JAX first asks a second later. So the sockets here stay bound as long as the reservation
+    lives, with SO_REUSEADDR and SO_REUSEPORT and without listening. The kernel then gives the number to
+    nobody who asks for any free port, be it to listen or to connect, and refuses it to whoever binds it
+    with neither option. A server that sets one of them can bind it beside us: Arrow Flight sets
+    SO_REUSEADDR alone (it turns off gRPC's SO_REUSEPORT; measured with pyarrow 26), other gRPC servers set
+    both. Connections go to sockets that listen, thus all to the server and none to the reservation, and
+    before the server is up they are refused at once.
+
+    The ports are distinct, which sockets that may share a port do not promise by themselves: a kernel may
+    answer two of them that ask for any port with the same one (Linux does so with `ip_autobind_reuse` when
+    ports run low). Two tasks on one port would be found out late: the second cannot serve, or, with
+    SO_REUSEPORT, both listen and the kernel deals the clients out between them. So a number that we
+    hold already is held a second time and another one is asked for.
+
+    Args:
+      n: how many.
+      host: the address to bind them on.
+
+    Attributes:
+      host: as given.
+      ports: the numbers, all different.
+
+    Raises:
+      ClusterError: `n` is negative, or the host is not an address of this machine.
+      AddressInUse: the machine has not so many free ports.
+    """
+
+    def __init__(self, n: int, host: str = "127.0.0.1") -> None:
+        if n < 0:
+            raise ClusterError(f"ReservedPorts.n must be 0 or more, got {n}.")
+        self.host = host
+        self._sockets: list[socket.socket] = []
+        try:
+            self.ports = self._reserve(n)
+        except BaseException:
+            self.close()
+            raise
+
+    def _reserve(self, n: int) -> tuple[int, ...]:
+        try:
+            family, _, _, _, address = socket.getaddrinfo(self.host, 0, type=socket.SOCK_STREAM)[0]
+        except OSError as exc:
+            raise ClusterError(f"ReservedPorts.host: {self.host!r} has no address ({exc}).") from exc
+        ports: dict[int, None] = {}
+        while len(ports) < n:
+            try:
+                reservation = socket.socket(family, socket.SOCK_STREAM)
+                self._sockets.append(reservation)
+                for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+                    reservation.setsockopt(socket.SOL_SOCKET, option, 1)
+                reservation.bind(address)
+            except OSError as exc:
+                if len(ports) == 0:
+                    raise ClusterError(f"ReservedPorts.host: cannot bind on {self.host!r} ({exc}).") from exc
+                raise AddressInUse(f"{self.host} gave {len(ports)} free ports of the {n} asked for ({exc}).") from exc
+            ports[reservation.getsockname()[1]] = None
+        return tuple(ports)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """`host:port` of each, IPv6 in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return tuple(f"{host}:{port}" for port in self.ports)
+
+    def close(self) -> None:
+        """Gives the ports back. Idempotent."""
+        for reservation in self._sockets:
+            reservation.close()
+        self._sockets.clear()
+
+    def __enter__(self) -> ReservedPorts:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,69 @@
+"""Run as a script: ends a launcher's tasks after the launcher has died without doing so.
+
+`python -I -S reaper.py STOP_S [DIRECTORY] < pipe`
+
+Only the launcher holds the other end of the pipe. It writes `+123` when it starts the process group 123, and `-123`
+when that group has ended. When the pipe ends, the launcher is gone, however it died. Every group that is left then gets
+SIGTERM and, after STOP_S seconds, SIGKILL; last, the directory is removed.
+
+Why not PR_SET_PDEATHSIG: it exists on Linux only; it fires when the *thread* that started the task ends, so tasks could
+only be started from the main thread; and it does not reach grandchildren.
+
+This file imports nothing of trainband, so that it starts in 12 ms and takes 8 MB.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+
+_POLL_S = 0.02
+
+
+def groups_left(lines: Iterable[str]) -> list[int]:
+    """The process groups that have been started and have not ended, according to the launcher's lines.
+
+    A last line without a line end is ignored: it was cut off as the launcher died, and its number may lack digits.
+    """
+    left: dict[int, None] = {}
+    for line in lines:
+        if line.endswith("\n"):
+            if line[0] == "+":
+                left[int(line[1:])] = None
+            else:
+                left.pop(int(line[1:]), None)
+    return list(left)
+
+
+def send(group: int, number: int) -> bool:
+    """Sends a signal to a process group. Returns whether it has any process."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def main() -> None:
+    """Waits until the launcher is gone, then ends what it has left."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    groups = groups_left(sys.stdin)
+    for group in groups:
+        send(group, signal.SIGTERM)
+    deadline = time.monotonic() + float(sys.argv[1])
+    while any(send(group, 0) for group in groups) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    for group in groups:
+        send(group, signal.SIGKILL)
+    if len(sys.argv) > 2:
+        import shutil  # here, because it would double the time to start
+
+        shutil.rmtree(sys.argv[2], ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Layout: in which buffers a shard's slices travel and lie.
+
+A shard is a few contiguous one-dimensional *blocks*, not one buffer for each variable. Slices under
+`PACK_BYTES` of one dtype are packed together into one block; a larger slice is a block of its own.
+So a step costs the same Python work for 4 variables as for 400 (a handful of blocks), and a large
+variable is never copied only to be packed. Packing and unpacking happen inside compiled programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.model.placement import MIB, Placement, Slice
+
+PACK_BYTES = 1 * MIB
+"""Slices smaller than this share a block with others of their dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One contiguous buffer: the slices at `members` (indices into the shard's slices), one after the other."""
+
+    dtype: str
+    size: int
+    members: tuple[int, ...]
+    trained: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLayout:
+    """The blocks of one shard."""
+
+    slices: tuple[Slice, ...]
+    blocks: tuple[Block, ...]
+    nbytes: int = field(init=False)
+    """Bytes of all blocks."""
+
+    def __post_init__(self) -> None:
+        nbytes = sum(block.size * jnp.dtype(block.dtype).itemsize for block in self.blocks)
+        object.__setattr__(self, "nbytes", nbytes)
+
+    @classmethod
+    def of(cls, slices: Sequence[Slice]) -> ShardLayout:
+        """Packs the small slices by dtype; leaves each large one alone."""
+        packs: dict[tuple[str, bool], list[int]] = {}
+        groups: list[list[int]] = []
+        for i, piece in enumerate(slices):
+            kind = (piece.variable.dtype, piece.variable.trained)
+            if piece.nbytes >= PACK_BYTES:
+                groups.append([i])
+            elif kind in packs:
+                packs[kind].append(i)
+            else:
+                packs[kind] = group = [i]
+                groups.append(group)
+        blocks = tuple(
+            Block(first.dtype, sum(slices[i].size for i in group), tuple(group), first.trained)
+            for group in groups
+            for first in [slices[group[0]].variable]
+        )
+        return cls(tuple(slices), blocks)
+
+    def pack(self, slices: Sequence[Any], xp: Any = jnp) -> tuple[Any, ...]:
+        """The blocks made of these slices' values. `xp` is jax.numpy inside a compiled program, else numpy."""
+        out = []
+        for block in self.blocks:
+            flat = [xp.reshape(slices[i], (-1,)) for i in block.members]
+            out.append(flat[0] if len(flat) == 1 else xp.concatenate(flat))
+        return tuple(out)
+
+    def unpack(self, blocks: Sequence[Any]) -> list[Any]:
+        """The value of each slice, in order; views where the blocks are NumPy arrays."""
+        out: list[Any] = [None] * len(self.slices)
+        for block, values in zip(self.blocks, blocks, strict=True):
+            offset = 0
+            for i in block.members:
+                piece = self.slices[i]
+                out[i] = values[offset : offset + piece.size].reshape(piece.shape)
+                offset += piece.size
+        return out
+
+    def from_wire(self, body: Sequence[NDArray[np.uint8]], wire_dtype: str = "") -> tuple[NDArray[Any], ...] | None:
+        """Raw bytes as this layout's blocks without copying, `None` if their number or sizes are not right.
+
+        With a `wire_dtype`, blocks that `narrow` would narrow are taken to be of that dtype.
+        """
+        if len(body) != len(self.blocks):
+            return None
+        views = []
+        for block, raw in zip(self.blocks, body, strict=True):
+            dtype = narrow(block, wire_dtype)
+            if raw.nbytes != block.size * dtype.itemsize:
+                return None
+            views.append(raw.view(dtype))
+        return tuple(views)
+
+
+def narrow(block: Block, wire_dtype: str) -> jnp.dtype:
+    """What a block of a push travels as: a gradient as the narrower of its own dtype and `wire_dtype`."""
+    own = jnp.dtype(block.dtype)
+    narrower = block.trained and wire_dtype and jnp.dtype(wire_dtype).itemsize < own.itemsize
+    return jnp.dtype(wire_dtype) if narrower else own
+
+
+@dataclass(frozen=True, slots=True)
+class JobLayout:
+    """How a whole params pytree lies over all the shards of a job."""
+
+    placement: Placement
+    shards: tuple[ShardLayout, ...]
+
+    @classmethod
+    def of(cls, placement: Placement) -> JobLayout:
+        """The layout that follows from a placement."""
+        return cls(placement, tuple(ShardLayout.of(placement.on(ps)) for ps in range(placement.ps_count)))
+
+    def scatter(self, leaves: Sequence[Any], xp: Any = jnp) -> tuple[tuple[Any, ...], ...]:
+        """The variables' values (in the variables' order) as the blocks of every shard."""
+        by_name = dict(zip(self._names(), leaves, strict=True))
+        return tuple(
+            shard.pack(
+                [
+                    by_name[s.variable.name] if s.whole else by_name[s.variable.name][s.start : s.stop]
+                    for s in shard.slices
+                ],
+                xp,
+            )
+            for shard in self.shards
+        )
+
+    def gather(self, shards: Sequence[Sequence[Any]], xp: Any = jnp) -> list[Any]:
+        """The variables' values, in order, from the blocks of every shard."""
+        pieces: dict[str, list[Any]] = {name: [] for name in self._names()}
+        values = [iter(layout.unpack(blocks)) for layout, blocks in zip(self.shards, shards, strict=True)]
+        for piece in self.placement.slices:  # by variable, then by rows: so is each shard
+            pieces[piece.variable.name].append(next(values[piece.ps]))
+        return [parts[0] if len(parts) == 1 else xp.concatenate(parts) for parts in pieces.values()]
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(piece.variable.name for piece in self.placement.slices))

@@ -1,0 +1,84 @@
+"""Accounts: what each worker has done and where each variable lives, as the status shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainband.model.placement import Placement
+from trainband.ps.membership.members import Member
+from trainband.ps.statistics import Rate, SliceStatus, VariableStatus, WorkerStatus
+
+LATELY = 0.05
+"""The weight of the newest in a mean of a worker's."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What one worker has done."""
+
+    pushes: int = 0
+    refused: int = 0
+    dropped: int = 0
+    examples: int = 0
+    loss: float | None = None
+    staleness: float = 0.0
+    transport: str = ""
+    pushed_at: float = float("-inf")
+    """When its last push came, or the training began, by the service's clock."""
+    usual_s: float = 0.0
+    """Between two of its pushes, the mean of late."""
+    blocked_by: tuple[str, ...] = ()
+    """The workers that it waits for, at any ps."""
+    deadlocked_since: float | None = None
+    """Since when it has been seen in a deadlock of workers that wait for one another."""
+    said_at: float = float("-inf")
+    """When people were told that it is stuck."""
+    rate: Rate = field(default_factory=Rate)
+
+    def note_push(self, now: float, examples: int) -> None:
+        """A push of so many examples has come."""
+        if self.pushed_at > float("-inf"):
+            took_s = now - self.pushed_at
+            self.usual_s = self.usual_s + LATELY * (took_s - self.usual_s) if self.usual_s else took_s
+        self.pushes += 1
+        self.pushed_at = now
+        self.examples += examples
+
+    def note_update(self, staleness: int) -> None:
+        """One of its pushes has become an update."""
+        self.staleness += LATELY * (staleness - self.staleness)
+
+    def status(self, member: Member, now: float, stalled_s: float = 0.0) -> WorkerStatus:
+        """The account of `member` as a record; `stalled_s`: for how long it has lived and been stuck."""
+        return WorkerStatus(
+            task=member.task,
+            presence=member.presence.value,
+            host=member.host,
+            pid=member.pid,
+            transport=self.transport,
+            pushes=self.pushes,
+            refused=self.refused,
+            dropped=self.dropped,
+            rate=self.rate.at(now, self.pushes),
+            staleness=self.staleness,
+            loss=self.loss,
+            examples=self.examples,
+            heard_s=now - member.heard_at,
+            failure=member.failure,
+            stalled_s=stalled_s,
+        )
+
+
+def variable_statuses(placement: Placement, ps: Sequence[str]) -> tuple[VariableStatus, ...]:
+    """Every variable of a plan as a record; `ps` are the names of the ps."""
+    return tuple(
+        VariableStatus(
+            v.name,
+            v.shape,
+            v.dtype,
+            v.nbytes,
+            tuple(SliceStatus(ps[piece.ps], piece.start, piece.stop) for piece in placement.of(v)),
+        )
+        for v in dict.fromkeys(piece.variable for piece in placement.slices)
+    )

@@ -1,0 +1,1 @@
+"""Shard replicas: who holds a shard, and how its standby keeps up."""

@@ -1,0 +1,391 @@
+"""Failover: who holds a shard, and what its standby has of it. A pure state machine, no threads, clocks or sockets.
+
+With `ParameterServer(standbys=1)` each shard has two *replicas*, on two ps tasks. One is the primary: workers push to
+it. Whatever changes the shard goes into a log of records, in order; the standby takes them in the same order and so
+comes to the same state. Nothing is acknowledged to a worker before the standby has its record.
+
+A numbered *term* says who holds the shard: the primary, the standby, and an arbiter, which is one process of one
+worker. A replica that has lost the other asks the arbiter for the next term, and the arbiter votes for one replica in
+each term (`Arbiter`). So either the primary continues alone or the standby takes over, never both. A replica that was
+cut off learns from its next message that its term is over: it is fenced. No vote is needed where the other replica
+comes back as a new process, because the old one is then dead.
+
+A shard that was taken over fails back: its primary hands it over to the standby with a record of the log that names the
+next term. From then on the old primary takes nothing, and is in doubt until it knows that the other has the record. If
+the other is lost meanwhile, the old primary asks for a term on the condition that nobody was granted one after the last
+in which both were sure.
+
+Source: primary-backup replication with a view service, Budhiraja et al. 1993, The Primary-Backup Approach; here the
+view service is a worker, named anew by the two replicas together whenever it goes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from trainband.wire.replication import NOBODY, Term, VoteRequest
+
+
+class Role(Enum):
+    """What a replica is."""
+
+    EMPTY = "empty"
+    """It has no values that count."""
+    LEARNER = "learner"
+    """It takes the records, but no term names it: it may not succeed."""
+    STANDBY = "standby"
+    PRIMARY = "primary"
+
+
+class Fenced(Exception):
+    """The replica's term is over: another replica holds the shard."""
+
+
+class Arbiter:
+    """A worker's memory of what it has granted: each term of a lineage to one replica."""
+
+    def __init__(self) -> None:
+        self._granted: dict[str, tuple[int, int]] = {}
+
+    def grants(self, vote_request: VoteRequest) -> bool:
+        """Whether the replica may hold its shard alone from now on. Asked again, it answers the same."""
+        term, ps = self._granted.get(vote_request.lineage, (0, NOBODY))
+        if vote_request.term > term and not 0 < vote_request.unless_after < term:
+            self._granted[vote_request.lineage] = (vote_request.term, vote_request.ps)
+            return True
+        return vote_request.term == term and vote_request.ps == ps
+
+
+@dataclass(slots=True)
+class Follower:
+    """What a primary knows of the replica that takes its records.
+
+    Attributes:
+      incarnation: of its task: another process has nothing of what this one had.
+      in_reign: whether it may succeed, so that it can be given up only with a grant.
+      sent: the last record that was sent on the present connection.
+      taken: the last one that it has confirmed.
+      connected: whether there is a connection.
+    """
+
+    incarnation: str
+    is_standby: bool = False
+    sent: int = 0
+    taken: int = 0
+    connected: bool = True
+
+
+@dataclass(slots=True)
+class Failover:
+    """One replica of one shard.
+
+    Attributes:
+      me: the number of this ps.
+      other: that of the ps with the other replica; NOBODY where the shard has no standby.
+      lineage: random, made with the shard's first values; a replica of another lineage holds another shard.
+      position: the number of the last record, appended or taken.
+      vote request: the term that this replica asks for; 0 for none.
+    """
+
+    shard: int
+    me: int
+    other: int = NOBODY
+    role: Role = Role.EMPTY
+    term: Term = field(default_factory=Term)
+    lineage: str = ""
+    position: int = 0
+    vote_request: int = 0
+    follower: Follower | None = None
+    _log: deque[tuple[int, Any, Any]] = field(default_factory=deque)
+    _unconfirmed: tuple[int, Term] | None = None
+
+    # --- of every replica
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it has handed the shard over, and does not know that the other replica has taken it."""
+        return self.role is Role.PRIMARY and self.term.primary != self.me
+
+    @property
+    def holds(self) -> bool:
+        """Whether this replica takes what is to change the shard."""
+        return self.role is Role.PRIMARY and not self.in_doubt
+
+    @property
+    def known_as(self) -> Role:
+        """What the others should take this replica for."""
+        return Role.STANDBY if self.in_doubt else self.role
+
+    def asks(self) -> VoteRequest | None:
+        """What the arbiter should read."""
+        if not self.vote_request:
+            return None
+        unless_after = self._unconfirmed[1].number if self.in_doubt and self._unconfirmed is not None else 0
+        return VoteRequest(self.shard, self.lineage, self.vote_request, self.me, self.term.arbiter, unless_after)
+
+    def bootstrap(self, lineage: str) -> None:
+        """The first values are here: this replica is the first primary of a new lineage."""
+        self.role, self.lineage, self.position = Role.PRIMARY, lineage, 0
+        self.term = Term(1, self.me)
+        self._end_vote_request()
+        self.follower = None
+        self._log.clear()
+
+    def granted(self, term: int, yes: bool) -> bool:
+        """The arbiter's vote; returns whether this replica has come to hold the shard by it."""
+        if not self.vote_request or term != self.vote_request:
+            return False
+        if yes:
+            return self.lead_alone()
+        self.vote_request = 0  # what this replica has counts until the other one says itself that it holds the shard
+        return False
+
+    def lead_alone(self) -> bool:
+        """Holds the shard from now on without another, because that one is dead or given up.
+
+        Returns whether this replica did not hold it before.
+        """
+        held, self.role = self.holds, Role.PRIMARY
+        self.term = Term(max(self.term.number + 1, self.vote_request), self.me, NOBODY, self.term.arbiter)
+        self._end_vote_request()
+        self.follower = None
+        self._log.clear()
+        return not held
+
+    def step_down(self) -> None:
+        """Another replica holds the shard: what this one has does not count any more."""
+        self.role = Role.EMPTY
+        self._end_vote_request()
+        self.follower = None
+        self._log.clear()
+
+    def ask(self) -> None:
+        """Petitions the arbiter, because the other replica is silent.
+
+        Not for the next term: the primary may have begun that to name another arbiter, and the standby not know of it.
+        What is asked for stands until it is granted or refused, or the two have begun another term together: one that
+        was granted and then not used would keep the other replica from succeeding.
+        """
+        if self.term.arbiter and not self._arbiter_changes:
+            self.vote_request = self.term.number + 2
+
+    def _end_vote_request(self) -> None:
+        self.vote_request, self._unconfirmed = 0, None
+
+    # --- of the primary
+
+    def append(self, record: Any, burden: Any = ()) -> int:
+        """Notes a record of what has changed, and what travels with it; returns its number."""
+        self.position += 1
+        if self.follower is not None:
+            self._log.append((self.position, record, burden))
+        return self.position
+
+    def settled(self, number: int) -> bool:
+        """Whether everything up to this record may be acknowledged to workers.
+
+        Raises:
+          Fenced: this replica is not the primary.
+        """
+        if self.role is not Role.PRIMARY:
+            raise Fenced
+        return self.follower is None or self.follower.taken >= number
+
+    @property
+    def behind(self) -> int:
+        """Records that the other replica has not confirmed."""
+        return self.position - max(0, self.follower.taken) if self.follower is not None else 0
+
+    def keep(self, owned: Callable[[Any, Any], Any]) -> None:
+        """Puts `owned(record, burden)` in place of each burden in the log: what it borrows will go."""
+        self._log = deque((number, record, owned(record, burden)) for number, record, burden in self._log)
+
+    @property
+    def secure(self) -> bool:
+        """Whether there is a standby that knows that it is one: nothing is lost if this ps dies now."""
+        return (
+            self.follower is not None
+            and self.follower.is_standby
+            and self.follower.connected
+            and self._unconfirmed is None
+        )
+
+    @property
+    def lacks_standby(self) -> bool:
+        """Whether the standby of this term is not connected, so that nothing is acknowledged."""
+        return self.follower is not None and self.follower.is_standby and not self.follower.connected
+
+    def meet(self, role: Role, lineage: str, term: int, position: int, incarnation: str) -> int | None:
+        """The other replica is reached: where its records go on, `None` where it must be sent a snapshot everything.
+
+        Raises:
+          Fenced: the other holds the shard.
+        """
+        same = lineage == self.lineage
+        if same and role is Role.PRIMARY and term > self.term.number:
+            self.step_down()
+            raise Fenced
+        if same and role is Role.PRIMARY and self.in_doubt and term == self.term.number:
+            self._become_standby()
+            return position
+        follower = self.follower
+        if (
+            follower is not None
+            and follower.incarnation == incarnation
+            and same
+            and role in (Role.STANDBY, Role.LEARNER)
+        ):
+            position = max(position, follower.taken)  # it may have confirmed more since it gave that answer
+            first = self._log[0][0] if self._log else self.position + 1
+            if first - 1 <= position <= self.position:
+                follower.connected, follower.sent = True, position
+                return position
+        if follower is not None and follower.is_standby:
+            if same and follower.incarnation == incarnation and role is not Role.EMPTY:
+                raise RuntimeError("a standby has records that its primary has not")
+            self.lead_alone()  # what it was is dead: it is another process, or says that it has nothing
+        self.follower = None
+        self._log.clear()
+        return None
+
+    def begin_install(self, incarnation: str) -> int:
+        """The other replica is sent everything as it now is; returns the number of the last record in it."""
+        self._log.clear()
+        self.follower = Follower(incarnation, sent=self.position, taken=-1)
+        return self.position
+
+    def unsent(self) -> tuple[int, list[tuple[Any, Any]]]:
+        """What has not been sent to the other replica: the first number, and (record, burden) each."""
+        follower = self.follower
+        if follower is None:
+            return self.position + 1, []
+        first = follower.sent + 1
+        records = [(record, burden) for number, record, burden in self._log if number >= first]
+        follower.sent = self.position
+        return first, records
+
+    def fail_back(self) -> None:
+        """Has the standby hold the shard after the next record, and this replica be its standby.
+
+        Raises:
+          RuntimeError: there is none that knows that it is the standby.
+        """
+        if not (self.holds and self.secure):
+            raise RuntimeError("a shard can be handed over to a standby that knows that it is one")
+        self._proclaim(Term(self.term.number + 1, self.other, self.me, self.term.arbiter))
+
+    def _become_standby(self) -> None:
+        """The other replica holds the shard, which this one has handed over.
+
+        What it asked for in doubt stands, as a standby's: it may have been granted.
+        """
+        self.role, self.follower, self._unconfirmed = Role.STANDBY, None, None
+        self._log.clear()
+
+    def taken(self, position: int, arbiter: str) -> None:
+        """The other replica has confirmed everything up to a record.
+
+        A learner comes into the term by it, and one that the shard was handed over to holds it.
+        `arbiter` is who shall decide from then on.
+        """
+        follower = self.follower
+        if follower is None or position < follower.taken:
+            return
+        follower.taken = position
+        while self._log and self._log[0][0] <= position:
+            self._log.popleft()
+        if self._unconfirmed is not None and self._unconfirmed[0] <= position:
+            if self.in_doubt:
+                self._become_standby()
+                return
+            self._unconfirmed = None
+        if not follower.is_standby:
+            self._proclaim(Term(self.term.number + 1, self.me, self.other, arbiter))
+            follower.is_standby = True
+
+    def name_arbiter(self, arbiter: str) -> None:
+        """Has another worker decide from now on, once the standby knows of it."""
+        if self.role is not Role.PRIMARY or arbiter == self.term.arbiter or self.lacks_standby or self._unconfirmed:
+            return
+        if self.follower is None:
+            self.term = Term(self.term.number, self.me, NOBODY, arbiter)
+        elif self.follower.is_standby:
+            self._proclaim(Term(self.term.number + 1, self.me, self.other, arbiter))
+
+    def _proclaim(self, term: Term) -> None:
+        self.vote_request = 0
+        number = self.append(term)
+        self._unconfirmed = (number, self.term)
+        self.term = term
+
+    @property
+    def _arbiter_changes(self) -> bool:
+        """Whether the standby may not know yet that another arbiter was named: it may ask the old one."""
+        unconfirmed = self._unconfirmed
+        return self.holds and unconfirmed is not None and unconfirmed[1].standby != NOBODY
+
+    def refused(self, term: int) -> None:
+        """The other replica takes nothing. `term`: in which it holds the shard; 0 where it does not.
+
+        Raises:
+          Fenced: it holds the shard in a later term than this replica.
+        """
+        if self.role is Role.PRIMARY and term > self.term.number:
+            self.step_down()
+            raise Fenced
+        self.lost()
+
+    def lost(self) -> None:
+        """The connection with the other replica is broken. One that may not succeed is forgotten."""
+        if self.follower is None:
+            return
+        self.follower.connected = False
+        if not self.follower.is_standby:
+            self.follower = None
+            self._log.clear()
+
+    # --- of the standby
+
+    def may_install(self, lineage: str, term: int) -> bool:
+        """Whether a primary of this term may teach this replica, which may have held the shard itself before."""
+        if lineage == self.lineage:
+            return term > self.term.number or (term == self.term.number and self.role is not Role.PRIMARY)
+        return self.role is not Role.PRIMARY
+
+    def install_snapshot(self, lineage: str, term: Term, position: int) -> None:
+        """Everything was taken over from the primary, as it was after this record."""
+        self.role, self.lineage, self.term, self.position = Role.LEARNER, lineage, term, position
+        self._end_vote_request()
+
+    def take(self, lineage: str, term: int, first: int, records: Sequence[Any], sender: str = "") -> int:
+        """Takes the records, numbered from `first`; returns how many of them at the beginning had been taken before.
+
+        The last of them may make this replica the primary. `sender`: the incarnation of the one before.
+
+        Raises:
+          Fenced: the sender's term is over, or it serves another shard.
+          ValueError: records before them are missing.
+        """
+        if self.in_doubt and lineage == self.lineage and term >= self.term.number:
+            self._become_standby()  # the other has taken what this replica has handed over
+        if self.role not in (Role.LEARNER, Role.STANDBY) or lineage != self.lineage or term < self.term.number:
+            raise Fenced
+        if first > self.position + 1:
+            raise ValueError(f"records {self.position + 1} to {first - 1} are missing")
+        old = min(len(records), self.position + 1 - first)
+        self.position += len(records) - old
+        for record in records[old:]:
+            if isinstance(record, Term):
+                self.term, self.vote_request = record, 0
+                self.role = Role.STANDBY if record.standby == self.me else Role.LEARNER
+                if record.primary == self.me:
+                    self.role = Role.PRIMARY
+                    # It has everything, and is waited for until it says so itself.
+                    self.follower = Follower(
+                        sender, is_standby=True, sent=self.position, taken=self.position, connected=False
+                    )
+        return old

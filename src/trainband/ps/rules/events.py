@@ -1,0 +1,72 @@
+"""What goes into an update rule, and what comes out of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ENOUGH = "the job has made all the updates that were asked for"
+REPLAYED = "this push was dealt with before"
+LATE = "its step was made without it"
+
+
+class Join(NamedTuple):
+    """A worker has joined; it counts from its first push."""
+
+    worker: int
+
+
+class Leave(NamedTuple):
+    """A worker has left or its lease has ended: nobody may wait for it from now on."""
+
+    worker: int
+
+
+class Push(NamedTuple):
+    """A worker's finite gradient has arrived, computed from params of this version."""
+
+    worker: int
+    sequence: int
+    version: int
+    examples: int
+
+
+class Begin(NamedTuple):
+    """Updates are wanted until the shard's version is `last_version`; if it is by now, nobody waits any more."""
+
+    last_version: int
+
+
+Event = Join | Leave | Push | Begin
+
+
+class Apply(NamedTuple):
+    """Make one update from the mean of these pushes: (worker, sequence) each, added up in this order.
+
+    The optimizer's update is multiplied by `scale`. The version is then one higher.
+    """
+
+    pushes: tuple[tuple[int, int], ...]
+    scale: float = 1.0
+
+
+class Drop(NamedTuple):
+    """The push changes nothing, for this reason."""
+
+    worker: int
+    sequence: int
+    reason: str
+
+
+class Reply(NamedTuple):
+    """Send this worker the params as they now are, as the answer to its push with this sequence."""
+
+    worker: int
+    sequence: int
+    staleness: int
+
+
+Instruction = Apply | Drop | Reply
+
+
+class RuleError(Exception):
+    """An event that no honest worker sends, such as a push from a version that never was."""

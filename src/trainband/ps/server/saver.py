@@ -1,0 +1,290 @@
+"""A ps's part in checkpoints: written and read by a thread beside the training.
+
+The service holds its lock around every call; the threads take it themselves, for a moment at their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.checkpoint import Checkpoint, Part, Piece, write_part
+from trainband.errors import CheckpointError, DamagedCheckpoint, Refused, TrainbandError
+from trainband.model.contents import Contents, contents_of_blocks
+from trainband.ps.server.program import Blocks
+from trainband.ps.server.shard import Shard, Snapshot
+from trainband.runtime import SYSTEM, Lock, Runtime, Thread
+from trainband.wire import messages as m
+
+ASKED_FOR_S = 3.0
+"""Once its part is written, the chief asks for it, and soon: when all ps have written theirs."""
+
+
+@dataclass(slots=True)
+class _Saving:
+    """One part of one checkpoint.
+
+    Attributes:
+      needs: for each worker that was in the job at this version, how many of its pushes had been seen.
+      worker_state: of each worker, (pushes, data): what was known at this version, or has come for it since. What comes
+        later is for later checkpoints.
+      ended_at: when it was written or failed.
+    """
+
+    order: m.Save
+    phase: str = m.ARMED
+    version: int = 0
+    failure: str = ""
+    part: Part | None = None
+    needs: Mapping[int, int] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    worker_state: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    ended_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A checkpoint being read; `blocks` and `state` are there when it is done."""
+
+    order: m.Restore
+    done: bool = False
+    failure: str = ""
+    damaged: bool = False
+    blocks: Blocks = ()
+    state: Blocks | None = None
+
+
+class ShardSaver:
+    """Saves and restores one shard.
+
+    Args:
+      shard: of the ps.
+      state_contents: what the leaves of its optimizer state are made of.
+      ps: its number, and how many there are.
+      lock: the service's.
+      runtime: this task's.
+      seen: for each worker in the job now, by number, how many of its pushes were seen; empty on all but ps:0,
+        which alone keeps the workers' worker state.
+      sources: the shared data sources as they are now, as text.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        state_contents: Contents,
+        ps: tuple[int, int],
+        lock: Lock,
+        *,
+        runtime: Runtime = SYSTEM,
+        seen: Callable[[], Mapping[int, int]],
+        sources: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self._shard = shard
+        self._state_contents = state_contents
+        self._ps = ps
+        self._lock = lock
+        self._runtime = runtime
+        self._seen = seen
+        self._sources = sources
+        self._saving: _Saving | None = None
+        self._reading: _Reading | None = None
+        self._worker_state: dict[int, tuple[int, bytes]] = {}
+        self._threads: list[Thread] = []
+
+    # --- saving
+
+    def save(self, order: m.Save) -> None:
+        """Notes an order, and follows it at once where its version has come. Repeated orders change nothing.
+
+        Raises:
+          Refused: the part of another checkpoint is being written.
+        """
+        if self._saving is not None:
+            if self._saving.order.token == order.token:
+                return
+            if self._saving.phase == m.WRITING:
+                raise Refused(f"ps:{self._ps[0]} is still writing its part of the checkpoint before.")
+        self._saving = _Saving(order)
+        self.after_update()
+
+    def after_update(self) -> None:
+        """Begins to write, if an order waits for the version that the shard now has."""
+        saving = self._saving
+        if saving is None or saving.phase != m.ARMED or self._shard.version < saving.order.at:
+            return
+        snapshot = self._shard.snapshot()
+        saving.phase, saving.version = m.WRITING, snapshot.version
+        saving.needs, saving.sources = dict(self._seen()), dict(self._sources())
+        saving.worker_state = dict(self._worker_state)
+        self._start(lambda: self._write(saving, snapshot), "save")
+
+    def state(self, question: m.SaveQuestion, live: Collection[int], name: Callable[[int], str]) -> m.SaveState:
+        """How far the saving with this token is; `live` are the workers that are in the job now."""
+        saving = self._saving
+        if saving is None or saving.order.token != question.token:
+            return m.SaveState(m.FORGOTTEN)
+        awaited = tuple(name(worker) for worker in saving.needs if worker in live and self.wanted(worker))
+        return m.SaveState(
+            saving.phase,
+            saving.version,
+            saving.failure,
+            saving.part,
+            awaited,
+            {worker: data for worker, (_, data) in saving.worker_state.items()} if question.worker_state else {},
+            dict(saving.sources),
+        )
+
+    def wanted(self, worker: int) -> int:
+        """How many of this worker's pushes are in a checkpoint that waits for its worker state; 0 where none waits."""
+        saving = self._saving
+        if saving is None:
+            return 0
+        (kept, _), needed = saving.worker_state.get(worker, (0, b"")), saving.needs.get(worker, 0)
+        return needed if kept < needed else 0
+
+    def is_busy(self, live: Collection[int]) -> bool:
+        """Whether a checkpoint is under way: ordered, being written or read, waiting for the state of one of these
+        workers, or, as far as can be known here, for the chief to ask for it.
+        """
+        saving = self._saving
+        if saving is None:
+            return self._reading is not None
+        return (
+            saving.phase in (m.ARMED, m.WRITING)
+            or self._runtime.clock() - saving.ended_at < ASKED_FOR_S
+            or any(map(self.wanted, live))
+        )
+
+    def keep(self, worker_state: m.LeftWorkerState) -> None:
+        """Keeps what a worker must find again."""
+        kept = (worker_state.sequence, worker_state.data)
+        self._worker_state[worker_state.worker] = kept
+        if self._saving is not None and self.wanted(worker_state.worker):
+            self._saving.worker_state[worker_state.worker] = kept
+
+    def all_worker_states(self) -> dict[int, tuple[int, bytes]]:
+        """What was kept: of each worker, (pushes, data)."""
+        return dict(self._worker_state)
+
+    def take_worker_states(self, worker_state: Mapping[int, tuple[int, bytes]]) -> None:
+        """Keeps another's worker state in place of its own."""
+        self._worker_state = dict(worker_state)
+
+    def worker_state_of(self, worker: int) -> m.WorkerStateAnswer:
+        """What was kept for a worker."""
+        return m.WorkerStateAnswer(self._worker_state.get(worker, (0, b""))[1])
+
+    def _write(self, saving: _Saving, snapshot: Snapshot) -> None:
+        index, count = self._ps
+        part, failure = None, ""
+        try:
+            directory = Path(saving.order.directory)
+            if not directory.is_dir():
+                raise CheckpointError(
+                    f"ps:{index} on {self._runtime.host} does not find {directory}, which the chief made; "
+                    "the checkpoint directory must be one that the chief and all ps share."
+                )
+            file = f"part-{index:05}-of-{count:05}.safetensors"
+            pieces = snapshot.pieces(self._shard.layout, self._state_contents)
+            try:
+                part = write_part(directory, file, ps=index, version=saving.version, pieces=pieces)
+            finally:
+                del pieces  # views of memory that others may write into once it is given back
+        except Exception as exc:  # whatever it is, the chief must hear of it, and the params be given back
+            failure = _in_words(exc)
+        with self._lock:
+            self._shard.release_snapshot(snapshot)
+            saving.part, saving.failure = part, failure
+            saving.phase, saving.ended_at = m.FAILED if failure else m.WRITTEN, self._runtime.clock()
+
+    # --- restoring
+
+    def restore(self, order: m.Restore) -> m.RestoreState:
+        """Begins to read the shard's part of a checkpoint. Repeated orders change nothing."""
+        if self._reading is None or self._reading.order.token != order.token:
+            self._reading = reading = _Reading(order)
+            self._start(lambda: self._read(reading), "restore")
+        return self.restore_state(order.token)
+
+    def restore_state(self, token: str) -> m.RestoreState:
+        """How far the reading is."""
+        reading = self._reading
+        if reading is None or reading.order.token != token:
+            return m.RestoreState(done=True, forgotten=True)
+        return m.RestoreState(reading.done, reading.failure, reading.damaged)
+
+    def adopt(self, order: m.Adopt) -> None:
+        """Gives the shard what was read. Repeated orders change nothing.
+
+        Raises:
+          Refused: nothing was read.
+        """
+        if self._shard.initialised:
+            return
+        reading = self._reading
+        if reading is None or reading.order.token != order.token or not reading.done or reading.failure:
+            raise Refused(f"ps:{self._ps[0]} has read no checkpoint that it could adopt.")
+        self._shard.restore(order.version, reading.blocks, reading.state)
+        self._worker_state = {worker: (0, data) for worker, data in order.worker_state.items()}
+        self.forget_reading()
+
+    def forget_reading(self) -> None:
+        """Lets go of what was read and is not wanted: as much memory as the shard itself has."""
+        self._reading = None
+
+    def _read(self, reading: _Reading) -> None:
+        failure, damaged = "", False
+        blocks: Blocks = ()
+        state: Blocks | None = None
+        try:
+            layout, shapes = self._shard.layout, self._shard.state_shapes
+            checkpoint = Checkpoint.open(Path(reading.order.directory))
+            flat = [(block.size,) for block in layout.blocks]
+            blocks = self._buffers(checkpoint, contents_of_blocks(layout), flat)
+            if reading.order.optimizer:
+                state = self._buffers(checkpoint, self._state_contents, shapes)
+        except DamagedCheckpoint as exc:
+            failure, damaged = str(exc), True
+        except Exception as exc:  # whatever it is, the chief must hear of it
+            failure = f"ps:{self._ps[0]} on {self._runtime.host}: {_in_words(exc)}"
+        with self._lock:
+            reading.blocks, reading.state = blocks, state
+            reading.failure, reading.damaged, reading.done = failure, damaged, True
+
+    def _buffers(self, checkpoint: Checkpoint, contents: Contents, shapes: Sequence[tuple[int, ...]]) -> Blocks:
+        return self._shard.owned(
+            [
+                buffer_of(checkpoint, pieces, prefer_ps=self._ps[0]).reshape(shape)
+                for pieces, shape in zip(contents, shapes, strict=True)
+            ]
+        )
+
+    # --- threads
+
+    def _start(self, work: Callable[[], None], name: str) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = self._runtime.thread(work, f"trainband-{name}")
+        self._threads.append(thread)
+        thread.start()
+
+    def close(self, grace_s: float) -> None:
+        """Gives what is under way a moment to end. Called without the service's lock."""
+        for thread in self._threads:
+            thread.join(grace_s)
+
+
+def _in_words(exc: Exception) -> str:
+    if isinstance(exc, TrainbandError | OSError) and str(exc):
+        return str(exc)
+    return f"{type(exc).__name__}: {exc}".rstrip(": ")
+
+
+def buffer_of(checkpoint: Checkpoint, pieces: Sequence[Piece], prefer_ps: int | None = None) -> NDArray[Any]:
+    """The values of these pieces, one after the other, as one flat array."""
+    parts = [checkpoint.read(p.tensor, p.start, p.stop, prefer_ps=prefer_ps).reshape(-1) for p in pieces]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

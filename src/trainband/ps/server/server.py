@@ -1,0 +1,162 @@
+"""Server: one task's door to the cluster, for people who drive tasks themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.errors import ClusterError, PeerError
+from trainband.ps.server.service import ParameterService
+from trainband.runtime import SYSTEM, Runtime, signals
+from trainband.runtime.waiting import Say, Waiting, say_on_stderr
+from trainband.wire import messages as m
+from trainband.wire.codec import decode
+from trainband.wire.network import Network
+from trainband.wire.transport import Listener, Timeouts, Transport
+
+
+class Server:
+    """Serves one task of a cluster, with the meaning of `tf.distribute.Server`.
+
+    A ps task listens on its address from the moment this is made and holds a shard of the variables. A
+    worker task listens on nothing (in trainband workers call, and only ps answer), so its server only
+    names it and waits.
+
+    Args:
+      cluster: a `ClusterSpec`, or what makes one, or a `Cluster` that says which task this is.
+      job_name: `ps`, `worker`, `chief` or `evaluator`; not with a `Cluster`.
+      task_index: the number of the task in its job; not with a `Cluster`.
+      transport: how bytes travel; the default is Arrow Flight, with shared memory between tasks of one machine.
+      timeouts: how long to wait for what.
+      say: where lines for people go.
+      runtime: its clock and threads; this machine's.
+
+    Raises:
+      ClusterError: the cluster has no such task, or its address is not one of this machine.
+      AddressInUse: another process has the port.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster | ClusterSpec | Mapping[str, Sequence[str]],
+        *,
+        job_name: str | None = None,
+        task_index: int | None = None,
+        transport: Transport | None = None,
+        timeouts: Timeouts | None = None,
+        say: Say = say_on_stderr,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        if isinstance(cluster, Cluster):
+            if job_name is not None or task_index is not None:
+                raise ClusterError(
+                    "Server: a Cluster says already which task this is; leave job_name and task_index out."
+                )
+            self._cluster = cluster
+        elif job_name is None or task_index is None:
+            raise ClusterError("Server: give job_name and task_index, so that this process knows which task it is.")
+        else:
+            spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster)
+            self._cluster = Cluster(spec=spec, task=Task(job_name, task_index))
+        self._timeouts = timeouts or Timeouts()
+        self._transport = transport or Network()
+        self._say = say
+        self._runtime = runtime
+        self._listener: Listener | None = None
+        self._service: ParameterService | None = None
+        self._closing = runtime.lock()
+        if self._cluster.is_ps:
+            self._service = self._new_service(
+                cluster=self._cluster,
+                timeouts=self._timeouts,
+                say=say,
+                incarnation=runtime.token(),
+                transport=self._transport,
+                runtime=runtime,
+            )
+            self._listener = self._transport.listen(self._cluster.address, self._service, self._timeouts)
+
+    def _new_service(self, **settings: Any) -> ParameterService:
+        """What a ps serves with."""
+        return ParameterService(**settings)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, and which of its tasks this is."""
+        return self._cluster
+
+    @property
+    def target(self) -> str:
+        """The task's address as a URL, `grpc://host:port`."""
+        return f"grpc://{self._cluster.address}"
+
+    def join(self) -> str:
+        """Blocks until the job has ended; returns why it did, in words.
+
+        On a ps this serves. On any other task it waits until no ps answers any more.
+
+        A ps that gets SIGTERM in the main thread serves until the workers have left the job, but 15 s at most: they may
+        have been asked to end at the same time, and the chief saves first.
+
+        Raises:
+          SystemExit: SIGTERM has ended a ps before its job was complete; the code is 143.
+          DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
+        """
+        if self._service is not None:
+            try:
+                with self._runtime.on_sigterm(self._service.dismiss):
+                    reason = self._service.run()
+            finally:
+                self.shutdown()
+            self._say(f"{self._cluster.task} ends: {reason}")
+            if self._service.cut_short:
+                raise SystemExit(signals.SIGTERM_EXIT_CODE)
+            return reason
+        return self._await_end()
+
+    def shutdown(self) -> None:
+        """Stops listening; open streams get `Timeouts.grace_s` to end. Idempotent."""
+        with self._closing:
+            if self._service is not None:
+                self._service.stop()
+            if self._listener is not None:
+                self._listener.stop(self._timeouts.grace_s)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def _await_end(self) -> str:
+        """A ps that is silent may have died, and be on its way back, or its standby about to take over."""
+        spec = self._cluster.spec
+        patience = Waiting(None, self._say, self._runtime.clock)
+        last: m.JobState | None = None
+        heard_at = 0.0
+        connections = {str(ps): self._transport.connect(spec.address(ps), self._timeouts) for ps in spec.ps}
+        names = ", ".join(connections)
+        try:
+            while True:
+                for name, connection in connections.items():
+                    try:
+                        body = connection.call("state", timeout_s=self._timeouts.heartbeat_s)
+                    except PeerError:
+                        continue
+                    last, heard_at = decode(body, m.JobState, name), patience.waited_s
+                    patience.check(f"the job to end (global step {last.version})", "")
+                    break
+                else:
+                    over = last is not None and last.fit > 0 and last.version >= last.last_version
+                    grace_s = self._timeouts.start_s if last is None else 0.0 if over else self._timeouts.lease_s
+                    if patience.waited_s - heard_at > grace_s:
+                        return f"{names} has ended" if len(connections) == 1 else f"{names} have ended"
+                    patience.check(f"{names} to come {'up' if last is None else 'back'}", "")
+                self._runtime.sleep(self._timeouts.heartbeat_s)
+        finally:
+            for connection in connections.values():
+                connection.close()

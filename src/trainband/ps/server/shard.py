@@ -1,0 +1,214 @@
+"""A shard: all that one ps holds, in versions that never change once they are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.checkpoint.manifest import Piece
+from trainband.errors import RefusalCode, Refused
+from trainband.model.contents import Contents, contents_of_blocks
+from trainband.model.layout import ShardLayout
+from trainband.ps.server.program import Blocks, Program
+
+
+class ParamsVersion:
+    """The params after `number` updates. Immutable; `readers` counts who is sending or saving them."""
+
+    __slots__ = ("blocks", "number", "readers")
+
+    def __init__(self, number: int, blocks: Blocks) -> None:
+        self.number = number
+        self.blocks = blocks
+        self.readers = 0
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The blocks as NumPy views, without a copy. Let go of them before the reading ends."""
+        return tuple(np.asarray(block) for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A shard at one version, for saving: nothing that happens to the shard changes it."""
+
+    params: ParamsVersion
+    state: Blocks
+
+    @property
+    def version(self) -> int:
+        """How many updates had been applied."""
+        return self.params.number
+
+    def pieces(self, layout: ShardLayout, state_contents: Contents) -> list[tuple[Piece, NDArray[Any]]]:
+        """Every piece of it with its values, as views. One piece for what each slice of a variable has the same of."""
+        found: dict[str, tuple[Piece, NDArray[Any]]] = {}
+        buffers = (*self.params.arrays(), *(np.asarray(leaf) for leaf in self.state))
+        for pieces, values in zip((*contents_of_blocks(layout), *state_contents), buffers, strict=True):
+            offset, flat = 0, values.reshape(-1)
+            for piece in pieces:
+                found[piece.key] = (piece, flat[offset : offset + piece.size].reshape(piece.piece_shape))
+                offset += piece.size
+        return list(found.values())
+
+
+class Shard:
+    """Params, optimizer state and the program that updates them. Not thread-safe: the service holds its lock.
+
+    Memory: the params, the optimizer state, and one older version of the params, whose memory the next
+    update writes into if nobody reads it any more. Once it has been saved, another of each: where a save would take
+    fresh memory each time, its page faults cost more than all the rest of it (2.7 s for 1.2 GB where a virtual machine
+    gives freed memory back to its host, else 0.3 s).
+    """
+
+    def __init__(self, layout: ShardLayout, program: Program) -> None:
+        self.layout = layout
+        self._program = program
+        self._current: ParamsVersion | None = None
+        self._previous: ParamsVersion | None = None
+        self._state: Blocks = ()
+        self._state_is_read = False
+        self._spare_params: Blocks | None = None
+        self._spare_state: Blocks | None = None
+
+    @property
+    def initialised(self) -> bool:
+        """Whether the chief has given the first values."""
+        return self._current is not None
+
+    @property
+    def version(self) -> int:
+        """How many updates were applied; 0 before the first values too."""
+        return self._current.number if self._current is not None else 0
+
+    @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the leaves of the optimizer state."""
+        return self._program.state_shapes
+
+    def state_from_wire(self, body: Sequence[NDArray[np.uint8]]) -> Blocks | None:
+        """A copy of an optimizer state that arrived as raw bytes; `None` where the sizes do not fit."""
+        shapes, dtypes = self._program.state_shapes, self._program.state_dtypes
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
+        if [raw.nbytes for raw in body] != sizes:
+            return None
+        leaves = [raw.view(dtype).reshape(shape) for raw, shape, dtype in zip(body, shapes, dtypes, strict=True)]
+        return self.owned(leaves)
+
+    def owned(self, arrays: Sequence[NDArray[Any]]) -> Blocks:
+        """Copies, in memory that the program may take and give back."""
+        return self._program.owned(arrays)
+
+    def initialise(self, blocks: Sequence[NDArray[Any]]) -> None:
+        """Takes the first values. They are copied."""
+        if self._current is not None:
+            raise RuntimeError("this shard has values already")
+        params = self.owned(blocks)
+        self._state = self._program.initialise(params)
+        self._current = ParamsVersion(0, params)
+
+    def restore(self, version: int, blocks: Blocks, state: Blocks | None) -> None:
+        """Takes the values of a checkpoint; without a `state`, the optimizer begins anew."""
+        if self._current is not None:
+            raise RuntimeError("this shard has values already")
+        self._state = self._program.initialise(blocks) if state is None else state
+        self._current = ParamsVersion(version, blocks)
+
+    def restore_copy(self, version: int, blocks: Sequence[NDArray[Any]], state: Blocks) -> None:
+        """As `restore`; the blocks are copied."""
+        self.restore(version, self.owned(blocks), state)
+
+    def snapshot(self) -> Snapshot:
+        """The newest version with its optimizer state, for saving; give it back with `release_snapshot`.
+
+        The next update then makes a new state instead of writing into this one.
+        """
+        self._state_is_read = True
+        return Snapshot(self.acquire(), self._state)
+
+    def release_snapshot(self, snapshot: Snapshot) -> None:
+        """Ends a saving. What only the snapshot still held is kept for the next one."""
+        version = snapshot.params
+        self.release(version)
+        if snapshot.state is self._state:
+            self._state_is_read = False
+        else:
+            self._spare_state = snapshot.state
+        if not version.readers and version is not self._current and version is not self._previous:
+            self._spare_params = version.blocks
+
+    def update(self, gradient: Sequence[NDArray[Any]], scale: float = 1.0) -> None:
+        """Applies one update, multiplied by `scale`. `gradient` is only read, and not kept."""
+        current = self._require()
+        spare = self._previous
+        self._previous = None
+        if spare is not None and not spare.readers:
+            scratch = spare.blocks
+        else:
+            scratch, self._spare_params = self._spare_params or self._program.room_like(current.blocks), None
+        spare_state = None
+        if self._state_is_read:
+            spare_state, self._spare_state = self._spare_state or self._program.room_like(self._state), None
+        params, self._state = self._program.update(current.blocks, self._state, gradient, scratch, scale, spare_state)
+        self._state_is_read = False
+        self._previous = current
+        self._current = ParamsVersion(current.number + 1, params)
+
+    def set_number(self, leaf: int, value: float) -> None:
+        """Sets one number of the optimizer's state, such as a learning rate.
+
+        Raises:
+          Refused: the state has no such number.
+        """
+        self._require()
+        shapes = self._program.state_shapes
+        if not 0 <= leaf < len(shapes) or shapes[leaf] != ():
+            raise Refused(f"the optimizer's state has no number that is its leaf {leaf}.")
+        if self._state_is_read:  # what is being saved will be written into again, when it is saved
+            self._state, self._state_is_read = self.owned(self._state), False
+        number = self.owned([np.asarray(value, self._program.state_dtypes[leaf])])
+        self._state = (*self._state[:leaf], *number, *self._state[leaf + 1 :])
+
+    def compensate(
+        self, gradient: Sequence[NDArray[Any]], then: ParamsVersion, factor: float
+    ) -> tuple[NDArray[Any], ...]:
+        """G + factor * g * g * (params now - params `then`), see `Async.delay_compensation`."""
+        now = self._require()
+        trained = [i for i, block in enumerate(self.layout.blocks) if block.trained]
+        mine, new, old = ([blocks[i] for i in trained] for blocks in (gradient, now.blocks, then.blocks))
+        compensated = dict(zip(trained, self._program.compensated(mine, new, old, factor), strict=True))
+        return tuple(compensated.get(i, block) for i, block in enumerate(gradient))
+
+    def mean(self, gradients: Sequence[Sequence[NDArray[Any]]], examples: Sequence[int]) -> Sequence[NDArray[Any]]:
+        """The mean of gradients, each weighted by its number of examples; see `weighted_mean`."""
+        return self._program.mean(gradients, examples)
+
+    def with_state_of(
+        self, gradient: Sequence[NDArray[Any]], source: Sequence[NDArray[Any]] | None
+    ) -> tuple[NDArray[Any], ...]:
+        """`gradient` with the model state that `source` pushed; without one, with the state as it is now."""
+        state = source if source is not None else self._require().arrays()
+        return tuple(
+            mine if block.trained else theirs
+            for block, mine, theirs in zip(self.layout.blocks, gradient, state, strict=True)
+        )
+
+    def acquire(self) -> ParamsVersion:
+        """The newest version, for reading; give it back with `release`."""
+        current = self._require()
+        current.readers += 1
+        return current
+
+    @staticmethod
+    def release(version: ParamsVersion) -> None:
+        """Ends a reading."""
+        version.readers -= 1
+
+    def _require(self) -> ParamsVersion:
+        if self._current is None:
+            raise Refused("this ps has no values yet: the chief has not initialised it.", RefusalCode.NOT_READY)
+        return self._current

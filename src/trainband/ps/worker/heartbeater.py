@@ -1,0 +1,143 @@
+"""Pulse: a worker's signs of life to one ps, and what it hears in return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainband.errors import PeerError, Refused
+from trainband.runtime import SYSTEM, Runtime
+from trainband.wire import messages as m
+from trainband.wire.codec import decode, encode
+from trainband.wire.transport import Connection, Timeouts, Transport
+
+HURRY_S = 0.1
+"""Between two heartbeats while something has gone wrong: what the worker may have to decide does not wait."""
+
+
+class Heartbeater:
+    """One thread: it beats whatever the main thread does, be it compiling, reading data, or waiting for others.
+
+    Args:
+      ps: the number of the ps.
+      address: where it is.
+      incarnation: of this worker.
+      transport: how bytes travel.
+      timeouts: how long to wait for what.
+      runtime: this task's.
+      blocked_by: the workers that this one waits for, at any ps.
+      paused: whether this one's data is used up.
+      hurries: whether something has gone wrong, be it at another ps.
+      join: joins the ps over this connection; returns this worker's number there.
+      heard: called with each answer; with `None` where there was none.
+    """
+
+    def __init__(
+        self,
+        ps: int,
+        address: str,
+        incarnation: str,
+        transport: Transport,
+        timeouts: Timeouts,
+        runtime: Runtime = SYSTEM,
+        *,
+        blocked_by: Callable[[], tuple[str, ...]],
+        paused: Callable[[], bool],
+        hurries: Callable[[], bool],
+        join: Callable[[Connection], int],
+        heard: Callable[[int, m.JobState | None], None],
+    ) -> None:
+        self.ps = ps
+        self.address = address
+        self.worker = -1
+        """This worker's number there; under 0, it has not joined."""
+        self._incarnation = incarnation
+        self._blocked_by = blocked_by
+        self._paused = paused
+        self._hurries = hurries
+        self._transport = transport
+        self._timeouts = timeouts
+        self._join = join
+        self._heard = heard
+        self._connection = transport.connect(address, timeouts)
+        self._wake = runtime.event()
+        self.knocks = False
+        """Whether it joins the ps by itself where this worker has not, because it was not there."""
+        self._stopped = False
+        self._thread = runtime.thread(self._beat, f"trainband-heartbeat-{ps}")
+
+    def __str__(self) -> str:
+        return f"ps:{self.ps} at {self.address}"
+
+    def start(self) -> None:
+        """Begins to beat."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Beats at once."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Beats no more."""
+        self._stopped = True
+        self._wake.set()
+
+    def wait(self) -> None:
+        """Returns when it beats no more, or is waiting for an answer for longer than a task's end may take."""
+        if self._thread.is_alive():
+            self._thread.join(self._timeouts.grace_s)
+
+    def leave(self, failure: str) -> None:
+        """Says goodbye, after `stop`. Raises `PeerError` where the ps does not hear it."""
+        if self.worker >= 0:
+            leave = encode(m.Leave(self.worker, failure, self._incarnation))
+            self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)
+
+    def look(self) -> m.JobState:
+        """How the job is now; a sign of life, too. Raises `PeerError` where the ps does not say."""
+        beat = encode(m.Heartbeat(self.worker, self._incarnation, self._blocked_by(), self._paused()))
+        answer = self._connection.call("heartbeat", beat, timeout_s=self._timeouts.heartbeat_s)
+        return decode(answer, m.JobState, str(self))
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._connection.close()
+
+    def tell(self, action: str, body: bytes) -> None:
+        """One control request. Raises `PeerError` where it does not arrive."""
+        self._connection.call(action, body, timeout_s=self._timeouts.heartbeat_s)
+
+    def _beat(self) -> None:
+        while True:
+            beat_s = self._timeouts.heartbeat_s
+            self._wake.wait(min(HURRY_S, beat_s) if self._hurries() else beat_s)
+            self._wake.clear()
+            if self._stopped:
+                return
+            if self.worker < 0:
+                if self.knocks:
+                    self._join_again()
+                continue
+            try:
+                state = self.look()
+            except Refused:
+                self._join_again()  # it knows no such worker: it has died and come back
+                continue
+            except PeerError:
+                self._unheard()
+                continue
+            self._heard(self.ps, state)
+
+    def _join_again(self) -> None:
+        try:
+            self.worker = self._join(self._connection)
+            if self._stopped:
+                self.leave("")  # it has been said already, everywhere else
+            self._wake.set()
+        except PeerError:
+            self._unheard()
+
+    def _unheard(self) -> None:
+        # The main thread meets the same trouble on its stream, and tells.
+        self._connection.close()
+        self._connection = self._transport.connect(self.address, self._timeouts)
+        self._heard(self.ps, None)
