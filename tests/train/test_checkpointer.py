@@ -140,8 +140,8 @@ def test_a_worker_without_a_word_is_named(tmp_path: Path) -> None:
         saving = bench.order()
         saving.outcome = SavedParts(write_parts(saving.directory), missing=("worker:1", "worker:2"))
         checkpointer.finish()
-    (line,) = lines_with(bench.said, "older places")
-    assert "global step 7 knows only older places in the data of worker:1, worker:2" in line
+    (line,) = lines_with(bench.said, "older positions")
+    assert "global step 7 knows only older positions in the data of worker:1, worker:2" in line
 
 
 FAULTS: list[tuple[str, Exception]] = [
