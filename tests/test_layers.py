@@ -162,6 +162,8 @@ WITHOUT_CIRCLES = (
     "ps",
     "spmd",
     "strategies",
+    "train",
+    "keras",
     "compat",
     "cli",
 )

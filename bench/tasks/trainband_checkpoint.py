@@ -26,6 +26,7 @@ import optax
 import trainband
 from bench.tasks.large_model import LEARNING_RATE, init, loss, touch_memory
 from trainband.checkpoint import CheckpointDirectory
+from trainband.train.hooks.session import SavingSession
 
 BATCH = np.ones(1, np.float32)
 NEVER_S = 1e9
@@ -164,7 +165,7 @@ def session_of(
 class SavesWhenTold(trainband.CheckpointSaverHook):
     """Stands in place of the hook that a session would add."""
 
-    def end(self, session: trainband.MonitoredSession) -> None:
+    def end(self, session: SavingSession) -> None:
         """Save nothing at the end: that would be one more checkpoint that nobody measures."""
 
 

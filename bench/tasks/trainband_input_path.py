@@ -49,19 +49,19 @@ def main() -> None:
 
 def train(flags: argparse.Namespace, trainer: trainband.Trainer) -> dict[str, Any]:
     """Train as a session does, with a clock around what belongs to the input path."""
-    replica = trainer.join()
+    engine = trainer.join()
     batches = make_source(flags)
     bind: Callable[..., None] | None = getattr(batches, "bind", None)
     if bind is not None:
-        bind(replica.lease)
-    replica.begin(flags.train_steps)
+        bind(engine.lease)
+    engine.begin(flags.train_steps)
     input_s, step_s, done = [], [], False
-    with trainer.feed(replica, batches, repeat=True, start=None, track=flags.positions) as feed:
+    with trainer.feed(batches, repeat=True, start=None, track=flags.positions) as feed:
         while not done:
             begin = perf_counter()
             batch = next(feed)
             given = perf_counter()
-            done = replica.step(batch).done
+            done = engine.step(batch).done
             trained = perf_counter()
             feed.trained()
             if flags.positions:

@@ -157,7 +157,7 @@ def test_a_checkpoint_goes_to_parameter_servers_and_back(
         "run", "--ps=2", "--workers=2", *SCRIPT, f"--strategy={strategy}", *home, "--steps=8", environ=TWO_DEVICES
     )
     ps.succeed()
-    assert "goes on from" in ps.stderr
+    assert "resumes from" in ps.stderr
     run(programs, *home, "--strategy=fsdp", "--steps=12", f"--out={tmp_path / 'all'}").succeed()
     assert read(tmp_path / "all")["step"] == 12
     if model != "convnet":
@@ -288,7 +288,7 @@ def test_the_launcher_brings_the_job_back(per_call: str, programs: Programs, tmp
     )
     job.succeed()
     assert re.search(r"worker:1 failed \(killed by SIGKILL\); stopping worker:0 and restarting the job", job.stderr)
-    assert "goes on from" in job.stderr
+    assert "resumes from" in job.stderr
     assert read(tmp_path / "broken") == read(tmp_path / "whole")  # to the bit
 
 
@@ -340,7 +340,7 @@ def test_sigterm_to_one_saves_and_ends_all(
     again = by_hand(programs, ports[2:], *flags, workers=2)
     for worker in again:
         worker.succeed()
-    assert f"goes on from {saved}" in again[0].stderr
+    assert f"resumes from {saved}" in again[0].stderr
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_from_one_process_to_a_cluster_with_an_evaluator(programs: Programs, tmp
     flags = ("--ps=2", "--workers=2", "--evaluator", str(SCRIPT), "--steps=90", "--rule=bounded", f"--dir={tmp_path}")
     job = programs.trainband("run", *flags)
     assert digest_of(job)[1] == 90
-    assert f"goes on from {tmp_path}/step-000000000060 (global step 60)" in job.stderr
+    assert f"resumes from {tmp_path}/step-000000000060 (global step 60)" in job.stderr
     for step in (60, 90):
         line = rf"^\[evaluator:0\] trainband: evaluator: loss .*, accuracy .* on 500 examples at global step {step}$"
         assert re.search(line, job.stderr, re.M), job.output

@@ -79,7 +79,7 @@ def test_checkpoints_go_on_and_can_be_restored_without_a_job(
     for i in (0, 1):
         assert int(tasks[f"worker:{i}"].succeed().rpartition("global step ")[2]) >= 160
     tasks["ps:0"].succeed()
-    begun = re.search(r"goes on from .*\(global step (\d+)\)", tasks["worker:0"].stderr)
+    begun = re.search(r"resumes from .*\(global step (\d+)\)", tasks["worker:0"].stderr)
     assert begun
     assert int(begun[1]) == max(ended)
 

@@ -39,7 +39,7 @@ from trainband.ps.worker import checkpointing, membership, shard_finder
 from trainband.ps.worker.bootstrapper import Bootstrapper
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchanger
-from trainband.train import checkpointer, session
+from trainband.train import checkpointer, ending
 from trainband.train.checkpointer import Checkpointer
 from trainband.wire import messages as m
 
@@ -172,7 +172,7 @@ SELDOM = {
     (shard_finder, "POLL_S"): 0.25,
     (checkpointing, "POLL_S"): 0.1,
     (checkpointer, "POLL_S"): 0.2,
-    (session, "AT_WORK_S"): 0.5,
+    (ending, "AT_WORK_S"): 0.5,
     (import_module("trainband.data.shared"), "_PAUSE_S"): 0.25,  # the package has a function of that name
 }
 """How often simulated tasks look whether something has changed, in seconds: half of all events would be such looks."""

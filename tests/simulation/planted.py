@@ -183,9 +183,9 @@ def keeps_duties(original: Any) -> Any:
     """Nobody takes over the duties of a chief that is gone."""
 
     def look(self: Duties, replica: Any) -> Any:
-        cluster = self._trainer.cluster
+        cluster = self._job.cluster
         if replica.is_chief and cluster is not None and not cluster.is_chief:
-            self._trainer.had_duties = False
+            self._job.had_duties = False
             return False
         return original(self, replica)
 

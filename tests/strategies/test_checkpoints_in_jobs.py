@@ -232,7 +232,7 @@ def test_a_damaged_part_makes_way_for_the_checkpoint_before(tmp_path: Path) -> N
     after = job.run(tmp_path, 4)
     assert raw(after[0]) == raw(before[0])
     assert [line for line in job.said if "is damaged" in line and "the checkpoint before it is tried" in line]
-    assert [line for line in job.said if "goes on from" in line and "(global step 4)" in line]
+    assert [line for line in job.said if "resumes from" in line and "(global step 4)" in line]
 
 
 def test_damaged_worker_state_makes_way_too(tmp_path: Path) -> None:

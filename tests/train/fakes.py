@@ -1,4 +1,4 @@
-"""What the tests of `train` share: a replica and a strategy that are played, a small model, event files read back."""
+"""What the tests of `train` share: a engine and a strategy that are played, a small model, event files read back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mean_model(**changes: Any) -> Trainer:
 ONES = np.ones(4, np.float32)
 
 
-class FakeReplica:
+class FakeEngine:
     """Notes what it is asked for, and answers from a queue."""
 
     task = "worker:9"
@@ -101,7 +101,7 @@ class FakeReplica:
         return ()
 
     def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
-        self.calls.append(("luggage", training, position, behind))
+        self.calls.append(("worker state", training, position, behind))
 
     def landed(self, checkpoint: Any) -> None:
         self.calls.append(("landed", checkpoint.global_step))
@@ -147,20 +147,20 @@ class FakeReplica:
 
 
 class FakeStrategy:
-    """Gives out one replica."""
+    """Gives out one engine."""
 
     serves = False
     cluster = None
     mesh_axes = ("data",)
 
-    def __init__(self, replica: Any) -> None:
-        self.replica = replica
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
         self.starts = 0
 
     def start(self, model: Any, restore: Any = None) -> Any:
         del model, restore
         self.starts += 1
-        return self.replica
+        return self.engine
 
     def serve(self) -> str:
         raise AssertionError

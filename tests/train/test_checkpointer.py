@@ -24,7 +24,7 @@ ABOUT = About(strategy="OneDevice", trainings=(0,))
 
 
 class FakeSaving:
-    """A checkpoint that a replica writes: it waits for its step, is being written, and is there or is not."""
+    """A checkpoint that a engine writes: it waits for its step, is being written, and is there or is not."""
 
     begun_at = None
 
@@ -57,7 +57,7 @@ class FakeSaving:
         assert self.polls.acquire(timeout=20.0)
 
 
-class FakeReplica:
+class FakeEngine:
     """Gives out savings, and notes them."""
 
     global_step = 7
@@ -83,14 +83,14 @@ class Bench:
 
     def __init__(self, path: Path, **arguments: Any) -> None:
         self.said: list[str] = []
-        self.replica: Any = FakeReplica()
+        self.engine: Any = FakeEngine()
         self.home = CheckpointDirectory(path, self.said.append)
         self.checkpointer = Checkpointer(self.home, "worker:0", Retention(), self.said.append, **arguments)
 
     def order(self, at: int = 0, **about: Any) -> FakeSaving:
-        """Orders a checkpoint that the replica accepts."""
-        self.checkpointer.order(self.replica, at, About(strategy="OneDevice", trainings=(0,), **about))
-        saving: FakeSaving = self.replica.savings[-1]
+        """Orders a checkpoint that the engine accepts."""
+        self.checkpointer.order(self.engine, at, About(strategy="OneDevice", trainings=(0,), **about))
+        saving: FakeSaving = self.engine.savings[-1]
         return saving
 
     def leftovers(self) -> list[str]:
@@ -110,7 +110,7 @@ def test_from_an_order_to_a_checkpoint(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "new" / "runs")
     with bench.checkpointer as checkpointer:
         assert (tmp_path / "new" / "runs" / LOCK_FILE).exists()
-        assert bench.replica.notes == []
+        assert bench.engine.notes == []
         saving = bench.order(complete=True, metrics={"loss": 0.5}, best=("loss", 0.5))
         states = [checkpointer.busy]
         saving.await_poll()
@@ -129,7 +129,7 @@ def test_from_an_order_to_a_checkpoint(tmp_path: Path) -> None:
     assert manifest.metrics == {"loss": 0.5}
     assert [(entry.task, entry.steps) for entry in manifest.workers.values()] == [("local", 7)]
     assert bench.home.best == (7, "loss", 0.5)
-    assert bench.replica.notes == [7]
+    assert bench.engine.notes == [7]
     assert lines_with(bench.said, "WARNING") == []
     assert not (bench.home.path / LOCK_FILE).exists()
 
@@ -140,8 +140,8 @@ def test_a_worker_without_a_word_is_named(tmp_path: Path) -> None:
         saving = bench.order()
         saving.outcome = SavedParts(write_parts(saving.directory), missing=("worker:1", "worker:2"))
         checkpointer.finish()
-    (line,) = lines_with(bench.said, "older places")
-    assert "global step 7 knows only older places in the data of worker:1, worker:2" in line
+    (line,) = lines_with(bench.said, "older positions")
+    assert "global step 7 knows only older positions in the data of worker:1, worker:2" in line
 
 
 FAULTS: list[tuple[str, Exception]] = [
@@ -172,9 +172,9 @@ def test_what_goes_wrong_is_said_and_raised_at_the_end(fault: Exception, tmp_pat
 
 def test_a_replica_that_refuses(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.replica.refusal = Unreachable("ps:0 gave no answer")
+    bench.engine.refusal = Unreachable("ps:0 gave no answer")
     with bench.checkpointer as checkpointer:
-        checkpointer.order(bench.replica, 0, ABOUT)
+        checkpointer.order(bench.engine, 0, ABOUT)
         assert not checkpointer.busy
         assert bench.leftovers() == []
         with pytest.raises(CheckpointError, match="ps:0 gave no answer"):
@@ -202,12 +202,12 @@ def test_one_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
         second = in_thread(lambda: bench.order(), "order")
         first.await_poll()
         assert not second.done()
-        assert len(bench.replica.savings) == 1
+        assert len(bench.engine.savings) == 1
         first.write()
         second.result(20.0).write()
         checkpointer.finish()
     assert bench.home.steps() == [7]
-    assert bench.replica.notes == [7, 7]
+    assert bench.engine.notes == [7, 7]
 
 
 def test_a_directory_that_another_job_has(tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_a_lock_that_is_lost(tmp_path: Path) -> None:
             assert lines_with(bench.said, "was taken over by worker:5")
             saving.outcome = CheckpointError("given up")
             checkpointer.wait()
-            checkpointer.order(bench.replica, 0, ABOUT)
-            assert len(bench.replica.savings) == 1
+            checkpointer.order(bench.engine, 0, ABOUT)
+            assert len(bench.engine.savings) == 1
             with pytest.raises(CheckpointError, match="in use by worker:5"):
                 checkpointer.finish()
         bench.order().write()
@@ -254,10 +254,10 @@ def test_another_of_the_job_takes_the_directory_over(tmp_path: Path) -> None:
         heir.acquire()
         saving.write()
         checkpointer.wait()
-        bench.replica.is_chief = False
-        checkpointer.order(bench.replica, 0, ABOUT)
+        bench.engine.is_chief = False
+        checkpointer.order(bench.engine, 0, ABOUT)
         checkpointer.finish()
-        assert len(bench.replica.savings) == 1
+        assert len(bench.engine.savings) == 1
         heir.renew()
     heir.renew()
     assert bench.home.steps() == []
@@ -302,13 +302,13 @@ def test_an_heir_is_believed_until_word_of_it_must_have_come(tmp_path: Path) -> 
         saving.write()
         checkpointer.wait()
         now[0] += module.RENEW_S / 2
-        ordering = in_thread(lambda: checkpointer.order(bench.replica, 0, ABOUT), "order")
+        ordering = in_thread(lambda: checkpointer.order(bench.engine, 0, ABOUT), "order")
         for _ in range(5):
             assert waiting.acquire(timeout=20.0)
-        bench.replica.is_chief = False
+        bench.engine.is_chief = False
         ordering.result(20.0)
         heir.renew()
-    assert len(bench.replica.savings) == 1
+    assert len(bench.engine.savings) == 1
 
 
 @pytest.mark.parametrize("job", ["a", "b", ""])
@@ -346,7 +346,7 @@ def test_one_that_comes_late_tries_a_directory_again_at_each_save(tmp_path: Path
     with DirectoryLock(tmp_path, "worker:1", job="a") as holder:
         bench = Bench(tmp_path, job="b", late=True)
         with bench.checkpointer as checkpointer:
-            checkpointer.order(bench.replica, 0, ABOUT)
+            checkpointer.order(bench.engine, 0, ABOUT)
             assert lines_with(bench.said, "WARNING: no checkpoint could be written; the training goes on without")
             holder.release()
             bench.order().write()
@@ -359,13 +359,13 @@ def test_who_is_refused_because_another_is_the_chief_asks_no_more(tmp_path: Path
 
     def save(*_: Any) -> Any:
         asked.append(1)
-        bench.replica.is_chief = len(asked) < 3
+        bench.engine.is_chief = len(asked) < 3
         raise Refused("only the chief may save")
 
     asked: list[int] = []
-    bench.replica.save = save
+    bench.engine.save = save
     with bench.checkpointer as checkpointer:
-        checkpointer.order(bench.replica, 0, ABOUT)
+        checkpointer.order(bench.engine, 0, ABOUT)
         checkpointer.finish()
         assert not checkpointer.busy
     assert len(asked) == 3
@@ -377,7 +377,7 @@ def test_what_fails_when_another_is_the_chief_is_no_failure(tmp_path: Path) -> N
     bench = Bench(tmp_path)
     with bench.checkpointer as checkpointer:
         saving = bench.order()
-        bench.replica.is_chief = False
+        bench.engine.is_chief = False
         saving.outcome = CheckpointError("the directory has gone")
         checkpointer.finish()
     assert bench.said == []
@@ -389,7 +389,7 @@ def test_a_checkpoint_that_landed_with_another_chief_counts(tmp_path: Path) -> N
     def landed(*_: Any) -> None:
         raise Refused("only the chief may say so")
 
-    bench.replica.landed = landed
+    bench.engine.landed = landed
     with bench.checkpointer as checkpointer:
         bench.order().write()
         checkpointer.finish()
@@ -402,7 +402,7 @@ def test_laid_down_it_waits_for_nothing(tmp_path: Path) -> None:
     checkpointer = bench.checkpointer.__enter__()
     saving = bench.order()
     saving.await_poll()
-    checkpointer.lay_down()
+    checkpointer.give_up()
     assert bench.leftovers() == []
     assert not (tmp_path / LOCK_FILE).exists()
     assert bench.home.steps() == []
@@ -435,10 +435,10 @@ REFUSALS: list[tuple[str, Callable[[Path], Path]]] = [
 def test_a_directory_that_cannot_be_written(refused: Callable[[Path], Path], tmp_path: Path) -> None:
     bench = Bench(refused(tmp_path))
     with bench.checkpointer as checkpointer:
-        checkpointer.order(bench.replica, 0, ABOUT)
+        checkpointer.order(bench.engine, 0, ABOUT)
         with pytest.raises(CheckpointError, match="its last checkpoint is not in"):
             checkpointer.finish()
-    assert bench.replica.savings == []
+    assert bench.engine.savings == []
     assert lines_with(bench.said, "WARNING: no checkpoint could be written; the training goes on without")
 
 

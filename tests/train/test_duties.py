@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.checkpoint.samples import commit, manifest, rows
 from tests.ps.jobs import spec_of
-from tests.train.fakes import ONES, FakeReplica, FakeStrategy, Ticking, curves_in, lines_with, mean_model, reports
+from tests.train.fakes import ONES, FakeEngine, FakeStrategy, Ticking, curves_in, lines_with, mean_model, reports
 
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, write_part
 from trainband.cluster import Cluster, Task
@@ -30,14 +30,14 @@ from trainband.train import (
 )
 from trainband.train import checkpointer as checkpointer_module
 from trainband.train import console as console_module
-from trainband.train import session as session_module
+from trainband.train import ending as ending_module
 
 JOB = "5f0c"
 TAKES_OVER = "worker:1 takes over the chief's duties (worker:0 is gone)"
-LAYS_DOWN = "worker:1 lays down the chief's duties, which another worker has now"
+GIVES_UP = "worker:1 gives up the chief's duties, which another worker has now"
 
 
-class Worker(FakeReplica):
+class Worker(FakeEngine):
     """A worker that is the chief from one step on, and is it no more from another."""
 
     job = JOB
@@ -75,13 +75,13 @@ class Written:
 
     begun_at = None
 
-    def __init__(self, replica: Worker, directory: Path, at: int) -> None:
-        self.replica = replica
+    def __init__(self, engine: Worker, directory: Path, at: int) -> None:
+        self.engine = engine
         self.directory = directory
-        self.at = max(at, replica.global_step)
+        self.at = max(at, engine.global_step)
 
     def waits(self) -> bool:
-        return self.replica.global_step < self.at
+        return self.engine.global_step < self.at
 
     def poll(self) -> SavedParts | None:
         if self.waits():
@@ -98,8 +98,8 @@ class Lands(Hook):
 
     def after_run(self, session: MonitoredSession, report: StepReport) -> None:
         if report.global_step % self.every == 0 and session.saving:
-            assert session._checkpointer is not None  # noqa: SLF001
-            session._checkpointer.wait()  # noqa: SLF001
+            assert session._saves.checkpointer is not None  # noqa: SLF001
+            session._saves.checkpointer.wait()  # noqa: SLF001
 
 
 class At(Hook):
@@ -117,19 +117,19 @@ class At(Hook):
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long."""
     monkeypatch.setattr(checkpointer_module, "POLL_S", 0.002)
-    monkeypatch.setattr(session_module, "AT_WORK_S", 0.0)
+    monkeypatch.setattr(ending_module, "AT_WORK_S", 0.0)
 
 
-def task(replica: Worker, said: list[str], **changes: Any) -> Trainer:
+def task(engine: Worker, said: list[str], **changes: Any) -> Trainer:
     """The trainer of a worker in a cluster of three."""
-    strategy: Any = FakeStrategy(replica)
-    strategy.cluster = Cluster(spec=spec_of(1, 3), task=Task.parse(replica.task))
+    strategy: Any = FakeStrategy(engine)
+    strategy.cluster = Cluster(spec=spec_of(1, 3), task=Task.parse(engine.task))
     return mean_model(strategy=strategy, say=said.append, **changes)
 
 
-def fit(replica: Worker, said: list[str], directory: Path | None, *hooks: Hook, steps: int = 8, **more: Any) -> Any:
+def fit(engine: Worker, said: list[str], directory: Path | None, *hooks: Hook, steps: int = 8, **more: Any) -> Any:
     """One training with a checkpoint every 3 steps."""
-    made = task(replica, said)
+    made = task(engine, said)
     return made.fit([ONES], steps, checkpoint_dir=directory, save_steps=3, hooks=[Lands(3), *hooks], **more)
 
 
@@ -146,13 +146,13 @@ def lock_of(path: Path) -> dict[str, Any]:
 
 
 def test_a_worker_that_becomes_the_chief_saves_from_then_on(tmp_path: Path) -> None:
-    replica, said, locks = Worker(8, {4: True}), list[str](), list[Any]()
+    engine, said, locks = Worker(8, {4: True}), list[str](), list[Any]()
 
     def look(session: MonitoredSession) -> None:
         lock = lock_of(tmp_path)
         locks.append((session.is_chief, lock.get("owner"), lock.get("job")))
 
-    fit(replica, said, tmp_path, At({3: look, 5: look}))
+    fit(engine, said, tmp_path, At({3: look, 5: look}))
     assert home(tmp_path).steps() == [6, 8]
     assert locks == [(False, None, None), (True, "worker:1", JOB)]
     assert lines_with(said, "duties") == [TAKES_OVER]
@@ -163,25 +163,25 @@ def test_a_worker_that_becomes_the_chief_saves_from_then_on(tmp_path: Path) -> N
 
 
 def test_its_checkpoints_know_the_trainings_of_the_chief(tmp_path: Path) -> None:
-    replica, said = Worker(8, {4: True}), list[str]()
-    replica.global_step = 2  # it came when the chief had begun its training long ago, and was not told yet
-    replica.known = (1,)
-    fit(replica, said, tmp_path)
+    engine, said = Worker(8, {4: True}), list[str]()
+    engine.global_step = 2  # it came when the chief had begun its training long ago, and was not told yet
+    engine.known = (1,)
+    fit(engine, said, tmp_path)
     newest = home(tmp_path).newest()
     assert newest is not None
-    assert replica.begun_with == (2,)
+    assert engine.begun_with == (2,)
     assert (newest.manifest.trainings, newest.manifest.last_step) == ((1,), 9)
 
 
 def test_the_trainings_may_become_known_when_the_chief_is_gone(tmp_path: Path) -> None:
-    replica, said = Worker(8, {4: True}), list[str]()
-    replica.global_step = 2
-    replica.known = ()
+    engine, said = Worker(8, {4: True}), list[str]()
+    engine.global_step = 2
+    engine.known = ()
 
     def learn(_: MonitoredSession) -> None:
-        replica.trainings = (1,)
+        engine.trainings = (1,)
 
-    fit(replica, said, tmp_path, At({3: learn}))
+    fit(engine, said, tmp_path, At({3: learn}))
     newest = home(tmp_path).newest()
     assert newest is not None
     assert (newest.manifest.trainings, newest.manifest.last_step) == ((1,), 9)
@@ -192,21 +192,21 @@ def test_a_job_that_goes_on_from_a_checkpoint_has_its_trainings(tmp_path: Path) 
     partial = home(tmp_path).begin(7)
     part = write_part(partial, "ps-0.safetensors", ps=0, version=7, pieces=[rows("params/w", np.zeros(3, np.float32))])
     home(tmp_path).commit(partial, manifest((part,), trainings=(0, 4)))
-    replica, said = Worker(8), list[str]()
-    replica.global_step = 7
-    replica.more = False
-    replica.known = ()
-    fit(replica, said, tmp_path)
-    assert replica.begun_with == (0, 4)
-    assert replica.calls[0] == ("begin", 4)
+    engine, said = Worker(8), list[str]()
+    engine.global_step = 7
+    engine.more = False
+    engine.known = ()
+    fit(engine, said, tmp_path)
+    assert engine.begun_with == (0, 4)
+    assert engine.calls[0] == ("begin", 4)
 
 
 def test_the_lock_of_the_dead_chief_is_taken_over_at_once(tmp_path: Path) -> None:
     dead = DirectoryLock(tmp_path, "worker:0", job=JOB)
     dead.acquire()
     (tmp_path / ".step-000000000003.0123abcd.partial").mkdir()
-    replica, said = Worker(8, {4: True}), list[str]()
-    fit(replica, said, tmp_path)
+    engine, said = Worker(8, {4: True}), list[str]()
+    fit(engine, said, tmp_path)
     assert home(tmp_path).steps() == [6, 8]
     assert lines_with(said, "WARNING") == []
     assert not list(tmp_path.glob(".step*"))
@@ -215,37 +215,37 @@ def test_the_lock_of_the_dead_chief_is_taken_over_at_once(tmp_path: Path) -> Non
 @pytest.mark.parametrize("job", ["another", ""])
 def test_a_directory_of_another_job_is_not_written_into(job: str, tmp_path: Path) -> None:
     with DirectoryLock(tmp_path, "worker:7", job=job) as other:
-        replica, said = Worker(8, {4: True}), list[str]()
+        engine, said = Worker(8, {4: True}), list[str]()
         with pytest.raises(CheckpointError, match=r"its last checkpoint is not in .* in use by worker:7"):
-            fit(replica, said, tmp_path)
+            fit(engine, said, tmp_path)
         other.renew()
         assert home(tmp_path).steps() == []
     assert lines_with(said, "the training goes on without")
 
 
 def test_one_that_is_the_chief_no_more_saves_no_more(tmp_path: Path) -> None:
-    replica, said, found = Worker(9, {2: True, 5: False}), list[str](), list[Any]()
+    engine, said, found = Worker(9, {2: True, 5: False}), list[str](), list[Any]()
 
     def look(session: MonitoredSession) -> None:
         found.append((session.is_chief, session.saving, sorted(path.name for path in tmp_path.iterdir())))
 
-    fit(replica, said, tmp_path, At({5: look}), steps=9)
+    fit(engine, said, tmp_path, At({5: look}), steps=9)
     assert home(tmp_path).steps() == [3]
     assert found == [(False, False, ["step-000000000003"])]
-    assert lines_with(said, "duties") == [TAKES_OVER, LAYS_DOWN]
+    assert lines_with(said, "duties") == [TAKES_OVER, GIVES_UP]
     assert lines_with(said, "WARNING") == []
 
 
 def test_they_may_come_back(tmp_path: Path) -> None:
-    replica, said = Worker(9, {1: True, 4: False, 7: True}), list[str]()
-    fit(replica, said, tmp_path, steps=9)
+    engine, said = Worker(9, {1: True, 4: False, 7: True}), list[str]()
+    fit(engine, said, tmp_path, steps=9)
     assert home(tmp_path).steps() == [3, 9]
-    assert lines_with(said, "duties") == [TAKES_OVER, LAYS_DOWN, TAKES_OVER]
+    assert lines_with(said, "duties") == [TAKES_OVER, GIVES_UP, TAKES_OVER]
 
 
 def test_the_chief_of_the_spec_has_them_again(tmp_path: Path) -> None:
-    replica, said = Worker(8, {2: False, 4: True}, index=0), list[str]()
-    fit(replica, said, tmp_path)
+    engine, said = Worker(8, {2: False, 4: True}, index=0), list[str]()
+    fit(engine, said, tmp_path)
     assert home(tmp_path).steps() == [6, 8]
     assert lines_with(said, "duties")[1:] == ["worker:0 has the chief's duties again"]
 
@@ -254,8 +254,8 @@ def test_the_chief_of_the_spec_has_them_again(tmp_path: Path) -> None:
 
 
 def test_one_that_becomes_the_chief_with_the_last_step_ends_the_training(tmp_path: Path) -> None:
-    replica, said = Worker(8, {8: True}), list[str]()
-    result = fit(replica, said, tmp_path, validation=[ONES], every=100)
+    engine, said = Worker(8, {8: True}), list[str]()
+    result = fit(engine, said, tmp_path, validation=[ONES], every=100)
     newest = home(tmp_path).newest()
     assert newest is not None
     assert (newest.manifest.global_step, newest.manifest.complete) == (8, True)
@@ -274,52 +274,52 @@ def test_where_the_chief_has_left_with_all_done_nobody_does_it_again(tmp_path: P
 
 
 def test_it_waits_for_the_others_where_its_batches_are_used_up(tmp_path: Path) -> None:
-    replica, said = Worker(9, {2: True}), list[str]()
-    replica.others = [("worker:2",), ("worker:2",)]
-    task(replica, said).fit([ONES] * 2, checkpoint_dir=tmp_path)
-    assert replica.others == []
+    engine, said = Worker(9, {2: True}), list[str]()
+    engine.others = [("worker:2",), ("worker:2",)]
+    task(engine, said).fit([ONES] * 2, checkpoint_dir=tmp_path)
+    assert engine.others == []
     assert home(tmp_path).steps() == [2]
 
 
 def test_one_that_is_the_chief_no_more_waits_for_nobody(tmp_path: Path) -> None:
-    replica, said = Worker(9, {2: True}), list[str]()
+    engine, said = Worker(9, {2: True}), list[str]()
 
     def at_work() -> tuple[str, ...]:
-        replica.is_chief = False
+        engine.is_chief = False
         return ("worker:0",)
 
-    replica.at_work = at_work  # type: ignore[method-assign]
-    task(replica, said).fit([ONES] * 2, checkpoint_dir=tmp_path)
+    engine.at_work = at_work  # type: ignore[method-assign]
+    task(engine, said).fit([ONES] * 2, checkpoint_dir=tmp_path)
     assert home(tmp_path).steps() == []
-    assert lines_with(said, "duties") == [TAKES_OVER, LAYS_DOWN]
+    assert lines_with(said, "duties") == [TAKES_OVER, GIVES_UP]
 
 
 def test_between_two_trainings(tmp_path: Path) -> None:
-    replica, said = Worker(4), list[str]()
-    made = task(replica, said)
+    engine, said = Worker(4), list[str]()
+    made = task(engine, said)
     made.fit([ONES], 4, checkpoint_dir=tmp_path)
     assert home(tmp_path).steps() == []
-    replica.is_chief = True
-    replica.reports = [*reports(1.0, first=5), *reports(1.0, first=6, done=True)]
-    replica.known = (0, 4)
+    engine.is_chief = True
+    engine.reports = [*reports(1.0, first=5), *reports(1.0, first=6, done=True)]
+    engine.known = (0, 4)
     made.fit([ONES], 2, checkpoint_dir=tmp_path)
     newest = home(tmp_path).newest()
     assert newest is not None
     assert (newest.manifest.global_step, newest.manifest.trainings, newest.manifest.complete) == (6, (0, 4), True)
-    assert replica.calls[-1] != "finish"
+    assert engine.calls[-1] != "finish"
     assert lines_with(said, "duties") == [TAKES_OVER]
 
 
 def test_a_stop_that_is_refused_ends_this_session_alone() -> None:
-    replica, said = Worker(8, {2: True}), list[str]()
+    engine, said = Worker(8, {2: True}), list[str]()
 
     def finish() -> None:
         raise Refused("worker:0 is the chief")
 
-    replica.finish = finish  # type: ignore[method-assign]
-    result = fit(replica, said, None, At({4: lambda session: session.request_stop("enough")}))
+    engine.finish = finish  # type: ignore[method-assign]
+    result = fit(engine, said, None, At({4: lambda session: session.request_stop("enough")}))
     assert (result.steps, result.stopped) == (4, "enough")
-    assert replica.calls[-1] == "pause"
+    assert engine.calls[-1] == "pause"
     assert lines_with(said, "worker:0 is the chief") == [
         "worker:1 leaves the training, and cannot end it for all: worker:0 is the chief"
     ]
@@ -331,8 +331,8 @@ def test_a_stop_that_is_refused_ends_this_session_alone() -> None:
 def test_a_chief_that_comes_back_has_its_directory_at_once(tmp_path: Path) -> None:
     acting = DirectoryLock(tmp_path, "worker:1", job=JOB)
     acting.acquire()
-    replica, said = Worker(8, index=0), list[str]()
-    fit(replica, said, tmp_path)
+    engine, said = Worker(8, index=0), list[str]()
+    fit(engine, said, tmp_path)
     with pytest.raises(DirectoryLocked):
         acting.renew()
     assert home(tmp_path).steps() == [3, 6, 8]
@@ -342,10 +342,10 @@ def test_a_chief_that_comes_back_has_its_directory_at_once(tmp_path: Path) -> No
 
 def test_a_chief_that_finds_another_job_there_leaves_untrained(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path, "worker:1", job="another") as other:
-        replica, said = Worker(8, index=0), list[str]()
+        engine, said = Worker(8, index=0), list[str]()
         with pytest.raises(DirectoryLocked, match="in use by worker:1"):
-            fit(replica, said, tmp_path)
-        ((called, failure),) = replica.calls
+            fit(engine, said, tmp_path)
+        ((called, failure),) = engine.calls
         assert called == "close"
         assert failure.startswith("DirectoryLocked: ")
         other.renew()
@@ -353,8 +353,8 @@ def test_a_chief_that_finds_another_job_there_leaves_untrained(tmp_path: Path) -
 
 def test_a_lock_without_a_job_is_met_before_joining(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path, "worker:1"):
-        replica, said = Worker(8, index=0), list[str]()
-        made = task(replica, said)
+        engine, said = Worker(8, index=0), list[str]()
+        made = task(engine, said)
         with pytest.raises(DirectoryLocked, match="in use by worker:1"):
             made.fit([ONES], 8, checkpoint_dir=tmp_path)
         assert made._strategy.starts == 0  # type: ignore[attr-defined]  # noqa: SLF001
@@ -362,18 +362,18 @@ def test_a_lock_without_a_job_is_met_before_joining(tmp_path: Path) -> None:
 
 def test_an_heir_that_finds_another_job_there_before_it_has_begun_leaves(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path, "worker:5", job="another") as other:
-        replica, said = Worker(8), list[str]()
-        replica.is_chief = True
+        engine, said = Worker(8), list[str]()
+        engine.is_chief = True
         with pytest.raises(DirectoryLocked, match="in use by worker:5"):
-            fit(replica, said, tmp_path)
-        assert [call[0] for call in replica.calls] == ["close"]
+            fit(engine, said, tmp_path)
+        assert [call[0] for call in engine.calls] == ["close"]
         other.renew()
 
 
 def test_an_heir_from_the_beginning_says_so(tmp_path: Path) -> None:
-    replica, said = Worker(8), list[str]()
-    replica.is_chief = True
-    fit(replica, said, tmp_path)
+    engine, said = Worker(8), list[str]()
+    engine.is_chief = True
+    fit(engine, said, tmp_path)
     assert home(tmp_path).steps() == [3, 6, 8]
     assert lines_with(said, "duties") == [TAKES_OVER]
 
@@ -382,9 +382,9 @@ def test_an_heir_from_the_beginning_says_so(tmp_path: Path) -> None:
 
 
 def test_curves_begin_where_it_becomes_the_chief(tmp_path: Path) -> None:
-    replica, said = Worker(8, {4: True, 7: False}), list[str]()
+    engine, said = Worker(8, {4: True, 7: False}), list[str]()
     hooks = [SummarySaverHook(save_steps=1), StepCounterHook(every_steps=1, clock=Ticking(1.0))]
-    fit(replica, said, tmp_path, *hooks)
+    fit(engine, said, tmp_path, *hooks)
     curves = curves_in(tmp_path)
     assert [step for step, _ in curves["loss"]] == [4, 5, 6]
     assert [step for step, _ in curves["global_step/sec"]] == [5, 6]
@@ -392,33 +392,33 @@ def test_curves_begin_where_it_becomes_the_chief(tmp_path: Path) -> None:
 
 def test_each_time_that_it_becomes_the_chief_its_curves_have_a_new_file(tmp_path: Path) -> None:
     """TensorBoard reads only the newest file, and that is the other chief's by then."""
-    replica, said = Worker(8, {2: True, 4: False, 6: True}), list[str]()
-    fit(replica, said, tmp_path, SummarySaverHook(save_steps=1))
+    engine, said = Worker(8, {2: True, 4: False, 6: True}), list[str]()
+    fit(engine, said, tmp_path, SummarySaverHook(save_steps=1))
     assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
     assert [step for step, _ in curves_in(tmp_path)["loss"]] == [2, 3, 6, 7, 8]
 
 
 def test_without_a_directory_an_heir_writes_no_curves() -> None:
-    replica, said = Worker(4, {2: True}), list[str]()
-    assert fit(replica, said, None, SummarySaverHook(save_steps=1), steps=4).steps == 4
+    engine, said = Worker(4, {2: True}), list[str]()
+    assert fit(engine, said, None, SummarySaverHook(save_steps=1), steps=4).steps == 4
 
 
 def test_validation_goes_on_from_what_was_the_best(tmp_path: Path) -> None:
     commit(home(tmp_path), 3)
     home(tmp_path).mark_best(3, "loss", -5.0)
-    replica, said = Worker(9, {4: True}), list[str]()
-    replica.params = lambda: {"w": np.ones(())}  # type: ignore[method-assign]
+    engine, said = Worker(9, {4: True}), list[str]()
+    engine.params = lambda: {"w": np.ones(())}  # type: ignore[method-assign]
     stopping = EarlyStopping(patience=2)
-    result = fit(replica, said, tmp_path, validation=[ONES], every=2, early_stopping=stopping)
+    result = fit(engine, said, tmp_path, validation=[ONES], every=2, early_stopping=stopping)
     assert [one.global_step for one in result.evaluations] == [4, 6]
     assert result.stopped == "loss has got no better than -5.0 in 2 validations"
-    assert "finish" in replica.calls
+    assert "finish" in engine.calls
     assert home(tmp_path).best == (3, "loss", -5.0)
 
 
 def test_validation_is_at_the_usual_steps_and_counts_anew(tmp_path: Path) -> None:
-    replica, said = Worker(20, {1: True, 5: False, 11: True}), list[str]()
-    replica.params = lambda: {"w": np.ones(())}  # type: ignore[method-assign]
+    engine, said = Worker(20, {1: True, 5: False, 11: True}), list[str]()
+    engine.params = lambda: {"w": np.ones(())}  # type: ignore[method-assign]
     hook = ValidationHook([ONES], every_steps=4, early_stopping=EarlyStopping(patience=2))
     other = home(tmp_path)
 
@@ -427,7 +427,7 @@ def test_validation_is_at_the_usual_steps_and_counts_anew(tmp_path: Path) -> Non
         other.mark_best(7, "loss", -3.0)
 
     at = At({7: find_better})
-    result = fit(replica, said, tmp_path, at, hook, steps=20)
+    result = fit(engine, said, tmp_path, at, hook, steps=20)
     assert [one.global_step for one in hook.evaluations] == [4, 12, 16]
     assert result.stopped == "loss has got no better than -3.0 in 2 validations"
 
@@ -448,7 +448,7 @@ def test_the_console_is_the_chiefs(monkeypatch: pytest.MonkeyPatch) -> None:
             shown.append("off")
 
     monkeypatch.setattr(console_module, "Console", Console)
-    replica, said = Worker(8, {2: True, 4: False, 6: True}), list[str]()
+    engine, said = Worker(8, {2: True, 4: False, 6: True}), list[str]()
     note = At({step: lambda session: shown.append(str(session.global_step)) for step in range(1, 9)})
-    task(replica, said, console=True).fit([ONES], 8, hooks=[note])
+    task(engine, said, console=True).fit([ONES], 8, hooks=[note])
     assert shown == ["1", "on", "2", "3", "off", "4", "5", "on", "6", "7", "8", "off"]

@@ -48,7 +48,7 @@ def evaluator(made: Trainer, directory: Path, pause: Callable[[float], None], **
     """One for the trainer's model."""
     model: Model = made._model  # noqa: SLF001
     fields: dict[str, Any] = {"say": more.pop("said", []).append, "pause": pause, "start_s": 0.0, **more}
-    return Evaluator(made, model.variables(), directory, [ONES, ONES * 3], **fields)
+    return Evaluator(made.evaluate_params, model.variables(), directory, [ONES, ONES * 3], **fields)
 
 
 def expected(step: int) -> float:
@@ -73,7 +73,7 @@ def test_beside_a_training(tmp_path: Path) -> None:
 
     turn = threading.Event()
     made = mean_model()
-    judge = Evaluator(made, made._model.variables(), tmp_path, Batches(), say=said.append, pause=pause)  # noqa: SLF001
+    judge = Evaluator(made.evaluate_params, made._model.variables(), tmp_path, Batches(), say=said.append, pause=pause)  # noqa: SLF001
     running = in_thread(judge.run, "evaluator")
 
     def wait_for(step: int) -> Callable[[], None]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.train.fakes import (
     ONES,
-    FakeReplica,
+    FakeEngine,
     FakeStrategy,
     Ticking,
     curves_in,
@@ -37,7 +37,7 @@ from trainband.train import (
     SummarySaverHook,
 )
 from trainband.train.event_file import EventFile
-from trainband.train.hooks.base import Timer
+from trainband.train.hooks.timer import Timer
 
 
 class Unread:
@@ -52,12 +52,12 @@ def played(
 ) -> list[str]:
     """Runs a hook beside these steps; returns what was said."""
     said: list[str] = []
-    replica = FakeReplica(list(steps))
-    replica.is_chief = is_chief
-    replica.examples_rate = rate
+    engine = FakeEngine(list(steps))
+    engine.is_chief = is_chief
+    engine.examples_rate = rate
     if directory is not None:
-        replica.save = lambda *_: pytest.fail("saved")  # type: ignore[method-assign]
-    made = trainer(strategy=FakeStrategy(replica), say=said.append)
+        engine.save = lambda *_: pytest.fail("saved")  # type: ignore[method-assign]
+    made = trainer(strategy=FakeStrategy(engine), say=said.append)
     with MonitoredSession(made, hooks=[hook]) as session:
         for _ in steps:
             session.run(ONES)
@@ -296,7 +296,7 @@ def test_a_full_disk_stops_no_training(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said: list[str] = []
-    with EventFile(tmp_path / "file" / "below", said.append, goes_on_from=3) as events:
+    with EventFile(tmp_path / "file" / "below", said.append, resumed_at=3) as events:
         events.add(1, {"loss": 1.0})
         events.flush()
     (line,) = said

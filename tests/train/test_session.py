@@ -15,7 +15,7 @@ import optax
 import pytest
 from tests.ps.jobs import FAST, in_thread, spec_of
 from tests.strategies.regression import batches, init, loss
-from tests.train.fakes import ONES, Failing, FakeReplica, FakeStrategy, lines_with, mean_model, reports, trainer
+from tests.train.fakes import ONES, Failing, FakeEngine, FakeStrategy, lines_with, mean_model, reports, trainer
 
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock
 from trainband.cluster import Cluster, Task
@@ -23,6 +23,7 @@ from trainband.data import Batches, shared
 from trainband.errors import CheckpointError, ClusterError, DirectoryLocked, ModelMismatch
 from trainband.strategies import OneDevice, ParameterServer, StepReport
 from trainband.train import CheckpointSaverHook, Hook, MonitoredSession, StopAtStepHook, Trainer
+from trainband.train.hooks.session import SavingSession
 from trainband.wire.memory import MemoryTransport
 
 
@@ -103,16 +104,16 @@ def test_the_smallest_of_several_limits_counts() -> None:
 
 @pytest.mark.parametrize(("is_chief", "calls"), [(True, ["finish"]), (False, [])])
 def test_a_stop_is_the_chiefs_to_order_for_all(is_chief: bool, calls: list[str]) -> None:
-    replica = FakeReplica(reports(1.0, 1.0))
-    replica.is_chief = is_chief
-    with MonitoredSession(trainer(strategy=FakeStrategy(replica))) as session:
+    engine = FakeEngine(reports(1.0, 1.0))
+    engine.is_chief = is_chief
+    with MonitoredSession(trainer(strategy=FakeStrategy(engine))) as session:
         session.run(ONES)
         session.request_stop("enough")
         assert session.should_stop()
         session.request_stop("another reason")
         assert session.stopped == "enough"
-    assert [call for call in replica.calls if call == "finish"] == calls * 2
-    assert ("pause" in replica.calls) == (not is_chief)
+    assert [call for call in engine.calls if call == "finish"] == calls * 2
+    assert ("pause" in engine.calls) == (not is_chief)
 
 
 @pytest.mark.parametrize("in_parts", [False, True])
@@ -121,49 +122,49 @@ def test_the_end_of_a_session_in_parts(in_parts: bool) -> None:
     ends: list[str] = []
 
     class Saver(CheckpointSaverHook):
-        def begin(self, session: MonitoredSession) -> None:
+        def begin(self, session: SavingSession) -> None:
             pass
 
-        def after_run(self, session: MonitoredSession, report: StepReport) -> None:
+        def after_run(self, session: SavingSession, report: StepReport) -> None:
             pass
 
-        def end(self, session: MonitoredSession) -> None:  # noqa: ARG002
+        def end(self, session: SavingSession) -> None:  # noqa: ARG002
             ends.append("saver")
 
     class Other(Hook):
         def end(self, session: MonitoredSession) -> None:  # noqa: ARG002
             ends.append("other")
 
-    replica = FakeReplica(reports(1.0))
-    replica.in_parts = in_parts
+    engine = FakeEngine(reports(1.0))
+    engine.in_parts = in_parts
     hooks = [Saver(save_steps=100), Other()]
-    with MonitoredSession(trainer(strategy=FakeStrategy(replica)), hooks=hooks) as session:
+    with MonitoredSession(trainer(strategy=FakeStrategy(engine)), hooks=hooks) as session:
         session.run(ONES)
     assert ends == (["other", "saver"] if in_parts else ["saver", "other"])
 
 
 def test_a_stop_in_parts_waits_for_the_hooks() -> None:
     """All may have something to do together in those behind, and it takes part in steps with the others."""
-    replica = FakeReplica(reports(1.0, 1.0, 1.0))
-    replica.in_parts = True
+    engine = FakeEngine(reports(1.0, 1.0, 1.0))
+    engine.in_parts = True
     finished: list[bool] = []
 
     def stop(session: MonitoredSession) -> None:
         session.request_stop("enough")
-        finished.append("finish" in replica.calls)
+        finished.append("finish" in engine.calls)
 
     def save(session: MonitoredSession) -> None:
         with pytest.raises(ClusterError, match="cannot be waited for during the training"):
             session.save(wait=True)
-        finished.append("finish" in replica.calls)
+        finished.append("finish" in engine.calls)
         raise OSError("a hook of the user's")
 
-    with MonitoredSession(trainer(strategy=FakeStrategy(replica)), hooks=[At(1, stop), At(1, save)]) as session:
+    with MonitoredSession(trainer(strategy=FakeStrategy(engine)), hooks=[At(1, stop), At(1, save)]) as session:
         with pytest.raises(OSError, match="a hook of the user's"):
             session.run(ONES)
         assert session.should_stop()
     assert finished == [False, False]
-    assert [call for call in replica.calls if call in ("finish", "pause")] == ["finish"]
+    assert [call for call in engine.calls if call in ("finish", "pause")] == ["finish"]
 
 
 def test_a_stop_without_a_reason() -> None:
@@ -222,13 +223,13 @@ def test_a_hook_may_be_given_its_methods_later() -> None:
 
 
 def test_a_worker_whose_batches_are_used_up_waits_for_nobody_but_says_so() -> None:
-    replica = FakeReplica(reports(1.0))
-    result = trainer(strategy=FakeStrategy(replica)).fit([ONES])
+    engine = FakeEngine(reports(1.0))
+    result = trainer(strategy=FakeStrategy(engine)).fit([ONES])
     assert result.stopped == "its batches are used up"
-    assert [call for call in replica.calls if isinstance(call, str)] == ["pause"]
+    assert [call for call in engine.calls if isinstance(call, str)] == ["pause"]
 
 
-class Losing(FakeReplica):
+class Losing(FakeEngine):
     """Its ps has died when all updates were made, and has come back without the last of them."""
 
     def __init__(self, lost: int) -> None:
@@ -243,19 +244,19 @@ class Losing(FakeReplica):
 
 def test_updates_that_are_lost_at_the_end_are_made_anew() -> None:
     said: list[str] = []
-    replica = Losing(2)
-    result = trainer(strategy=FakeStrategy(replica), say=said.append).fit([ONES] * 9, 1)
-    assert replica.lost == 0
-    assert len([call for call in replica.calls if call == ("step", ONES)]) == 3
+    engine = Losing(2)
+    result = trainer(strategy=FakeStrategy(engine), say=said.append).fit([ONES] * 9, 1)
+    assert engine.lost == 0
+    assert len([call for call in engine.calls if call == ("step", ONES)]) == 3
     assert result.stopped
-    assert said == ["a ps has lost its last 2 updates; worker:9 makes them anew"]
+    assert said == ["a ps has lost its last 2 updates; worker:9 makes them again"]
 
 
 def test_they_are_made_anew_though_the_task_is_asked_to_end() -> None:
-    replica = Losing(2)
-    asked = At(1, lambda session: setattr(session, "_preempted", True))
-    assert trainer(strategy=FakeStrategy(replica), say=quiet).fit([ONES] * 9, 1, hooks=[asked]).stopped
-    assert replica.lost == 0
+    engine = Losing(2)
+    asked = At(1, lambda session: setattr(session._stop, "preempted", True))  # noqa: SLF001
+    assert trainer(strategy=FakeStrategy(engine), say=quiet).fit([ONES] * 9, 1, hooks=[asked]).stopped
+    assert engine.lost == 0
 
 
 def sigterm(_: object) -> None:
@@ -288,7 +289,7 @@ def test_who_is_asked_to_end_at_a_trainings_end_does_not_make_another(tmp_path: 
 
 
 def test_lost_updates_that_cannot_be_made_anew_are_an_error() -> None:
-    with pytest.raises(CheckpointError, match="there are no batches left to make them anew; start the job again"):
+    with pytest.raises(CheckpointError, match="there are no batches left to make them again; start the job again"):
         trainer(strategy=FakeStrategy(Losing(9)), say=quiet).fit(iter([ONES] * 3), 1)
 
 
@@ -339,14 +340,14 @@ METHODS: list[tuple[str, list[str]]] = [
 def test_an_error_of_a_hook_is_that_of_the_session(method: str, later: list[str], tmp_path: Path) -> None:
     error = OSError("mine")
     log: list[str] = []
-    replica = FakeReplica(reports(1.0, 1.0))
+    engine = FakeEngine(reports(1.0, 1.0))
     closed = [Failing(log=log), Failing(error, method), Failing(log=log)]
-    replica.is_chief = False  # it is another that saves
+    engine.is_chief = False  # it is another that saves
     with pytest.raises(OSError, match="mine") as caught:
-        trainer(strategy=FakeStrategy(replica)).fit([ONES] * 2, hooks=closed[1:])
+        trainer(strategy=FakeStrategy(engine)).fit([ONES] * 2, hooks=closed[1:])
     assert caught.value is error
     assert log == later
-    assert replica.calls[-1] == ("close", "OSError: mine")
+    assert engine.calls[-1] == ("close", "OSError: mine")
     made = mean_model(say=quiet)
     with pytest.raises(OSError, match="mine"):
         made.fit([ONES] * 2, checkpoint_dir=tmp_path, hooks=[Failing(error, method)])
@@ -356,12 +357,12 @@ def test_an_error_of_a_hook_is_that_of_the_session(method: str, later: list[str]
 
 def test_the_first_error_is_the_one() -> None:
     said: list[str] = []
-    replica = FakeReplica(reports(1.0))
+    engine = FakeEngine(reports(1.0))
     hooks = [Failing(KeyError("second"), "close"), Failing(OSError("first"), "after_run")]
     with pytest.raises(OSError, match="first"):
-        trainer(strategy=FakeStrategy(replica), say=said.append).fit([ONES], hooks=hooks)
+        trainer(strategy=FakeStrategy(engine), say=said.append).fit([ONES], hooks=hooks)
     assert said == ["WARNING: besides, on closing: KeyError: 'second'"]
-    assert replica.calls[-1] == ("close", "OSError: first")
+    assert engine.calls[-1] == ("close", "OSError: first")
 
 
 class Pair:
@@ -435,8 +436,8 @@ def test_checkpoints_at_exact_steps_and_at_the_end(tmp_path: Path) -> None:
     class Lands(Hook):
         def after_run(self, session: MonitoredSession, report: StepReport) -> None:
             if report.global_step % 3 == 0:
-                assert session._checkpointer is not None  # noqa: SLF001
-                session._checkpointer.wait()  # noqa: SLF001
+                assert session._saves.checkpointer is not None  # noqa: SLF001
+                session._saves.checkpointer.wait()  # noqa: SLF001
 
         def end(self, session: MonitoredSession) -> None:
             saved.append(session.saved)
@@ -538,8 +539,8 @@ def test_going_on_to_the_same_bits(model: dict[str, Any], data: Callable[[], Ite
     said: list[str] = []
     again = trainer(**model, say=said.append)
     rest = again.fit(data(), 12, checkpoint_dir=tmp_path)
-    assert lines_with(said, "goes on from") == [
-        f"goes on from {tmp_path / f'step-{save_at:012}'} (global step {save_at})"
+    assert lines_with(said, "resumes from") == [
+        f"resumes from {tmp_path / f'step-{save_at:012}'} (global step {save_at})"
     ]
     assert rest.history[0, 0] == save_at + 1
     np.testing.assert_array_equal(rest.history, whole.history[save_at:])
@@ -648,7 +649,7 @@ def test_where_the_newest_is_damaged_the_one_before_it_is_used(damage: Callable[
     rest = again.fit(list(batches(9)), 9, checkpoint_dir=tmp_path)
     np.testing.assert_array_equal(rest.history, whole.history[3:])
     assert same(again.params, made.params)
-    assert lines_with(said, "goes on from") == [f"goes on from {tmp_path / 'step-000000000003'} (global step 3)"]
+    assert lines_with(said, "resumes from") == [f"resumes from {tmp_path / 'step-000000000003'} (global step 3)"]
     (line,) = lines_with(said, "is damaged")
     assert "step-000000000006" in line
 

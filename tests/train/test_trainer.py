@@ -13,7 +13,7 @@ import optax
 import pytest
 from tests.ps.jobs import FAST, in_thread, spec_of
 from tests.strategies.regression import batches, by_hand
-from tests.train.fakes import ONES, FakeReplica, FakeStrategy, mean_model, trainer
+from tests.train.fakes import ONES, FakeEngine, FakeStrategy, mean_model, trainer
 
 from trainband.cluster import Cluster, Task
 from trainband.errors import DataError, ModelError, NonFiniteGradient
@@ -111,28 +111,28 @@ def test_a_result_counts_what_its_steps_reported() -> None:
         StepReport(np.float32(1.0), 6, applied=False, staleness=0, done=False, refusal="refused a gradient"),
         StepReport(jnp.float32(0.5), 9, applied=True, staleness=4, done=True),
     ]
-    replica = FakeReplica(list(reports))
-    result = trainer(strategy=FakeStrategy(replica)).fit([np.zeros((7, 2))], steps=100)
+    engine = FakeEngine(list(reports))
+    result = trainer(strategy=FakeStrategy(engine)).fit([np.zeros((7, 2))], steps=100)
     assert (result.task, result.global_step, result.updates, result.steps) == ("worker:9", 9, 4, 3)
     assert (result.examples, result.refused, result.mean_staleness) == (21, 1, 3.0)
     np.testing.assert_array_equal(result.history, [[5, 2.0], [6, 1.0], [9, 0.5]])
 
 
 def test_a_training_that_is_over_before_it_begins() -> None:
-    replica = FakeReplica(more=False)
+    engine = FakeEngine(more=False)
     asked: list[int] = []
 
     def source() -> Iterator[Any]:
         asked.append(1)
         yield np.zeros(1)
 
-    result = trainer(strategy=FakeStrategy(replica)).fit(source(), steps=5)
-    assert (result.steps, asked, replica.calls) == (0, [], [("begin", 5)])
+    result = trainer(strategy=FakeStrategy(engine)).fit(source(), steps=5)
+    assert (result.steps, asked, engine.calls) == (0, [], [("begin", 5)])
 
 
 def test_the_job_is_joined_once_and_when_it_is_needed() -> None:
-    replica = FakeReplica([StepReport(0.0, 1, applied=True, staleness=0, done=True)])
-    strategy = FakeStrategy(replica)
+    engine = FakeEngine([StepReport(0.0, 1, applied=True, staleness=0, done=True)])
+    strategy = FakeStrategy(engine)
     made = trainer(strategy=strategy)
     assert strategy.starts == 0
     assert made.is_chief
@@ -156,19 +156,19 @@ ENDS: list[tuple[BaseException, str]] = [
 
 @pytest.mark.parametrize(("exc", "failure"), ENDS, ids=[failure for _, failure in ENDS])
 def test_an_exception_leaves_the_job_and_says_why(exc: BaseException, failure: str) -> None:
-    replica = FakeReplica([StepReport(0.0, 1, applied=True, staleness=0, done=False)])
+    engine = FakeEngine([StepReport(0.0, 1, applied=True, staleness=0, done=False)])
     with pytest.raises(type(exc)):
-        trainer(strategy=FakeStrategy(replica)).fit(broken(exc))
-    assert replica.calls[-1] == ("close", failure)
+        trainer(strategy=FakeStrategy(engine)).fit(broken(exc))
+    assert engine.calls[-1] == ("close", failure)
 
 
 def test_a_context_leaves_the_job() -> None:
-    replica = FakeReplica()
-    with trainer(strategy=FakeStrategy(replica)) as made:
+    engine = FakeEngine()
+    with trainer(strategy=FakeStrategy(engine)) as made:
         assert made.is_chief
-    assert replica.calls == [("close", "")]
-    replica.calls.clear()
-    made = trainer(strategy=FakeStrategy(replica))
+    assert engine.calls == [("close", "")]
+    engine.calls.clear()
+    made = trainer(strategy=FakeStrategy(engine))
     assert made.is_chief
 
     def fail() -> None:
@@ -177,8 +177,8 @@ def test_a_context_leaves_the_job() -> None:
 
     with pytest.raises(KeyError):
         fail()
-    assert replica.calls == [("close", "KeyError: 'x'")]
-    with trainer(strategy=FakeStrategy(FakeReplica())):
+    assert engine.calls == [("close", "KeyError: 'x'")]
+    with trainer(strategy=FakeStrategy(FakeEngine())):
         pass  # it has never joined, so there is nothing to leave
 
 
@@ -188,12 +188,12 @@ def test_a_program_that_just_ends_says_goodbye(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         atexit, "unregister", lambda function: at_exit.remove(function) if function in at_exit else None
     )
-    replica = FakeReplica()
-    made = trainer(strategy=FakeStrategy(replica))
+    engine = FakeEngine()
+    made = trainer(strategy=FakeStrategy(engine))
     assert made.is_chief
     (goodbye,) = at_exit
     goodbye()
-    assert replica.calls == [("close", "")]
+    assert engine.calls == [("close", "")]
     made.close()
     assert at_exit == []
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.train.fakes import ONES, FakeReplica, FakeStrategy, lines_with, mean_model, reports, trainer
+from tests.train.fakes import ONES, FakeEngine, FakeStrategy, lines_with, mean_model, reports, trainer
 
 from trainband.checkpoint import CheckpointDirectory, Retention
 from trainband.errors import DataError, ModelError
@@ -84,9 +84,9 @@ def test_how_often(every: int | None, steps: int | None, count: int, validated: 
 
 
 def test_a_worker_that_is_not_the_chief_validates_nothing() -> None:
-    replica = FakeReplica(reports(1.0, 1.0))
-    replica.is_chief = False
-    result = trainer(strategy=FakeStrategy(replica)).fit([ONES] * 2, validation=[ONES], every=1)
+    engine = FakeEngine(reports(1.0, 1.0))
+    engine.is_chief = False
+    result = trainer(strategy=FakeStrategy(engine)).fit([ONES] * 2, validation=[ONES], every=1)
     assert result.evaluations == ()
 
 

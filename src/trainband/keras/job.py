@@ -101,8 +101,8 @@ class Job:
           ModelError: it has changed, and its values are those of a job on parameter servers.
           ModelMismatch: its frozen values are not the job's.
         """
-        replica = self.trainer.join()
-        self._check_frozen(replica)
+        engine = self.trainer.join()
+        self._check_frozen(engine)
         fresh, changed = not self._known, self._changed()
         if self._on_ps:
             if changed and not fresh:
@@ -111,17 +111,17 @@ class Job:
                     "model's values are on the parameter servers, where only training changes them. Train on from here "
                     "in a job of its own: save the model, and load it in a program that is started anew."
                 )
-            if fresh and self._optimizer_has_begun() and replica.is_chief and replica.restored is None:
+            if fresh and self._optimizer_has_begun() and engine.is_chief and engine.restored is None:
                 self._say(
                     f"the optimizer {self.model.optimizer.name} has made {self._iterations()} updates before; on "
                     "parameter servers its averages begin anew"
                 )
             return
         together = self._strategy.gradients_per_update > 1
-        if replica.restored is not None and fresh:
+        if engine.restored is not None and fresh:
             return
         if together or changed or (fresh and self._optimizer_has_begun()):
-            replica.assign(*self._values_of_model())
+            engine.assign(*self._values_of_model())
 
     def take_changes(self) -> None:
         """Hands over what a callback has made of the model while a training goes on.
@@ -156,15 +156,15 @@ class Job:
             self._known[id(variable)] = variable.value, digest
         return changed
 
-    def _check_frozen(self, replica: Values) -> None:
+    def _check_frozen(self, engine: Values) -> None:
         """Frozen variables are no part of the job, but all its tasks must have frozen the same values."""
         if self._digest is None:
             return
-        replica.params()
-        if not np.array_equal(replica.model_state()[FROZEN], self._digest):
+        engine.params()
+        if not np.array_equal(engine.model_state()[FROZEN], self._digest):
             names = ", ".join(sorted({variable.path for variable in self._parts.frozen})[:4])
             raise ModelMismatch(
-                f"{replica.task}: the variables that are not trained ({names}, ...) have other values here than where "
+                f"{engine.task}: the variables that are not trained ({names}, ...) have other values here than where "
                 "the job began. Every task makes its own: call keras.utils.set_random_seed before the model is made, "
                 "or load the same file on all tasks."
             )
@@ -196,20 +196,20 @@ class Job:
 
     def fill(self) -> None:
         """Gives the Keras model the values of the job as it now is."""
-        replica = self.trainer.join()
-        params = replica.params()
-        state = replica.model_state()
+        engine = self.trainer.join()
+        params = engine.params()
+        state = engine.model_state()
         for name, variable in self._parts.trained.items():
             self._write(variable, params[name])
         for name, variable in self._parts.changed.items():
             self._write(variable, state[name])
-        self._fill_optimizer(replica)
+        self._fill_optimizer(engine)
         self.running.write()
 
-    def _fill_optimizer(self, replica: Values) -> None:
-        state = replica.optimizer_state()
+    def _fill_optimizer(self, engine: Values) -> None:
+        state = engine.optimizer_state()
         if state is None:
-            self._write(iterations(self.model.optimizer), np.int32(replica.global_step))
+            self._write(iterations(self.model.optimizer), np.int32(engine.global_step))
             return
         for variable, value in zip(self.model.optimizer.variables, listed(state, self._slots), strict=True):
             self._write(variable, value)

@@ -130,7 +130,7 @@ class Training:
         self._job = job
         job.running.reset()
         job.begun()
-        self._began_at = job.trainer.began_at()
+        self._began_at = self._session.began_at
         self._learning_rate = self._rate_now()
 
     def _is_made(self, session: MonitoredSession) -> bool:

@@ -58,7 +58,7 @@ class About:
 @dataclass(slots=True)
 class _Order:
     saving: Saving
-    replica: CheckpointSource
+    engine: CheckpointSource
     partial: Path
     about: About
     ordered_at: float
@@ -67,7 +67,7 @@ class _Order:
 class Checkpointer:
     """Writes a job's checkpoints and keeps their directory in order, in a thread of its own; the chief has one.
 
-    A directory that cannot be written stops no training: that is said loudly, each save tries anew, and `finish`
+    A directory that cannot be written stops no training: that is said loudly, each save tries again, and `finish`
     raises.
 
     Args:
@@ -105,7 +105,7 @@ class Checkpointer:
         self._locked = False
         self._heir_since: float | None = None
         self._order: _Order | None = None
-        self._replica: CheckpointSource | None = None
+        self._engine: CheckpointSource | None = None
         self._saved: CheckpointStatus | None = None
         self._failure: Exception | None = None
         self._metrics: dict[int, Mapping[str, float]] = {}
@@ -161,9 +161,9 @@ class Checkpointer:
     ) -> None:
         """Gives the directory back; what is being written is given up."""
         self._finish_writing()
-        self.lay_down()
+        self.give_up()
 
-    def lay_down(self) -> None:
+    def give_up(self) -> None:
         """Ends at once, and gives the directory back; what is being written is given up."""
         self._ended = True
         self._wake.set()
@@ -192,47 +192,47 @@ class Checkpointer:
         """Whether one is ordered or being written."""
         return self._order is not None
 
-    def order(self, replica: CheckpointSource, at: int | None, about: About) -> None:
+    def order(self, engine: CheckpointSource, at: int | None, about: About) -> None:
         """Has a checkpoint saved, see `CheckpointSource.save`. An order that still waits for its step is withdrawn.
 
-        Nothing is raised: what goes wrong is said, and raised by `finish`. One who is the chief no more saves nothing,
-        and that is nobody's failure.
+        Nothing is raised: what goes wrong is said, and raised by `finish`. A task that is the chief no longer saves
+        nothing, and that is no failure.
         """
         self.withdraw()
-        self._replica = replica
-        if not self._is_still_chief(replica):
+        self._engine = engine
+        if not self._is_still_chief(engine):
             return
         partial: Path | None = None
         try:
             if not self._locked:
                 self._take()
-            partial = self.directory.begin(at or replica.global_step)
-            saving = self._begun(replica, partial.absolute(), at)
+            partial = self.directory.begin(at or engine.global_step)
+            saving = self._begun(engine, partial.absolute(), at)
         except (CheckpointError, PeerError) as exc:
             if partial is not None:
                 self._discard(partial)
-            if replica.is_chief:
+            if engine.is_chief:
                 self._warn(exc)
             return
         self._idle.clear()
         with self._mutex:
-            self._order = _Order(saving, replica, partial, about, self._clock())
+            self._order = _Order(saving, engine, partial, about, self._clock())
         self._wake.set()
 
-    def _is_still_chief(self, replica: CheckpointSource) -> bool:
+    def _is_still_chief(self, engine: CheckpointSource) -> bool:
         """Whether this one speaks for the job. An heir to the directory knows more: time is left to hear of it."""
         since = self._heir_since
-        while since is not None and replica.is_chief and self._clock() - since < RENEW_S:
+        while since is not None and engine.is_chief and self._clock() - since < RENEW_S:
             self._runtime.sleep(POLL_S)
-        return replica.is_chief
+        return engine.is_chief
 
-    def _begun(self, replica: CheckpointSource, partial: Path, at: int | None) -> Saving:
+    def _begun(self, engine: CheckpointSource, partial: Path, at: int | None) -> Saving:
         patience = Waiting(WITHDRAWN_S, self._say, self._clock)
         while True:
             try:
-                return replica.save(partial, at)
+                return engine.save(partial, at)
             except Refused as exc:  # a ps had begun on the order that was withdrawn, or has heard of another chief
-                if not replica.is_chief:
+                if not engine.is_chief:
                     raise
                 try:
                     patience.check(BEING_WRITTEN, "look at the disk")
@@ -268,7 +268,7 @@ class Checkpointer:
           CheckpointError: it could not be written, by one who is the chief still.
         """
         self.wait()
-        if self._failure is not None and (self._replica is None or self._is_still_chief(self._replica)):
+        if self._failure is not None and (self._engine is None or self._is_still_chief(self._engine)):
             raise CheckpointError(
                 f"the training is done, but its last checkpoint is not in {self.directory.path}: {self._failure}"
             ) from self._failure
@@ -319,7 +319,7 @@ class Checkpointer:
             self._lose(exc)
         except Exception as exc:  # whatever it is, nobody may wait for this checkpoint for ever
             self._discard(order.partial)
-            if order.replica.is_chief:
+            if order.engine.is_chief:
                 self._warn(exc)
         self._done(order)
 
@@ -335,8 +335,8 @@ class Checkpointer:
         self._idle.set()
 
     def _commit(self, order: _Order, parts: SavedParts) -> None:
-        luggage = {number: WorkerState.from_bytes(data, "ps:0") for number, data in parts.worker_state.items()}
-        workers, worker_part = write_worker_states(order.partial, luggage)
+        states = {number: WorkerState.from_bytes(data, "ps:0") for number, data in parts.worker_state.items()}
+        workers, worker_part = write_worker_states(order.partial, states)
         manifest = Manifest(
             global_step=parts.global_step,
             created_at=time.time(),
@@ -357,13 +357,13 @@ class Checkpointer:
         self._saved = CheckpointStatus(manifest.global_step, manifest.nbytes, seconds)
         # Only for the display: another may be the chief by now, or the ps be gone for a moment.
         with contextlib.suppress(PeerError):
-            order.replica.landed(self._saved)
+            order.engine.landed(self._saved)
         if self._announce:
             self._say(str(self._saved))
         if parts.missing:
             self._say(
-                f"the checkpoint of global step {manifest.global_step} knows only older places in the data of "
-                f"{', '.join(parts.missing)}, which gave no word in time"
+                f"the checkpoint of global step {manifest.global_step} knows only older positions in the data of "
+                f"{', '.join(parts.missing)}, which did not answer in time"
             )
         self._keep_order(checkpoint, order.about)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainband.checkpoint import LOCK_FILE, Checkpoint, CheckpointDirectory
 from trainband.errors import CheckpointError
@@ -15,9 +14,6 @@ from trainband.runtime import Clock
 from trainband.runtime.waiting import Say, Waiting
 from trainband.train.event_file import EventFile
 from trainband.train.result import Evaluation
-
-if TYPE_CHECKING:
-    from trainband.train.trainer import Trainer
 
 POLL_S = 0.5
 """Between two looks into the directory."""
@@ -35,7 +31,7 @@ class Evaluator:
     It only reads. What it finds goes to a TensorBoard run of its own, `eval/` in the directory, and to `say`.
 
     Args:
-      trainer: for the loss.
+      evaluate: `evaluate(params, model_state, batches, global_step)`.
       variables: of the model.
       directory: where the job's checkpoints appear.
       batches: any iterable that can be iterated afresh.
@@ -48,7 +44,7 @@ class Evaluator:
 
     def __init__(
         self,
-        trainer: Trainer,
+        evaluate: Callable[[PyTree, PyTree, Iterable[PyTree], int], Evaluation],
         variables: Variables,
         directory: Path,
         batches: Iterable[PyTree],
@@ -59,7 +55,7 @@ class Evaluator:
         start_s: float = START_S,
         abandoned_s: float = ABANDONED_S,
     ) -> None:
-        self._trainer = trainer
+        self._evaluate_params = evaluate
         self._variables = variables
         self._directory = CheckpointDirectory(directory, say)
         self._batches = batches
@@ -129,7 +125,7 @@ class Evaluator:
         checkpoint.require(pieces, params_only=True)
         values = [checkpoint.read(piece.tensor) for piece in pieces]
         params, state = self._variables.split(values)
-        return self._trainer.evaluate_params(params, state, self._batches, checkpoint.global_step)
+        return self._evaluate_params(params, state, self._batches, checkpoint.global_step)
 
     def _write(self, events: EventFile, evaluation: Evaluation) -> None:
         self._say(f"evaluator: {evaluation}")

@@ -39,13 +39,13 @@ class EventFile:
     Args:
       directory: of the run; it is made if it is not there.
       say: where lines for people go.
-      goes_on_from: the global step that the training goes on from. What a dead run wrote of later ones into the
+      resumed_at: the global step at which the training resumes. What an earlier run wrote of later ones into the
         same directory, TensorBoard forgets.
       clock: seconds, monotonic.
     """
 
     def __init__(
-        self, directory: Path, say: Say, *, goes_on_from: int | None = None, clock: Clock = time.monotonic
+        self, directory: Path, say: Say, *, resumed_at: int | None = None, clock: Clock = time.monotonic
     ) -> None:
         self._directory = directory
         self._say = say
@@ -59,9 +59,9 @@ class EventFile:
             self._give_up(exc)
         self._flushed = clock()
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        if goes_on_from is not None:
+        if resumed_at is not None:
             start = SessionLog(status=SessionLog.START)
-            self._write(Event(wall_time=time.time(), step=goes_on_from + 1, session_log=start))
+            self._write(Event(wall_time=time.time(), step=resumed_at + 1, session_log=start))
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         """Notes values by their names: a number or scalar array as a point of a curve, other arrays as histograms.

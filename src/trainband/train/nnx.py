@@ -1,9 +1,9 @@
-"""NNXTrainer: a Flax NNX module, which holds its values itself, trained as pure functions."""
+"""NNXModule: a Flax NNX module, which holds its values itself, as pure functions that a trainer trains."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +11,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from trainband.cluster import Cluster
 from trainband.errors import ModelError
 from trainband.model.model import Given, takes_key
-from trainband.model.optimizer import Optimizer
 from trainband.model.random_keys import key_kinds, with_keys, without_keys
 from trainband.model.variables import PyTree
-from trainband.strategies.base import Strategy
-from trainband.train.result import FitResult
-from trainband.train.trainer import Trainer
 
 Path = tuple[Any, ...]
 
@@ -26,8 +23,8 @@ MASKS = 0x6B7
 """Folded into a worker's key of a step, so that its masks and what the loss draws from that key are independent."""
 
 
-class NNXTrainer(Trainer):
-    """A `Trainer` of a Flax NNX module, as `Trainer.from_nnx` makes it.
+class NNXModule:
+    """A Flax NNX module that `Trainer.from_nnx` trains.
 
     - **What is trained**: the module's `nnx.Param`s, which are `params`, as `nnx.to_pure_dict` names them. All other
       arrays are `model_state`: batch statistics, the keys (as their data) and counts of random streams. What a step
@@ -42,84 +39,60 @@ class NNXTrainer(Trainer):
       would draw for the whole batch. The workers of a `ParameterServer` draw numbers of their own, the first one NNX's.
 
     Args:
-      model, loss, optimizer, strategy: see `Trainer.from_nnx`.
-      evaluation_loss: as `loss`, for evaluations; gets the module after `model.eval()` too.
-      switches: see `Trainer`.
+      model: the module.
 
     Raises:
-      ModelError: this is no module, it has no `nnx.Param`, or a switch says what the module says.
+      ModelError: this is no module, or it has no `nnx.Param`.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        loss: Callable[..., Any],
-        *,
-        optimizer: Optimizer,
-        strategy: Strategy | None = None,
-        evaluation_loss: Callable[..., Any] | None = None,
-        **switches: Any,
-    ) -> None:
+    def __init__(self, model: Any) -> None:
+        self._model = _checked(model)
+        self._parts = Parts.of(model)
+
+    def functions(self, loss: Callable[..., Any], cluster: Cluster | None, switches: dict[str, Any]) -> dict[str, Any]:
+        """The functions of params that a `Trainer` takes, by their names; `evaluation_loss` is taken from `switches`.
+
+        Args:
+          loss: of the module and a batch.
+          cluster: whose workers train it.
+          switches: what else the trainer was given.
+
+        Raises:
+          ModelError: a loss is no function, or a switch says what the module says.
+        """
         for name in ("init", "init_state"):
             if name in switches:
                 raise ModelError(f"Trainer.from_nnx takes no {name}=: the module has its first values already.")
-        for name, function in (("loss", loss), ("evaluation_loss", evaluation_loss or loss)):
+        evaluation_loss = switches.pop("evaluation_loss", None) or loss
+        for name, function in (("loss", loss), ("evaluation_loss", evaluation_loss)):
             if not callable(function):
                 raise ModelError(f"{name} must be a function, got {function!r}.")
-        self._module = _checked(model)
-        self._parts = parts = Parts.of(model)
-        cluster = None if strategy is None else strategy.cluster
-        on_ps = cluster is not None and bool(cluster.spec.ps)
-        apart = on_ps and cluster is not None and cluster.training_index > 0
-        adapt = functools.partial(_Loss, parts)
+        parts = self._parts
+        apart = cluster is not None and bool(cluster.spec.ps) and cluster.training_index > 0
         has_state = bool(parts.state.paths)
-        self._on_module: dict[Callable[..., Any], Callable[..., Any]] = {}
-        super().__init__(
-            init=Given(lambda: parts.values(self._module)[0]),
-            init_state=Given(lambda: parts.values(self._module)[1]) if has_state else None,
-            loss=adapt(loss, apart=apart).as_trained(has_state),
-            evaluation_loss=adapt(evaluation_loss or loss, evaluates=True).as_trained(has_state),
-            optimizer=optimizer,
-            strategy=strategy,
-            **switches,
-        )
+        return {
+            "init": Given(lambda: parts.values(self._model)[0]),
+            "init_state": Given(lambda: parts.values(self._model)[1]) if has_state else None,
+            "loss": _Loss(parts, loss, apart=apart).as_trained(has_state),
+            "evaluation_loss": _Loss(parts, evaluation_loss, evaluates=True).as_trained(has_state),
+        }
 
-    def fit(self, batches: Iterable[PyTree], steps: int | None = None, **settings: Any) -> FitResult:
-        """See `Trainer.fit`. The module has the job's values afterwards.
+    def check(self, *, mode: bool = True) -> None:
+        """Compares the module with what it was when the trainer was made. `mode`: with its attributes, too.
 
         Raises:
-          ModelError: the module is not as it was when the trainer was made.
+          ModelError: it has changed.
         """
-        self._parts.check(self._module)
-        result = super().fit(batches, steps, **settings)
-        self.nnx_model()
-        return result
+        self._parts.check(self._model, mode=mode)
 
-    def predict(self, function: Callable[..., PyTree], batches: Iterable[PyTree]) -> PyTree:
-        """See `Trainer.predict`.
+    def applied(self, function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+        """`function(model, batch)`, of the module after `model.eval()`, as a function of params, state and batch."""
+        return lambda params, state, batch: function(self._parts.merged(params, state or {}, evaluates=True), batch)
 
-        Args:
-          function: `function(model, batch)`, which gets the module after `model.eval()`.
-          batches: any finite iterable; batches may differ in size.
-        """
-
-        def on_module(params: PyTree, *state_and_batch: PyTree) -> PyTree:
-            *state, batch = state_and_batch
-            return function(self._parts.merged(params, state[0] if state else {}, evaluates=True), batch)
-
-        return super().predict(self._on_module.setdefault(function, on_module), batches)
-
-    def nnx_model(self) -> Any:
-        """The module that was given, with the values as they now are: it is updated in place. Joins the job if need be.
-
-        Raises:
-          ModelError: its variables are not those that it had when the trainer was made.
-        """
-        self._parts.check(self._module, mode=False)
-        params = self.params
-        parts = self._parts.states(params, self.join().model_state() or {})
-        nnx.update(self._module, *jax.tree.map(jnp.asarray, parts))
-        return self._module
+    def update(self, params: PyTree, state: PyTree) -> Any:
+        """The module, updated in place with these values."""
+        nnx.update(self._model, *jax.tree.map(jnp.asarray, self._parts.states(params, state or {})))
+        return self._model
 
 
 @dataclass(frozen=True, slots=True)

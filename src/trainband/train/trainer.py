@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jax
 import numpy as np
 
-from trainband.checkpoint import Checkpoint, CheckpointDirectory, Manifest, Retention
+from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.cluster import Cluster
-from trainband.errors import ClusterError, DataError, ModelError, TrainbandError
+from trainband.errors import ClusterError, DataError, ModelError
 from trainband.model.batch import examples_in
-from trainband.model.mesh_context import on_mesh, require_no_mesh
+from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
 from trainband.ps.worker.checkpointing import RestoreFrom
-from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies.base import Strategy
-from trainband.strategies.engine import Engine, Stepper
+from trainband.strategies.engine import Engine
 from trainband.strategies.one_device import OneDevice
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.feed import Feed
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
+from trainband.train.job import Job
 from trainband.train.passes import Position
 from trainband.train.result import Evaluation, FitResult, mean_over_examples
 from trainband.train.session import MonitoredSession
 from trainband.train.training_log import TrainingLog
 
 if TYPE_CHECKING:
-    from trainband.train.nnx import NNXTrainer
+    from trainband.train.nnx import NNXModule
 
 
 class Trainer:
@@ -48,12 +48,12 @@ class Trainer:
       loss: `loss(params, batch) -> scalar`, or `(scalar, {name: metric})`, each a mean over the batch. With a third
         parameter it gets a random key there: each worker has a stream of its own, the same in every run.
       optimizer: any optax GradientTransformation.
-      strategy: how replicas cooperate; `OneDevice()` when left out. A `ParameterServer` is for one Trainer at a time.
+      strategy: how workers cooperate; `OneDevice()` when left out. A `ParameterServer` is for one Trainer at a time.
       seed: for the first params: the same seed gives the same ones everywhere.
       accumulate: micro-batches whose mean gradient makes one step: each step takes so many batches.
       compute_dtype: what the loss is computed in, such as `jnp.bfloat16`; params, gradients and the optimizer keep
         the params' own dtypes, which evaluations and predictions compute in, too.
-      remat: compute intermediate values anew for the gradient instead of keeping them: less memory for more time.
+      remat: compute intermediate values again for the gradient instead of keeping them: less memory for more time.
         `True`, or one of `jax.checkpoint_policies`, which says what is kept all the same.
       donate: let a step write the new params where the old ones were; without, both are there for a moment. On a ps
         that is decided by who reads them.
@@ -69,7 +69,7 @@ class Trainer:
         1, whatever is given, where each step sends params or gradients by itself: under `ParameterServer`, and with
         `central_storage=True`. Where workers compute in step, `timeout_s` is for a call, and whoever is at the end
         of its data or of the training computes a whole call; else single steps.
-      fixed_shapes: refuse batches whose shapes change (each would be compiled anew).
+      fixed_shapes: refuse batches whose shapes change (each would be compiled again).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
       say: where lines for people go.
 
@@ -119,26 +119,20 @@ class Trainer:
         """Whether the chief shows progress."""
         self.say = say
         """Where lines for people go."""
-        self._replica: Engine | None = None
-        self._trainings: list[int] = []
-        self._begun = 0
-        self._last: Manifest | None = None
-        self.had_duties: bool | None = None
-        """Whether this task had the chief's duties when a session last looked; `None` before the first look."""
-        self.preempted = False
-        """Whether SIGTERM has asked this task to end, at the end of a training."""
+        self.job = Job(self._strategy, self._model, say)
+        """This task's part in the job, which the sessions share."""
         self.evaluates_as_it_trains = evaluation_loss is None
         """Whether evaluations give the metrics of training."""
         evaluated = self._model if evaluation_loss is None else replace(self._model, loss=evaluation_loss)
         self._evaluate = self._compiled(lambda params, state, batch: evaluated.value(params, batch, None, state)[:2])
         self._predictors: dict[Callable[..., Any], Callable[..., Any]] = {}
-        self._restore: RestoreFrom | None = None
+        self._module: NNXModule | None = None
 
     @staticmethod
     def from_nnx(
         model: Any, loss: Callable[..., Any], *, optimizer: Optimizer, strategy: Strategy | None = None, **switches: Any
-    ) -> NNXTrainer:
-        """A trainer of a Flax NNX module. `NNXTrainer` says what becomes of its modes, its state and its values.
+    ) -> Trainer:
+        """A trainer of a Flax NNX module. `NNXModule` says what becomes of its modes, its state and its values.
 
         Args:
           model: an `nnx.Module`. Its `nnx.Param`s are trained; all else in it that is an array (batch statistics,
@@ -151,12 +145,28 @@ class Trainer:
           ModelError: this is no module that can be trained, or Flax is not installed.
         """
         try:
-            from trainband.train.nnx import NNXTrainer
+            from trainband.train.nnx import NNXModule
         except ModuleNotFoundError as exc:
             if (exc.name or "").partition(".")[0] != "flax":
                 raise
             raise ModelError("Trainer.from_nnx needs Flax: pip install 'trainband[flax]'.") from exc
-        return NNXTrainer(model, loss, optimizer=optimizer, strategy=strategy, **switches)
+        module = NNXModule(model)
+        cluster = None if strategy is None else strategy.cluster
+        made = Trainer(**module.functions(loss, cluster, switches), optimizer=optimizer, strategy=strategy, **switches)
+        made._module = module
+        return made
+
+    def nnx_model(self) -> Any:
+        """The module given to `from_nnx`, updated in place with the values as they now are. Joins the job if need be.
+
+        Raises:
+          ModelError: its variables are not those that it had when the trainer was made; or there is no module.
+        """
+        if self._module is None:
+            raise ModelError("nnx_model: this trainer was not made by Trainer.from_nnx, and has no module.")
+        self._module.check(mode=False)
+        params = self.params
+        return self._module.update(params, self.join().model_state())
 
     @property
     def is_chief(self) -> bool:
@@ -176,19 +186,14 @@ class Trainer:
     @property
     def model_state(self) -> PyTree:
         """The model state as it now is, as NumPy arrays; `None` for a model without one. Joins the job if need be."""
-        replica = self.join()
-        replica.params()
-        return replica.model_state()
+        engine = self.join()
+        engine.params()
+        return engine.model_state()
 
     @property
     def cluster(self) -> Cluster | None:
         """The cluster, and which of its tasks this is; `None` for a process that stands alone."""
         return self._strategy.cluster
-
-    @property
-    def strategy_name(self) -> str:
-        """The strategy's name."""
-        return type(self._strategy).__name__
 
     def fit(
         self,
@@ -206,7 +211,7 @@ class Trainer:
     ) -> FitResult:
         """Trains until the job has made `steps` more updates, or this task's batches are used up.
 
-        With a `checkpoint_dir`, a script that is started again goes on where its last checkpoint was, and `steps`
+        With a `checkpoint_dir`, a script that is started again resumes from its last checkpoint, and `steps`
         counts from where this training first began: so it makes only the updates that are missing. An `evaluator` task
         evaluates every checkpoint on `validation`, and ends with the job.
 
@@ -232,6 +237,8 @@ class Trainer:
             raise DataError(f"fit: steps must be 0 or more, got {steps}.")
         if early_stopping is not None and validation is None:
             raise DataError("fit: early_stopping looks at the validation; give validation=, batches to evaluate on.")
+        if self._module is not None:
+            self._module.check()
         if self.cluster is not None and self.cluster.task.job == "evaluator":
             self._evaluate_checkpoints(checkpoint_dir, validation)
         stop = [] if steps is None else [StopAtStepHook(num_steps=steps)]
@@ -257,6 +264,8 @@ class Trainer:
                 else:
                     session.used_up()
         evaluations = tuple(evaluation for hook in validating for evaluation in hook.evaluations)
+        if self._module is not None:
+            self.nnx_model()
         return log.result(self.join(), session.stopped, evaluations)
 
     def evaluate(self, batches: Iterable[PyTree]) -> Evaluation:
@@ -268,17 +277,18 @@ class Trainer:
         Raises:
           DataError: there is no batch.
         """
-        replica = self.join()
+        engine = self.join()
         what = "evaluates"
-        with replica.busy(what):
-            return mean_over_examples(replica.computed(self._evaluate, _not_empty(batches), what), replica.global_step)
+        with engine.busy(what):
+            return mean_over_examples(engine.computed(self._evaluate, _not_empty(batches), what), engine.global_step)
 
     def predict(self, function: Callable[..., PyTree], batches: Iterable[PyTree]) -> PyTree:
         """What a function makes of batches with the params as they now are, as NumPy arrays.
 
         Args:
-          function: `function(params, batch)`, of a model with a state `function(params, state, batch)`: arrays with an
-            element for each example along their first axis; compiled, once for each shape of batch.
+          function: `function(params, batch)`, of a model with a state `function(params, state, batch)`, of an NNX
+            module `function(model, batch)` after `model.eval()`: arrays with an element for each example along their
+            first axis; compiled, once for each shape of batch.
           batches: any finite iterable; batches may differ in size.
 
         Returns:
@@ -287,16 +297,19 @@ class Trainer:
         Raises:
           DataError: there is no batch.
         """
-        replica = self.join()
+        engine = self.join()
         compiled = self._predictors.get(function)
         if compiled is None:
-            takes_state = self._model.init_state is not None
-            compiled = self._predictors[function] = self._compiled(
-                function if takes_state else lambda params, _, batch: function(params, batch)
-            )
+            if self._module is not None:
+                computed = self._module.applied(function)
+            elif self._model.init_state is not None:
+                computed = function
+            else:
+                computed = lambda params, _, batch: function(params, batch)  # noqa: E731
+            compiled = self._predictors[function] = self._compiled(computed)
         what = f"predicts by {getattr(function, '__qualname__', type(function).__name__)}"
-        with replica.busy(what):
-            found = [jax.tree.map(np.asarray, outputs) for _, outputs in replica.computed(compiled, batches, what)]
+        with engine.busy(what):
+            found = [jax.tree.map(np.asarray, outputs) for _, outputs in engine.computed(compiled, batches, what)]
         if not found:
             raise DataError("predict: there are no batches.")
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
@@ -313,27 +326,25 @@ class Trainer:
           CheckpointError: it could not be written.
           DirectoryLocked: another job writes into the directory.
         """
-        replica = self.join()
-        try:
-            if replica.is_chief:
-                self._save(replica, directory)
-        finally:
-            replica.end()  # until then, the others give what they are asked for
-
-    def _save(self, replica: Engine, directory: str | Path) -> None:
+        engine, job = self.join(), self.job
         home = CheckpointDirectory(Path(directory).absolute(), self.say)
-        with (
-            replica.busy("writes a checkpoint"),
-            Checkpointer(
-                home, replica.task, Retention(), self.say, announce=self.console, job=replica.job, runtime=self.runtime
-            ) as writer,
-        ):
-            writer.order(replica, 0, About(strategy=self.strategy_name, trainings=self.trainings))
-            replica.leave_worker_state(self._begun, "")
-            writer.finish()
+        try:
+            if not engine.is_chief:
+                return
+            with (
+                engine.busy("writes a checkpoint"),
+                Checkpointer(
+                    home, engine.task, Retention(), self.say, announce=self.console, job=job.id, runtime=job.runtime
+                ) as writer,
+            ):
+                writer.order(engine, 0, About(strategy=job.strategy_name, trainings=job.trainings.starts))
+                engine.leave_worker_state(job.trainings.number, "")
+                writer.finish()
+        finally:
+            engine.end()  # until then, the others give what they are asked for
 
     def restore(self, path: str | Path, *, optimizer: bool = True) -> None:
-        """Has the job begin from a checkpoint, where it does not go on from one in its `checkpoint_dir`.
+        """Has the job begin from a checkpoint, unless it resumes from one in its `checkpoint_dir`.
 
         To be called on every task, before anything that joins the job. The checkpoint may be of any strategy.
 
@@ -345,11 +356,6 @@ class Trainer:
           CheckpointError: there is none, or it cannot be read.
           TrainbandError: this task has joined its job already.
         """
-        if self._replica is not None:
-            raise TrainbandError(
-                f"restore: {self._replica.task} has joined its job already, which has its params; call restore before "
-                "fit, evaluate, predict and params."
-            )
         where = Path(path).absolute()
         home = CheckpointDirectory(where, self.say)
         if home.steps():
@@ -357,7 +363,7 @@ class Trainer:
         else:
             checkpoint = Checkpoint.open(where)  # raises where there is none
             candidates = lambda: iter([checkpoint])  # noqa: E731
-        self._restore = RestoreFrom(candidates=candidates, worker_state=lambda _: {}, optimizer=optimizer)
+        self.job.begin_from(RestoreFrom(candidates=candidates, worker_state=lambda _: {}, optimizer=optimizer))
 
     def evaluate_params(
         self, params: PyTree, model_state: PyTree, batches: Iterable[PyTree], global_step: int
@@ -372,9 +378,7 @@ class Trainer:
 
     def close(self, failure: str = "") -> None:
         """Leaves the job; `failure` says why, if something went wrong. Idempotent; done at exit if not before."""
-        self.runtime.not_at_exit(self.close)
-        if self._replica is not None:
-            self._replica.close(failure)
+        self.job.close(failure)
 
     def __enter__(self) -> Trainer:
         return self
@@ -386,107 +390,29 @@ class Trainer:
 
     # --- for sessions
 
-    @property
-    def runtime(self) -> Runtime:
-        """What this task gets from its machine."""
-        found: Runtime = getattr(self._strategy, "runtime", SYSTEM)
-        return found
-
-    @property
-    def is_to_be_chief(self) -> bool:
-        """Whether this task is the chief; before it joins: whether it is the one of the spec."""
-        if self._replica is not None:
-            return self._replica.is_chief
-        return self.cluster is None or self.cluster.is_chief
-
-    @property
-    def job(self) -> str:
-        """The id of the job; empty before this task joins, and where it has none."""
-        return self._replica.job if self._replica is not None else ""
-
-    @property
-    def trainings(self) -> tuple[int, ...]:
-        """The global step at which each training of the script began, as far as this task knows: the chief does."""
-        return tuple(self._trainings)
-
-    def join(self, restore: RestoreFrom | None = None) -> Engine:
+    def join(self) -> Engine:
         """Joins the job, if this task has not yet; returns its part in it. A ps serves, and then ends its process.
-
-        Args:
-          restore: where the first values may come from, if the job has none.
 
         Raises:
           ModelError: the script has set a mesh by `jax.set_mesh`.
         """
-        require_no_mesh()
-        if self._replica is None:
-            if self._strategy.serves:
-                self._strategy.serve()
-                raise SystemExit(0)
-            source = _either(restore, self._restore)
-            self._replica = self._strategy.start(self._model, source)
-            if self._replica.restored is not None:
-                checkpoint = self._replica.restored
-                if source is restore:  # else the values are those of another training
-                    self.goes_on_from(checkpoint.manifest)
-                self.say(f"goes on from {checkpoint.path} (global step {checkpoint.global_step:,})")
-            else:
-                self._trainings = list(self._replica.trainings)
-            self.runtime.at_exit(self.close)
-        return self._replica
+        return self.job.join()
 
-    def goes_on_from(self, manifest: Manifest) -> None:
-        """Notes the checkpoint that the job has begun from."""
-        self._trainings = list(manifest.trainings)
-        self._last = manifest
-
-    def begin_training(self) -> tuple[int, int]:
-        """Counts a training of the script: (its number, from 1; the global step where it first began)."""
-        number, self._begun = self._begun, self._begun + 1
-        if number >= len(self._trainings):
-            self._trainings.append(self.join().global_step)
-        return self._begun, self._trainings[number]
-
-    def began_at(self) -> int:
-        """Where the training that was begun last first began, by what the job knows now."""
-        known = self.join().trainings
-        if len(known) >= self._begun:
-            self._trainings = list(known)
-        return self._trainings[self._begun - 1]
-
-    def end_of_training(self, last_step: int | None) -> int | None:
-        """Where the training that was begun last ends, if it is to end at `last_step`.
-
-        That is where it did end, if a later one of the script had begun, or if a checkpoint says that it was over and
-        no other end is asked for now.
-        """
-        later = self._trainings[self._begun :]
-        if later:
-            over_at = later[0]
-        elif self._last is not None and self._last.complete and self._begun == len(self._last.trainings):
-            if last_step != self._last.last_step:
-                return last_step
-            over_at = self._last.global_step
-        else:
-            return last_step
-        return over_at if last_step is None else min(last_step, over_at)
-
-    def feed(
-        self, replica: Stepper, batches: Iterable[PyTree], *, repeat: bool, start: Position | None, track: bool
-    ) -> Feed:
-        """The batches as this trainer wants them, for its replica; see `Feed`."""
+    def feed(self, batches: Iterable[PyTree], *, repeat: bool, start: Position | None, track: bool) -> Feed:
+        """The batches as this trainer wants them, for its engine; the arguments are those of `Feed`."""
+        engine = self.join()
         return Feed(
             batches,
             repeat=repeat,
             fixed_shapes=self._fixed_shapes,
             accumulate=self._model.accumulate,
-            steps_per_execution=replica.steps_per_execution,
+            steps_per_execution=engine.steps_per_execution,
             start=start,
-            place=replica.place,
-            task=replica.task,
+            place=engine.place,
+            task=engine.task,
             track=track,
-            idle=replica.pause,
-            runtime=self.runtime,
+            idle=engine.pause,
+            runtime=self.job.runtime,
         )
 
     def _evaluate_checkpoints(self, checkpoint_dir: str | Path | None, validation: Iterable[PyTree] | None) -> NoReturn:
@@ -497,15 +423,8 @@ class Trainer:
             )
         from trainband.train.evaluator import Evaluator  # here: it writes summaries, whose library takes a while
 
-        Evaluator(self, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()
+        Evaluator(self.evaluate_params, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()
         raise SystemExit(0)
-
-
-def _either(first: RestoreFrom | None, second: RestoreFrom | None) -> RestoreFrom | None:
-    """The first, if it has any checkpoint; else the second."""
-    if first is None or second is None or any(True for _ in first.candidates()):
-        return first or second
-    return second
 
 
 def _not_empty(batches: Iterable[PyTree]) -> Iterator[PyTree]:

@@ -43,24 +43,24 @@ class TrainingLog:
             self._steps.append(step)
             self._losses.append(loss)
 
-    def result(self, replica: Stepper, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
+    def result(self, engine: Stepper, stopped: str, evaluations: tuple[Evaluation, ...]) -> FitResult:
         """What it all came to."""
-        self._note(replica.take_known())
+        self._note(engine.take_known())
         seconds = time.perf_counter() - self._first_at if self._steps else 0.0
-        if replica.unused:
+        if engine.unused:
             for noted in (self._steps, self._losses, self._examples):
-                del noted[-replica.unused :]
+                del noted[-engine.unused :]
         # A ps that came back from a checkpoint has lost what was made after that.
         steps = np.minimum.accumulate(np.array(self._steps, np.int64)[::-1])[::-1]
         return FitResult(
-            task=replica.task,
-            global_step=replica.global_step,
+            task=engine.task,
+            global_step=engine.global_step,
             updates=int(steps[-1] - steps[min(self._in_first, len(steps)) - 1]) if len(steps) else 0,
             steps=len(steps),
             examples=sum(self._examples),
             seconds=seconds,
             stopped=stopped,
-            refused=replica.refused,
+            refused=engine.refused,
             mean_staleness=self._staleness / max(1, self._applied),
             history=np.stack([steps.astype(np.float64), np.array(self._losses)], axis=1),
             evaluations=evaluations,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 from trainband.runtime import Clock
+from trainband.runtime.overrides import override
 from trainband.strategies.base import StepReport
-from trainband.train.hooks.base import Hook, Timer
-from trainband.train.session import MonitoredSession
+from trainband.train.hooks.base import Hook
+from trainband.train.hooks.session import SavingSession
+from trainband.train.hooks.timer import Timer
 
 WAITING_SECS = 600.0
 """Between two checkpoints of a hook that counts steps, while the chief makes none."""
@@ -39,13 +41,13 @@ class CheckpointSaverHook(Hook):
         self._refused_at = -1
         self._clock = clock
 
-    def begin(self, session: MonitoredSession) -> None:
-        """See `Hook.begin`."""
+    @override
+    def begin(self, session: SavingSession) -> None:
         self._timer.note(session.global_step, self._clock())
         self._order(session)
 
-    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
-        """See `Hook.after_run`."""
+    @override
+    def after_run(self, session: SavingSession, report: StepReport) -> None:
         if session.saving or not session.is_chief:
             return
         if self._save_steps is not None:
@@ -54,7 +56,7 @@ class CheckpointSaverHook(Hook):
             self._timer.note(report.global_step, self._clock())
             session.save()
 
-    def while_waiting(self, session: MonitoredSession) -> None:
+    def while_waiting(self, session: SavingSession) -> None:
         """Saves now and then while the chief makes no steps and others do; by seconds, for it counts no steps then."""
         now = self._clock()
         if self._waited_since is None:
@@ -63,13 +65,13 @@ class CheckpointSaverHook(Hook):
             self._waited_since = now
             session.save()
 
-    def end(self, session: MonitoredSession) -> None:
-        """See `Hook.end`."""
+    @override
+    def end(self, session: SavingSession) -> None:
         if session.is_chief:
             session.save(wait=True)
 
-    def _order(self, session: MonitoredSession) -> None:
-        """Has the next multiple saved when it comes; an order that is refused is tried anew at that one."""
+    def _order(self, session: SavingSession) -> None:
+        """Has the next multiple saved when it comes; an order that is refused is tried again at that one."""
         if self._save_steps is None or not session.is_chief:
             return
         at = (session.global_step // self._save_steps + 1) * self._save_steps

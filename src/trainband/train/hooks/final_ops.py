@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from trainband.runtime.overrides import override
 from trainband.train.hooks.base import Hook
-from trainband.train.session import MonitoredSession
+from trainband.train.hooks.session import Session
 
 
 class FinalOpsHook(Hook):
@@ -16,7 +17,7 @@ class FinalOpsHook(Hook):
       final_ops: `final_ops(session) -> anything`.
     """
 
-    def __init__(self, final_ops: Callable[[MonitoredSession], Any]) -> None:
+    def __init__(self, final_ops: Callable[[Any], Any]) -> None:
         self._final_ops = final_ops
         self._values: Any = None
 
@@ -25,6 +26,6 @@ class FinalOpsHook(Hook):
         """What it returned; `None` before."""
         return self._values
 
-    def end(self, session: MonitoredSession) -> None:
-        """See `Hook.end`."""
+    @override
+    def end(self, session: Session) -> None:
         self._values = self._final_ops(session)

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 
 from trainband.runtime import Clock
+from trainband.runtime.overrides import override
 from trainband.strategies.base import StepReport
-from trainband.train.hooks.base import Hook, Timer, every
+from trainband.train.hooks.base import Hook
+from trainband.train.hooks.session import Session
+from trainband.train.hooks.timer import Timer, every
 from trainband.train.result import as_float
-from trainband.train.session import MonitoredSession
 
 Formatter = Callable[[Mapping[str, float]], str]
 """Makes a line of `global_step`, `loss` and the metrics by their names."""
@@ -43,8 +45,8 @@ class LoggingHook(Hook):
         self._formatter = formatter or in_words
         self._clock = clock
 
-    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
-        """See `Hook.after_run`."""
+    @override
+    def after_run(self, session: Session, report: StepReport) -> None:
         now = self._clock()
         if not report.steps or not self._timer.due(report.global_step, now):
             return

@@ -1,13 +1,14 @@
-"""NanHook: ends a training whose loss is no number any more."""
+"""NanHook: ends a training whose loss has become NaN or infinite."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from trainband.errors import TrainingError
+from trainband.runtime.overrides import override
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook
-from trainband.train.session import MonitoredSession
+from trainband.train.hooks.session import Session
 
 
 class NanHook(Hook):
@@ -17,18 +18,14 @@ class NanHook(Hook):
     row; and a loss may be infinite though its gradient is not. Reading every loss waits for the device.
 
     Args:
-      fail_on_nan: raise, or else just end the session, the chief's with the whole training.
+      fail_on_nan: raise a `TrainingError`, or else just end the session, the chief's with the whole training.
     """
 
     def __init__(self, *, fail_on_nan: bool = True) -> None:
         self._fail_on_nan = fail_on_nan
 
-    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
-        """See `Hook.after_run`.
-
-        Raises:
-          TrainingError: the loss is NaN or infinite.
-        """
+    @override
+    def after_run(self, session: Session, report: StepReport) -> None:
         losses = np.ravel(report.loss if report.losses is None else report.losses)[: report.steps]
         bad = losses[~np.isfinite(losses)]
         if not bad.size:

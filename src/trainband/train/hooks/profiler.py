@@ -8,9 +8,11 @@ from pathlib import Path
 import jax
 
 from trainband.runtime import Clock
+from trainband.runtime.overrides import override
 from trainband.strategies.base import StepReport
-from trainband.train.hooks.base import Hook, Timer
-from trainband.train.session import MonitoredSession
+from trainband.train.hooks.base import Hook
+from trainband.train.hooks.session import Session
+from trainband.train.hooks.timer import Timer
 
 
 class ProfilerHook(Hook):
@@ -48,13 +50,13 @@ class ProfilerHook(Hook):
         self._warm = False
         self._left = 0
 
-    def begin(self, session: MonitoredSession) -> None:
-        """See `Hook.begin`."""
+    @override
+    def begin(self, session: Session) -> None:
         del session
         self._warm = False
 
-    def before_run(self, session: MonitoredSession) -> None:
-        """See `Hook.before_run`."""
+    @override
+    def before_run(self, session: Session) -> None:
         step, now = session.global_step, self._clock()
         if not self._warm or self._left or not self._timer.due(step, now):
             return
@@ -63,8 +65,8 @@ class ProfilerHook(Hook):
         jax.profiler.start_trace(directory)
         self._left = self._steps
 
-    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
-        """See `Hook.after_run`."""
+    @override
+    def after_run(self, session: Session, report: StepReport) -> None:
         del session
         self._warm = True
         if not self._left:
@@ -75,8 +77,8 @@ class ProfilerHook(Hook):
         else:
             self._left -= report.steps
 
+    @override
     def close(self) -> None:
-        """See `Hook.close`."""
         if self._left:
             self._left = 0
             jax.profiler.stop_trace()

@@ -6,9 +6,11 @@ import time
 from pathlib import Path
 
 from trainband.runtime import Clock
+from trainband.runtime.overrides import override
 from trainband.strategies.base import StepReport
-from trainband.train.hooks.base import Hook, Timer, every
-from trainband.train.session import MonitoredSession
+from trainband.train.hooks.base import Hook
+from trainband.train.hooks.session import Session
+from trainband.train.hooks.timer import Timer, every
 
 
 class StepCounterHook(Hook):
@@ -41,13 +43,13 @@ class StepCounterHook(Hook):
         self._clock = clock
         self._since: tuple[int, float] | None = None
 
-    def begin(self, session: MonitoredSession) -> None:
-        """See `Hook.begin`."""
+    @override
+    def begin(self, session: Session) -> None:
         del session
         self._since = None  # between two sessions it is idle
 
-    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
-        """See `Hook.after_run`."""
+    @override
+    def after_run(self, session: Session, report: StepReport) -> None:
         step, now = report.global_step, self._clock()
         if not session.is_chief:
             self._since = None

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from trainband.runtime import Clock
+from trainband.runtime.overrides import override
 from trainband.strategies.base import StepReport
-from trainband.train.hooks.base import Hook, Timer, every
-from trainband.train.session import MonitoredSession
+from trainband.train.hooks.base import Hook
+from trainband.train.hooks.session import Session
+from trainband.train.hooks.timer import Timer, every
 
-Summaries = Callable[[MonitoredSession], Mapping[str, Any]]
-"""What else is to be seen: numbers and arrays, by name."""
+Summaries = Callable[[Any], Mapping[str, Any]]
+"""Of a `MonitoredSession`: what else is to be seen, numbers and arrays by name."""
 
 
 class SummarySaverHook(Hook):
     """Writes loss and metrics of the chief's batch into TensorBoard's event files; the chief's alone.
 
-    A run that goes on from a checkpoint goes on in the same directory, and its curves have no second branch.
+    A run that resumes from a checkpoint writes into the same directory, and its curves have no second branch.
 
     Args:
       save_steps: global steps between two points of a curve; 100 if nothing is given.
@@ -31,6 +33,7 @@ class SummarySaverHook(Hook):
 
     Raises:
       ValueError: both, or not more than 0.
+      YourError: when its session begins: there is no directory to write into.
     """
 
     def __init__(
@@ -48,17 +51,13 @@ class SummarySaverHook(Hook):
         self._summaries = summaries
         self._clock = clock
 
-    def begin(self, session: MonitoredSession) -> None:
-        """See `Hook.begin`.
-
-        Raises:
-          YourError: there is no directory to write into.
-        """
+    @override
+    def begin(self, session: Session) -> None:
         if session.is_chief:
             session.events(self._output_dir)
 
-    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
-        """See `Hook.after_run`."""
+    @override
+    def after_run(self, session: Session, report: StepReport) -> None:
         now = self._clock()
         if not report.steps or not session.is_chief or not self._timer.due(report.global_step, now):
             return

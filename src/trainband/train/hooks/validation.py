@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from trainband.errors import ModelError
 from trainband.model.variables import PyTree
+from trainband.runtime.overrides import override
 from trainband.strategies.base import StepReport
-from trainband.train.hooks.base import Hook, Timer
+from trainband.train.hooks.base import Hook
+from trainband.train.hooks.session import EvaluatingSession
+from trainband.train.hooks.timer import Timer
 from trainband.train.result import Evaluation
-from trainband.train.session import MonitoredSession
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,13 +64,17 @@ class ValidationHook(Hook):
     Where no process has all the params (`ModelParallel` over several workers), all evaluate together, on the same
     batches.
 
-    Meanwhile the other workers go on, or wait where the update rule wants it. A worker that becomes the chief goes on
-    from the best checkpoint that is marked in the directory, and counts the validations without an improvement anew.
+    Meanwhile the other workers go on, or wait where the update rule wants it. A worker that becomes the chief
+    starts from the best checkpoint that is marked in the directory, and counts the validations without an improvement
+    from 0.
 
     Args:
       batches: any iterable that can be iterated afresh.
       every_steps: global steps between two evaluations.
       early_stopping: when to end; and by which metric the best is chosen, which is the loss without it.
+
+    Raises:
+      ModelError: during the training: the loss gives no metric of that name.
     """
 
     def __init__(
@@ -90,19 +96,15 @@ class ValidationHook(Hook):
         """What was found, in order."""
         return tuple(self._evaluations)
 
-    def begin(self, session: MonitoredSession) -> None:
-        """See `Hook.begin`."""
+    @override
+    def begin(self, session: EvaluatingSession) -> None:
         self._timer.note(session.global_step, time.monotonic())
         self._recalled = False
         if session.is_chief:
             self._recall(session)
 
-    def after_run(self, session: MonitoredSession, report: StepReport) -> None:
-        """See `Hook.after_run`.
-
-        Raises:
-          ModelError: the loss gives no metric of the name by which the best is chosen.
-        """
+    @override
+    def after_run(self, session: EvaluatingSession, report: StepReport) -> None:
         if not self._is_known and report.steps and session.evaluates_as_it_trains:
             self._require_metric(("loss", *report.metrics))
             self._is_known = True
@@ -118,8 +120,8 @@ class ValidationHook(Hook):
         else:
             self._timer.note(step, time.monotonic())
 
-    def end(self, session: MonitoredSession) -> None:
-        """See `Hook.end`."""
+    @override
+    def end(self, session: EvaluatingSession) -> None:
         last = self._evaluations[-1].global_step if self._evaluations else -1
         if (session.is_chief or session.in_parts) and last != session.global_step:
             self._validate(session)
@@ -131,14 +133,14 @@ class ValidationHook(Hook):
                 f"EarlyStopping.metric is {self._criterion.metric!r}, but the loss gives only {', '.join(names)}."
             )
 
-    def _recall(self, session: MonitoredSession) -> None:
-        """What the best was, found by this worker in an earlier life or by the chief before it."""
+    def _recall(self, session: EvaluatingSession) -> None:
+        """Reads what the best was, found by an earlier run of this worker or by the chief before it."""
         self._recalled = True
         known = session.directory.best if session.directory is not None else None
         if known is not None and known[1] == self._criterion.metric:
             self._best = known[2]
 
-    def _validate(self, session: MonitoredSession) -> None:
+    def _validate(self, session: EvaluatingSession) -> None:
         if not self._recalled:
             self._recall(session)
             self._without = 0

@@ -1,0 +1,46 @@
+"""HookLoop: runs the hooks of a session around its steps, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from trainband.strategies.base import StepReport
+from trainband.train.hooks.base import Hook
+
+
+class HookLoop:
+    """Runs hooks around the steps of a session, whatever makes the steps.
+
+    Args:
+      hooks: what happens beside the steps.
+    """
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self.hooks = tuple(hooks)
+        """What happens beside the steps."""
+        self.is_after_step = False
+        """Whether hooks hear of a step just now."""
+
+    def begin(self, session: Any) -> None:
+        """The session has begun; no step has been made."""
+        for hook in self.hooks:
+            hook.begin(session)
+
+    def run(self, session: Any, step: Callable[[], StepReport]) -> StepReport:
+        """Makes a step, with the hooks before and after it."""
+        for hook in self.hooks:
+            hook.before_run(session)
+        report = step()
+        self.is_after_step = True
+        try:
+            for hook in self.hooks:
+                hook.after_run(session, report)
+        finally:
+            self.is_after_step = False
+        return report
+
+    def end(self, session: Any, *, last: Collection[Hook] = ()) -> None:
+        """The session ends as it should; the hooks in `last` hear of it after all others."""
+        for hook in sorted(self.hooks, key=lambda hook: hook in last):
+            hook.end(session)

@@ -1,0 +1,69 @@
+"""What a hook may ask of the session that runs it, as small protocols of those who use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from trainband.checkpoint import CheckpointDirectory
+from trainband.model.variables import PyTree
+from trainband.strategies.base import Progress
+from trainband.train.result import Evaluation
+
+if TYPE_CHECKING:
+    from trainband.train.event_file import EventFile
+
+
+class Session(Protocol):
+    """What every hook may ask; `MonitoredSession` documents each."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def is_chief(self) -> bool: ...
+
+    @property
+    def global_step(self) -> int: ...
+
+    @property
+    def checkpoint_dir(self) -> Path | None: ...
+
+    def say(self, text: str, /) -> None: ...
+
+    def progress(self) -> Progress | None: ...
+
+    def events(self, directory: str | Path | None = None) -> EventFile: ...
+
+    def should_stop(self) -> bool: ...
+
+    def request_stop(self, reason: str = "") -> None: ...
+
+
+class SavingSession(Session, Protocol):
+    """What hooks ask that save."""
+
+    @property
+    def saving(self) -> bool: ...
+
+    def save(self, *, at: int | None = None, wait: bool = False) -> None: ...
+
+
+class EvaluatingSession(Session, Protocol):
+    """What hooks ask that evaluate."""
+
+    @property
+    def in_parts(self) -> bool: ...
+
+    @property
+    def directory(self) -> CheckpointDirectory | None: ...
+
+    @property
+    def evaluates_as_it_trains(self) -> bool: ...
+
+    def evaluate(self, batches: Iterable[PyTree]) -> Evaluation: ...
+
+    def settle(self) -> int: ...
+
+    def note_validation(self, metrics: Mapping[str, float], best: str = "") -> None: ...

@@ -1,0 +1,65 @@
+"""Trainings: where each training of a script began, so that a script that is started again resumes the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainband.checkpoint import Manifest
+
+
+class Trainings:
+    """The trainings of a script as far as this task knows them: the chief does. Those that are over are replayed."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._resumed: Manifest | None = None
+        self.number = 0
+        """Of the training that was begun last, from 1."""
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The global step at which each training began."""
+        return tuple(self._starts)
+
+    @property
+    def began_at(self) -> int:
+        """The global step at which the training that was begun last first began."""
+        return self._starts[self.number - 1]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no checkpoint speaks of a later training than the one that was begun last."""
+        return self.number == len(self._starts)
+
+    def resume(self, manifest: Manifest) -> None:
+        """Notes the checkpoint that the job has begun from."""
+        self._starts = list(manifest.trainings)
+        self._resumed = manifest
+
+    def learn(self, starts: Sequence[int]) -> None:
+        """Notes what the job knows, if that is about the training that was begun last, too."""
+        if len(starts) >= self.number:
+            self._starts = list(starts)
+
+    def begin(self, global_step: int) -> None:
+        """Counts a training, which begins at this global step unless it has begun before."""
+        if self.number >= len(self._starts):
+            self._starts.append(global_step)
+        self.number += 1
+
+    def end(self, last_step: int | None) -> int | None:
+        """Where the training that was begun last ends, if it is to end at `last_step`.
+
+        That is where it did end, if a later one of the script had begun, or if a checkpoint says that it was over and
+        no other end is asked for now.
+        """
+        resumed = self._resumed
+        if not self.is_last:
+            over_at = self._starts[self.number]
+        elif resumed is not None and resumed.complete and self.number == len(resumed.trainings):
+            if last_step != resumed.last_step:
+                return last_step
+            over_at = resumed.global_step
+        else:
+            return last_step
+        return over_at if last_step is None else min(last_step, over_at)
