@@ -26,10 +26,10 @@ def ask(
     finished: tuple[tuple[int, int], ...] = (),
     progress: tuple[tuple[int, int, int], ...] = (),
     want: bool = True,
-    life: str = "a",
+    iterator: str = "a",
 ) -> LeaseAnswer:
     """One request, of the settings that the ledger has."""
-    request = LeaseRequest("data", ledger.settings, finished, progress, want, life, number)
+    request = LeaseRequest("data", ledger.settings, finished, progress, want, iterator, number)
     return ledger.lease(worker, msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=LeaseRequest))
 
 
@@ -69,10 +69,10 @@ def test_a_request_that_is_sent_again_gets_its_answer() -> None:
     assert ask(ledger, 0, 2, progress=((0, 0, 3),)) == second
     assert ask(ledger, 0, 1).kind == "wait"  # a belated copy changes nothing
     assert ledger.held_by(0) == ((0, 0), (0, 1))
-    third = ask(ledger, 0, 1, life="b")
+    third = ask(ledger, 0, 1, iterator="b")
     assert where(third) == (0, 0, 1, 4)
-    assert ask(ledger, 0, 3, life="a").kind == "wait"  # nor does one of an earlier life
-    assert ask(ledger, 0, 1, life="b") == third
+    assert ask(ledger, 0, 3, iterator="a").kind == "wait"  # nor does one of an earlier life
+    assert ask(ledger, 0, 1, iterator="b") == third
 
 
 def test_a_goodbye_is_exact() -> None:
@@ -184,7 +184,7 @@ def test_refuses(make: Callable[[], object]) -> None:
 class Worker:
     """A worker as it might be: it trains on examples one by one, and reports."""
 
-    life: str
+    iterator: str
     number: int = 1
     hands: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # piece -> [next, stop]
     finished: list[tuple[int, int]] = field(default_factory=list)
@@ -214,7 +214,7 @@ class Job:
     def asks(self, number: int) -> None:
         worker = self.workers[number]
         request = LeaseRequest(
-            "data", self.settings, tuple(worker.finished), self.progress(worker), True, worker.life, worker.number
+            "data", self.settings, tuple(worker.finished), self.progress(worker), True, worker.iterator, worker.number
         )
         answer = self.ledger.lease(number, request)
         for _ in range(self.dice.choice([0, 0, 1])):  # the answer was lost on the way
@@ -254,7 +254,13 @@ class Job:
         worker = self.workers[number]
         if worker.number > 1:
             request = LeaseRequest(
-                "data", self.settings, tuple(worker.finished), self.progress(worker), False, worker.life, worker.number
+                "data",
+                self.settings,
+                tuple(worker.finished),
+                self.progress(worker),
+                False,
+                worker.iterator,
+                worker.number,
             )
             assert self.ledger.lease(number, request).kind == "end"
             self.workers[number] = self.born()
@@ -263,7 +269,7 @@ class Job:
         if self.lost:
             number, request = self.lost.pop(self.dice.randrange(len(self.lost)))
             worker = self.workers[number]
-            if self.deaths == 0 and (worker.life != request.life or worker.number > request.number):
+            if self.deaths == 0 and (worker.iterator != request.iterator or worker.number > request.number):
                 self.ledger.lease(number, request)
 
     def is_restored(self, _: int) -> None:

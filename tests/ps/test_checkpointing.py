@@ -178,7 +178,7 @@ def directory(tmp_path: Path) -> CheckpointDirectory:
     return CheckpointDirectory(tmp_path, pytest.fail)
 
 
-SOURCE = LeaseRequest("digits", SourceSettings(examples=10, piece=5, epochs=1, seed=0, shuffle=False), life="a")
+SOURCE = LeaseRequest("digits", SourceSettings(examples=10, piece=5, epochs=1, seed=0, shuffle=False), iterator="a")
 
 
 def test_saved_and_restored_params_ledgers_and_luggage(

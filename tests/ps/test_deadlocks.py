@@ -12,6 +12,7 @@ from trainband.ps.rules import Sync
 from trainband.ps.rules.base import Push
 from trainband.ps.server.service import ParameterService
 from trainband.runtime import SystemRuntime
+from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 
@@ -24,7 +25,9 @@ def ps_where_worker_0_waits_for_worker_1() -> tuple[ParameterService, FakeClock,
         cluster, timeouts=FAST, say=said.append, runtime=SystemRuntime(clock), incarnation="life"
     )
     for worker in range(3):
-        service.call("join", encode(m.Join(f"worker:{worker}", f"life {worker}", "here", 1, plan.description)))
+        service.call(
+            "join", encode(m.Join(f"worker:{worker}", f"life {worker}", "here", 1, plan.description, version=VERSION))
+        )
     program = plan.shard_optimizer(0).export()
     state = plan.shard_optimizer(0).state_contents
     service.call("define", encode(m.Define(0, 0, plan.description, program.initialise, program.update, state)))

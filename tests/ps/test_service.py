@@ -19,7 +19,7 @@ from tests.ps.plans import blocks_of, plan_of
 
 from trainband.cluster import Cluster, Task
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
-from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, Refused, TrainbandError
+from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, RefusalCode, Refused, TrainbandError
 from trainband.model.placement import Placement, RoundRobin
 from trainband.ps.description import Plan
 from trainband.ps.membership.job_end import LINGER_S
@@ -31,6 +31,7 @@ from trainband.ps.server.service import ParameterService
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SystemRuntime
 from trainband.runtime.signals import PREEMPTED
+from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 
@@ -64,6 +65,7 @@ class Ps:
             100 + worker,
             description or self.plan.description,
             paused=paused,
+            version=VERSION,
         )
         joined: m.Joined = self.call("join", request, m.Joined)
         return joined.worker
@@ -161,11 +163,20 @@ def test_a_ps_before_anybody_comes(ps: Ps) -> None:
 
 
 def test_joining_is_idempotent(ps: Ps) -> None:
-    request = m.Join("worker:1", "life", "here", 7, ps.plan.description)
+    request = m.Join("worker:1", "life", "here", 7, ps.plan.description, version=VERSION)
     first = ps.call("join", request, m.Joined)
     assert first == ps.call("join", request, m.Joined)
     assert (first.worker, first.lease_s, first.defined, first.initialised) == (1, LEASE_S, False, False)
     assert ps.state.live == ("worker:1",)
+
+
+@pytest.mark.parametrize(("version", "named"), [("", "an older trainband"), ("0.0.9", "trainband 0.0.9")])
+def test_a_worker_of_another_version_is_refused(ps: Ps, version: str, named: str) -> None:
+    request = m.Join("worker:1", "life", "here", 7, ps.plan.description, version=version)
+    with pytest.raises(Refused, match=f"worker:1 runs {named}, and ps:0 runs {VERSION}: install") as refused:
+        ps.call("join", request, m.Joined)
+    assert refused.value.code is RefusalCode.OTHER_VERSION
+    assert ps.state.live == ()
 
 
 def test_two_processes_that_claim_one_task(ps: Ps) -> None:
@@ -819,7 +830,7 @@ def test_a_process_in_whose_place_another_has_pushed_does_not_come_back(ps: Ps) 
 def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
     ps.ready()
     ps.service.replicas.by_shard[0].model.job = "this one"
-    request = m.Join("worker:1", "life of worker:1", "here", 101, ps.plan.description, "another one")
+    request = m.Join("worker:1", "life of worker:1", "here", 101, ps.plan.description, "another one", version=VERSION)
     with pytest.raises(Refused, match="worker:1 belongs to another job than the one that ps:0 serves now"):
         ps.call("join", request, m.Joined)
     assert ps.call("join", replace(request, job="this one"), m.Joined).job == "this one"
@@ -828,7 +839,7 @@ def test_a_worker_of_an_older_job_is_refused(ps: Ps) -> None:
 def test_a_worker_of_an_older_job_does_not_keep_its_name_from_the_new_ones(ps: Ps) -> None:
     """It was there before the chief said which job this is."""
     plan = ps.plan.description
-    old = m.Join("worker:1", "an old life", "here", 101, plan, "another one")
+    old = m.Join("worker:1", "an old life", "here", 101, plan, "another one", version=VERSION)
     ps.call("join", old, m.Joined)
     ps.join(0)
     ps.define(job="this one")
@@ -874,7 +885,7 @@ def test_nobody_inherits_duties_that_are_done(ps: Ps) -> None:
 def test_data_is_handed_out_by_a_ps_that_has_values_only(ps: Ps) -> None:
     ps.join(0)
     settings = SourceSettings(10, 5, 1, 0, False)
-    request = m.Lease(0, LeaseRequest("digits", settings, life="life"))
+    request = m.Lease(0, LeaseRequest("digits", settings, iterator="life"))
     with pytest.raises(Refused, match="ps:0 does not hold shard 0"):
         ps.call("lease", request, LeaseAnswer)
     ps.define()
@@ -886,8 +897,8 @@ def test_pieces_of_workers_that_do_not_come_back_go_to_others(ps: Ps) -> None:
     ps.ready()
     replica = ps.service.replicas.by_shard[0]
     settings = SourceSettings(10, 5, 1, 0, False)
-    replica.journal.lease(0, LeaseRequest("digits", settings, life="one"))
-    replica.journal.lease(1, LeaseRequest("digits", settings, life="two"))
+    replica.journal.lease(0, LeaseRequest("digits", settings, iterator="one"))
+    replica.journal.lease(1, LeaseRequest("digits", settings, iterator="two"))
     reserved = replica.model.sources.copy()
     ps.leave(1)
     replica.model.sources.take_over(reserved)  # as from a checkpoint
@@ -910,7 +921,7 @@ def test_pieces_of_a_worker_whose_data_is_used_up_go_to_others(late: bool) -> No
     ps.begin(10)
     replica = ps.service.replicas.by_shard[0]
     for worker, life in enumerate(("one", "two")):
-        replica.journal.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), life=life))
+        replica.journal.lease(worker, LeaseRequest("digits", SourceSettings(10, 5, 1, 0, False), iterator=life))
     replica.model.sources.restore(replica.model.sources.record(), 2)
     ps.service.reserved_pieces._adopted[0] = ps.clock.now  # noqa: SLF001
     if late:

@@ -11,8 +11,10 @@ from trainband.ps.server.sources import SharedSources
 SETTINGS = SourceSettings(examples=10, piece=5, epochs=1, seed=0, shuffle=False)
 
 
-def ask(source: str = "digits", settings: SourceSettings = SETTINGS, number: int = 1, life: str = "a") -> LeaseRequest:
-    return LeaseRequest(source, settings, life=life, number=number)
+def ask(
+    source: str = "digits", settings: SourceSettings = SETTINGS, number: int = 1, iterator: str = "a"
+) -> LeaseRequest:
+    return LeaseRequest(source, settings, iterator=iterator, number=number)
 
 
 def test_pieces_of_one_that_goes_are_others() -> None:
@@ -41,6 +43,6 @@ def test_what_a_checkpoint_says_is_gone_on_from() -> None:
     after = SharedSources()
     after.restore(before.record(), workers=1)
     # Worker 5 is not in this cluster, so its piece is free; worker 0's is reserved for it.
-    got = after.lease(0, ask(life="b"))
-    more = after.lease(0, LeaseRequest("digits", SETTINGS, finished=((0, got.piece),), life="b", number=2))
+    got = after.lease(0, ask(iterator="b"))
+    more = after.lease(0, LeaseRequest("digits", SETTINGS, finished=((0, got.piece),), iterator="b", number=2))
     assert sorted([got.piece, more.piece]) == [0, 1]

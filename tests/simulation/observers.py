@@ -433,7 +433,7 @@ def _lease_of(original: Any, self: SharedSources, worker: int, request: Any) -> 
     answer = original(self, worker, request)
     notes = _notes(self)
     if notes is not None:
-        notes.asked[worker, request.life, request.number] = answer
+        notes.asked[worker, request.iterator, request.number] = answer
     return answer
 
 
@@ -441,7 +441,7 @@ def _lease_of(original: Any, self: SharedSources, worker: int, request: Any) -> 
 def _lease(original: Any, self: ShardJournal, number: int, request: Any) -> Any:
     notes, process = _notes(self), _process()
     assert notes is not None
-    before = notes.asked.get((number, request.life, request.number))
+    before = notes.asked.get((number, request.iterator, request.number))
     answer = original(self, number, request)
     incarnation = notes.replica._members.get(number).incarnation  # noqa: SLF001
     now, position = process.now, notes.replica.failover.position

@@ -100,7 +100,7 @@ def generous(original: Any) -> Any:
 
 def any_incarnation(original: Any) -> Any:
     """A belated goodbye of a process that was replaced ends its successor."""
-    return lambda self, replica, leave: original(self, replica, structs.replace(leave, life=""))
+    return lambda self, replica, leave: original(self, replica, structs.replace(leave, incarnation=""))
 
 
 def keeps_replays(original: Any) -> Any:

@@ -14,7 +14,9 @@ from trainband.errors import DataError
 Piece = tuple[int, int]
 """(epoch, number of the piece in it), both from 0 on."""
 
-_PAST_LIVES = 8  # of a worker that are remembered, so that a belated copy of one's request is not taken for a new life
+_PAST_ITERATORS = (
+    8  # of a worker that are remembered, so that a belated copy of one's request is not taken for a new one
+)
 
 
 class SourceSettings(msgspec.Struct, frozen=True):
@@ -62,8 +64,8 @@ class LeaseRequest(msgspec.Struct, frozen=True):
       progress: (epoch, piece, examples) for every piece that it holds: how many of its examples, counted from the
         piece's beginning, have been trained on. A piece that was given and is not listed is given again.
       want: whether it asks for a piece. If not, it gives back what it holds.
-      life: anything that is another for every iterator that there is or was.
-      number: counts the requests of a life from 1 on. One that is sent again keeps its number and gets its answer.
+      iterator: which one asks: anything that is another for every one that there is or was.
+      number: counts the requests of an iterator from 1 on. One that is sent again keeps its number and gets its answer.
     """
 
     source: str
@@ -71,7 +73,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     finished: tuple[Piece, ...] = ()
     progress: tuple[tuple[int, int, int], ...] = ()
     want: bool = True
-    life: str = ""
+    iterator: str = ""
     number: int = 1
 
 
@@ -120,7 +122,7 @@ class _Share:
 class _Last:
     """The last request of a worker."""
 
-    life: str
+    iterator: str
     number: int
     answer: LeaseAnswer
     past: tuple[str, ...] = ()
@@ -204,8 +206,8 @@ class PieceLedger:
         """
         self._check(request)
         last = self._last.get(worker)
-        again = last is not None and last.life == request.life
-        if last is not None and (request.life in last.past or (again and request.number < last.number)):
+        again = last is not None and last.iterator == request.iterator
+        if last is not None and (request.iterator in last.past or (again and request.number < last.number)):
             return self._answer("wait")  # a belated copy, whose sender listens no more
         for finished in request.finished:
             self._finish(worker, finished)
@@ -224,9 +226,11 @@ class PieceLedger:
             self._give_back(worker)
             answer = self._answer("end")
         past = (
-            last.past if again and last is not None else (*(last.past if last else ()), *([last.life] if last else []))
+            last.past
+            if again and last is not None
+            else (*(last.past if last else ()), *([last.iterator] if last else []))
         )
-        self._last[worker] = _Last(request.life, request.number, answer, past[-_PAST_LIVES:])
+        self._last[worker] = _Last(request.iterator, request.number, answer, past[-_PAST_ITERATORS:])
         return answer
 
     def release(self, worker: int) -> None:

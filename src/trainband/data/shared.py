@@ -241,7 +241,7 @@ class SharedIterator(Iterator[Any]):
     on_wait: Callable[[], None] | None
     """Is called, by the thread that is in `next`, when there is no piece to train on but others' may come back."""
 
-    _life: str
+    _iterator: str
     _number: int  # of the next request
     _over: bool  # no piece will come
     _gone: bool  # the goodbye was said
@@ -365,8 +365,8 @@ class SharedIterator(Iterator[Any]):
             return
 
     def _begin(self) -> None:
-        """Begins a life: with empty hands."""
-        self._life = self._runtime.token(6)
+        """Begins another iterator, which holds nothing."""
+        self._iterator = self._runtime.token(6)
         self._number = 1
         self._over = self._gone = False
         self._trained = self._rows = self._barren = 0
@@ -473,7 +473,7 @@ class SharedIterator(Iterator[Any]):
 
     def _request(self, want: bool) -> LeaseRequest:
         owner, finished, progress = self._owner, tuple(self._finished), self._progress()
-        return LeaseRequest(owner.name, owner.settings, finished, progress, want, self._life, self._number)
+        return LeaseRequest(owner.name, owner.settings, finished, progress, want, self._iterator, self._number)
 
     def _ask(self, want: bool = True) -> LeaseAnswer | None:
         """Sends a report and maybe a wish; None after the goodbye."""

@@ -69,6 +69,8 @@ class Join(Struct, frozen=True):
     """Of which job this task has been, so that one of an older job does not stray into this one."""
     paused: bool = False
     """See `Pause`: a ps that is new knows it at once."""
+    version: str = ""
+    """Of trainband. One that says none is older than those that do."""
 
 
 class Joined(Struct, frozen=True):
@@ -82,7 +84,7 @@ class Joined(Struct, frozen=True):
     """Of the pushes that were seen from this worker, in this life or an earlier one: go on from there."""
     trainings: tuple[int, ...] = ()
     """See `Begin`."""
-    life: str = ""
+    lineage: str = ""
     """Random, made with the first values of the shard: a worker tells by it a stream that broke off, or a standby that
     has taken over, from a shard that was lost."""
     fit: int = 0
@@ -220,7 +222,7 @@ class LeftWorkerState(Struct, frozen=True):
     worker: int
     sequence: int
     data: bytes
-    life: str = ""
+    incarnation: str = ""
 
 
 class WorkerStateQuestion(Struct, frozen=True):
@@ -279,7 +281,7 @@ class Heartbeat(Struct, frozen=True):
     """`heartbeat` -> `JobState`: this worker is alive."""
 
     worker: int
-    life: str = ""
+    incarnation: str = ""
     """The sender's incarnation, here and below: a process that was replaced must not speak for its successor."""
     blocked_by: tuple[str, ...] = ()
     """The workers whose push some ps waits for before it answers this one."""
@@ -291,7 +293,7 @@ class Pause(Struct, frozen=True):
     """`pause` -> `JobState`: this worker stays, but its data is used up: nobody shall wait for its next push."""
 
     worker: int
-    life: str = ""
+    incarnation: str = ""
 
 
 class Lease(Struct, frozen=True):
@@ -299,7 +301,7 @@ class Lease(Struct, frozen=True):
 
     worker: int
     request: LeaseRequest
-    life: str = ""
+    incarnation: str = ""
 
 
 class Leave(Struct, frozen=True):
@@ -307,7 +309,7 @@ class Leave(Struct, frozen=True):
 
     worker: int
     failure: str
-    life: str = ""
+    incarnation: str = ""
 
 
 class JobState(Struct, frozen=True):

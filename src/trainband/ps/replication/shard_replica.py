@@ -161,7 +161,7 @@ class ShardReplica:
             initialised=self.is_primary,
             last_sequence=self.model.updater.rule.ledger.seen.get(member.number, 0) if self.model.updater else 0,
             trainings=self.model.trainings,
-            life=self.failover.lineage if self.is_primary else "",
+            lineage=self.failover.lineage if self.is_primary else "",
             fit=self.model.fit,
             protected=self.failover.secure,
             term=self.failover.term.number,

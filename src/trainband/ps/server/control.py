@@ -69,7 +69,7 @@ class Control:
         record = decode(body, kind, sender)
         with self._task.lock:
             member = self._members.get(record.worker)
-            if getattr(record, "life", "") not in ("", member.incarnation):
+            if getattr(record, "incarnation", "") not in ("", member.incarnation):
                 raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
             if deed:
                 self._membership.require_chief(member, deed)

@@ -63,6 +63,12 @@ class OpenCalls:
         }
 
     def _join(self, replica: ShardReplica, join: m.Join) -> m.Joined:
+        if join.version != VERSION:
+            raise Refused(
+                f"{join.task} runs {f'trainband {join.version}' if join.version else 'an older trainband'}, and "
+                f"{self._task.name} runs {VERSION}: install the same version on both.",
+                RefusalCode.OTHER_VERSION,
+            )
         with self._task.lock:
             if (
                 (replica.is_primary or replica.is_bootstrapping)
@@ -168,7 +174,7 @@ class OpenCalls:
     def _leave(self, replica: ShardReplica, leave: m.Leave) -> m.JobState:
         with self._task.lock:
             member = self._members.get(leave.worker)
-            if leave.life not in ("", member.incarnation):
+            if leave.incarnation not in ("", member.incarnation):
                 return self._status.job_state(replica)  # its successor stays
             if self._members.leave(member, leave.failure):
                 member.heard_at = self._task.clock()

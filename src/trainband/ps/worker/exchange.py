@@ -218,9 +218,9 @@ class Exchanger:
             else:
                 self._finder.reconnect(link)
             joined = self._finder.find_again(link)
-        died = joined.life != link.lineage
+        died = joined.lineage != link.lineage
         if died:
-            link.lineage = joined.life
+            link.lineage = joined.lineage
             link.request = encode(m.Pull()), ()
         try:
             self._finder.open(link).send(*link.request)

@@ -8,6 +8,7 @@ from trainband.ps.description import Plan
 from trainband.ps.worker.bootstrapper import Bootstrapper
 from trainband.runtime import Runtime
 from trainband.runtime.waiting import Say, Waiting
+from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire.transport import Timeouts, Transport
 
@@ -72,7 +73,7 @@ class Membership:
     def application(self) -> m.Join:
         """With which this worker joins a ps."""
         runtime, plan = self.runtime, self.plan.description
-        return m.Join(self.task, self.incarnation, runtime.host, runtime.pid, plan, self.job, self.paused)
+        return m.Join(self.task, self.incarnation, runtime.host, runtime.pid, plan, self.job, self.paused, VERSION)
 
     def waiting(self, most_s: float) -> Waiting:
         """A wait that begins now."""

@@ -57,7 +57,7 @@ class ShardFinder:
                     joined = self.join_once(link)
                     (without.add if joined.empty else without.discard)(link.ps)
                     if not link.lineage:
-                        link.lineage = joined.life
+                        link.lineage = joined.lineage
                     membership.sequence = max(membership.sequence, joined.last_sequence)
                     if link.index == 0 and joined.trainings:
                         membership.trainings = joined.trainings

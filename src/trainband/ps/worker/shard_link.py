@@ -88,11 +88,11 @@ class Link:
         return self.places[self.at][1]
 
     def call(self, action: str, record: Struct | None, kind: type[Record], timeout_s: float) -> Record:
-        """One control request about this shard; a record's fields `worker` and `life` are filled in."""
+        """One control request about this shard; a record's fields `worker` and `incarnation` are filled in."""
         if record is not None and hasattr(record, "worker"):
             record = structs.replace(record, worker=self.worker)
-        if record is not None and hasattr(record, "life"):
-            record = structs.replace(record, life=self._incarnation)
+        if record is not None and hasattr(record, "incarnation"):
+            record = structs.replace(record, incarnation=self._incarnation)
         body = b"" if record is None else encode(record)
         if self.ps != self.index:
             action = f"{action}/{self.index}"
