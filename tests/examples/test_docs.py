@@ -125,3 +125,10 @@ def test_the_readme_is_one_screen_and_has_the_commands() -> None:
     assert len(text.splitlines()) <= 120
     for command in ("make demo", "make test"):
         assert re.search(rf"^{command}\b", text, re.MULTILINE), command
+
+
+def test_every_file_that_the_architecture_names_exists() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+/\w+\.py)`", text))
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not (ROOT / "src" / "trainband" / name).is_file()] == []
