@@ -24,6 +24,7 @@ from trainband.keras.inside import (
     get_random_seed,
     keras,
 )
+from trainband.runtime.overrides import override
 from trainband.strategies.base import Strategy
 
 Indices = NDArray[np.int64]
@@ -113,12 +114,12 @@ class Endless(DataAdapter):  # type: ignore[misc]
         self._updates = updates
         self._goes_on = goes_on
 
+    @override
     def get_numpy_iterator(self) -> Iterator[Any]:
-        """See `DataAdapter`."""
         return self._again(self._adapter.get_numpy_iterator)
 
+    @override
     def get_jax_iterator(self) -> Iterator[Any]:
-        """See `DataAdapter`."""
         return self._again(self._adapter.get_jax_iterator)
 
     def _again(self, one_pass: Callable[[], Any]) -> Iterator[Any]:
@@ -131,31 +132,33 @@ class Endless(DataAdapter):  # type: ignore[misc]
                 return
 
     @property
+    @override
     def num_batches(self) -> int | None:
-        """See `DataAdapter`: updates of the job; without it, Keras reads on in one pass from epoch to epoch."""
+        """Updates of the job; without it, Keras reads on in one pass from epoch to epoch."""
         return None if self._goes_on else self._updates
 
     @property
+    @override
     def batch_size(self) -> int | None:
-        """See `DataAdapter`."""
         size: int | None = self._adapter.batch_size
         return size
 
     @property
+    @override
     def has_partial_batch(self) -> bool:
-        """See `DataAdapter`."""
         return False
 
     @property
+    @override
     def partial_batch_size(self) -> None:
-        """See `DataAdapter`."""
+        pass
 
+    @override
     def on_epoch_begin(self) -> None:
-        """See `DataAdapter`."""
         self._adapter.on_epoch_begin()
 
+    @override
     def on_epoch_end(self) -> None:
-        """See `DataAdapter`."""
         self._adapter.on_epoch_end()
 
 
@@ -207,20 +210,20 @@ class PyDatasetShare(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
         self._share = share
 
     @property
+    @override
     def num_batches(self) -> int | None:
-        """See `PyDataset`."""
         count = self._dataset.num_batches
         return None if count is None else count // self._share.workers
 
     def __getitem__(self, index: int) -> Any:
         return self._dataset[index * self._share.workers + self._share.index]
 
+    @override
     def on_epoch_begin(self) -> None:
-        """See `PyDataset`."""
         self._dataset.on_epoch_begin()
 
+    @override
     def on_epoch_end(self) -> None:
-        """See `PyDataset`."""
         self._dataset.on_epoch_end()
 
 

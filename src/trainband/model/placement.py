@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 from typing import Protocol
 
 from trainband.model.variables import Variable
+from trainband.runtime.overrides import override
 
 MIB = 1 << 20
 
@@ -82,7 +83,7 @@ def rows_of(variable: Variable) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RoundRobin:
+class RoundRobin(PlacementPolicy):
     """Slices go to ps 0, 1, 2, ... in turn, in the variables' order, as `tf.train.replica_device_setter` did."""
 
     max_slice_bytes: int = 64 * MIB
@@ -90,14 +91,14 @@ class RoundRobin:
     def __post_init__(self) -> None:
         _check(self.max_slice_bytes)
 
+    @override
     def place(self, variables: Sequence[Variable], ps_count: int, *, keep_whole: Collection[str] = ()) -> Placement:
-        """See `PlacementPolicy.place`."""
         slices = _cut(variables, ps_count, self.max_slice_bytes, keep_whole)
         return _placed(slices, [i % ps_count for i in range(len(slices))], ps_count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GreedyBytes:
+class GreedyBytes(PlacementPolicy):
     """Slices go, the largest first, to the ps that holds the fewest bytes so far (ties: the lowest index).
 
     Source: Graham 1969, Bounds on Multiprocessing Timing Anomalies: never more than 4/3 of the best maximum load.
@@ -108,8 +109,8 @@ class GreedyBytes:
     def __post_init__(self) -> None:
         _check(self.max_slice_bytes)
 
+    @override
     def place(self, variables: Sequence[Variable], ps_count: int, *, keep_whole: Collection[str] = ()) -> Placement:
-        """See `PlacementPolicy.place`."""
         slices = _cut(variables, ps_count, self.max_slice_bytes, keep_whole)
         load = [0] * ps_count
         home = [0] * len(slices)

@@ -23,8 +23,10 @@ from trainband.ps.rules import Async, Sync, UpdateRule
 from trainband.ps.server.server import Server
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
+from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import BatchSharding
+from trainband.strategies.base import Strategy
 from trainband.strategies.description import Description, described_on_ps
 from trainband.strategies.devices import choose_device, take_gpu
 from trainband.strategies.engine import Engine
@@ -37,7 +39,7 @@ from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts, Transport
 
 
-class ParameterServer(Scoped):
+class ParameterServer(Scoped, Strategy):
     """Trains on a cluster of ps and workers.
 
     Args:
@@ -155,52 +157,53 @@ class ParameterServer(Scoped):
             say(f"{cluster.task} {taken}")
 
     @property
+    @override
     def serves(self) -> bool:
-        """See `Strategy.serves`."""
         return self._cluster is not None and self._cluster.is_ps
 
+    @override
     def serve(self) -> str:
-        """See `Strategy.serve`."""
         if self._cluster is None:
             raise ClusterError("ParameterServer.serve: this process stands alone and serves nobody.")
         with Server(self._cluster, transport=self._transport, timeouts=self._timeouts, say=self._say) as server:
             return server.join()
 
     @property
+    @override
     def cluster(self) -> Cluster | None:
-        """See `Strategy.cluster`."""
         return self._cluster
 
     @property
+    @override
     def is_chief(self) -> bool:
-        """See `Strategy.is_chief`."""
         return self._cluster is None or self._cluster.is_chief
 
     @property
+    @override
     def num_replicas(self) -> int:
-        """See `Strategy.num_replicas`."""
         workers = 1 if self._cluster is None else len(self._cluster.spec.workers)
         return workers * (1 if self._local is None else self._local.num_replicas)
 
     @property
+    @override
     def mesh_axes(self) -> tuple[str, ...]:
-        """See `Strategy.mesh_axes`."""
         return (DATA,)
 
     @property
+    @override
     def gradients_per_update(self) -> int:
-        """See `Strategy.gradients_per_update`."""
         rule = dict(self._update.settings())
         if self._cluster is None or rule["name"] != "sync":
             return 1
         return int(rule["aggregate"] or len(self._cluster.spec.workers) - int(rule["backups"] or 0))
 
+    @override
     def global_batch(self, batch: PyTree) -> PyTree:
-        """See `Strategy.global_batch`: no worker has more than its own."""
+        """No worker has more than its own."""
         return int(batch) * self.num_replicas if isinstance(batch, Integral) else batch
 
+    @override
     def describe(self, params: PyTree, optimizer: Optimizer | None = None) -> Description:
-        """See `Strategy.describe`."""
         variables = Variables.of(params)
         names = ["this process"]
         placement = Placement(tuple(Slice(one, 0, rows_of(one), 0) for one in variables.entries), 1)
@@ -214,8 +217,8 @@ class ParameterServer(Scoped):
             print(description)
         return description
 
+    @override
     def start(self, model: Model, restore: RestoreFrom | None = None) -> Engine:
-        """See `Strategy.start`."""
         if self._cluster is None:
             alone = self._local or OneDevice(self._device, strict=self._strict, say=self._say)
             return alone.start(model, restore)

@@ -20,10 +20,12 @@ from trainband.ps.statistics import CheckpointStatus, PsStatus
 from trainband.ps.worker.checkpointing import JobSaving, RestoreFrom
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
+from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
 from trainband.spmd.report import Progress, StepReport, WorkerRow
+from trainband.strategies.engine import Engine
 from trainband.strategies.gradient_step import GradientStep
 from trainband.wire.messages import UNLIMITED
 
@@ -31,7 +33,7 @@ AHEAD = 4
 """Updates by each worker, by which a checkpoint is ordered ahead: some milliseconds."""
 
 
-class ParameterServerReplica:
+class ParameterServerReplica(Engine):
     """See `Engine`: one worker."""
 
     def __init__(
@@ -79,71 +81,75 @@ class ParameterServerReplica:
             raise
 
     @property
+    @override
     def task(self) -> str:
-        """See `Engine.task`."""
         return str(self._cluster.task)
 
     @property
+    @override
     def is_chief(self) -> bool:
-        """See `Engine.is_chief`."""
         return self._client.is_chief
 
     @property
+    @override
     def job(self) -> str:
-        """See `Engine.job`."""
         return self._client.job
 
     @property
+    @override
     def global_step(self) -> int:
-        """See `Engine.global_step`."""
         return self._now.global_step
 
     @property
+    @override
     def restored(self) -> Checkpoint | None:
-        """See `Engine.restored`."""
         return self._client.restored
 
     @property
+    @override
     def worker_state(self) -> WorkerState | None:
-        """See `Engine.worker_state`."""
         return self._worker_state
 
     @property
+    @override
     def steps_per_execution(self) -> int:
-        """See `Engine.steps_per_execution`: each step is an exchange."""
+        """Each step is an exchange."""
         return 1
 
     @property
+    @override
     def place(self) -> Callable[[PyTree], PyTree] | None:
-        """See `Replica.place`."""
         return self._step.place
 
     @property
+    @override
     def trainings(self) -> tuple[int, ...]:
-        """See `Engine.trainings`."""
         return self._client.trainings
 
     @property
+    @override
     def in_parts(self) -> bool:
-        """See `Engine.in_parts`: this process can ask for all of them."""
+        """One process can ask for all of them."""
         return False
 
     @property
+    @override
     def unused(self) -> int:
-        """See `Engine.unused`: there are none."""
+        """There are none."""
         return 0
 
+    @override
     def take_known(self) -> Sequence[tuple[int, float]]:
-        """See `Engine.take_known`: each report says it all."""
+        """Each report says it all."""
         return ()
 
     @property
+    @override
     def refused(self) -> int:
-        """See `Engine.refused`."""
         return self._refusals.total
 
+    @override
     def begin(self, last_step: int | None, trainings: Sequence[int] = ()) -> bool:
-        """See `Engine.begin`."""
         self._drain()
         self._refusals.begin()
         self._fit += 1
@@ -152,12 +158,12 @@ class ParameterServerReplica:
         # A worker that came late, in a script that trains several times, finds its early trainings over.
         return state.fit == self._fit and not self._now.done
 
+    @override
     def finish(self) -> None:
-        """See `Engine.finish`."""
         self._client.finish()
 
+    @override
     def save(self, directory: Path, at: int | None) -> JobSaving:
-        """See `Engine.save`."""
         if at is None and not self._now.done:
             states = self._client.states()  # this worker may have evaluated for long, while others went on
             newest = max(state.version for state in states)
@@ -167,18 +173,18 @@ class ParameterServerReplica:
             at = min(newest + ahead, states[0].last_version)
         return self._client.save(directory, at or 0)
 
+    @override
     def landed(self, checkpoint: CheckpointStatus) -> None:
-        """See `Engine.landed`."""
         self._client.landed(checkpoint.global_step, checkpoint.nbytes, checkpoint.seconds)
 
+    @override
     def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
-        """See `Engine.leave_worker_state`."""
         steps, carry = self._carries[max(0, len(self._carries) - 1 - behind)]
         worker_state = WorkerState.pack(self.task, training, steps, position, carry)
         self._client.leave_worker_state(worker_state.to_bytes(), behind)
 
+    @override
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
-        """See `Engine.lease`."""
         return self._client.lease(request)
 
     def step(self, batch: PyTree) -> StepReport:
@@ -225,84 +231,88 @@ class ParameterServerReplica:
         self._now = self._client.collect()
         return self._now
 
+    @override
     def missing(self) -> int:
-        """See `Engine.missing`."""
         limited = [state for state in self._client.states() if state.last_version < UNLIMITED]
         return max((state.last_version - state.version for state in limited), default=0)
 
+    @override
     def pause(self, reason: str = "") -> str:  # noqa: ARG002 - the others go on
-        """See `Engine.pause`."""
         self._drain()
         self._client.pause()
         return ""
 
+    @override
     def hasten(self) -> None:
-        """See `Engine.hasten`."""
         self._client.shorten_waits()
 
+    @override
     def settle(self) -> None:
-        """See `Engine.settle`: a step that is hoped for does not count here, only what a ps has told of."""
+        """A step that is hoped for does not count here, only what a ps has told of."""
 
+    @override
     def at_work(self) -> tuple[str, ...]:
-        """See `Engine.at_work`."""
         return self._client.at_work()
 
+    @override
     def gather(self, work: Callable[[], object]) -> bool:
-        """See `Engine.gather`: nobody has to give anything."""
+        """Nobody has to give anything."""
         work()
         return False
 
+    @override
     def end(self) -> None:
-        """See `Engine.end`: each worker ends by itself."""
+        """Each worker ends by itself."""
 
+    @override
     def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:  # noqa: ARG002 - it never is
-        """See `Engine.assign`."""
         raise ClusterError(f"{self.task}: the values are those of the job on the ps, and only training changes them.")
 
+    @override
     def steer(self, settings: Mapping[str, float]) -> None:
-        """See `Engine.steer`."""
         self._drain()
         self._client.steer(settings)
 
+    @override
     def optimizer_state(self) -> PyTree:
-        """See `Engine.optimizer_state`: it is on the ps."""
+        """It is on the ps."""
         return None
 
+    @override
     def computed(
         self,
         function: Callable[[PyTree, PyTree, PyTree], PyTree],
         batches: Iterable[PyTree],
         what: str,  # noqa: ARG002 - nobody else does it
     ) -> Iterator[tuple[PyTree, PyTree]]:
-        """See `Engine.computed`."""
         params = self.params()
         return ((batch, function(params, self._model_state, batch)) for batch in batches)
 
+    @override
     def busy(self, what: str) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody waits for it
-        """See `Engine.busy`."""
         return nullcontext()
 
+    @override
     def params(self) -> PyTree:
-        """See `Engine.params`."""
         self._drain()
         self._now = self._client.pull()
         leaves = self._plan.layout.gather(self._now.params, np)
         params, self._model_state = self._plan.variables.split([np.array(leaf) for leaf in leaves])
         return params
 
+    @override
     def model_state(self) -> PyTree:
-        """See `Engine.model_state`."""
         return self._model_state
 
+    @override
     def progress(self) -> Progress | None:
-        """See `Engine.progress`."""
         try:
             return progress_of(self._client.status())
         except PeerError:
             return None
 
+    @override
     def close(self, failure: str = "") -> None:
-        """See `Engine.close`."""
         self.has_left = True
         self._client.leave(failure)
 

@@ -21,12 +21,14 @@ from trainband.ps.rules.base import (
     Push,
     Reply,
     Setting,
+    UpdateRule,
 )
 from trainband.ps.rules.ledger import Ledger
+from trainband.runtime.overrides import override
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Async:
+class Async(UpdateRule):
     """Apply each worker's gradient as it comes. The fastest rule; updates are made from stale params.
 
     Args:
@@ -51,19 +53,20 @@ class Async:
             if not value >= 0:
                 raise ValueError(f"Async.{name} must be 0 or more, got {value}.")
 
+    @override
     def settings(self) -> Mapping[str, Setting]:
-        """See `UpdateRule.settings`."""
         return {
             "name": "async",
             "staleness_scale": self.staleness_scale,
             "delay_compensation": self.delay_compensation,
         }
 
+    @override
     def check(self, workers: int) -> None:
-        """See `UpdateRule.check`: it suits any number of workers."""
+        """It suits any number of workers."""
 
+    @override
     def start(self, version: int, workers: int) -> AsyncState:  # noqa: ARG002 - it never counts workers
-        """See `UpdateRule.start`."""
         return AsyncState(version=version, last_version=version, rule=self)
 
 

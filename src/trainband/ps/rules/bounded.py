@@ -21,12 +21,14 @@ from trainband.ps.rules.base import (
     Push,
     Reply,
     Setting,
+    UpdateRule,
 )
 from trainband.ps.rules.ledger import Ledger
+from trainband.runtime.overrides import override
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bounded:
+class Bounded(UpdateRule):
     """Apply each gradient as it comes, but let no worker run more than `staleness` clocks ahead of the slowest.
 
     A worker's clock counts its pushes. Each push is applied at once; what waits is the answer, and with it the
@@ -46,15 +48,16 @@ class Bounded:
         if self.staleness < 0:
             raise ValueError(f"Bounded.staleness must be 0 clocks or more, got {self.staleness}.")
 
+    @override
     def settings(self) -> Mapping[str, Setting]:
-        """See `UpdateRule.settings`."""
         return {"name": "bounded", "staleness": self.staleness}
 
+    @override
     def check(self, workers: int) -> None:
-        """See `UpdateRule.check`: it suits any number of workers."""
+        """It suits any number of workers."""
 
+    @override
     def start(self, version: int, workers: int) -> BoundedState:  # noqa: ARG002 - it counts those that push
-        """See `UpdateRule.start`."""
         return BoundedState(version, version, self.staleness)
 
 

@@ -26,14 +26,16 @@ from trainband.ps.rules.base import (
     Push,
     Reply,
     Setting,
+    UpdateRule,
 )
 from trainband.ps.rules.ledger import Ledger
+from trainband.runtime.overrides import override
 
 TWICE = "this step has a gradient of this worker already"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sync:
+class Sync(UpdateRule):
     """Make each update from the mean of the workers' gradients, weighted by their numbers of examples.
 
     The result is the same to the bit from run to run, and that of one process which trains on the union of the
@@ -65,20 +67,20 @@ class Sync:
         if self.aggregate is not None and self.backups:
             raise ValueError("Sync: give backups or aggregate, not both: each says how many gradients a step takes.")
 
+    @override
     def settings(self) -> Mapping[str, Setting]:
-        """See `UpdateRule.settings`."""
         return {"name": "sync", "backups": self.backups, "aggregate": self.aggregate}
 
+    @override
     def check(self, workers: int) -> None:
-        """See `UpdateRule.check`."""
         if self.backups >= workers:
             raise ValueError(
                 f"Sync(backups={self.backups}) leaves no gradient to wait for in a cluster of {workers} workers; "
                 f"use at most {workers - 1}."
             )
 
+    @override
     def start(self, version: int, workers: int) -> SyncState:
-        """See `UpdateRule.start`."""
         return SyncState(version, version, self, planned=frozenset(range(workers)))
 
 
