@@ -15,6 +15,7 @@ from hypothesis import settings
 from tests import hanging
 from tests.compiled import share_compiled_programs
 from tests.hanging import pytest_addoption as pytest_addoption
+from tests.hanging import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.hanging import pytest_runtest_protocol as pytest_runtest_protocol
 from tests.side_by_side import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.side_by_side import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler

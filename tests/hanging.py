@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from types import FrameType
 
 import psutil
@@ -27,6 +27,7 @@ _SHOWN = 6000
 _EXIT_CODE = 70
 
 _stderr = pytest.StashKey[int]()
+_watch = pytest.StashKey["_Watch"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,11 +46,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Watches each test."""
     marker = item.get_closest_marker("limit")
     limit_s = float(marker.args[0]) if marker else item.config.getoption("--hang-s")
-    watch = _Watch(item.nodeid, limit_s, item.config.stash[_stderr])
+    watch = item.stash[_watch] = _Watch(item.nodeid, limit_s, item.config.stash[_stderr])
     try:
         return (yield)
     finally:
         watch.end()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the stacks where a test that hung has failed by itself, as one does whose process was aborted."""
+    watch = item.stash[_watch]
+    with watch.kept_quiet():
+        report = yield
+    if watch.found and report.failed and watch.found not in str(report.longrepr):
+        report.sections.append(("hangs", watch.found))
+    return report
 
 
 class _Watch:
@@ -60,7 +72,9 @@ class _Watch:
         self._limit_s = limit_s
         self._stderr = stderr
         self._ended = threading.Event()
-        self._found = ""
+        self.found = ""
+        """What is said of the test, once it hangs."""
+        self._is_quiet = False
         self._before = signal.signal(signal.SIGALRM, self._fail)
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
         self._thread.start()
@@ -71,24 +85,34 @@ class _Watch:
         self._thread.join()
         signal.signal(signal.SIGALRM, self._before)
 
+    @contextlib.contextmanager
+    def kept_quiet(self) -> Iterator[None]:
+        """Within, nothing is raised: an error would end pytest instead of the test."""
+        self._is_quiet = True
+        try:
+            yield
+        finally:
+            self._is_quiet = False
+
     def _watch(self) -> None:
         if self._ended.wait(self._limit_s):
             return
-        self._found = f"{self._test} hangs: it has not ended within {self._limit_s:g} s.\n{_own_stacks()}"
+        self.found = f"{self._test} hangs: it has not ended within {self._limit_s:g} s.\n{_own_stacks()}"
         _abort_children()
         self._ended.wait(_LAST_WORDS_S)
-        self._found += "".join(program.output[-_SHOWN:] + "\n" for program in Programs.running())
+        self.found += "".join(program.output[-_SHOWN:] + "\n" for program in Programs.running())
         if not self._ended.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
         if not self._ended.wait(FORCE_S):
             os.write(
-                self._stderr, f"\n{self._found}\nIt does not end when it is told to: ending its process.\n".encode()
+                self._stderr, f"\n{self.found}\nIt does not end when it is told to: ending its process.\n".encode()
             )
             os._exit(_EXIT_CODE)
 
     def _fail(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        pytest.fail(self._found, pytrace=False)
+        if not self._is_quiet:
+            pytest.fail(self.found, pytrace=False)
 
 
 def _own_stacks() -> str:

@@ -12,18 +12,24 @@ ROOT = Path(__file__).parents[1]
 
 CONFTEST = """
 from tests.hanging import prepare as pytest_configure
-from tests.hanging import pytest_addoption, pytest_runtest_protocol
+from tests.hanging import pytest_addoption, pytest_runtest_makereport, pytest_runtest_protocol
 from tests.programs import programs
 """
 
 HANGS = """
-import sys, threading, time
+import subprocess, sys, threading, time
 
 CHILD = "import time\\ndef child_sleeps():\\n    print('up', flush=True)\\n    time.sleep(600)\\nchild_sleeps()"
 
 
 def thread_sleeps():
     time.sleep(600)
+
+
+class SlowToShow(Exception):
+    def __str__(self):
+        time.sleep(4)
+        return "shown at last"
 
 
 def test_hangs(programs):
@@ -46,6 +52,13 @@ def test_one_that_waits_fails_with_all_stacks(tmp_path: Path) -> None:
         "in thread_sleeps",
         "in test_hangs",
     ):
+        assert words in told
+    assert "1 failed, 1 passed" in told
+
+
+def test_one_that_fails_when_its_process_is_aborted_shows_the_stacks_too(tmp_path: Path) -> None:
+    told = _run(tmp_path, 'subprocess.run([sys.executable, "-c", CHILD]); raise SlowToShow()')
+    for words in ("test_hangs hangs: it has not ended within 2 s", "in child_sleeps", "shown at last"):
         assert words in told
     assert "1 failed, 1 passed" in told
 

@@ -20,6 +20,8 @@ NAMES = ("Mirrored", "central", "tensor", "fsdp")
 TOLERANCE = 1e-5
 """Of weights of a size about 1, after 8 updates in float32."""
 
+pytestmark = pytest.mark.limit(300)  # the script computes for half a minute with a core of its own
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:

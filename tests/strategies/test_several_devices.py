@@ -24,6 +24,8 @@ TOLERANCE = 2e-6
 COARSE = 1e-3
 """Where the computation is in bfloat16."""
 
+pytestmark = pytest.mark.limit(300)  # the script computes for a minute with a core of its own
+
 
 class Found:
     """What the script finds out, each part of it once, when a test asks for it."""
