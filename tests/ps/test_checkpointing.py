@@ -19,7 +19,7 @@ from trainband.data.leases import LeaseRequest, SourceSettings
 from trainband.errors import CheckpointError, Refused
 from trainband.model.contents import contents_of_blocks
 from trainband.model.placement import RoundRobin
-from trainband.ps.worker.checkpointing import WORKER_STATE_S, JobSaving, SavedParts, restore_job
+from trainband.ps.worker.checkpointing import WORKER_STATE_S, JobSaving, Overtaken, SavedParts, restore_job
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
 from trainband.runtime import SYSTEM, SystemRuntime
@@ -115,6 +115,21 @@ def test_one_that_fails_is_named() -> None:
     ps = [Played("ps:0", [], m.SaveState(m.WRITING)), Played("ps:1", [], m.SaveState(m.FAILED, failure="full"))]
     with pytest.raises(CheckpointError, match="ps:1 could not write its part of the checkpoint: full"):
         JobSaving(ps, Path("/x"), 5).poll()
+
+
+def test_an_order_that_is_forgotten_before_it_is_followed_is_no_failure() -> None:
+    ps = [Played("ps:0", [], m.SaveState(m.ARMED)), Played("ps:1", [], m.SaveState(m.ARMED))]
+    saving = JobSaving(ps, Path("/x"), 5)
+    assert saving.poll() is None
+    ps[0].state, ps[1].state = m.SaveState(m.WRITING), m.SaveState(m.FORGOTTEN)
+    with pytest.raises(Overtaken, match="ps:1 has died, or was given up, before it began to write"):
+        saving.poll()
+    ps[1].state = m.SaveState(m.WRITTEN, part=part(1))
+    assert saving.poll() is None
+    ps[0].state = m.SaveState(m.FORGOTTEN)
+    with pytest.raises(Refused, match="ps:0 has died, or was given up, while the checkpoint was written") as refused:
+        saving.poll()
+    assert not isinstance(refused.value, Overtaken)
 
 
 # --- real ones

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import Thread
 
 import numpy as np
@@ -18,7 +19,8 @@ from tests.ps.test_replication import QUICK, kill_ps, make, push, reference, rep
 from trainband.ps.description import Plan
 from trainband.ps.replication.failover import Arbiter, Failover, Fenced, Follower, Role
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.rules import Sync
+from trainband.ps.rules import Async, Sync
+from trainband.ps.worker.checkpointing import Overtaken
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
 from trainband.wire.memory import MemoryTransport
@@ -210,6 +212,21 @@ def test_it_goes_home_though_a_worker_has_paused(make: Callable[..., Job], resum
             now = push(chief, plan, now)
     chief.leave()
     paused.leave()
+
+
+def test_a_checkpoint_that_was_ordered_ahead_does_not_keep_it_away(make: Callable[..., Job], tmp_path: Path) -> None:
+    """One that is, is there all the time where they are made by steps; the chief hears that it is to order it again."""
+    plan = replicated(Async())
+    job = make(ps=2, workers=1, timeouts=replace(QUICK, lease_s=1.0))
+    ((chief, now),) = away(job, plan, 1)
+    saving = chief.save(tmp_path, 1_000_000)
+    until = time.monotonic() + 20.0
+    while not has_failed_back(job):
+        assert time.monotonic() < until
+        now = push(chief, plan, now)
+    with pytest.raises(Overtaken, match="has died, or was given up, before it began to write"):
+        saving.poll()
+    chief.leave()
 
 
 def test_who_leaves_while_it_is_in_doubt_is_not_waited_for(

@@ -15,7 +15,7 @@ from tests.train.fakes import ONES, lines_with, mean_model
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, Retention
 from trainband.errors import CheckpointError, DirectoryLocked, Refused, Unreachable
 from trainband.model.worker_state import WorkerState
-from trainband.ps.worker.checkpointing import SavedParts
+from trainband.ps.worker.checkpointing import Overtaken, SavedParts
 from trainband.runtime import SystemRuntime
 from trainband.train import checkpointer as module
 from trainband.train.checkpointer import About, Checkpointer
@@ -240,6 +240,17 @@ def test_a_lock_that_is_lost(tmp_path: Path) -> None:
         bench.order().write()
         checkpointer.finish()
         assert bench.home.steps() == [7]
+
+
+def test_an_order_that_came_to_nothing_is_no_failure(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    with bench.checkpointer as checkpointer:
+        saving = bench.order()
+        saving.outcome = Overtaken("ps:0 was given up before it began to write.")
+        checkpointer.wait()
+        assert (checkpointer.busy, bench.leftovers()) == (False, [])
+        assert bench.said == ["ps:0 was given up before it began to write."]
+        checkpointer.finish()
 
 
 # --- one job, several tasks

@@ -13,7 +13,7 @@ from trainband.checkpoint import Checkpoint, CheckpointDirectory, DirectoryLock,
 from trainband.errors import CheckpointError, DeadlineExceeded, DirectoryLocked, PeerError, Refused
 from trainband.model.worker_state import WorkerState, write_worker_states
 from trainband.ps.statistics import CheckpointStatus
-from trainband.ps.worker.checkpointing import SavedParts
+from trainband.ps.worker.checkpointing import Overtaken, SavedParts
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.waiting import Say, Waiting
 from trainband.strategies.engine import CheckpointSource, Saving
@@ -317,6 +317,9 @@ class Checkpointer:
         except DirectoryLocked as exc:
             self._discard(order.partial)
             self._lose(exc)
+        except Overtaken as exc:
+            self._discard(order.partial)
+            self._say(str(exc))
         except Exception as exc:  # whatever it is, nobody may wait for this checkpoint for ever
             self._discard(order.partial)
             if order.engine.is_chief:

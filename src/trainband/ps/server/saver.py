@@ -148,15 +148,15 @@ class ShardSaver:
         return needed if kept < needed else 0
 
     def is_busy(self, live: Collection[int]) -> bool:
-        """Whether a checkpoint is under way: ordered, being written or read, waiting for the state of one of these
-        workers, or, as far as can be known here, for the chief to ask for it.
+        """Whether a checkpoint is under way: being written or read, waiting for the state of one of these workers, or,
+        as far as can be known here, for the chief to ask for it. One that is ordered ahead can be ordered again.
         """
         saving = self._saving
         if saving is None:
             return self._reading is not None
         return (
-            saving.phase in (m.ARMED, m.WRITING)
-            or self._runtime.clock() - saving.ended_at < ASKED_FOR_S
+            saving.phase == m.WRITING
+            or (saving.phase != m.ARMED and self._runtime.clock() - saving.ended_at < ASKED_FOR_S)
             or any(map(self.wanted, live))
         )
 

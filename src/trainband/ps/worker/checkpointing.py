@@ -76,6 +76,8 @@ class JobSaving:
         self.begun_at: float | None = None
         """When its version had come, as nearly as is known."""
         self._written_at: float | None = None
+        self._waiting = set(range(len(ps)))
+        """The shards that have not begun to write, as far as is known."""
         # The last first: by the time that ps:0, which asks the workers for their worker state, knows of it, all do.
         for one in reversed(ps):
             one.ask("save", m.Save(ANY, self._token, str(directory), at), m.SaveState)
@@ -94,10 +96,15 @@ class JobSaving:
 
         Raises:
           CheckpointError: a ps could not write its part.
+          Overtaken: a ps does not know the order any more, and had not begun to follow it: it can be given again.
           PeerError: a ps cannot be reached.
         """
         states = [self._ask(one, worker_state=False) for one in self._ps]
-        for one, state in zip(self._ps, states, strict=True):
+        for shard, (one, state) in enumerate(zip(self._ps, states, strict=True)):
+            if state.phase == m.FORGOTTEN and shard in self._waiting:
+                raise Overtaken(f"{one.name} has died, or was given up, before it began to write its part.")
+            if state.phase != m.ARMED:
+                self._waiting.discard(shard)
             if state.phase == m.FORGOTTEN:
                 raise Refused(f"{one.name} has died, or was given up, while the checkpoint was written.")
             if state.phase == m.FAILED:
