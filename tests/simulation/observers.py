@@ -338,7 +338,7 @@ def _install_of_snapshot(original: Any, self: ShardReplica, install: Any, body: 
 @around(RoleChanges, "took_over")
 def _took_over(original: Any, self: RoleChanges, why: str) -> Any:
     failover, replica = self._failover, self._replica
-    notes, process, position, follower = _notes(replica), _process(), failover.position, failover.follower
+    notes, process, position, follower = _notes(replica), _process(), failover.position, failover.log.follower
     assert notes is not None
     original(self, why)
     if follower is not None and follower.is_standby:  # the one that has handed it over may hold it again
@@ -504,9 +504,9 @@ def _settle(original: Any, self: ShardReplicas, replica: ShardReplica, position:
     if replica.number in self.replicators:
         notes, process, failover = _notes(replica), _process(), replica.failover
         assert notes is not None
-        follower, holders = failover.follower, {notes.name}
+        follower, holders = failover.log.follower, {notes.name}
         # A standby stays one while it is to be told that another worker decides from now on.
-        may_succeed = failover.secure or (failover._arbiter_changes and not failover.lacks_standby)  # noqa: SLF001
+        may_succeed = failover.secure or (failover._arbiter_changes and not failover.log.lacks_standby)  # noqa: SLF001
         if follower is not None and may_succeed and follower.taken >= position:
             holders.add(process.world.name_of(failover.other, follower.incarnation))
         process.note(

@@ -124,14 +124,14 @@ class RecordSender:
         if stream is None:
             return
         with self._lock:
-            follower = failover.follower
+            follower = failover.log.follower
             if (
                 failover.role is not Role.PRIMARY
                 or follower is None
                 or (number is not None and failover.settled(number))
             ):
                 return
-            first, entries = failover.unsent()
+            first, entries = failover.log.unsent()
             records = tuple(record for record, _ in entries)
             if number is None and not (records or asks or self.is_due):
                 return  # another thread has sent them meanwhile
@@ -153,7 +153,7 @@ class RecordSender:
         finally:
             self._stuck = None
         with self._lock:
-            if failover.follower is follower:
+            if failover.log.follower is follower:
                 failover.taken(first + len(records) - 1, failover.term.arbiter)
                 self._changed.notify_all()
 
@@ -164,7 +164,7 @@ class RecordSender:
         """Waits for the other replica's word, and notes it."""
         timeouts = self._other.timeouts
         patience = Waiting(timeouts.lease_s, self._notices.say, self._clock)
-        follower = self._failover.follower
+        follower = self._failover.log.follower
         frame: Frame | None = None
         while frame is None:
             if self._signals.stopped:
@@ -176,7 +176,7 @@ class RecordSender:
         self._followed = stream
         taken = decode_any(frame.header, r.Taken, stream.peer)
         with self._lock:
-            if follower is None or self._failover.follower is not follower:
+            if follower is None or self._failover.log.follower is not follower:
                 return  # meanwhile another term has begun
             if taken.fenced:
                 try:
@@ -214,8 +214,8 @@ class RecordSender:
             if stream is not None and stream is not self.stream:
                 return
             unhooked = self._unhook()
-            was = self._failover.follower
-            self._failover.lost()  # before there can be another connection
+            was = self._failover.log.follower
+            self._failover.log.lost()  # before there can be another connection
             if was is not None and not self._signals.stopped and not self._replica.deserted:
                 self._notices.say(f"{self._replica.name} has lost ps:{self._failover.other}, its standby: {why}")
             self._changed.notify_all()

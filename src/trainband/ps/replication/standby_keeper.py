@@ -77,8 +77,8 @@ class StandbyKeeper:
             return
         with self._lock:
             failover.name_arbiter(self._votes.next_arbiter())
-            unsent = failover.behind
-        if sender.stream is None or failover.follower is None:
+            unsent = failover.log.behind
+        if sender.stream is None or failover.log.follower is None:
             self._recruit()
             return
         if unsent or sender.is_due:
@@ -120,7 +120,7 @@ class StandbyKeeper:
         """Tries to get the other replica to take the records, from where it is or from the beginning."""
         replica, failover, sender = self._replica, self._failover, self._sender
         self._secure_since = None
-        if failover.lacks_standby:
+        if failover.log.lacks_standby:
             waiting = self._notices.begin_wait()
             decides = f", or {self._votes.arbiter_name} to let ps:{failover.me} go on alone"
             waiting.check(f"ps:{failover.other}, the standby of {replica.name}, to come back{decides}", "")
@@ -139,9 +139,9 @@ class StandbyKeeper:
             answer = connection.call(f"invite/{replica.number}", encode(invite), timeout_s=lease_s)
             other = decode(answer, r.ReplicaState, f"ps:{failover.other}")
         except (Unreachable, DeadlineExceeded) as exc:
-            if failover.lacks_standby and isinstance(exc, Unreachable):
+            if failover.log.lacks_standby and isinstance(exc, Unreachable):
                 self._votes.ask()
-            elif not failover.lacks_standby:
+            elif not failover.log.lacks_standby:
                 self._signals.wake.wait(RETRY_S)
             return
         except Refused as exc:

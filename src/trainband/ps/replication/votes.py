@@ -70,7 +70,7 @@ class Votes:
         with self._signals.lock:
             if self._heard_s(self._failover.term.arbiter) > self._other.timeouts.lease_s / 2:
                 return
-            if self._failover.role is Role.STANDBY or self._failover.lacks_standby:
+            if self._failover.role is Role.STANDBY or self._failover.log.lacks_standby:
                 self._failover.ask()
 
     def granted(self, term: int, yes: bool, by: str) -> None:
