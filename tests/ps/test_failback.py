@@ -17,7 +17,8 @@ from tests.ps.plans import tree_of
 from tests.ps.test_replication import QUICK, kill_ps, make, push, reference, replicated, standbys, wait_until
 
 from trainband.ps.description import Plan
-from trainband.ps.replication.failover import Arbiter, Failover, Fenced, Follower, Role
+from trainband.ps.replication.failover import Arbiter, Failover, Fenced, Role
+from trainband.ps.replication.record_log import Follower
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Sync
 from trainband.ps.worker.checkpointing import Overtaken
@@ -35,11 +36,11 @@ def two_replicas() -> tuple[Failover, Failover]:
     """The primary of shard 0 on ps:1, and its standby on ps:0, with three records."""
     primary, standby = Failover(0, 1, other=0), Failover(0, 0, other=1)
     primary.bootstrap("lineage")
-    primary.begin_install("life of ps:0")
+    primary.log.begin_install("life of ps:0")
     standby.install_snapshot("lineage", primary.term, 0)
     primary.taken(0, ARBITER)
     for record in ("a", "b", "c"):
-        primary.append(record)
+        primary.log.append(record)
     carry(primary, standby)
     assert (primary.secure, standby.role) == (True, Role.STANDBY)
     return primary, standby
@@ -48,7 +49,7 @@ def two_replicas() -> tuple[Failover, Failover]:
 def carry(sender: Failover, taker: Failover, *, confirmed: bool = True) -> None:
     """The records that have not been sent."""
     term = sender.term.number
-    first, entries = sender.unsent()
+    first, entries = sender.log.unsent()
     taker.take("lineage", term, first, [record for record, _ in entries], f"life of ps:{sender.me}")
     if confirmed:
         sender.taken(taker.position, ARBITER)
@@ -62,8 +63,8 @@ def test_the_seats_change_places() -> None:
     carry(primary, standby)
     assert (primary.role, standby.role) == (Role.STANDBY, Role.PRIMARY)
     assert primary.term == standby.term == Term(term + 1, 0, 1, ARBITER)
-    assert standby.lacks_standby  # until the other is heard as its standby
-    number = standby.append("d")
+    assert standby.log.lacks_standby  # until the other is heard as its standby
+    number = standby.log.append("d")
     assert not standby.settled(number)
     at = primary.position
     assert standby.meet(primary.known_as, "lineage", primary.term.number, at, "life of ps:1") == at
@@ -91,33 +92,33 @@ def test_in_doubt_one_of_them_goes_on_alone(taken: bool, first: str) -> None:
     primary.fail_back()
     if taken:
         carry(primary, standby, confirmed=False)
-    primary.lost()
+    primary.log.lost()
     arbiter = Arbiter()
     one, other = (primary, standby) if first == "who has handed over" else (standby, primary)
     assert ask(one, arbiter)
-    assert (one.holds, one.follower) == (True, None)
+    assert (one.holds, one.log.follower) == (True, None)
     assert not ask(other, arbiter)
     with pytest.raises(Fenced):
         one.take("lineage", other.term.number, other.position + 1, ["e"])
-    assert not (other.holds and other.settled(other.append("d")))  # it can acknowledge nothing
+    assert not (other.holds and other.settled(other.log.append("d")))  # it can acknowledge nothing
 
 
 def test_what_was_asked_for_in_doubt_stands() -> None:
     primary, standby = two_replicas()
     primary.fail_back()
-    primary.lost()
+    primary.log.lost()
     primary.ask()
     vote_request, arbiter = primary.asks(), Arbiter()
     assert vote_request is not None
     assert arbiter.grants(vote_request)
     carry(primary, standby, confirmed=False)
     standby.meet(primary.known_as, "lineage", primary.term.number, primary.position, "life of ps:1")
-    number = standby.append("d")
+    number = standby.log.append("d")
     carry(standby, primary)  # before the arbiter's word comes
     assert (primary.role, standby.settled(number)) == (Role.STANDBY, True)
     assert primary.granted(vote_request.term, yes=True)
     assert (primary.holds, primary.position) == (True, number)
-    standby.append("e")
+    standby.log.append("e")
     with pytest.raises(Fenced):
         carry(standby, primary)
 
@@ -126,7 +127,7 @@ def test_what_was_handed_over_is_heard_of_later() -> None:
     primary, standby = two_replicas()
     primary.fail_back()
     carry(primary, standby, confirmed=False)
-    primary.lost()
+    primary.log.lost()
     primary.meet(standby.known_as, "lineage", standby.term.number, standby.position, "life of ps:0")
     assert primary.role is Role.STANDBY
 
@@ -136,7 +137,7 @@ def test_records_of_the_other_show_that_it_has_the_shard() -> None:
     primary.fail_back()
     carry(primary, standby, confirmed=False)
     standby.meet(primary.known_as, "lineage", primary.term.number, primary.position, "life of ps:1")
-    number = standby.append("d")
+    number = standby.log.append("d")
     carry(standby, primary)
     assert (primary.role, primary.position, standby.settled(number)) == (Role.STANDBY, number, True)
 
@@ -144,10 +145,10 @@ def test_records_of_the_other_show_that_it_has_the_shard() -> None:
 def test_the_other_has_not_taken_it_and_is_another_process_now() -> None:
     primary, _ = two_replicas()
     primary.fail_back()
-    primary.unsent()
-    primary.lost()
+    primary.log.unsent()
+    primary.log.lost()
     assert primary.meet(Role.EMPTY, "", 0, 0, "next life of ps:0") is None
-    assert (primary.holds, primary.follower) == (True, None)
+    assert (primary.holds, primary.log.follower) == (True, None)
 
 
 @pytest.mark.parametrize("spoil", ["no standby", "a learner", "a lost one"])
@@ -156,16 +157,16 @@ def test_only_to_a_standby_that_knows_that_it_is_one(spoil: str) -> None:
     if spoil == "no standby":
         primary.lead_alone()
     elif spoil == "a learner":
-        primary.follower = Follower("life of ps:0", taken=primary.position)
+        primary.log.follower = Follower("life of ps:0", taken=primary.position)
     else:
-        primary.lost()
+        primary.log.lost()
     with pytest.raises(RuntimeError, match="to a standby that knows that it is one"):
         primary.fail_back()
 
 
 def test_what_was_not_sent_before_goes_with_it() -> None:
     primary, standby = two_replicas()
-    number = primary.append("d")
+    number = primary.log.append("d")
     primary.fail_back()
     assert not primary.settled(number)
     carry(primary, standby)

@@ -20,7 +20,7 @@ from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
 
 from trainband.cluster import ClusterSpec
 from trainband.errors import StreamClosed, Unreachable
-from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.standby_keeper import StandbyKeeper
 from trainband.ps.rules import Sync
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
@@ -257,7 +257,7 @@ def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Jo
     kill_ps(job, 0)
     now = push(chief, plan, now)
     for replicator in job.services[1].replicas.replicators.values():
-        replicator._recruit = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
+        replicator._keeper._recruit = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
     job.start_ps(0)
     chief._cluster_view.is_nowhere = lambda link: nowhere and link.index == 0  # type: ignore[method-assign]  # noqa: SLF001
     chief._cluster_view.holder = lambda link: 0  # type: ignore[method-assign]  # noqa: ARG005, SLF001
@@ -294,7 +294,7 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     push(client, plan, now)
     follower = job.services[1].replicas.replicators[0]
-    take = follower._taken  # noqa: SLF001
+    take = follower.taker._taken  # noqa: SLF001
     lost = threading.Event()
 
     class Broken:
@@ -308,7 +308,7 @@ def test_what_is_confirmed_is_done_though_the_confirmation_is_lost(make: Callabl
         begins = isinstance(record, r.Records) and any(isinstance(one, r.Began) for one in record.records)
         return take(record, frame, Broken() if begins and not lost.is_set() else stream)  # type: ignore[arg-type]
 
-    follower._taken = take_once  # type: ignore[method-assign]  # noqa: SLF001
+    follower.taker._taken = take_once  # type: ignore[method-assign]  # noqa: SLF001
     client.begin(2, 7)
     assert lost.is_set()
     standby = job.services[1].replicas.by_shard[0]
@@ -328,12 +328,12 @@ def test_a_ps_of_an_older_job_is_no_standby_of_a_new_one(make: Callable[..., Job
     cut = threading.Event()
     for replicator in old.services[0].replicas.replicators.values():
 
-        def connect(ps: int, timeouts: Any, real: Callable[..., Any] = replicator._connect) -> Any:  # noqa: SLF001
+        def connect(ps: int, timeouts: Any, real: Callable[..., Any] = replicator.other._connect) -> Any:  # noqa: SLF001
             if not cut.is_set():
                 raise Unreachable("ps:1 is cut off.")
             return real(ps, timeouts)
 
-        replicator._connect = connect  # noqa: SLF001
+        replicator.other._connect = connect  # noqa: SLF001
     kill(client)
     kill_ps(old, 1)
     new = Job(ps=2, workers=1, timeouts=timeouts, transport=old.transport)
@@ -392,13 +392,13 @@ def test_the_chief_awaits_the_standbys_though_a_heartbeat_is_missed(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that began without them, because a machine was busy for a moment, could not bear a death."""
-    recruit, until = Replicator._recruit, threading.Event()  # noqa: SLF001
+    recruit, until = StandbyKeeper._recruit, threading.Event()  # noqa: SLF001
 
-    def recruit_later(replicator: Replicator) -> None:
+    def recruit_later(keeper: StandbyKeeper) -> None:
         until.wait(20.0)
-        recruit(replicator)
+        recruit(keeper)
 
-    monkeypatch.setattr(Replicator, "_recruit", recruit_later)
+    monkeypatch.setattr(StandbyKeeper, "_recruit", recruit_later)
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=QUICK)
     client = job.client(plan, 0)

@@ -19,7 +19,7 @@ from tests.ps.plans import plan_of, tree_of
 
 from trainband.errors import CheckpointError, Unreachable
 from trainband.ps.description import Plan
-from trainband.ps.replication import replicator as keeping
+from trainband.ps.replication import standby_keeper as keeping
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.replicator import Replicator
 from trainband.ps.replication.shard_replica import ShardReplica
@@ -278,7 +278,7 @@ def test_a_primary_that_was_away_finds_its_epoch_over(make: Callable[..., Job], 
 
 def stand_still(replicator: Replicator, until: threading.Event) -> None:
     """Its connections deliver nothing, in either direction, until then."""
-    exchange, watch = replicator._exchange, replicator._watch  # noqa: SLF001
+    sender, watch = replicator.sender, replicator._watch  # noqa: SLF001
 
     def held(work: Callable[..., None]) -> Callable[..., None]:
         def wait_and_work(*args: Any, **options: Any) -> None:
@@ -287,7 +287,7 @@ def stand_still(replicator: Replicator, until: threading.Event) -> None:
 
         return wait_and_work
 
-    replicator._exchange, replicator._watch = held(exchange), held(watch)  # type: ignore[method-assign]  # noqa: SLF001
+    sender.exchange, watch.look = held(sender.exchange), held(watch.look)  # type: ignore[method-assign]
 
 
 def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +379,7 @@ def stand_quite_still(service: ParameterService, until: threading.Event) -> None
     service.call, service.streams._push = held(service.call), held(service.streams._push)  # type: ignore[method-assign]  # noqa: SLF001
     for replicator in service.replicas.replicators.values():
         stand_still(replicator, until)
-        replicator._taken = held(replicator._taken)  # type: ignore[method-assign]  # noqa: SLF001
+        replicator.taker._taken = held(replicator.taker._taken)  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job]) -> None:
@@ -394,7 +394,7 @@ def test_a_standby_that_cannot_read_all_is_none_any_more(make: Callable[..., Job
     gate = threading.Event()
     read_late(replica, gate)
     now = push(client, plan, now)
-    stream = replicator._leading  # noqa: SLF001
+    stream = replicator.taker._leading  # noqa: SLF001
     assert stream is not None
 
     def full(_: float) -> None:
@@ -421,17 +421,17 @@ def test_an_old_answer_does_not_outweigh_a_newer_sign_of_life(make: Callable[...
     replicator, replica = job.services[1].replicas.replicators[0], job.services[1].replicas.by_shard[0]
     for stopped in job.services[1].replicas.replicators.values():
         stopped.stop(5.0)  # what follows is done by hand
-    replicator._leading, replicator._heard_at = None, time.monotonic()  # noqa: SLF001 - its stream is lost
-    state = replicator._other_state(0)  # noqa: SLF001
+    replicator.taker._leading, replicator.other.heard_at = None, time.monotonic()  # noqa: SLF001 - its stream is lost
+    state = replicator.other.state(0)
 
     def is_back_meanwhile(ps: int) -> m.JobState:  # noqa: ARG001
-        replicator._heard_at = time.monotonic()  # noqa: SLF001
+        replicator.other.heard_at = time.monotonic()
         if not reached:
             raise Unreachable("nobody listens there.")
         return structs.replace(state, replicas=())  # it had nothing, when it answered
 
-    replicator._other_state = is_back_meanwhile  # type: ignore[method-assign]  # noqa: SLF001
-    replicator._watch()  # noqa: SLF001
+    replicator.other.state = is_back_meanwhile  # type: ignore[method-assign]
+    replicator._watch.look()  # noqa: SLF001
     assert (replica.failover.role, replica.failover.vote_request) == (Role.STANDBY, 0)
     client.leave()
 

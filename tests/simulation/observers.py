@@ -21,10 +21,12 @@ from trainband.errors import PeerError
 from trainband.ps.membership.members import Members, Presence
 from trainband.ps.replication import replicator
 from trainband.ps.replication.failover import Failover, Role
-from trainband.ps.replication.replicator import Replicator
+from trainband.ps.replication.primary_watch import PrimaryWatch
+from trainband.ps.replication.role_changes import RoleChanges
 from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_model import ShardModel
 from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.replication.standby_keeper import StandbyKeeper
 from trainband.ps.rules.base import REPLAYED, Drop, Reply
 from trainband.ps.rules.base import Begin as BeginEvent
 from trainband.ps.rules.base import Join as JoinEvent
@@ -272,7 +274,7 @@ def _follow(original: Any, self: ShardReplica, records: Any, old: int, body: Any
     process.why = "as recorded"
     result = original(self, records, old, body)
     if notes.role_before is Role.LEARNER and self.failover.role is Role.STANDBY:
-        leader = process.world.replicator_of(self)._leader[0]  # noqa: SLF001
+        leader = process.world.replicator_of(self).other.leader[0]
         by = process.world.name_of(self.failover.term.primary, leader)
         process.note(h.Secured(process.now, self.number, notes.name, by, self.failover.position))
     return result
@@ -326,17 +328,17 @@ def _install_of_snapshot(original: Any, self: ShardReplica, install: Any, body: 
     notes, process = _notes(self), _process()
     assert notes is not None
     result = original(self, install, body)
-    leader = process.world.replicator_of(self)._leader[0]  # noqa: SLF001
+    leader = process.world.replicator_of(self).other.leader[0]
     by = process.world.name_of(install.term.primary, leader)
     notes.asked = dict(process.world.installs[self.number, install.lineage, install.position])
     process.note(h.Taught(process.now, self.number, notes.name, by, install.lineage, install.position))
     return result
 
 
-@around(Replicator, "_took_over")
-def _took_over(original: Any, self: Replicator, why: str) -> Any:
+@around(RoleChanges, "took_over")
+def _took_over(original: Any, self: RoleChanges, why: str) -> Any:
     failover, replica = self._failover, self._replica
-    notes, process, position, follower = _notes(replica), _process(), failover.position, failover.follower
+    notes, process, position, follower = _notes(replica), _process(), failover.position, failover.log.follower
     assert notes is not None
     original(self, why)
     if follower is not None and follower.is_standby:  # the one that has handed it over may hold it again
@@ -344,7 +346,7 @@ def _took_over(original: Any, self: Replicator, why: str) -> Any:
         process.note(h.Secured(process.now, replica.number, other, notes.name, position))
 
 
-def _watched(original: Any, self: Replicator) -> Any:
+def _watched(original: Any, self: StandbyKeeper | PrimaryWatch) -> Any:
     try:
         return original(self)
     except PeerError:
@@ -355,12 +357,12 @@ def _watched(original: Any, self: Replicator) -> Any:
         raise
 
 
-around(Replicator, "_lead")(_watched)
-around(Replicator, "_watch")(_watched)
+around(StandbyKeeper, "look")(_watched)
+around(PrimaryWatch, "look")(_watched)
 
 
-@around(Replicator, "_cannot_follow")
-def _cannot_follow(original: Any, self: Replicator, exc: Exception) -> Any:
+@around(RoleChanges, "cannot_follow")
+def _cannot_follow(original: Any, self: RoleChanges, exc: Exception) -> Any:
     process = _process()
     process.note(h.Broken(process.now, process.name, f"it cannot follow: {exc}"))
     return original(self, exc)
@@ -502,9 +504,9 @@ def _settle(original: Any, self: ShardReplicas, replica: ShardReplica, position:
     if replica.number in self.replicators:
         notes, process, failover = _notes(replica), _process(), replica.failover
         assert notes is not None
-        follower, holders = failover.follower, {notes.name}
+        follower, holders = failover.log.follower, {notes.name}
         # A standby stays one while it is to be told that another worker decides from now on.
-        may_succeed = failover.secure or (failover._arbiter_changes and not failover.lacks_standby)  # noqa: SLF001
+        may_succeed = failover.secure or (failover._arbiter_changes and not failover.log.lacks_standby)  # noqa: SLF001
         if follower is not None and may_succeed and follower.taken >= position:
             holders.add(process.world.name_of(failover.other, follower.incarnation))
         process.note(

@@ -28,6 +28,7 @@ from tests.simulation.scenario import STANDBYS, STANDBYS_ANY, Scenario
 from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.replication.failover import Arbiter, Failover, Role
+from trainband.ps.replication.record_log import RecordLog
 from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules import Async, Bounded, Sync
@@ -142,7 +143,7 @@ def unfenced(original: Any) -> Any:
     return take
 
 
-def bereaved(self: Failover) -> None:
+def bereaved(self: RecordLog) -> None:
     """A primary forgets to wait where its standby is lost: it is given up, with nobody asked."""
     self.follower = None
 
@@ -286,7 +287,7 @@ PLANTED: Mapping[str, Planted] = {
     # Of the two replicas of a shard.
     "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST, 6),
     "unfenced": Planted(patched((Failover, "take", unfenced)), STANDBYS_ANY, failover.TWO, 25),
-    "bereaved": Planted(patched((Failover, "lost", instead(bereaved))), STANDBYS, failover.TWO, 5),
+    "bereaved": Planted(patched((RecordLog, "lost", instead(bereaved))), STANDBYS, failover.TWO, 5),
     "takes-in-doubt": Planted(
         patched((Failover, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
         STANDBYS_ANY,

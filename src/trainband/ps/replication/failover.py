@@ -21,12 +21,12 @@ view service is a worker, named anew by the two replicas together whenever it go
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from trainband.ps.replication.record_log import Follower, RecordLog
 from trainband.wire.replication import NOBODY, Term, VoteRequest
 
 
@@ -61,25 +61,6 @@ class Arbiter:
 
 
 @dataclass(slots=True)
-class Follower:
-    """What a primary knows of the replica that takes its records.
-
-    Attributes:
-      incarnation: of its task: another process has nothing of what this one had.
-      in_reign: whether it may succeed, so that it can be given up only with a grant.
-      sent: the last record that was sent on the present connection.
-      taken: the last one that it has confirmed.
-      connected: whether there is a connection.
-    """
-
-    incarnation: str
-    is_standby: bool = False
-    sent: int = 0
-    taken: int = 0
-    connected: bool = True
-
-
-@dataclass(slots=True)
 class Failover:
     """One replica of one shard.
 
@@ -87,8 +68,8 @@ class Failover:
       me: the number of this ps.
       other: that of the ps with the other replica; NOBODY where the shard has no standby.
       lineage: random, made with the shard's first values; a replica of another lineage holds another shard.
-      position: the number of the last record, appended or taken.
-      vote request: the term that this replica asks for; 0 for none.
+      log: the records of what has changed the shard, and who takes them.
+      vote_request: the term that this replica asks for; 0 for none.
     """
 
     shard: int
@@ -97,13 +78,16 @@ class Failover:
     role: Role = Role.EMPTY
     term: Term = field(default_factory=Term)
     lineage: str = ""
-    position: int = 0
     vote_request: int = 0
-    follower: Follower | None = None
-    _log: deque[tuple[int, Any, Any]] = field(default_factory=deque)
+    log: RecordLog = field(default_factory=RecordLog)
     _unconfirmed: tuple[int, Term] | None = None
 
     # --- of every replica
+
+    @property
+    def position(self) -> int:
+        """The number of the last record, appended or taken."""
+        return self.log.position
 
     @property
     def in_doubt(self) -> bool:
@@ -129,11 +113,10 @@ class Failover:
 
     def bootstrap(self, lineage: str) -> None:
         """The first values are here: this replica is the first primary of a new lineage."""
-        self.role, self.lineage, self.position = Role.PRIMARY, lineage, 0
+        self.role, self.lineage, self.log.position = Role.PRIMARY, lineage, 0
         self.term = Term(1, self.me)
         self._end_vote_request()
-        self.follower = None
-        self._log.clear()
+        self.log.forget()
 
     def granted(self, term: int, yes: bool) -> bool:
         """The arbiter's vote; returns whether this replica has come to hold the shard by it."""
@@ -152,16 +135,14 @@ class Failover:
         held, self.role = self.holds, Role.PRIMARY
         self.term = Term(max(self.term.number + 1, self.vote_request), self.me, NOBODY, self.term.arbiter)
         self._end_vote_request()
-        self.follower = None
-        self._log.clear()
+        self.log.forget()
         return not held
 
     def step_down(self) -> None:
         """Another replica holds the shard: what this one has does not count any more."""
         self.role = Role.EMPTY
         self._end_vote_request()
-        self.follower = None
-        self._log.clear()
+        self.log.forget()
 
     def ask(self) -> None:
         """Petitions the arbiter, because the other replica is silent.
@@ -178,13 +159,6 @@ class Failover:
 
     # --- of the primary
 
-    def append(self, record: Any, burden: Any = ()) -> int:
-        """Notes a record of what has changed, and what travels with it; returns its number."""
-        self.position += 1
-        if self.follower is not None:
-            self._log.append((self.position, record, burden))
-        return self.position
-
     def settled(self, number: int) -> bool:
         """Whether everything up to this record may be acknowledged to workers.
 
@@ -193,31 +167,17 @@ class Failover:
         """
         if self.role is not Role.PRIMARY:
             raise Fenced
-        return self.follower is None or self.follower.taken >= number
-
-    @property
-    def behind(self) -> int:
-        """Records that the other replica has not confirmed."""
-        return self.position - max(0, self.follower.taken) if self.follower is not None else 0
-
-    def keep(self, owned: Callable[[Any, Any], Any]) -> None:
-        """Puts `owned(record, burden)` in place of each burden in the log: what it borrows will go."""
-        self._log = deque((number, record, owned(record, burden)) for number, record, burden in self._log)
+        return self.log.follower is None or self.log.follower.taken >= number
 
     @property
     def secure(self) -> bool:
         """Whether there is a standby that knows that it is one: nothing is lost if this ps dies now."""
         return (
-            self.follower is not None
-            and self.follower.is_standby
-            and self.follower.connected
+            self.log.follower is not None
+            and self.log.follower.is_standby
+            and self.log.follower.connected
             and self._unconfirmed is None
         )
-
-    @property
-    def lacks_standby(self) -> bool:
-        """Whether the standby of this term is not connected, so that nothing is acknowledged."""
-        return self.follower is not None and self.follower.is_standby and not self.follower.connected
 
     def meet(self, role: Role, lineage: str, term: int, position: int, incarnation: str) -> int | None:
         """The other replica is reached: where its records go on, `None` where it must be sent a snapshot everything.
@@ -232,41 +192,16 @@ class Failover:
         if same and role is Role.PRIMARY and self.in_doubt and term == self.term.number:
             self._become_standby()
             return position
-        follower = self.follower
-        if (
-            follower is not None
-            and follower.incarnation == incarnation
-            and same
-            and role in (Role.STANDBY, Role.LEARNER)
-        ):
-            position = max(position, follower.taken)  # it may have confirmed more since it gave that answer
-            first = self._log[0][0] if self._log else self.position + 1
-            if first - 1 <= position <= self.position:
-                follower.connected, follower.sent = True, position
-                return position
+        follower = self.log.follower
+        at = self.log.resume(position, incarnation) if same and role in (Role.STANDBY, Role.LEARNER) else None
+        if at is not None:
+            return at
         if follower is not None and follower.is_standby:
             if same and follower.incarnation == incarnation and role is not Role.EMPTY:
                 raise RuntimeError("a standby has records that its primary has not")
             self.lead_alone()  # what it was is dead: it is another process, or says that it has nothing
-        self.follower = None
-        self._log.clear()
+        self.log.forget()
         return None
-
-    def begin_install(self, incarnation: str) -> int:
-        """The other replica is sent everything as it now is; returns the number of the last record in it."""
-        self._log.clear()
-        self.follower = Follower(incarnation, sent=self.position, taken=-1)
-        return self.position
-
-    def unsent(self) -> tuple[int, list[tuple[Any, Any]]]:
-        """What has not been sent to the other replica: the first number, and (record, burden) each."""
-        follower = self.follower
-        if follower is None:
-            return self.position + 1, []
-        first = follower.sent + 1
-        records = [(record, burden) for number, record, burden in self._log if number >= first]
-        follower.sent = self.position
-        return first, records
 
     def fail_back(self) -> None:
         """Has the standby hold the shard after the next record, and this replica be its standby.
@@ -283,8 +218,8 @@ class Failover:
 
         What it asked for in doubt stands, as a standby's: it may have been granted.
         """
-        self.role, self.follower, self._unconfirmed = Role.STANDBY, None, None
-        self._log.clear()
+        self.role, self._unconfirmed = Role.STANDBY, None
+        self.log.forget()
 
     def taken(self, position: int, arbiter: str) -> None:
         """The other replica has confirmed everything up to a record.
@@ -292,12 +227,10 @@ class Failover:
         A learner comes into the term by it, and one that the shard was handed over to holds it.
         `arbiter` is who shall decide from then on.
         """
-        follower = self.follower
+        follower = self.log.follower
         if follower is None or position < follower.taken:
             return
-        follower.taken = position
-        while self._log and self._log[0][0] <= position:
-            self._log.popleft()
+        self.log.confirm(follower, position)
         if self._unconfirmed is not None and self._unconfirmed[0] <= position:
             if self.in_doubt:
                 self._become_standby()
@@ -309,16 +242,16 @@ class Failover:
 
     def name_arbiter(self, arbiter: str) -> None:
         """Has another worker decide from now on, once the standby knows of it."""
-        if self.role is not Role.PRIMARY or arbiter == self.term.arbiter or self.lacks_standby or self._unconfirmed:
+        if self.role is not Role.PRIMARY or arbiter == self.term.arbiter or self.log.lacks_standby or self._unconfirmed:
             return
-        if self.follower is None:
+        if self.log.follower is None:
             self.term = Term(self.term.number, self.me, NOBODY, arbiter)
-        elif self.follower.is_standby:
+        elif self.log.follower.is_standby:
             self._proclaim(Term(self.term.number + 1, self.me, self.other, arbiter))
 
     def _proclaim(self, term: Term) -> None:
         self.vote_request = 0
-        number = self.append(term)
+        number = self.log.append(term)
         self._unconfirmed = (number, self.term)
         self.term = term
 
@@ -337,16 +270,7 @@ class Failover:
         if self.role is Role.PRIMARY and term > self.term.number:
             self.step_down()
             raise Fenced
-        self.lost()
-
-    def lost(self) -> None:
-        """The connection with the other replica is broken. One that may not succeed is forgotten."""
-        if self.follower is None:
-            return
-        self.follower.connected = False
-        if not self.follower.is_standby:
-            self.follower = None
-            self._log.clear()
+        self.log.lost()
 
     # --- of the standby
 
@@ -358,7 +282,7 @@ class Failover:
 
     def install_snapshot(self, lineage: str, term: Term, position: int) -> None:
         """Everything was taken over from the primary, as it was after this record."""
-        self.role, self.lineage, self.term, self.position = Role.LEARNER, lineage, term, position
+        self.role, self.lineage, self.term, self.log.position = Role.LEARNER, lineage, term, position
         self._end_vote_request()
 
     def take(self, lineage: str, term: int, first: int, records: Sequence[Any], sender: str = "") -> int:
@@ -377,7 +301,7 @@ class Failover:
         if first > self.position + 1:
             raise ValueError(f"records {self.position + 1} to {first - 1} are missing")
         old = min(len(records), self.position + 1 - first)
-        self.position += len(records) - old
+        self.log.position += len(records) - old
         for record in records[old:]:
             if isinstance(record, Term):
                 self.term, self.vote_request = record, 0
@@ -385,7 +309,7 @@ class Failover:
                 if record.primary == self.me:
                     self.role = Role.PRIMARY
                     # It has everything, and is waited for until it says so itself.
-                    self.follower = Follower(
+                    self.log.follower = Follower(
                         sender, is_standby=True, sent=self.position, taken=self.position, connected=False
                     )
         return old

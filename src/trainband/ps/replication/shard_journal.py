@@ -48,7 +48,7 @@ class ShardJournal:
         """Nobody waits for a worker any more; if it is `gone`, what it had leased goes to others."""
         if not (self._failover.holds or self._failover.role is Role.EMPTY):
             return
-        self._failover.keep(lambda record, gradient: _owned(record, gradient, number))
+        self._failover.log.keep(lambda record, gradient: _owned(record, gradient, number))
         if gone:
             self._model.sources.release(number)
             self._log(r.Released(number))
@@ -146,7 +146,7 @@ class ShardJournal:
                 pass  # the book has it
 
     def _log(self, record: r.LogRecord, blocks: Blocks = ()) -> None:
-        self._failover.append(record, blocks)
+        self._failover.log.append(record, blocks)
 
 
 def _owned(record: r.LogRecord, gradient: Blocks, worker: int) -> Blocks:

@@ -135,7 +135,7 @@ class ShardReplica:
             self.model.version,
             self._incarnation,
             self._runtime.host,
-            failover.behind,
+            failover.log.behind,
             failover.asks(),
             self.model.fit,
         )
@@ -150,7 +150,7 @@ class ShardReplica:
         if self.model.updater is None or not self.is_primary:
             return ()
         workers = tuple(self._members.name(number) for number in sorted(self.model.updater.rule.waiting_for()))
-        return (*workers, f"ps:{self.failover.other}") if self.failover.lacks_standby else workers
+        return (*workers, f"ps:{self.failover.other}") if self.failover.log.lacks_standby else workers
 
     def joined(self, member: Member) -> m.Joined:
         """What a worker that joins is told."""
@@ -207,7 +207,7 @@ class ShardReplica:
         assert self.model.saver is not None
         assert self.model.define is not None
         held = updater.held()
-        position = self.failover.begin_install(incarnation)
+        position = self.failover.log.begin_install(incarnation)
         snapshot = updater.shard.snapshot()
         install = r.InstallSnapshot(
             self.failover.lineage,

@@ -90,7 +90,7 @@ class MemberCalls:
 
     def _vote(self, replica: ShardReplica, member: Member, vote: r.Vote) -> m.JobState:
         if vote.incarnation == replica.failover.term.arbiter == member.incarnation:
-            self._replicas.replicator(replica).granted(vote.term, vote.yes, member.task)
+            self._replicas.replicator(replica).votes.granted(vote.term, vote.yes, member.task)
         return self._status.job_state(replica)
 
     def _lease(self, replica: ShardReplica, member: Member, lease: m.Lease) -> LeaseAnswer:

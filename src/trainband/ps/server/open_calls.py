@@ -144,7 +144,7 @@ class OpenCalls:
             )
         with self._task.lock:
             if replica.number in self._replicas.replicators:
-                self._replicas.replicators[replica.number].await_all_taken()
+                self._replicas.replicators[replica.number].taker.await_all_taken()
             if self._replicas.home.model.job not in ("", invite.define.job):
                 raise Refused(
                     f"{self._task.name} serves another job than ps:{invite.replica.ps} does: "

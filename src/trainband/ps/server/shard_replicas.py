@@ -86,7 +86,7 @@ class ShardReplicas:
         """Returns when the standby, if there is one, has everything up to a record."""
         replicator = self.replicators.get(replica.number)
         if replicator is not None:
-            replicator.settle(position, lambda: self._task.stopped or given_up())
+            replicator.sender.settle(position, lambda: self._task.stopped or given_up())
 
     def are_complete(self) -> bool:
         """Whether every shard that this ps holds or follows has all updates that were asked for."""

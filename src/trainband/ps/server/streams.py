@@ -57,7 +57,7 @@ class Streams:
             if isinstance(opened, r.ReplicationHello):
                 with self._task.lock:
                     replicator = self._replicas.replicator(self._replicas.get(opened.shard))
-                replicator.follow(stream, opened, lambda: self._task.stopped)
+                replicator.taker.follow(stream, opened, lambda: self._task.stopped)
                 return
             if opened is None:
                 return
