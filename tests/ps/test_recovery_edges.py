@@ -20,7 +20,7 @@ from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
 
 from trainband.cluster import ClusterSpec
 from trainband.errors import StreamClosed, Unreachable
-from trainband.ps.replication.standby_keeper import StandbyKeeper
+from trainband.ps.replication.recruiter import Recruiter
 from trainband.ps.rules import Sync
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
@@ -257,7 +257,7 @@ def test_a_shard_is_not_given_up_by_what_was_heard_before(make: Callable[..., Jo
     kill_ps(job, 0)
     now = push(chief, plan, now)
     for replicator in job.services[1].replicas.replicators.values():
-        replicator._keeper._recruit = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
+        replicator._recruiter._recruit = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
     job.start_ps(0)
     chief._cluster_view.is_nowhere = lambda link: nowhere and link.index == 0  # type: ignore[method-assign]  # noqa: SLF001
     chief._cluster_view.holder = lambda link: 0  # type: ignore[method-assign]  # noqa: ARG005, SLF001
@@ -392,13 +392,13 @@ def test_the_chief_awaits_the_standbys_though_a_heartbeat_is_missed(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that began without them, because a machine was busy for a moment, could not bear a death."""
-    recruit, until = StandbyKeeper._recruit, threading.Event()  # noqa: SLF001
+    recruit, until = Recruiter._recruit, threading.Event()  # noqa: SLF001
 
-    def recruit_later(keeper: StandbyKeeper) -> None:
+    def recruit_later(recruiter: Recruiter) -> None:
         until.wait(20.0)
-        recruit(keeper)
+        recruit(recruiter)
 
-    monkeypatch.setattr(StandbyKeeper, "_recruit", recruit_later)
+    monkeypatch.setattr(Recruiter, "_recruit", recruit_later)
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=QUICK)
     client = job.client(plan, 0)

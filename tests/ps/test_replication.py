@@ -19,7 +19,7 @@ from tests.ps.plans import plan_of, tree_of
 
 from trainband.errors import CheckpointError, Unreachable
 from trainband.ps.description import Plan
-from trainband.ps.replication import standby_keeper as keeping
+from trainband.ps.replication import recruiter as recruiting
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.replicator import Replicator
 from trainband.ps.replication.shard_replica import ShardReplica
@@ -292,7 +292,7 @@ def stand_still(replicator: Replicator, until: threading.Event) -> None:
 
 def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     """It might not come to the same values; the job goes on, and says so."""
-    monkeypatch.setattr(keeping, "VERSION", "9.9.9")
+    monkeypatch.setattr(recruiting, "VERSION", "9.9.9")
     plan = replicated()
     job = make(ps=2, workers=1, timeouts=replace(QUICK, stall_s=1.0))
     client = job.client(plan, 0)
@@ -312,7 +312,7 @@ def test_a_standby_of_another_version_is_none(make: Callable[..., Job], monkeypa
 def test_a_standby_with_another_compiler_says_that_it_may_differ(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "COMPILER", "jaxlib 9.9.9 for a machine of tomorrow")
+    monkeypatch.setattr(recruiting, "COMPILER", "jaxlib 9.9.9 for a machine of tomorrow")
     plan = replicated()
     job = make(ps=2, workers=1)
     client = job.client(plan, 0)

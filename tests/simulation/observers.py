@@ -22,11 +22,11 @@ from trainband.ps.membership.members import Members, Presence
 from trainband.ps.replication import replicator
 from trainband.ps.replication.failover import Failover, Role
 from trainband.ps.replication.primary_watch import PrimaryWatch
+from trainband.ps.replication.recruiter import Recruiter
 from trainband.ps.replication.role_changes import RoleChanges
 from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_model import ShardModel
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.replication.standby_keeper import StandbyKeeper
 from trainband.ps.rules.base import REPLAYED, Drop, Reply
 from trainband.ps.rules.base import Begin as BeginEvent
 from trainband.ps.rules.base import Join as JoinEvent
@@ -346,7 +346,7 @@ def _took_over(original: Any, self: RoleChanges, why: str) -> Any:
         process.note(h.Secured(process.now, replica.number, other, notes.name, position))
 
 
-def _watched(original: Any, self: StandbyKeeper | PrimaryWatch) -> Any:
+def _watched(original: Any, self: Recruiter | PrimaryWatch) -> Any:
     try:
         return original(self)
     except PeerError:
@@ -357,7 +357,7 @@ def _watched(original: Any, self: StandbyKeeper | PrimaryWatch) -> Any:
         raise
 
 
-around(StandbyKeeper, "look")(_watched)
+around(Recruiter, "look")(_watched)
 around(PrimaryWatch, "look")(_watched)
 
 

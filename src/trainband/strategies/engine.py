@@ -264,7 +264,7 @@ class Coordination(Member, Protocol):
         """
         ...
 
-    def hasten(self) -> None:
+    def shorten_waits(self) -> None:
         """From now on, this task does not wait long for one that is away: it is to leave. May be called by a signal
         handler.
         """

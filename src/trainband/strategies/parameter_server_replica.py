@@ -243,7 +243,7 @@ class ParameterServerReplica(Engine):
         return ""
 
     @override
-    def hasten(self) -> None:
+    def shorten_waits(self) -> None:
         self._client.shorten_waits()
 
     @override

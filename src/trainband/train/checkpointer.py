@@ -227,7 +227,7 @@ class Checkpointer:
         return engine.is_chief
 
     def _begun(self, engine: CheckpointSource, partial: Path, at: int | None) -> Saving:
-        patience = Waiting(WITHDRAWN_S, self._say, self._clock)
+        waiting = Waiting(WITHDRAWN_S, self._say, self._clock)
         while True:
             try:
                 return engine.save(partial, at)
@@ -235,14 +235,14 @@ class Checkpointer:
                 if not engine.is_chief:
                     raise
                 try:
-                    patience.check(BEING_WRITTEN, "look at the disk")
+                    waiting.check(BEING_WRITTEN, "look at the disk")
                 except DeadlineExceeded:
                     raise exc from None
                 self._runtime.sleep(POLL_S)
 
     def withdraw(self) -> None:
         """Waits for the one that is being written; gives up one that still waits for its step."""
-        patience = Waiting(None, self._say, self._clock)
+        waiting = Waiting(None, self._say, self._clock)
         while (order := self._order) is not None:
             if self._mutex.acquire(timeout=POLL_S):
                 try:
@@ -252,14 +252,14 @@ class Checkpointer:
                         return
                 finally:
                     self._mutex.release()
-            patience.check(BEING_WRITTEN, "")
+            waiting.check(BEING_WRITTEN, "")
             self._idle.wait(POLL_S)
 
     def wait(self) -> None:
         """Waits until nothing is being written."""
-        patience = Waiting(None, self._say, self._clock)
+        waiting = Waiting(None, self._say, self._clock)
         while not self._idle.wait(POLL_S):
-            patience.check(BEING_WRITTEN, "")
+            waiting.check(BEING_WRITTEN, "")
 
     def finish(self) -> None:
         """Waits for the last checkpoint.

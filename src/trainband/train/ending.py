@@ -115,9 +115,9 @@ class Ending:
             self._await_others(engine, session)  # what they still do is to be in the last checkpoint
 
     def _await_others(self, engine: Engine, session: SavingSession) -> None:
-        patience = Waiting(None, self._job.say, self._job.runtime.clock)
+        waiting = Waiting(None, self._job.say, self._job.runtime.clock)
         while self._saves.checkpointer is not None and (others := engine.at_work()):
-            patience.check(f"{', '.join(others)} to end the training", "")
+            waiting.check(f"{', '.join(others)} to end the training", "")
             for hook in self._savers:
                 hook.while_waiting(session)
             self._job.runtime.sleep(AT_WORK_S)

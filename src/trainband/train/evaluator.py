@@ -74,13 +74,13 @@ class Evaluator:
         """
         found: list[Evaluation] = []
         last, old = -1, max(self._directory.steps(), default=-1)
-        patience, seen = self._new_patience(), self._renewed()
+        waiting, seen = self._new_waiting(), self._renewed()
         with EventFile(self._directory.path / "eval", self._say) as events:
             while True:
                 fresh = [step for step in self._directory.steps() if step > last]
                 for step in fresh:
                     last = step
-                    patience = self._new_patience()
+                    waiting = self._new_waiting()
                     try:
                         evaluation = self._evaluate(Checkpoint.open(self._directory.path_of(step)))
                     except CheckpointError as exc:  # damaged, or made way for newer ones while it was read
@@ -92,18 +92,18 @@ class Evaluator:
                 if (
                     self._is_complete(last)
                     and not self._renewed()
-                    and (last > old or patience.waited_s >= self._start_s)
+                    and (last > old or waiting.waited_s >= self._start_s)
                 ):
                     return found
                 if not fresh:
                     if (renewed := self._renewed()) != seen:
                         seen = renewed
-                        patience.extend()
+                        waiting.extend()
                     after = f"after global step {last}" if last >= 0 else "the first"
-                    patience.check(f"a checkpoint in {self._directory.path}, {after}", "look whether the job runs")
+                    waiting.check(f"a checkpoint in {self._directory.path}, {after}", "look whether the job runs")
                     self._pause(POLL_S)
 
-    def _new_patience(self) -> Waiting:
+    def _new_waiting(self) -> Waiting:
         return Waiting(self._abandoned_s, self._say, self._clock)
 
     def _renewed(self) -> int:

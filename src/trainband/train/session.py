@@ -325,7 +325,7 @@ class MonitoredSession(SessionView):
 
         def note() -> None:
             self._stop.preempted = True
-            engine.hasten()
+            engine.shorten_waits()
 
         self._stack.enter_context(self._job.runtime.on_sigterm(note))
 

@@ -10,8 +10,8 @@ from trainband.ps.replication.notices import Notices
 from trainband.ps.replication.other_replica import OtherReplica
 from trainband.ps.replication.role_changes import RoleChanges
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.replication.signals import Signals
 from trainband.ps.replication.votes import Votes
+from trainband.ps.replication.wakeups import Wakeups
 from trainband.runtime import Runtime
 from trainband.runtime.waiting import Waiting
 from trainband.wire import replication as r
@@ -28,7 +28,7 @@ class RecordSender:
     Args:
       replica: whose records.
       other: the one that takes them.
-      signals: who is woken up when it has them.
+      wakeups: who is woken up when it has them.
       notices: who is told.
       roles: what is done when this replica gets another role.
       votes: who is named to decide.
@@ -39,7 +39,7 @@ class RecordSender:
         self,
         replica: ShardReplica,
         other: OtherReplica,
-        signals: Signals,
+        wakeups: Wakeups,
         notices: Notices,
         roles: RoleChanges,
         votes: Votes,
@@ -48,9 +48,9 @@ class RecordSender:
         self._replica = replica
         self._failover = replica.failover
         self._other = other
-        self._signals = signals
-        self._lock = signals.lock
-        self._changed = signals.changed
+        self._wakeups = wakeups
+        self._lock = wakeups.lock
+        self._changed = wakeups.changed
         self._notices = notices
         self._roles = roles
         self._votes = votes
@@ -90,7 +90,7 @@ class RecordSender:
                 finally:
                     self.sending.release()
                 continue
-            if self._signals.stopped or given_up():
+            if self._wakeups.stopped or given_up():
                 raise StreamClosed("nobody waits for this answer any more.")
             if self.stream is None:
                 with self._lock:
@@ -163,15 +163,15 @@ class RecordSender:
     def _confirm(self, stream: Stream) -> None:
         """Waits for the other replica's word, and notes it."""
         timeouts = self._other.timeouts
-        patience = Waiting(timeouts.lease_s, self._notices.say, self._clock)
+        waiting = Waiting(timeouts.lease_s, self._notices.say, self._clock)
         follower = self._failover.log.follower
         frame: Frame | None = None
         while frame is None:
-            if self._signals.stopped:
+            if self._wakeups.stopped:
                 raise StreamClosed("this ps ends.")
             frame = stream.receive(timeouts.heartbeat_s)
             if frame is None:
-                patience.check(self._to_take(), "check that it runs")
+                waiting.check(self._to_take(), "check that it runs")
         self._other.heard()
         self._followed = stream
         taken = decode_any(frame.header, r.Taken, stream.peer)
@@ -216,11 +216,11 @@ class RecordSender:
             unhooked = self._unhook()
             was = self._failover.log.follower
             self._failover.log.lost()  # before there can be another connection
-            if was is not None and not self._signals.stopped and not self._replica.deserted:
+            if was is not None and not self._wakeups.stopped and not self._replica.deserted:
                 self._notices.say(f"{self._replica.name} has lost ps:{self._failover.other}, its standby: {why}")
             self._changed.notify_all()
         _close(unhooked)
-        self._signals.wake.set()
+        self._wakeups.wake.set()
 
     def hang_up(self) -> None:
         """Closes the connection to the other replica, where there is one."""

@@ -14,7 +14,7 @@ from trainband.ps.replication.failover import Fenced, Role
 from trainband.ps.replication.other_replica import OtherReplica
 from trainband.ps.replication.role_changes import RoleChanges
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.replication.signals import Signals
+from trainband.ps.replication.wakeups import Wakeups
 from trainband.wire import replication as r
 from trainband.wire.codec import decode_any, encode
 from trainband.wire.transport import Frame, Stream
@@ -26,16 +26,16 @@ class RecordTaker:
     Args:
       replica: which.
       other: the other replica of its shard.
-      signals: who is woken up at a stream's end.
+      wakeups: who is woken up at a stream's end.
       roles: what is done when this replica gets another role.
     """
 
-    def __init__(self, replica: ShardReplica, other: OtherReplica, signals: Signals, roles: RoleChanges) -> None:
+    def __init__(self, replica: ShardReplica, other: OtherReplica, wakeups: Wakeups, roles: RoleChanges) -> None:
         self._replica = replica
         self._failover = replica.failover
         self._other = other
-        self._signals = signals
-        self._lock = signals.lock
+        self._wakeups = wakeups
+        self._lock = wakeups.lock
         self._roles = roles
         self._leading: Stream | None = None
         self._at_its_end: Callable[[], None] | None = None
@@ -47,7 +47,7 @@ class RecordTaker:
 
     def follow(self, stream: Stream, lead: r.ReplicationHello, stopped: Callable[[], bool]) -> None:
         """Serves a primary's stream, until it ends."""
-        other, signals = self._other, self._signals
+        other, wakeups = self._other, self._wakeups
         with self._lock:
             if lead.incarnation == other.leader[0] and lead.number < other.leader[1]:
                 return  # it was given up for another, which has come first
@@ -56,7 +56,7 @@ class RecordTaker:
             other.heard()
         is_empty = False
         try:
-            while not (stopped() or signals.stopped):
+            while not (stopped() or wakeups.stopped):
                 frame = stream.receive(other.timeouts.heartbeat_s)
                 if self._leading is not stream:
                     return  # it has come again, on another stream
@@ -78,8 +78,8 @@ class RecordTaker:
             raise
         finally:
             with self._lock:
-                self._ended(stream, takes_over=is_empty and not (stopped() or signals.stopped))
-            signals.wake.set()
+                self._ended(stream, takes_over=is_empty and not (stopped() or wakeups.stopped))
+            wakeups.wake.set()
 
     def _ended(self, stream: Stream, *, takes_over: bool) -> None:
         if self._leading is not stream:
@@ -90,7 +90,7 @@ class RecordTaker:
             if then is not None and takes_over:
                 then()
         finally:
-            self._signals.changed.notify_all()
+            self._wakeups.changed.notify_all()
 
     def when_all_is_taken(self, then: Callable[[], None]) -> None:
         """Does this once no more can be sent to this replica, and what was sent is done. Called under the lock.
@@ -110,7 +110,7 @@ class RecordTaker:
           Refused: there still is something after half a lease; whoever asks waits for a whole one.
         """
         keeps, lease_s = self._leading is not None and self._leading.keeps, self._other.timeouts.lease_s
-        if keeps and not self._signals.changed.wait_for(lambda: self._leading is None, lease_s / 2):
+        if keeps and not self._wakeups.changed.wait_for(lambda: self._leading is None, lease_s / 2):
             raise Refused(f"ps:{self._failover.me} has not done yet all that it was sent for {self._replica.name}.")
 
     def _taken(self, record: r.Upward, frame: Frame, stream: Stream) -> r.Taken:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainband.ps.replication.notices import Notices
 from trainband.ps.replication.other_replica import OtherReplica
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.replication.signals import Signals
+from trainband.ps.replication.wakeups import Wakeups
 from trainband.runtime import Clock
 
 
@@ -18,18 +18,18 @@ class RoleChanges:
     Args:
       replica: which.
       other: the other replica of its shard.
-      signals: who is woken up.
+      wakeups: who is woken up.
       notices: who is told.
       clock: this task's.
     """
 
     def __init__(
-        self, replica: ShardReplica, other: OtherReplica, signals: Signals, notices: Notices, clock: Clock
+        self, replica: ShardReplica, other: OtherReplica, wakeups: Wakeups, notices: Notices, clock: Clock
     ) -> None:
         self._replica = replica
         self._failover = replica.failover
         self._other = other
-        self._signals = signals
+        self._wakeups = wakeups
         self._notices = notices
         self._clock = clock
         self._announced = False
@@ -54,14 +54,14 @@ class RoleChanges:
             f"ps:{failover.me} takes {replica.name} over at version {replica.version:,} "
             f"(term {failover.term.number}): {why}"
         )
-        self._signals.notify()
+        self._wakeups.notify()
 
     def stepped_down(self, successor: str) -> None:
         """The other replica has taken what this one has handed over, and will come."""
         self._other.heard()
         self._announced = False
         self._other.leader = (successor, 0)
-        self._signals.changed.notify_all()
+        self._wakeups.changed.notify_all()
 
     def deposed(self, why: str) -> None:
         """The other replica holds the shard, and what this one has does not count any more."""
@@ -69,7 +69,7 @@ class RoleChanges:
         self._failover.step_down()
         self._replica.forget()
         self._announced = False
-        self._signals.changed.notify_all()
+        self._wakeups.changed.notify_all()
 
     def cannot_follow(self, exc: Exception) -> None:
         """What the primary has sent could not be done: this replica is not its standby any more."""

@@ -10,7 +10,7 @@ from trainband.ps.replication.other_replica import OtherReplica
 from trainband.ps.replication.record_taker import RecordTaker
 from trainband.ps.replication.role_changes import RoleChanges
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.replication.signals import Signals
+from trainband.ps.replication.wakeups import Wakeups
 
 
 class Votes:
@@ -19,7 +19,7 @@ class Votes:
     Args:
       replica: which.
       other: the other replica of its shard.
-      signals: who is woken up when the arbiter has decided.
+      wakeups: who is woken up when the arbiter has decided.
       notices: who is told.
       roles: what is done when this replica comes to hold the shard.
       taker: what is done first.
@@ -32,7 +32,7 @@ class Votes:
         self,
         replica: ShardReplica,
         other: OtherReplica,
-        signals: Signals,
+        wakeups: Wakeups,
         notices: Notices,
         roles: RoleChanges,
         taker: RecordTaker,
@@ -44,7 +44,7 @@ class Votes:
         self._replica = replica
         self._failover = replica.failover
         self._other = other
-        self._signals = signals
+        self._wakeups = wakeups
         self._notices = notices
         self._roles = roles
         self._taker = taker
@@ -67,7 +67,7 @@ class Votes:
         Not while the arbiter is not heard here: then it is this ps that is cut off, and when it is back it shall first
         look whether the other replica is.
         """
-        with self._signals.lock:
+        with self._wakeups.lock:
             if self._heard_s(self._failover.term.arbiter) > self._other.timeouts.lease_s / 2:
                 return
             if self._failover.role is Role.STANDBY or self._failover.log.lacks_standby:
@@ -83,7 +83,7 @@ class Votes:
         elif failover.holds:
             failover.granted(term, yes)
             self._notices.say(f"ps:{failover.me} goes on with {self._replica.name} alone: so {by} has decided")
-            self._signals.changed.notify_all()
+            self._wakeups.changed.notify_all()
         else:
             self._taker.when_all_is_taken(lambda: self._accept(term, by))
 

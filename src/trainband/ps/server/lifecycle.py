@@ -62,7 +62,7 @@ class Lifecycle:
         Raises:
           DeadlineExceeded: every worker was lost before the job was complete, and none came back.
         """
-        patience: Waiting | None = None
+        waiting: Waiting | None = None
         reason = ""
         try:
             while True:
@@ -77,16 +77,16 @@ class Lifecycle:
                 if now.ended:
                     return now.ended
                 if now.waiting_for:
-                    if patience is None or reason != now.waiting_for:
-                        patience, reason = Waiting(now.timeout_s, self._task.say, self._task.clock), now.waiting_for
+                    if waiting is None or reason != now.waiting_for:
+                        waiting, reason = Waiting(now.timeout_s, self._task.say, self._task.clock), now.waiting_for
                     try:
-                        patience.check(reason, "start the workers again, or look at why they ended")
+                        waiting.check(reason, "start the workers again, or look at why they ended")
                     except DeadlineExceeded:
                         if self._replicas.are_complete():
                             return "the job is complete"
                         raise
                 else:
-                    patience = None
+                    waiting = None
                 self._task.wake.wait(TICK_S)
                 self._task.wake.clear()
         finally:

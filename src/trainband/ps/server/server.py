@@ -135,7 +135,7 @@ class Server:
     def _await_end(self) -> str:
         """A ps that is silent may have died, and be on its way back, or its standby about to take over."""
         spec = self._cluster.spec
-        patience = Waiting(None, self._say, self._runtime.clock)
+        waiting = Waiting(None, self._say, self._runtime.clock)
         last: m.JobState | None = None
         heard_at = 0.0
         connections = {str(ps): self._transport.connect(spec.address(ps), self._timeouts) for ps in spec.ps}
@@ -147,15 +147,15 @@ class Server:
                         body = connection.call("state", timeout_s=self._timeouts.heartbeat_s)
                     except PeerError:
                         continue
-                    last, heard_at = decode(body, m.JobState, name), patience.waited_s
-                    patience.check(f"the job to end (global step {last.version})", "")
+                    last, heard_at = decode(body, m.JobState, name), waiting.waited_s
+                    waiting.check(f"the job to end (global step {last.version})", "")
                     break
                 else:
                     over = last is not None and last.fit > 0 and last.version >= last.last_version
                     grace_s = self._timeouts.start_s if last is None else 0.0 if over else self._timeouts.lease_s
-                    if patience.waited_s - heard_at > grace_s:
+                    if waiting.waited_s - heard_at > grace_s:
                         return f"{names} has ended" if len(connections) == 1 else f"{names} have ended"
-                    patience.check(f"{names} to come {'up' if last is None else 'back'}", "")
+                    waiting.check(f"{names} to come {'up' if last is None else 'back'}", "")
                 self._runtime.sleep(self._timeouts.heartbeat_s)
         finally:
             for connection in connections.values():

@@ -87,7 +87,7 @@ class Streams:
 
     def _opened(self, stream: Stream) -> tuple[Member, ShardReplica, bool] | r.ReplicationHello | None:
         """Who has opened a stream, and whether for first values only; `None` where this ps ends first."""
-        patience = Waiting(self._task.timeouts.connect_s, self._task.say, self._task.clock)
+        waiting = Waiting(self._task.timeouts.connect_s, self._task.say, self._task.clock)
         while not self._task.stopped:
             frame = stream.receive(self._task.timeouts.heartbeat_s)
             if frame is not None:
@@ -109,7 +109,7 @@ class Streams:
                     self._accounts[member.number].transport = stream.transport
                     self._membership.hear(member)
                 return member, replica, message.bootstrapping
-            patience.check(f"the first word of {stream.peer}", "it opened a stream and says nothing")
+            waiting.check(f"the first word of {stream.peer}", "it opened a stream and says nothing")
         return None
 
     def _fail(self, stream: Stream, exc: Exception) -> None:

@@ -203,14 +203,14 @@ def restore_job(
 
 
 def _read(one: Ps, token: str, checkpoint: Checkpoint, say: Say, runtime: Runtime, stall_s: float) -> m.RestoreState:
-    patience = Waiting(stall_s, say, runtime.clock)
+    waiting = Waiting(stall_s, say, runtime.clock)
     while True:
         try:
             state = one.ask("restore_state", m.RestoreQuestion(ANY, token), m.RestoreState)
             if state.done:
                 return state
-            patience.extend()  # it answers, so it reads
+            waiting.extend()  # it answers, so it reads
         except DeadlineExceeded:
             pass  # it may be busy
-        patience.check(f"{one.name} to read its part of {checkpoint.path}", "check that it runs")
+        waiting.check(f"{one.name} to read its part of {checkpoint.path}", "check that it runs")
         runtime.sleep(POLL_S)

@@ -115,16 +115,16 @@ class JobClient:
         self._heartbeats.start()
         for link in self._links:
             find(link, until=lambda *_: True, whom=f"{link} to come up")
-        patience = membership.waiting(timeouts.start_s)
+        waiting = membership.waiting(timeouts.start_s)
         if self.is_chief:
-            self._setup.try_once(bootstrapper, patience)
+            self._setup.try_once(bootstrapper, waiting)
         for link in self._links:
             while not find(
                 link,
                 until=lambda joined, _: joined.initialised or self.is_chief,
                 whom=f"{self.chief} to initialise the variables on {link.name}",
             ).initialised:
-                self._setup.try_once(bootstrapper, patience)  # the chief has died before it could
+                self._setup.try_once(bootstrapper, waiting)  # the chief has died before it could
         if self.is_chief:
             self._setup.await_standbys()
         for link in self._links:
@@ -206,7 +206,7 @@ class JobClient:
         until `last_version`.
         """
         membership = self._membership
-        patience = membership.waiting(membership.timeouts.start_s)
+        waiting = membership.waiting(membership.timeouts.start_s)
         while True:
             states = self.states()
             if all(state.fit >= fit for state in states):
@@ -224,8 +224,8 @@ class JobClient:
                     if exc.code is not RefusalCode.NOT_CHIEF:
                         raise  # else it has yet to hear of the other's death, or that one is back
             if all(self.chief in state.live for state in states):
-                patience.extend()  # it lives, and evaluates or saves; that may take its time
-            patience.check(f"{self.chief} to begin the training", "check that it runs")
+                waiting.extend()  # it lives, and evaluates or saves; that may take its time
+            waiting.check(f"{self.chief} to begin the training", "check that it runs")
             membership.pause()
 
     def pause(self) -> None:

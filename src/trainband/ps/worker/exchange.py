@@ -180,16 +180,16 @@ class Exchanger:
         frame = stream.receive(self._timeouts.heartbeat_s)
         if frame is None:
             self._heartbeats.set_urgent(self._membership.standbys > 0)
-            patience = self._membership.waiting(self._timeouts.stall_s)
+            waiting = self._membership.waiting(self._timeouts.stall_s)
             advice = "check that it is not overloaded or stopped, or raise Timeouts.stall_s"
             while frame is None:
                 if self._cluster_view.is_superseded(link):
                     raise StreamClosed(f"another ps holds shard {link.index} now.")
-                whom = self._whom(link, what, patience)
+                whom = self._whom(link, what, waiting)
                 if self._cluster_view.silent_s(link.ps) > PREEMPTED_WAIT_S:
-                    self._membership.check(patience, whom, advice)
+                    self._membership.check(waiting, whom, advice)
                 else:
-                    patience.check(whom, advice)
+                    waiting.check(whom, advice)
                 frame = stream.receive(self._timeouts.heartbeat_s)
             self._membership.blocked_by = ()
             self._heartbeats.set_urgent(False)
@@ -231,7 +231,7 @@ class Exchanger:
             self._membership.say(f"{link} {news}" + (", with the values of the last checkpoint" if died else ""))
         return died
 
-    def _whom(self, link: Link, what: str, patience: Waiting) -> str:
+    def _whom(self, link: Link, what: str, waiting: Waiting) -> str:
         """For whom this worker waits: the ps, or other workers for whom the ps waits; those may take their time."""
         if len(link.places) > 1 and self._heartbeats.is_silent(link):
             self._membership.blocked_by = ()
@@ -248,7 +248,7 @@ class Exchanger:
         self._membership.blocked_by = tuple(others)
         if not others:
             return f"{link} to send {what}"
-        patience.extend()
+        waiting.extend()
         return f"the gradients of {', '.join(others)}, as {link.name} does"
 
     def _stream(self, link: Link) -> Stream:

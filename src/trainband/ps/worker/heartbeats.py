@@ -106,11 +106,11 @@ class Heartbeats:
         """Stays until another worker decides in its place who holds a shard: a ps may die as it leaves."""
         membership = self._membership
         most_s = PREEMPTED_WAIT_S if membership.preempted else MOST_LEASES * self._timeouts.lease_s
-        patience = membership.waiting(most_s)
+        waiting = membership.waiting(most_s)
         try:
             while True:
                 for heartbeater in self.heartbeaters:
-                    patience.check("another worker to be asked who holds a shard", "look at the ps")
+                    waiting.check("another worker to be asked who holds a shard", "look at the ps")
                     self._listen(heartbeater)
                 if not self._cluster_view.decides():
                     return

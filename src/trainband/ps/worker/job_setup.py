@@ -48,7 +48,7 @@ class JobSetup:
         self._exchanger = exchanger
         self._reviver = reviver
 
-    def try_once(self, bootstrapper: Bootstrapper, patience: Waiting) -> None:
+    def try_once(self, bootstrapper: Bootstrapper, waiting: Waiting) -> None:
         """Sets the job up; where another chief was faster, or a ps knows of another, what is left is seen again."""
         membership = self._membership
         job = membership.job
@@ -58,21 +58,21 @@ class JobSetup:
             membership.job = job  # not one that this worker has made up
             if not isinstance(exc, Overtaken) and exc.code is not RefusalCode.NOT_CHIEF:
                 raise
-            patience.check(f"all ps to know who is the chief ({exc})", "check that they reach every worker")
+            waiting.check(f"all ps to know who is the chief ({exc})", "check that they reach every worker")
             membership.pause()
 
     def await_standbys(self) -> None:
         """So that nothing of the training can be lost with one ps."""
         membership, timeouts = self._membership, self._membership.timeouts
         for link in self._links if membership.standbys else ():
-            patience = membership.waiting(timeouts.stall_s)
+            waiting = membership.waiting(timeouts.stall_s)
             other = next(ps for ps, _ in link.places if ps != link.ps)
             while not self._finder.find(link, lambda joined, _: joined.initialised, f"{link} to come back").protected:
                 if self._cluster_view.silent_s(other) > timeouts.lease_s:
                     membership.say(f"WARNING: shard {link.index} has no standby yet: ps:{other} does not answer")
                     break  # the job goes on without it until it is there
                 try:
-                    patience.check(f"ps:{other} to become the standby of shard {link.index}", "")
+                    waiting.check(f"ps:{other} to become the standby of shard {link.index}", "")
                 except DeadlineExceeded:
                     missing = f"shard {link.index} has no standby yet: ps:{other} does not follow {link.name}"
                     membership.say(f"WARNING: {missing}")

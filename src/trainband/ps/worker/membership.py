@@ -79,11 +79,11 @@ class Membership:
         """A wait that begins now."""
         return Waiting(most_s, self.say, self.runtime.clock)
 
-    def check(self, patience: Waiting, whom: str, advice: str) -> None:
+    def check(self, waiting: Waiting, whom: str, advice: str) -> None:
         """As `Waiting.check`, of a ps that is away."""
-        if self.preempted and patience.waited_s > PREEMPTED_WAIT_S:
-            raise DeadlineExceeded(f"waited {patience.waited_s:.1f} s for {whom}.")
-        patience.check(whom, advice)
+        if self.preempted and waiting.waited_s > PREEMPTED_WAIT_S:
+            raise DeadlineExceeded(f"waited {waiting.waited_s:.1f} s for {whom}.")
+        waiting.check(whom, advice)
 
     def pause(self) -> None:
         """Sleeps between two questions to a ps that is not ready yet."""

@@ -48,7 +48,7 @@ class ShardFinder:
           whom: who is waited for.
         """
         membership = self._membership
-        patience = membership.waiting(self._timeouts.start_s)
+        waiting = membership.waiting(self._timeouts.start_s)
         without: set[int] = set()
         pause_s = POLL_S / 8  # where a shard has moved, the other ps may be about to hear of it
         with link.recovering:
@@ -63,26 +63,26 @@ class ShardFinder:
                         membership.trainings = joined.trainings
                     if until(joined, len(without) == len(link.places)):
                         return joined
-                    membership.check(patience, whom, "check that it runs, or raise Timeouts.start_s")
+                    membership.check(waiting, whom, "check that it runs, or raise Timeouts.start_s")
                 except (Unreachable, StreamClosed) as exc:
                     without.discard(link.ps)
                     advice = "check that it runs and that its address is right, or raise Timeouts.start_s"
                     try:
-                        membership.check(patience, whom, advice)
+                        membership.check(waiting, whom, advice)
                     except DeadlineExceeded as late:
                         raise Unreachable(str(late)) from exc
                 except DeadlineExceeded:
                     without.discard(link.ps)
                     advice = "check that it runs and is not overloaded, or raise Timeouts.start_s"
-                    membership.check(patience, whom, advice)
+                    membership.check(waiting, whom, advice)
                 except Refused as exc:
                     if exc.code is RefusalCode.OTHER_MODEL:
                         raise ModelMismatch(str(exc)) from exc
                     # Where this process takes the place of one that has died, a ps may not know of that yet.
-                    if exc.code is not RefusalCode.NAME_TAKEN or patience.waited_s > self._timeouts.lease_s:
+                    if exc.code is not RefusalCode.NAME_TAKEN or waiting.waited_s > self._timeouts.lease_s:
                         raise
                     what = f"{link} to see that the process which had the place of {membership.task} is gone"
-                    patience.check(what, "")
+                    waiting.check(what, "")
                 if len(link.places) > 1:
                     link.move()
                 membership.runtime.sleep(pause_s)

@@ -1,11 +1,11 @@
-"""Signals: what wakes the threads up that keep a replica in step with the other one, and what ends them."""
+"""Wakeups: what wakes up the threads that keep a replica in step with the other one, and what ends them."""
 
 from __future__ import annotations
 
 from trainband.runtime import Lock, Runtime
 
 
-class Signals:
+class Wakeups:
     """Of one replica.
 
     Args:

@@ -1,4 +1,4 @@
-"""StandbyKeeper: a primary's care for its standby: it finds it, teaches it, and gives it the shard that is its own."""
+"""Recruiter: finds a primary its standby, has it follow, and fails the shard back to it where it is that one's own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trainband.ps.replication.other_replica import OtherReplica
 from trainband.ps.replication.record_sender import WAIT_S, RecordSender
 from trainband.ps.replication.role_changes import RoleChanges
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.replication.signals import Signals
 from trainband.ps.replication.votes import Votes
+from trainband.ps.replication.wakeups import Wakeups
 from trainband.ps.server.program import COMPILER
 from trainband.runtime import Clock
 from trainband.runtime.waiting import NOTICE_EVERY_S
@@ -25,13 +25,13 @@ RETRY_S = 0.5
 """Between two attempts to find a standby where nobody waits for it."""
 
 
-class StandbyKeeper:
+class Recruiter:
     """Of one replica, while it is the primary.
 
     Args:
       replica: which.
       other: the other replica of its shard.
-      signals: who is woken up when there is a standby, or none any more.
+      wakeups: who is woken up when there is a standby, or none any more.
       notices: who is told.
       roles: what is done when this replica gets another role.
       votes: the questions to the arbiter.
@@ -43,7 +43,7 @@ class StandbyKeeper:
         self,
         replica: ShardReplica,
         other: OtherReplica,
-        signals: Signals,
+        wakeups: Wakeups,
         notices: Notices,
         roles: RoleChanges,
         votes: Votes,
@@ -53,8 +53,8 @@ class StandbyKeeper:
         self._replica = replica
         self._failover = replica.failover
         self._other = other
-        self._signals = signals
-        self._lock = signals.lock
+        self._wakeups = wakeups
+        self._lock = wakeups.lock
         self._notices = notices
         self._roles = roles
         self._votes = votes
@@ -110,7 +110,7 @@ class StandbyKeeper:
                 if not (failover.holds and failover.secure and replica.may_fail_back and replica.sees_the_same(there)):
                     return
                 replica.fail_back()
-                self._signals.changed.notify_all()
+                self._wakeups.changed.notify_all()
             self._notices.say(f"ps:{failover.me} hands {replica.name} over to ps:{failover.other}, whose it is")
             sender.exchange(asks=True)
         finally:
@@ -142,11 +142,11 @@ class StandbyKeeper:
             if failover.log.lacks_standby and isinstance(exc, Unreachable):
                 self._votes.ask()
             elif not failover.log.lacks_standby:
-                self._signals.wake.wait(RETRY_S)
+                self._wakeups.wake.wait(RETRY_S)
             return
         except Refused as exc:
             self._notices.tell(f"WARNING: {replica.name} has no standby: {exc}")
-            self._signals.wake.wait(NOTICE_EVERY_S)
+            self._wakeups.wake.wait(NOTICE_EVERY_S)
             return
         self._other.host = other.host
         with self._lock:
@@ -161,7 +161,7 @@ class StandbyKeeper:
                 self._roles.deposed(f"ps:{other.ps} has taken it over")
                 return
             finally:
-                self._signals.changed.notify_all()
+                self._wakeups.changed.notify_all()
             if not (failover.holds or failover.in_doubt):
                 self._roles.stepped_down(other.incarnation)
                 return
@@ -175,6 +175,6 @@ class StandbyKeeper:
             if at is None:
                 sender.install_snapshot(stream, other.incarnation)
             sender.stream = stream
-            self._signals.wake.set()  # somebody may wait for what it is to be sent
+            self._wakeups.wake.set()  # somebody may wait for what it is to be sent
         except PeerError as exc:
             sender.lose(str(exc))
