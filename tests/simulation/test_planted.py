@@ -19,6 +19,7 @@ SEEDS = 100
 """Among so many, from its first, a planted bug must show."""
 
 
+@pytest.mark.limit(400)  # it computes all the time
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found(name: str) -> None:
     bug = PLANTED[name]
@@ -46,6 +47,7 @@ def test_pieces_that_are_reserved_for_a_worker_that_does_not_come_back() -> None
     assert [violation.promise for violation in found] == [STUCK]
 
 
+@pytest.mark.limit(400)
 def test_a_vote_request_of_one_that_has_handed_over_has_a_condition() -> None:
     """The other ps may have been let go on without what it was handed."""
     scenarios = [
