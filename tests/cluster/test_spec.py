@@ -19,6 +19,7 @@ SPARSE = ClusterSpec({"ps": ["a:1"], "worker": {3: "f:1", 1: "d:1"}})
 WITH_CHIEF = ClusterSpec({"worker": ["c:1"], "chief": ["b:1"], "evaluator": ["g:1"], "ps": ["a:1"]})
 
 
+@pytest.mark.smoke
 def test_a_dense_cluster_answers_as_tensorflow_does() -> None:
     assert DENSE.as_dict() == {"ps": ["a:1", "b:1"], "worker": ["c:1", "d:1", "e:1"]}
     assert sorted(DENSE.jobs) == ["ps", "worker"]

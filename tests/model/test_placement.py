@@ -22,6 +22,7 @@ POLICIES = st.builds(
 
 
 @given(VARIABLES, POLICIES, st.integers(1, 6), st.data())
+@pytest.mark.smoke
 def test_every_row_has_one_home(
     variables: list[Variable], policy: PlacementPolicy, ps: int, data: st.DataObject
 ) -> None:

@@ -83,6 +83,7 @@ def make() -> Iterator[Callable[..., Job]]:
             future.exception(20.0)
 
 
+@pytest.mark.smoke
 def test_one_trainer_a_strategy(make: Callable[..., Job]) -> None:
     job = make(1, workers=2)
     strategy = job.strategy("worker", 0, device="cpu")

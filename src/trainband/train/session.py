@@ -271,8 +271,7 @@ class MonitoredSession(SessionView):
         self._stack.enter_context(self._duties)
         self._engine = engine = self._job.join(self._restore_from())
         self._duties.look(engine)
-        if not self.is_chief:
-            self._recall_trainings(engine)
+        self._recall_trainings(engine)
         trainings.begin(engine.global_step)
         self._set_limit()
         if not engine.begin(trainings.end(stop.last_step), trainings.starts):
@@ -300,7 +299,10 @@ class MonitoredSession(SessionView):
         return RestoreFrom(candidates=directory.candidates, worker_state=worker_states)
 
     def _recall_trainings(self, engine: Engine) -> None:
-        """Of a job that resumes from a checkpoint, whose chief has not begun yet, the checkpoint knows them."""
+        """Of a job that resumes from a checkpoint, whose chief has not begun yet, the checkpoint knows them.
+
+        That chief may be gone by now, and this one in its place.
+        """
         if self.directory is None or self._job.trainings.starts or not engine.global_step:
             return
         with contextlib.suppress(CheckpointError):  # the chief says what is wrong with it
