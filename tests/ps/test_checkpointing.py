@@ -16,7 +16,7 @@ from tests.ps.plans import plan_of, tree_of
 
 from trainband.checkpoint import CheckpointDirectory, Manifest, Part
 from trainband.data.leases import LeaseRequest, SourceSettings
-from trainband.errors import CheckpointError, Refused
+from trainband.errors import CheckpointError, RefusalCode, Refused
 from trainband.model.contents import contents_of_blocks
 from trainband.model.placement import RoundRobin
 from trainband.ps.worker.checkpointing import WORKER_STATE_S, JobSaving, Overtaken, SavedParts, restore_job
@@ -35,11 +35,14 @@ class Played:
         self.name = name
         self.asked = asked
         self.state = state
+        self.moved = False
 
     def ask(self, action: str, record: Any, kind: type[Any]) -> Any:
         assert kind is m.SaveState
         self.asked.append(f"{self.name} {action}")
         del record
+        if self.moved:
+            raise Refused(f"{self.name} does not hold shard 0 (any more).", RefusalCode.MOVED)
         return self.state
 
 
@@ -130,6 +133,14 @@ def test_an_order_that_is_forgotten_before_it_is_followed_is_no_failure() -> Non
     with pytest.raises(Refused, match="ps:0 has died, or was given up, while the checkpoint was written") as refused:
         saving.poll()
     assert not isinstance(refused.value, Overtaken)
+
+
+def test_an_order_does_not_move_with_its_shard() -> None:
+    ps = [Played("ps:0", [], m.SaveState(m.ARMED)), Played("ps:1", [], m.SaveState(m.ARMED))]
+    saving = JobSaving(ps, Path("/x"), 5)
+    ps[1].moved = True
+    with pytest.raises(Overtaken, match="ps:1 has died, or was given up, before it began to write"):
+        saving.poll()
 
 
 # --- real ones

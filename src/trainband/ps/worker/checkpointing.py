@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from trainband.checkpoint import Checkpoint, Part, Piece
-from trainband.errors import CheckpointError, DamagedCheckpoint, DeadlineExceeded, Refused
+from trainband.errors import CheckpointError, DamagedCheckpoint, DeadlineExceeded, RefusalCode, Refused
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.waiting import Say, Waiting
 from trainband.wire import messages as m
@@ -122,7 +122,12 @@ class JobSaving:
         return SavedParts(parts, first.worker_state, first.sources, first.awaited)
 
     def _ask(self, one: Ps, *, worker_state: bool) -> m.SaveState:
-        return one.ask("save_state", m.SaveQuestion(ANY, self._token, worker_state), m.SaveState)
+        try:
+            return one.ask("save_state", m.SaveQuestion(ANY, self._token, worker_state), m.SaveState)
+        except Refused as exc:
+            if exc.code is RefusalCode.MOVED:  # an order does not move with its shard
+                return m.SaveState(m.FORGOTTEN)
+            raise
 
 
 class Overtaken(Refused):
