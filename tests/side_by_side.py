@@ -42,4 +42,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0]
             return file if file in TOGETHER else nodeid
 
+        def remove_node(self, node: Any) -> str | None:
+            """Gives what a lost process had yet to run to the others, but for the test that it was lost in.
+
+            The base class gives them what that process had finished, too, which nobody is told to run, so that the
+            others wait for work in silence; and it runs the test again that has just ended its process.
+            """
+            left: list[str] = []
+            for scope, tests in self.assigned_work.pop(node).items():
+                undone = [test for test, done in tests.items() if not done]
+                left += undone
+                if undone := [test for test in undone if test != left[0]]:
+                    self.workqueue[scope] = dict.fromkeys(undone, False)
+            for other in self.nodes:
+                self._reschedule(other)
+            return left[0] if left else None
+
+        def _reschedule(self, node: Any) -> None:
+            """Gives a process its next test, and also the one after it: it begins none before it knows which follows.
+
+            The base class gives one that is new, as after another was lost, only the first.
+            """
+            while not node.shutting_down:
+                before = len(self.workqueue)
+                super()._reschedule(node)
+                if len(self.workqueue) == before:
+                    return
+
     return Scheduler(config, log)

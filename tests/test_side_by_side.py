@@ -1,0 +1,29 @@
+"""Several processes run the tests side by side, and one of them may be lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CONFTEST = "from tests.side_by_side import pytest_xdist_make_scheduler"
+
+TESTS = """
+import os, pytest
+
+@pytest.mark.parametrize("at", range(30))
+def test_one_of_many(at):
+    if at in (12, 28):
+        os._exit(1)
+"""
+
+
+def test_a_lost_process_costs_the_one_test_that_it_was_lost_in(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_it.py").write_text(TESTS)
+    plain = ("-p", "no:cacheprovider", f"--rootdir={tmp_path}")
+    command = (sys.executable, "-m", "pytest", "-n2", *plain, tmp_path)
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "2 failed, 28 passed" in done.stdout, done.stdout + done.stderr
