@@ -131,7 +131,7 @@ def read(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def restore(flags: argparse.Namespace) -> dict[str, Any]:
-    """Begin a session that goes on from the newest checkpoint."""
+    """Begin a session that resumes from the newest checkpoint."""
     jax.block_until_ready(jax.device_put(BATCH))
     trainer = make_trainer(flags)
     touch_memory(flags.millions)

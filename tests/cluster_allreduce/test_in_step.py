@@ -111,7 +111,7 @@ def test_variables_in_parts_over_workers(
     one, all_ = on_one_device(*flags), read(tmp_path / "all")
     assert apart(one, all_) < TOLERANCE
     assert one["evaluations"] == all_["evaluations"] == [4, 8]
-    # What they saved together, one device goes on from; and from what that saves, they.
+    # What they saved together, one device resumes from; and from what that saves, they.
     more = (f"--model={model}", "--steps=12", f"--dir={tmp_path / 'saved'}")
     run(programs, f"--strategy={strategy}", *more, f"--out={tmp_path / 'more'}").succeed()
     programs.python("again", *SCRIPT, "--strategy=one", *more, "--steps=16").succeed()
@@ -248,7 +248,7 @@ def test_one_that_lives_and_stands_still_is_named(programs: Programs, ports: tup
     for worker in workers[:2]:
         assert worker.wait() in (1, LOST_A_PEER)
         assert re.search(
-            r"worker:2 at \S+ is stuck: it lives, but has not gone on from step \d for \d+ s", worker.stderr
+            r"worker:2 at \S+ is stuck: it lives, but has not advanced from step \d for \d+ s", worker.stderr
         )
     assert re.search(r"^trainband: waiting for worker:2 \(\d+ s\)$", workers[0].stderr, re.MULTILINE)
     workers[2].send(signal.SIGKILL)

@@ -352,7 +352,7 @@ class Job:
                     successor, f"^trainband: {successor} takes .* over at version ", self._struck_at, NOTICED_S
                 )
         elif fault in KILLED and target in PS:
-            self._await_line(CHIEF, f"^trainband: {target} goes on from ", self._struck_at)
+            self._await_line(CHIEF, f"^trainband: {target} resumes from ", self._struck_at)
         elif fault in ("dies", "leaves"):
             self._tasks[target].wait_for("^ready$")
         elif fault not in KILLED:

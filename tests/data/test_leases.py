@@ -75,7 +75,7 @@ def test_a_request_that_is_sent_again_gets_its_answer() -> None:
     assert ask(ledger, 0, 1, iterator="b") == third
 
 
-def test_a_goodbye_is_exact() -> None:
+def test_a_report_on_leaving_is_exact() -> None:
     ledger = PieceLedger(SETTINGS)
     ask(ledger, 0, 1)
     ask(ledger, 0, 2, progress=((0, 0, 0),))

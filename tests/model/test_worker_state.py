@@ -56,7 +56,7 @@ def test_typed_random_keys_go_with_it() -> None:
 
 @pytest.mark.parametrize("other", [((), ()), (CARRY[0], {**CARRY[1], "n": jnp.float32(0)})], ids=["less", "a dtype"])
 def test_of_another_transform(other: Any) -> None:
-    with pytest.raises(ModelMismatch, match="worker:0 goes on from a checkpoint that was made with another"):
+    with pytest.raises(ModelMismatch, match="worker:0 resumes from a checkpoint that was made with another"):
         of(0).unpack(other)
 
 

@@ -134,7 +134,7 @@ class Job:
 
 
 def kill(client: JobClient) -> None:
-    """As if the process had ended: no goodbye, no heartbeats."""
+    """As if the process had ended: it does not leave, and sends no heartbeats."""
     for heartbeater in client._heartbeats.heartbeaters:  # noqa: SLF001
         heartbeater.stop()
         heartbeater._thread.join(10.0)  # noqa: SLF001

@@ -131,7 +131,7 @@ def test_a_process_comes_back_where_the_one_in_its_place_has_not_pushed() -> Non
         join(members, "worker:0", "b", 5.0)
 
 
-def test_who_said_goodbye_does_not_come_back_by_a_late_heartbeat() -> None:
+def test_who_has_left_does_not_come_back_by_a_late_heartbeat() -> None:
     members = failover()
     member, _ = join(members, "worker:0", "a", 0.0)
     assert members.leave(member, "")

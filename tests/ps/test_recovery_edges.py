@@ -480,7 +480,7 @@ def test_a_ps_that_dies_after_an_early_end_is_told_of_it(make: Callable[..., Job
         wait_until(lambda one=one: one._cluster_view.last_version(1) == 1, "the word of the end")  # type: ignore[misc]  # noqa: SLF001
     kill_ps(job, 1)
     job.start_ps(1)
-    wait_until(lambda: any("ps:1 goes on from" in line for line in job.heard), "the revival")
+    wait_until(lambda: any("ps:1 resumes from" in line for line in job.heard), "the revival")
     assert [state.last_version for state in chief.states()] == [1, 1]
     chief.leave()
     other.leave()

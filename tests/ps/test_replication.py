@@ -342,26 +342,26 @@ def test_an_arbiter_that_leaves_decides_first_what_is_to_be_decided(make: Callab
     job = make(ps=2, workers=2)
     leaving, staying, now = arbiter_and_other(job, plan)
     kill_ps(job, 0)
-    goodbye = in_thread(leaving.leave, "leave")
+    left = in_thread(leaving.leave, "leave")
     while not now.done:
         now = push(staying, plan, now)
     assert now.versions == (20, 20)
-    goodbye.result(20.0)
+    left.result(20.0)
     staying.leave()
 
 
 def test_an_arbiter_that_leaves_is_heard_until_a_silent_ps_is_given_up(make: Callable[..., Job]) -> None:
-    """A replica asks only an arbiter that it hears, and only after a lease of silence: longer than goodbyes take."""
+    """A replica asks only an arbiter that it hears, and only after a lease of silence: longer than leaving takes."""
     plan = replicated()
     job = make(ps=2, workers=2, timeouts=replace(QUICK, stall_s=30.0))
     leaving, staying, now = arbiter_and_other(job, plan)
     again = threading.Event()
     stand_quite_still(job.services[0], again)
-    goodbye = in_thread(leaving.leave, "leave")
+    left = in_thread(leaving.leave, "leave")
     while not now.done:
         now = push(staying, plan, now)
     assert now.versions == (20, 20)
-    goodbye.result(40.0)
+    left.result(40.0)
     again.set()
     staying.leave()
 

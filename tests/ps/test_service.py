@@ -118,7 +118,7 @@ class Ps:
         for worker in range(2):
             self.join(worker)
         self.define()
-        # The script's end is no goodbye: the worker is lost, and back by its next word.
+        # A script that ends has not left: the worker is lost, and back by its next word.
         self.play(0, self.values())
         self.begin(steps)
         return self
@@ -520,7 +520,7 @@ def test_a_stream_that_breaks_off_is_a_loss_at_once(ps: Ps) -> None:
     assert "worker:1" not in ps.state.live
 
 
-def test_a_goodbye_is_no_loss(ps: Ps) -> None:
+def test_leaving_is_no_loss(ps: Ps) -> None:
     ps.ready()
     ps.play(1, ps.push(1), lambda: ps.leave(1))
     assert not [line for line in ps.said if "worker:1" in line]
@@ -670,7 +670,7 @@ def test_run_ends_leases(ps: Ps) -> None:
     assert f"worker:1 is gone: not heard for {LEASE_S:g} s" in ps.said
 
 
-def test_run_ends_when_the_last_worker_says_goodbye(ps: Ps) -> None:
+def test_run_ends_when_the_last_worker_leaves(ps: Ps) -> None:
     ps.ready(steps=0)
     running = in_thread(ps.service.run, "run")
     ps.leave(0)
@@ -805,7 +805,7 @@ def test_one_that_came_and_went_before_the_model_was_there_is_waited_for_by_nobo
 # --- what an older process says
 
 
-def test_the_goodbye_of_a_process_that_was_replaced_is_not_its_heirs(ps: Ps) -> None:
+def test_a_process_that_was_replaced_does_not_take_its_heir_along_when_it_leaves(ps: Ps) -> None:
     ps.ready()
     ps.clock.now += LEASE_S
     ps.join(1, incarnation="second life")

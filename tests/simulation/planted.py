@@ -100,7 +100,7 @@ def generous(original: Any) -> Any:
 
 
 def any_incarnation(original: Any) -> Any:
-    """A belated goodbye of a process that was replaced ends its successor."""
+    """A process that was replaced leaves late, and takes its successor along."""
     return lambda self, replica, leave: original(self, replica, structs.replace(leave, incarnation=""))
 
 

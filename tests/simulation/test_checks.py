@@ -170,7 +170,7 @@ CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
         terms("bounded", staleness=1),
         [],
     ),
-    "a shard goes on from what no checkpoint has": (
+    "a shard resumes from what no checkpoint has": (
         [*WHOLE, Restored(8.5, 0, 1), applied(2, A2), final((A1,), (A2,))],
         terms(),
         [checkpoints.UNKNOWN],

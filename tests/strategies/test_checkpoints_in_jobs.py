@@ -1,4 +1,4 @@
-"""Checkpoints of whole jobs: every task is a thread, and each goes on from where it was, to the bit."""
+"""Checkpoints of whole jobs: every task is a thread, and each resumes from where it was, to the bit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Failing(RuntimeError):
 
 
 class CrashAfter(Hook):
-    """Ends the script of this task without a goodbye to its data."""
+    """Ends the script of this task without leaving its data."""
 
     def __init__(self, step: int) -> None:
         self.step = step

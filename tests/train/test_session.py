@@ -1,4 +1,4 @@
-"""The session: its loop, its hooks, what goes wrong in them, and going on from a checkpoint to the same bits."""
+"""The session: its loop, its hooks, what goes wrong in them, and resuming from a checkpoint to the same bits."""
 
 from __future__ import annotations
 

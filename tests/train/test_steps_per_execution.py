@@ -147,7 +147,7 @@ def test_a_training_goes_on_in_the_middle_of_a_call(tmp_path: Path) -> None:
         trained = trainer(4)
         trained.fit(batches(13), steps, checkpoint_dir=tmp_path, save_steps=5)
     np.testing.assert_array_equal(trained.params["kernel"], whole.params["kernel"])
-    # 5 is in the second call, which ends at 8; then 10 is the end of the first script. The second goes on from there.
+    # 5 is in the second call, which ends at 8; then 10 is the end of the first script. The second resumes from there.
     saved = set(CheckpointDirectory(tmp_path, pytest.fail).steps())
     assert {8, 10, 18, 26} <= saved <= {8, 10, 18, 22, 26}  # none is begun while another is written
 

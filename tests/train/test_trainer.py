@@ -182,7 +182,7 @@ def test_a_context_leaves_the_job() -> None:
         pass  # it has never joined, so there is nothing to leave
 
 
-def test_a_program_that_just_ends_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_just_ends_leaves_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     at_exit: list[Callable[[], None]] = []
     monkeypatch.setattr(atexit, "register", at_exit.append)
     monkeypatch.setattr(
@@ -191,8 +191,8 @@ def test_a_program_that_just_ends_says_goodbye(monkeypatch: pytest.MonkeyPatch) 
     engine = FakeEngine()
     made = trainer(strategy=FakeStrategy(engine))
     assert made.is_chief
-    (goodbye,) = at_exit
-    goodbye()
+    (leave,) = at_exit
+    leave()
     assert engine.calls == [("close", "")]
     made.close()
     assert at_exit == []

@@ -220,7 +220,7 @@ class BatchIterator(Iterator[tuple[Array, ...]]):
         Returns:
           epoch: the number of the epoch.
           examples: how many examples of this epoch's order are gone, counting those of all the workers as if they went
-            in step. Every worker may go on from the same state, whatever their number was and is.
+            in step. Every worker may resume from the same state, whatever their number was and is.
         """
         if self._given < self._length:
             return {"epoch": self._epoch, "examples": self._before + self._given * self._batches.in_step}

@@ -166,7 +166,7 @@ class PieceLedger:
 
     When a worker is lost, its pieces go back without the part that it reported as trained on. How much more of them it
     trained on nobody knows, so that all the rest counts as `repeated` once it is handed out again: an upper bound. It
-    is 0 if no worker was ever lost, because one that says goodbye reports exactly.
+    is 0 if no worker was ever lost, because one that leaves reports exactly.
     """
 
     def __init__(self, settings: SourceSettings) -> None:
@@ -356,7 +356,7 @@ class PieceLedger:
         mine[piece] = _Share(max(share.done, done), given=not begins, doubt=doubt if begins else Doubt.LASTING)
 
     def _reserve(self, worker: int, listed: Collection[Piece], *, closing: bool = False) -> None:
-        """Marks what is not in a worker's hands to be given to it again; at a goodbye, its report is exact."""
+        """Marks what is not in a worker's hands to be given to it again; the report of one that leaves is exact."""
         mine = self._book.held.get(worker, {})
         for piece, share in mine.items():
             if share.given and (closing or piece not in listed):

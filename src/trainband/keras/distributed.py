@@ -29,7 +29,7 @@ class Distributed:
     Args:
       model: any Keras model.
       strategy: how it is trained.
-      checkpoint_dir, save_steps, save_secs: see `MonitoredSession`: a script that is started again goes on from the
+      checkpoint_dir, save_steps, save_secs: see `MonitoredSession`: a script that is started again resumes from the
         newest checkpoint there.
       say: where lines for people go.
 

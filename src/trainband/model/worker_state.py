@@ -81,7 +81,7 @@ class WorkerState(msgspec.Struct, frozen=True):
         kinds = [(leaf.dtype.name, leaf.shape) for leaf in leaves]
         if kinds != [(one.dtype, one.shape) for one in self.carry]:
             raise ModelMismatch(
-                f"{self.task} goes on from a checkpoint that was made with another worker_transform or another use of "
+                f"{self.task} resumes from a checkpoint that was made with another worker_transform or another use of "
                 "random keys; go on with the same ones, or train into another directory."
             )
         return with_keys(jax.tree.unflatten(tree, [placed(one.values) for one in self.carry]), key_kinds(carry))
@@ -130,7 +130,7 @@ def read_worker_states(checkpoint: Checkpoint) -> dict[int, WorkerState]:
 def redistributed(states: Mapping[int, WorkerState], tasks: Sequence[str]) -> dict[int, WorkerState]:
     """The states for these workers, which may be more or fewer than those it is from.
 
-    With as many as before, each has its own. Otherwise all go on from where the one was that is least far, where their
+    With as many as before, each has its own. Otherwise all resume from where the one was that is least far, where their
     data is in one common order (as that of `Batches`): so no example is left out, and some may be seen twice.
     """
     if states.keys() == set(range(len(tasks))):

@@ -139,7 +139,7 @@ class Checkpoints:
         return self._pipeline.saves_at is not None and self._pipeline.step >= self._pipeline.saves_at
 
     def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
-        """Leaves what this process must find again to go on from here, or from so many of its steps ago.
+        """Leaves what this process must find again to resume from here, or from so many of its steps ago.
 
         `position`: of that step. See `WorkerState`.
         """

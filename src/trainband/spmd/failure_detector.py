@@ -281,7 +281,7 @@ class FailureDetector:
             still = now - max(since, peer.moved_at)
             if still >= limit and not peer.said.doing:
                 self._lose(
-                    index, f"is stuck: it lives, but has not gone on from step {peer.said.step[1]} for {still:.0f} s"
+                    index, f"is stuck: it lives, but has not advanced from step {peer.said.step[1]} for {still:.0f} s"
                 )
                 return
         # A long step looks like this, too.
@@ -339,7 +339,7 @@ class FailureDetector:
     def _lost(self, index: int, how: str) -> str:
         return (
             f"{self._tasks[index]} at {self._addresses[index]} {how}. Workers that compute in step cannot go on "
-            "without it: start the job again, and it goes on from its newest checkpoint"
+            "without it: start the job again, and it resumes from its newest checkpoint"
         )
 
     def _note_gone(self, index: int, why: str) -> None:

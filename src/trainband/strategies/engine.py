@@ -214,7 +214,7 @@ class CheckpointSource(Member, Protocol):
 
     @property
     def worker_state(self) -> WorkerState | None:
-        """What this task left in the checkpoint that it goes on from."""
+        """What this task left in the checkpoint that it resumes from."""
         ...
 
     def save(self, directory: Path, at: int | None) -> Saving:
@@ -232,7 +232,7 @@ class CheckpointSource(Member, Protocol):
         ...
 
     def leave_worker_state(self, training: int, position: str, behind: int = 0) -> None:
-        """Leaves what this task must find again to go on from here, or from so many of its steps ago.
+        """Leaves what this task must find again to resume from here, or from so many of its steps ago.
 
         `position`: of that step. See `WorkerState`.
         """

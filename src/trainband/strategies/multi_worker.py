@@ -30,7 +30,7 @@ class MultiWorkerMirrored(MeshStrategy):
     Gradients are averaged by JAX's own collectives (NCCL on GPUs, gloo on CPUs, ICI on TPUs). The result is that of one
     device on the batches of all workers together, but for rounding. Each worker brings batches of its own, all of one
     size; the training ends when the first has used up its own. When a worker dies or is stuck, all others end with an
-    error that names it, within `timeout_s`; started again (`trainband run --restarts`), the job goes on from its newest
+    error that names it, within `timeout_s`; started again (`trainband run --restarts`), the job resumes from its newest
     checkpoint.
 
     Must be constructed before JAX is used for anything else: it takes effect before JAX starts its backends.

@@ -1,4 +1,4 @@
-"""The feed: batches for a training, one after the other, checked, placed, and with a position to go on from."""
+"""The feed: batches for a training, one after the other, checked, placed, and with a position to resume from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Feed(Iterator[PyTree]):
         left out.
       steps_per_execution: if more than 1, what so many steps train on comes at once, as `Several`; fewer where the data
         ends or its shape changes.
-      start: go on from this position.
+      start: resume from this position.
       ahead: how many batches to get ready in a thread of its own; 0 never. When left out, 2 once it is seen that
         giving one takes more than 0.2 ms and 5% of the time; but never of an iterator that is the caller's own, who
         would miss those that nobody trained on.

@@ -1,4 +1,4 @@
-"""Passes through batches, and positions in them to go on from."""
+"""Passes through batches, and positions in them to resume from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainband.model.variables import PyTree
 
 # A state is taken after each batch where that costs next to nothing (2 us for a Batches or grain's datasets); where it
 # costs more (grain's DataLoader 60 us), so seldom that it takes 2% of the time, and a resumed feed skips the rest. With
-# the attribute state_is_cheap it is not left to the clock: other workers can go on from a state, but not from a skip.
+# the attribute state_is_cheap it is not left to the clock: other workers can resume from a state, but not from a skip.
 _CHEAP_S = 5e-6
 _STATE_SHARE = 0.02
 
@@ -30,7 +30,7 @@ to_text = json.JSONEncoder(check_circular=False).encode
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a training is in its batches; a feed can go on from there.
+    """How far a training is in its batches; a feed can resume from there.
 
     Attributes:
       passes: how often the iterable was begun anew.

@@ -403,8 +403,8 @@ class ExchangeStream:
         self._closed = True
         self._abort()
 
-    def say_goodbye(self, reason: str = "") -> bool:
-        """Sends the parting words; the first call only. Nothing can be sent any more."""
+    def end_stream(self, reason: str = "") -> bool:
+        """Sends the end frame with `reason`; the first call only. Nothing can be sent afterwards."""
         # Waits for a frame on its way: this end's other thread may be sending it.
         if not self._send_lock.acquire(timeout=self._timeouts.grace_s):
             first, self._closed = not self._closed, True
@@ -426,7 +426,7 @@ class ExchangeStream:
             self._send_lock.release()
 
     def close(self) -> None:
-        self.say_goodbye()
+        self.end_stream()
 
 
 class ClientStream(ExchangeStream):
@@ -464,10 +464,10 @@ class ClientStream(ExchangeStream):
 
     def _finish(self) -> None:
         self.abort_at = time.monotonic() + self._timeouts.grace_s
-        self.say_goodbye()
+        self.end_stream()
         errors = (pa.ArrowException, OSError, EOFError)
         # gRPC prints on stderr when an exchange is dropped before its status has come: read up to it. The handler
-        # at the other end returns when it has read our goodbye, or the pulse ends this at `abort_at`. No half-close
+        # at the other end returns when it has read our end frame, or the pulse ends this at `abort_at`. No half-close
         # by `done_writing`: the read does that, see `_beat`.
         with self._receive_lock, contextlib.suppress(StopIteration, *errors):
             for _ in itertools.repeat(None):

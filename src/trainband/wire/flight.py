@@ -289,7 +289,7 @@ class FlightListener:
         self._pulse.add(stream)
         try:
             stream.greet()
-            stream.say_goodbye(serve(self.handler, stream, self._address))
+            stream.end_stream(serve(self.handler, stream, self._address))
         finally:
             self._pulse.remove(stream)
 
@@ -309,7 +309,7 @@ class FlightListener:
         shutdown.start()
         shutdown.join(0.8 * grace_s)
         if shutdown.is_alive():
-            # Also those without a stream: gRPC waits for its goodbye to be heard by every client.
+            # Also those without a stream: gRPC waits until every client has heard its end.
             _cut(server.port)
             shutdown.join(max(0.0, deadline - time.monotonic()))
         self._pulse.close()

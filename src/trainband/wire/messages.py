@@ -81,7 +81,7 @@ class Joined(Struct, frozen=True):
     defined: bool
     initialised: bool
     last_sequence: int = 0
-    """Of the pushes that were seen from this worker, in this life or an earlier one: go on from there."""
+    """Of the pushes that were seen from this worker, in this incarnation or an earlier one: resume from there."""
     trainings: tuple[int, ...] = ()
     """See `Begin`."""
     lineage: str = ""
@@ -201,7 +201,7 @@ class SaveState(Struct, frozen=True):
     awaited: tuple[str, ...] = ()
     """The workers whose worker state for this checkpoint has not come."""
     worker_state: dict[int, bytes] = {}
-    """What each worker, by its number, must find again when it goes on from here."""
+    """What each worker, by its number, must find again when it resumes from here."""
     sources: dict[str, str] = {}
     """The shared data sources, as they were at this version."""
 

@@ -17,7 +17,7 @@ CHIEF = "worker:0"
 def bad_checkpoints(history: Sequence[Record], terms: Terms) -> Iterator[Violation]:
     """Checks every checkpoint, and every shard that was given values."""
     steps = {0}
-    """Of a checkpoint, each shard goes on from its global step, whatever its own version was."""
+    """Of a checkpoint, each shard resumes from its global step, whatever its own version was."""
     has_begun = is_apart = False
     """Whether the shards may be at different versions for good: one has lost updates, or gone on without a worker."""
     lost = forgetful(history)
@@ -36,7 +36,7 @@ def bad_checkpoints(history: Sequence[Record], terms: Terms) -> Iterator[Violati
             case Restored(shard=shard, version=version):
                 is_apart = is_apart or has_begun
                 if version not in steps:
-                    text = f"shard {shard} goes on from version {version}, of which no checkpoint was committed"
+                    text = f"shard {shard} resumes from version {version}, of which no checkpoint was committed"
                     yield Violation(record.at, UNKNOWN, text)
     ended = [record for record in history if isinstance(record, Ended)]
     committed = [record for record in history if isinstance(record, Committed)]

@@ -106,7 +106,7 @@ class _Pieces:
     def report(self, record: Reported) -> Iterator[Violation]:
         piece = record.piece
         if self.reports[piece] and piece not in self.holder and self.reporters.get(piece) == record.worker:
-            return  # one that goes on from the state that it had left says it once more
+            return  # one that resumes from the state that it had left says it once more
         self.reporters[piece] = record.worker
         self.reports[piece] += 1
         self.reported_at[piece] = record.position

@@ -58,7 +58,7 @@ class _Shard:
         self._ended = ended
         self._value: list[Update] = []
         self._behind = 0
-        """How many updates its version is ahead: of a checkpoint, each shard goes on from the global step."""
+        """How many updates its version is ahead: of a checkpoint, each shard resumes from the global step."""
         self._in_value: dict[PushKey, int] = {}
         self._holder: str | None = None
         self._life = 0

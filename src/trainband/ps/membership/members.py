@@ -23,11 +23,11 @@ class Presence(Enum):
     LOST = "lost"
     """Its lease ended, or its process died; it may come back."""
     LEFT = "left"
-    """It said goodbye."""
+    """It left the job."""
     FAILED = "failed"
-    """It said goodbye because of an error of its own."""
+    """It left because of an error of its own."""
     PREEMPTED = "preempted"
-    """It said goodbye because it was asked to end; it may come back."""
+    """It left because it was asked to end; it may come back."""
 
 
 @dataclass(slots=True)
@@ -165,12 +165,12 @@ class Members:
         return member is not None and not member.live
 
     def has_left(self, task: str) -> bool:
-        """Whether it has said goodbye, with nothing wrong."""
+        """Whether it has left, with nothing wrong."""
         member = self._by_task.get(task)
         return member is not None and member.presence is Presence.LEFT
 
     def leave(self, member: Member, failure: str) -> bool:
-        """Notes a goodbye; returns whether that is news."""
+        """Notes that it leaves; returns whether that is news."""
         news = member.live
         if member.presence is not Presence.FAILED:
             asked = failure == PREEMPTED

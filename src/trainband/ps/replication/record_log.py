@@ -68,7 +68,7 @@ class RecordLog:
         return self.position
 
     def resume(self, position: int, incarnation: str) -> int | None:
-        """The follower is reached again: the last record that it has, `None` where its records cannot go on from it.
+        """The follower is reached again: the last record that it has, `None` where its records cannot continue it.
 
         Args:
           position: what it says that it has.

@@ -14,7 +14,7 @@ class Ledger:
 
     Attributes:
       workers: who is in the job now.
-      seen: the number of the last push of every worker that ever was: one that is lost and found goes on from it.
+      seen: the number of the last push of every worker that ever was: one that is lost and found resumes from it.
     """
 
     workers: frozenset[int] = frozenset()

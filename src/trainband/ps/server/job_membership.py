@@ -93,7 +93,7 @@ class JobMembership:
             self.gone(member)
 
     def stream_ended(self, member: Member) -> None:
-        """A stream of `member` has ended. Without a goodbye it is lost at once; its heartbeat may bring it back.
+        """A stream of `member` has ended. Unless the member left, it is lost at once; its heartbeat may bring it back.
 
         Called without the lock.
         """

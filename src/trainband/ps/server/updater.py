@@ -152,7 +152,7 @@ class Updater:
         """Takes any other event."""
         if isinstance(event, LeaveEvent):
             for key in [key for key in self._waiting if key[0] == event.worker]:
-                self._waiting.pop(key).answered.set()  # if it lives after all, it goes on from the params as they are
+                self._waiting.pop(key).answered.set()  # if it lives after all, it continues from the params as they are
             self.forget(event.worker)
             for key in self._held:
                 if key[0] == event.worker:  # the memory that it lies in goes with the worker's stream

@@ -138,7 +138,7 @@ class JobClient:
         self._membership.preempted = True
 
     def leave(self, failure: str = "") -> None:
-        """Says goodbye to every ps and closes. `failure` says why, if something went wrong. Idempotent."""
+        """Leaves the job at every ps and closes. `failure` says why, if something went wrong. Idempotent."""
         membership = self._membership
         if membership.left:
             return
@@ -186,7 +186,7 @@ class JobClient:
         self._links[0].ask("landed", m.Landed(ANY, global_step, nbytes, seconds), m.JobState)
 
     def leave_worker_state(self, data: bytes, behind: int = 0) -> None:
-        """Leaves with ps:0 what this worker must find again if it goes on from so many pushes ago."""
+        """Leaves with ps:0 what this worker must find again if it resumes from so many pushes ago."""
         left = m.LeftWorkerState(ANY, self._membership.sequence - behind, data)
         self._requests.ask(self._links[0], "worker_state", left, m.JobState)
 

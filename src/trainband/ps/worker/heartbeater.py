@@ -87,7 +87,7 @@ class Heartbeater:
             self._thread.join(self._timeouts.grace_s)
 
     def leave(self, failure: str) -> None:
-        """Says goodbye, after `stop`. Raises `PeerError` where the ps does not hear it."""
+        """Leaves the job at this ps, after `stop`. Raises `PeerError` where the ps does not hear it."""
         if self.worker >= 0:
             leave = encode(m.Leave(self.worker, failure, self._incarnation))
             self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)

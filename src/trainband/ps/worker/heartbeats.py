@@ -100,7 +100,7 @@ class Heartbeats:
                 # One that fails has said enough; a ps that is new does not miss it.
                 is_unknown = isinstance(exc, Refused) and exc.code is RefusalCode.UNKNOWN_WORKER
                 if not (failure or is_unknown):
-                    self._membership.say(f"could not say goodbye to {heartbeater}: {exc}")
+                    self._membership.say(f"could not tell {heartbeater} that this worker leaves: {exc}")
 
     def hand_over_decisions(self) -> None:
         """Stays until another worker decides in its place who holds a shard: a ps may die as it leaves."""
@@ -124,7 +124,7 @@ class Heartbeats:
             heartbeater.close()
 
     def _listen(self, heartbeater: Heartbeater) -> None:
-        """Hears a ps after the goodbye, and decides what it asks."""
+        """Hears a ps after leaving, and decides what it asks."""
         try:
             state = heartbeater.look() if heartbeater.worker >= 0 else None
         except DeadlineExceeded:

@@ -114,7 +114,7 @@ class JobSetup:
                 names = ", ".join(link.name for link in new)
                 raise CheckpointError(
                     f"{names} has no values, while other ps are at step {at:,}, of which there is no checkpoint; "
-                    "end every task of the job and start it again: it goes on from its newest checkpoint."
+                    "end every task of the job and start it again: it resumes from its newest checkpoint."
                 )
         if self.restored is not None:
             return

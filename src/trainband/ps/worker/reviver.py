@@ -74,7 +74,7 @@ class Reviver:
         if bootstrapper.define(link, self._membership.job, alone=True).initialised:
             return
         if bootstrapper.source is None:
-            raise CheckpointError(f"{link} has lost its values, and this job saves none that it could go on from.")
+            raise CheckpointError(f"{link} has lost its values, and this job saves none that it could resume from.")
         checkpoint = bootstrapper.restore([link], None, alone=True)
         if checkpoint is not None:
             origin = f"{checkpoint.path} (its version {checkpoint.global_step:,})"
@@ -84,7 +84,7 @@ class Reviver:
             origin = "the first values, for there is no checkpoint yet"
         self._steer(link)
         link.ask("begin", begin, m.JobState)
-        self._membership.say(f"{link.name} goes on from {origin}")
+        self._membership.say(f"{link.name} resumes from {origin}")
 
     def _start(self, shard: int, bootstrapper: Bootstrapper) -> None:
         """In a thread of its own: every ps must hear this worker's heart meanwhile."""
