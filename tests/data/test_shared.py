@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trainband.data import Batches, SharedBatches, shared
 from trainband.data.leases import LeaseAnswer, LeaseRequest, PieceLedger
-from trainband.data.shared import SharedIterator
+from trainband.data.shared_batches import SharedIterator
 from trainband.errors import DataError, Unreachable
 
 N = 103
@@ -243,7 +243,7 @@ def test_a_request_is_sent_again_when_the_way_to_the_office_broke() -> None:
     assert [request.number for _, request in office.requests[:3]] == [1, 1, 2]
 
 
-def test_a_goodbye_that_does_not_arrive_is_no_error() -> None:
+def test_leaving_unheard_is_no_error() -> None:
     batches = numbers()
     office = Office()
     batches.bind(office.door(0))
@@ -342,7 +342,7 @@ def test_a_closed_iterator_is_followed_by_the_next() -> None:
 
 
 def file_sizes(folder: Path) -> list[Path]:
-    """Files of 0 to 12 rows, whose numbers go on from file to file."""
+    """Files of 0 to 12 rows, whose numbers continue from file to file."""
     paths, start = [], 0
     for i, size in enumerate([5, 0, 12, 1, 9, 3]):
         paths.append(folder / f"{i}.npy")

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tests.simulation.values import NUMBER, Values, key_of
 from trainband.checkpoint.manifest import Piece
 from trainband.cluster import Cluster
+from trainband.data import SharedBatches, shared
 from trainband.data.leases import SourceSettings
-from trainband.data.shared import SharedBatches, shared
 from trainband.model.contents import Contents
 from trainband.model.layout import JobLayout
 from trainband.model.placement import Placement, Slice

@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent
 
 from tests.simulation import history as h
 from tests.simulation.process import Thread
-from trainband.data.shared import SharedIterator
+from trainband.data import shared_batches
+from trainband.data.shared_batches import SharedIterator
 from trainband.errors import PeerError
 from trainband.ps.membership.members import Members, Presence
 from trainband.ps.replication import replicator
@@ -175,7 +175,7 @@ SELDOM = {
     (checkpointing, "POLL_S"): 0.1,
     (checkpointer, "POLL_S"): 0.2,
     (ending, "AT_WORK_S"): 0.5,
-    (import_module("trainband.data.shared"), "_PAUSE_S"): 0.25,  # the package has a function of that name
+    (shared_batches, "_PAUSE_S"): 0.25,
 }
 """How often simulated tasks look whether something has changed, in seconds: half of all events would be such looks."""
 
