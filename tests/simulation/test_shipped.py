@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.checks.failover import forgetful
 from tests.simulation.faults import ARBITER, CHIEF, Crash, Cut, Fault, Terminate, Trouble
 from tests.simulation.history import Committed, Promoted, Record, Steered
 from tests.simulation.network import CALM, Weather
@@ -88,6 +89,14 @@ def test_a_replica_that_is_cut_off_asks_for_no_vote(seed: int) -> None:
     )
     ends = [record for record in history if isinstance(record, Promoted) and record.replica.startswith("ps:1")]
     assert not [record for record in ends if 5.0 < record.at < 17.0]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_one_that_was_cut_off_takes_over_when_all_that_knew_more_are_dead(seed: int) -> None:
+    """It is what `forgetful` finds, which excuses updates that are lost: so it must happen, and be found."""
+    cut = Cut(4.0, "ps:1", "", 10.0, both_ways=True)
+    one = scenario(seed, cut, Crash(12.0, "ps:0", 0.5), updates=150, standbys=1, checkpoint_every=0)
+    assert forgetful(history_of(one))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -103,14 +103,7 @@ class Exchanger:
         examples: int,
         finite: bool,
     ) -> None:
-        """Sends each ps its gradient blocks; `collect` gets the answers. Nothing else may come between the two.
-
-        Args:
-          gradients: for each ps its blocks, computed from params of `versions`.
-          loss: of the batch, for the display.
-          examples: in the batch.
-          finite: whether every element of the whole gradient is finite.
-        """
+        """Numbers the push and sends it, to all ps at once where it is large."""
         membership = self._membership
         membership.sequence, membership.paused = membership.sequence + 1, False
         shares = list(zip(self._links, gradients, versions, strict=True))
@@ -135,7 +128,7 @@ class Exchanger:
             link.broken = exc  # `_receive` sees to it, when the others have got theirs
 
     def collect(self) -> Exchange:
-        """The answers to what was sent: the params of every ps."""
+        """Waits for all answers to the push that was sent last."""
         return self._collect("the answer to a push")
 
     def _collect(self, what: str) -> Exchange:
