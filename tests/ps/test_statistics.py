@@ -27,11 +27,12 @@ def test_quantiles_are_numpys_inverted_cdf(values: list[int], q: float) -> None:
 RATES: list[tuple[list[tuple[float, int]], float]] = [
     # (now, count) one after the other -> events per second at the last
     ([(0.0, 0)], 0.0),
-    ([(0.0, 0), (1.0, 10)], 10.0),
-    ([(0.0, 0), (1.0, 10), (2.0, 20), (3.0, 20)], 5.0),  # the window is 2 s
-    ([(0.0, 0), (100.0, 1000)], 10.0),  # asked seldom: the mean since the last time
+    ([(0.0, 0), (1.0, 10)], 0.0),  # it counts from the first event, which is slow
+    ([(0.0, 0), (9.0, 1), (10.0, 11)], 10.0),
+    ([(0.0, 0), (0.5, 5), (1.5, 15), (2.5, 25), (3.5, 25)], 5.0),  # the window is 2 s
+    ([(0.0, 0), (1.0, 1), (100.0, 991)], 10.0),  # asked seldom: the mean since the last time
     ([(5.0, 7), (5.0, 7)], 0.0),  # asked twice at one time
-    ([(0.0, 0), (1.0, 10), (1.0, 30)], 10.0),  # a second answer for one time does not count
+    ([(0.0, 0), (0.5, 5), (1.5, 15), (1.5, 30)], 10.0),  # a second answer for one time does not count
     ([(0.0, 100), (1.0, 100)], 0.0),
 ]
 
@@ -48,6 +49,7 @@ def test_rate(samples: list[tuple[float, int]], rate: float) -> None:
 def test_a_steady_rate_is_found_and_little_is_kept(steps: list[float], per_second: float) -> None:
     counter = Rate()
     now = 0.0
+    counter.at(0.0, -1)
     counter.at(0.0, 0)
     for step in steps:
         now += step

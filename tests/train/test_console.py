@@ -27,7 +27,8 @@ def as_text(progress: Progress | None) -> str:
 
 
 LINES: list[tuple[Progress, str]] = [
-    (Progress(0, None, 0.0, None), "global step 0, 0 steps/s"),
+    (Progress(0, None, 0.0, None), "global step 0, compiling the first step"),
+    (Progress(1, None, 0.0, 0.5), "global step 1, loss 0.5000"),  # nobody knows how fast the next ones are
     (Progress(3, None, 0.456, None), "global step 3, 0.46 steps/s"),
     (Progress(12345, None, 1234.5, 0.25), "global step 12,345, 1,234 steps/s, loss 0.2500"),
     (Progress(4000, 10000, 100.0, 0.25), "global step 4,000/10,000, 100 steps/s, loss 0.2500, 1 min 00 s left"),

@@ -18,7 +18,8 @@ def result(history: Any, **changes: Any) -> FitResult:
     fields: dict[str, Any] = {
         "task": "worker:0",
         "global_step": 100,
-        "updates": 90,
+        "updates": 91,
+        "timed_updates": 90,
         "steps": 50,
         "examples": 1600,
         "seconds": 2.0,

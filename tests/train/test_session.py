@@ -451,6 +451,15 @@ def test_checkpoints_at_exact_steps_and_at_the_end(tmp_path: Path) -> None:
     assert [entry.task for entry in checkpoint.manifest.workers.values()] == ["local"]
 
 
+def test_the_last_of_the_checkpoints_by_steps_is_that_of_the_end(tmp_path: Path) -> None:
+    said: list[str] = []
+    mean_model(say=said.append, console=True).fit([ONES], 6, checkpoint_dir=tmp_path, save_steps=6)
+    assert len([line for line in said if "checkpoint of global step 6" in line]) == 1
+    checkpoint = home(tmp_path).newest()
+    assert checkpoint is not None
+    assert (checkpoint.global_step, checkpoint.manifest.complete) == (6, True)
+
+
 def test_checkpoints_by_seconds(tmp_path: Path) -> None:
     now = [0.0]
 

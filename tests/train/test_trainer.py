@@ -18,6 +18,7 @@ from tests.train.fakes import ONES, FakeEngine, FakeStrategy, mean_model, traine
 from trainband.cluster import Cluster, Task
 from trainband.errors import DataError, ModelError, NonFiniteGradient
 from trainband.strategies import Mirrored, OneDevice, ParameterServer, StepReport
+from trainband.train import Trainer
 from trainband.train.hooks import Hook
 from trainband.train.session import MonitoredSession
 from trainband.wire.memory import MemoryTransport
@@ -30,7 +31,7 @@ def test_it_is_the_loop_by_hand() -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), made.params, params)
         assert (made.global_step, made.is_chief) == (12, True)
     assert (result.task, result.global_step, result.steps, result.examples) == ("local", 12, 12, 192)
-    assert (result.updates, result.refused, result.mean_staleness) == (11, 0, 0.0)
+    assert (result.updates, result.timed_updates, result.refused, result.mean_staleness) == (12, 11, 0, 0.0)
     assert result.stopped == "its batches are used up"
     np.testing.assert_array_equal(result.history[:, 0], np.arange(1, 13))
     np.testing.assert_allclose(result.history[:, 1], losses, rtol=1e-5)
@@ -113,7 +114,8 @@ def test_a_result_counts_what_its_steps_reported() -> None:
     ]
     engine = FakeEngine(list(reports))
     result = trainer(strategy=FakeStrategy(engine)).fit([np.zeros((7, 2))], steps=100)
-    assert (result.task, result.global_step, result.updates, result.steps) == ("worker:9", 9, 4, 3)
+    assert (result.task, result.global_step, result.updates, result.timed_updates) == ("worker:9", 9, 9, 4)
+    assert result.steps == 3
     assert (result.examples, result.refused, result.mean_staleness) == (21, 1, 3.0)
     np.testing.assert_array_equal(result.history, [[5, 2.0], [6, 1.0], [9, 0.5]])
 
@@ -316,3 +318,25 @@ def test_a_failing_worker_tells_its_ps() -> None:
 def test_what_is_no_strategy(strategy: Any, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         trainer(strategy=strategy)
+
+
+def test_a_loss_that_is_no_number_is_warned_of_and_counted() -> None:
+    """Its gradient may be finite all the same, and nothing else would tell."""
+    said: list[str] = []
+
+    def loss(params: Any, batch: Any) -> Any:
+        x, _ = batch
+        return jnp.mean(x @ params["w"]) + jnp.where(x[0, 0] == 7.0, jnp.nan, 0.0)
+
+    x = np.ones((4, 2), np.float32)
+    bad = np.full((4, 2), 7.0, np.float32)
+    made = Trainer(
+        init=lambda _: {"w": jnp.zeros(2)}, loss=loss, optimizer=optax.sgd(0.1), console=False, say=said.append
+    )
+    with made:
+        result = made.fit([(x, x), (bad, bad), (x, x), (bad, bad)])
+    assert result.refused == 0
+    assert result.non_finite_losses == 2
+    assert [line for line in said if line.startswith("WARNING: the loss of local is nan at global step 2;")]
+    assert said[-1] == "WARNING: 2 of 4 losses of local were NaN or infinite"
+    assert len(said) == 2

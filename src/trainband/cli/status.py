@@ -119,6 +119,9 @@ def show(answer: PsStatus, console: Console) -> None:
         )
     console.print(workers)
     for worker in answer.workers:
+        if worker.non_finite_losses:
+            text = f"the loss of {worker.task} was NaN or infinite {worker.non_finite_losses:,} times"
+            console.print(text, style="yellow", highlight=False)
         if worker.stalled_s:
             waits = "others wait for it" if worker.task in answer.waiting_for else "nobody waits for it"
             text = f"{worker.task} lives, but has pushed nothing for {worker.stalled_s:,.0f} s; {waits}"

@@ -36,6 +36,8 @@ class WorkerStatus(Struct, frozen=True):
     failure: str
     stalled_s: float = 0.0
     """Seconds for which it has pushed nothing though others wait for it; 0 where it is not stuck."""
+    non_finite_losses: int = 0
+    """Pushes whose loss was NaN or infinite, though the gradient was finite."""
 
 
 class SliceStatus(Struct, frozen=True):
@@ -109,14 +111,21 @@ class PsStatus(Struct, frozen=True):
 
 
 class Rate:
-    """Events per second over the last `RATE_WINDOW_S`, from a few samples of a counter."""
+    """Events per second over the last `RATE_WINDOW_S`, from a few samples of a counter.
+
+    It counts from the first event, for which everything may have been compiled.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
+        self._begun = False
 
     def at(self, now: float, count: int) -> float:
         """Notes that `count` events had happened by `now`; returns events per second."""
         samples = self._samples
+        if samples and not self._begun:
+            self._begun = count != samples[0][1]
+            samples.clear()
         if not samples or now > samples[-1][0]:
             samples.append((now, count))
         while len(samples) > 2 and samples[1][0] <= now - RATE_WINDOW_S:

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trainband.ps.statistics import RATE_WINDOW_S
 from trainband.runtime.formatting import duration, rate
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Progress
@@ -24,11 +25,16 @@ LIVE_EVERY_S = 0.5
 LINE_EVERY_S = 10.0
 
 
-def picture(progress: Progress | None) -> RenderableType:
-    """A training as rich shows it: a line with the job's figures, a bar, and one row for each worker."""
+def picture(progress: Progress | None, began_at: int = 0) -> RenderableType:
+    """A training as rich shows it: a line with the job's figures, a bar, and one row for each worker.
+
+    Args:
+      progress: how far it is; `None` while nobody can tell.
+      began_at: the global step at which it began: no speed is known before the second step.
+    """
     if progress is None:
         return Text("waiting for the job to begin", style="dim")
-    head = Text(line(progress))
+    head = Text(line(progress, began_at))
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("worker", "", "steps/s", "staleness", "loss"):
         table.add_column(title, justify="left" if title in ("worker", "") else "right")
@@ -45,10 +51,15 @@ def picture(progress: Progress | None) -> RenderableType:
     return Group(head, Padding(bar, 0), *below)  # a bare bar does not end its line
 
 
-def line(progress: Progress) -> str:
+def line(progress: Progress, began_at: int = 0) -> str:
     """A training in one line: global step, steps/s, loss, time left."""
     of = f"/{progress.last_step:,}" if progress.last_step else ""
-    parts = [f"global step {progress.global_step:,}{of}", f"{rate(progress.rate)} steps/s"]
+    parts = [f"global step {progress.global_step:,}{of}"]
+    made = progress.global_step - began_at
+    if not made and not progress.rate:
+        parts.append("compiling the first step")
+    elif made != 1 or progress.rate:
+        parts.append(f"{rate(progress.rate)} steps/s")
     if progress.examples_rate:
         parts.append(f"{rate(progress.examples_rate)} examples/s")
     if progress.loss is not None:
@@ -69,6 +80,7 @@ class Console:
     def __init__(self, source: Callable[[], Progress | None], say: Say) -> None:
         self._source = source
         self._say = say
+        self._began_at: int | None = None
         self._stop = threading.Event()
         self._console = RichConsole(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if sys.stderr.isatty() else None
@@ -91,11 +103,15 @@ class Console:
     def _show(self) -> None:
         spoken = time.monotonic()
         while not self._stop.wait(LIVE_EVERY_S):
-            if self._live is None and time.monotonic() - spoken < LINE_EVERY_S:
+            silent_s = time.monotonic() - spoken
+            # The rate that a line tells is that between the last looks before it.
+            if self._live is None and self._began_at is not None and silent_s < LINE_EVERY_S - RATE_WINDOW_S:
                 continue
             progress = self._source()
+            if self._began_at is None and progress is not None:
+                self._began_at = progress.global_step
             if self._live is not None:
-                self._live.update(picture(progress), refresh=True)
-            elif progress is not None:
+                self._live.update(picture(progress, self._began_at or 0), refresh=True)
+            elif progress is not None and silent_s >= LINE_EVERY_S:
                 spoken = time.monotonic()
-                self._say(line(progress))
+                self._say(line(progress, self._began_at or 0))

@@ -22,11 +22,12 @@ class FitResult:
     Attributes:
       task: whose view this is.
       global_step: updates made by the whole job, at the end.
-      updates: updates made by the whole job in this training, from this task's first step to its last; from its first
-        call, where several steps are computed in one.
+      updates: made by the whole job, from when this task began this training to its last step.
+      timed_updates: of these, those that were made in `seconds`.
       steps: steps that this task made.
       examples: that this task trained on.
-      seconds: from the first step's end (so without compiling) to the last's.
+      seconds: from the first step's end (so without compiling) to the last's; from the first call's, where several
+        steps are computed in one.
       stopped: why it ended, in words.
       refused: gradients of this task that were not finite.
       mean_staleness: of this task's updates, in updates.
@@ -37,6 +38,7 @@ class FitResult:
     task: str
     global_step: int
     updates: int
+    timed_updates: int
     steps: int
     examples: int
     seconds: float
@@ -47,9 +49,14 @@ class FitResult:
     evaluations: tuple[Evaluation, ...] = ()
 
     @property
+    def non_finite_losses(self) -> int:
+        """How many of this task's steps had a loss that was NaN or infinite."""
+        return int(np.count_nonzero(~np.isfinite(self.history[:, 1])))
+
+    @property
     def steps_per_second(self) -> float:
-        """Global steps per second of the whole job."""
-        return self.updates / self.seconds if self.seconds > 0 else 0.0
+        """Global steps per second of the whole job, without the first step."""
+        return self.timed_updates / self.seconds if self.seconds > 0 else 0.0
 
     def plot(self, path: str | Path, title: str = "training") -> Path:
         """Draws the loss by global step into a PNG (log scale; the line is a running mean). Returns its path.

@@ -113,28 +113,35 @@ class Saves:
         best: str,
     ) -> About:
         trainings, stop = self._job.trainings, self._stop
+        is_end = stop.is_complete or (at is not None and at == stop.last_step)
         about = About(
             strategy=self._job.strategy_name,
             trainings=trainings.starts,
-            complete=trainings.is_last and stop.is_complete,
+            complete=trainings.is_last and is_end,
             last_step=stop.last_step,
             metrics=metrics,
             best=(best, metrics[best]) if best else None,
         )
         if at is not None:
             checkpointer.order(engine, at, about)
+            self._ordered = (at, about.complete)
             if at <= engine.global_step:
                 self.leave_state(engine)
         elif not (wait or best or stop.done):
             checkpointer.order(engine, None, about)
             self.leave_state(engine)
-        elif best or self._ordered != (engine.global_step, about.complete):
+        elif best or not self._has_saved(checkpointer, engine.global_step, complete=about.complete):
             checkpointer.order(engine, 0, about)
             self.leave_state(engine)
             self._ordered = (engine.global_step, about.complete)
-        else:  # it is on its way or there, as after the last validation
-            checkpointer.withdraw()  # one that waits for a later step might wait for ever
         return about
+
+    def _has_saved(self, checkpointer: Checkpointer, step: int, *, complete: bool) -> bool:
+        """Whether the checkpoint of this step is there, as after the last validation; waits while it is written."""
+        if self._ordered != (step, complete):
+            return False
+        checkpointer.withdraw()  # one that waits for a later step might wait for ever
+        return checkpointer.saved is not None and checkpointer.saved.global_step == step
 
     def _await(self, engine: Engine, checkpointer: Checkpointer, about: About) -> None:
         """Waits for a checkpoint; where a ps dies over it, it is made once more with the one that comes back."""

@@ -28,6 +28,7 @@ from trainband.train.hook_loop import HookLoop
 from trainband.train.hooks.base import Hook
 from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
 from trainband.train.hooks.stop_at_step import StopAtStepHook
+from trainband.train.loss_watch import LossWatch
 from trainband.train.lost_updates import LostUpdates
 from trainband.train.saves import Saves
 from trainband.train.session_view import SessionTrainer, SessionView
@@ -100,6 +101,7 @@ class MonitoredSession(SessionView):
             job, self.directory, self._hooks, self._stop, self._saves, remake=remake, look=self._look_at_duties
         )
         self._events = EventFiles(job.say)
+        self._losses = LossWatch(job.say)
         self._is_over = False
 
     # --- what a session knows, besides the job
@@ -180,6 +182,7 @@ class MonitoredSession(SessionView):
         if not report.done:  # else it is looked at in the end
             self._look_at_duties(engine)
         self._position.advance(report.steps)
+        self._losses.look(engine.task, report)
         if report.worker_state is not None:
             self._saves.leave_state(engine, behind=report.worker_state)
         self._stop.heed(engine, report)
@@ -283,6 +286,7 @@ class MonitoredSession(SessionView):
             self._stack.callback(hook.close)
         self._stack.enter_context(self._events)
         self._duties.begin()
+        self._losses.begin(engine.global_step)
         self._hooks.begin(self)
         self._listen_for_sigterm(engine)
 

@@ -254,8 +254,8 @@ class Trainer:
             save_secs=save_secs,
             retention=retention,
         )
-        log = TrainingLog(self._model.accumulate)
         with session:
+            log = TrainingLog(self._model.accumulate, session.global_step)
             if not session.should_stop():
                 for batch in session.feed(batches, repeat=steps is not None):
                     log.add(session.run(batch), batch)
@@ -266,7 +266,11 @@ class Trainer:
         evaluations = tuple(evaluation for hook in validating for evaluation in hook.evaluations)
         if self._module is not None:
             self.nnx_model()
-        return log.result(self.join(), session.stopped, evaluations)
+        result = log.result(self.join(), session.stopped, evaluations)
+        if result.non_finite_losses > result.refused:  # those were spoken of
+            of = f"{result.non_finite_losses:,} of {result.steps:,} losses of {result.task}"
+            self.say(f"WARNING: {of} were NaN or infinite")
+        return result
 
     def evaluate(self, batches: Iterable[PyTree]) -> Evaluation:
         """Loss and metrics with the params as they now are, each the mean over all examples.

@@ -16,10 +16,16 @@ from trainband.train.result import Evaluation, FitResult
 
 
 class TrainingLog:
-    """What a training did, noted cheaply, after every step."""
+    """What a training did, noted cheaply, after every step.
 
-    def __init__(self, accumulate: int) -> None:
+    Args:
+      accumulate: batches a step.
+      began_at: the global step at which this task began it.
+    """
+
+    def __init__(self, accumulate: int, began_at: int) -> None:
         self._accumulate = accumulate
+        self._began_at = began_at
         self._steps = array("q")
         self._losses = array("d")
         self._examples = array("q")
@@ -55,7 +61,8 @@ class TrainingLog:
         return FitResult(
             task=engine.task,
             global_step=engine.global_step,
-            updates=int(steps[-1] - steps[min(self._in_first, len(steps)) - 1]) if len(steps) else 0,
+            updates=max(0, int(steps[-1]) - self._began_at) if len(steps) else 0,
+            timed_updates=int(steps[-1] - steps[min(self._in_first, len(steps)) - 1]) if len(steps) else 0,
             steps=len(steps),
             examples=sum(self._examples),
             seconds=seconds,

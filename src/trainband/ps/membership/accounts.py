@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ class Account:
     dropped: int = 0
     examples: int = 0
     loss: float | None = None
+    non_finite_losses: int = 0
     staleness: float = 0.0
     transport: str = ""
     pushed_at: float = float("-inf")
@@ -45,6 +47,11 @@ class Account:
         self.pushed_at = now
         self.examples += examples
 
+    def note_loss(self, loss: float) -> None:
+        """Notes the loss of a push whose gradient is finite, which the loss itself need not be."""
+        self.loss = loss
+        self.non_finite_losses += not math.isfinite(loss)
+
     def note_update(self, staleness: int) -> None:
         """One of its pushes has become an update."""
         self.staleness += LATELY * (staleness - self.staleness)
@@ -67,6 +74,7 @@ class Account:
             heard_s=now - member.heard_at,
             failure=member.failure,
             stalled_s=stalled_s,
+            non_finite_losses=self.non_finite_losses,
         )
 
 

@@ -169,7 +169,7 @@ class Streams:
                 account.refused += 1
                 detail = self._non_finite(member, push, layout, gradient, account.refused)
             else:
-                account.loss = push.loss
+                account.note_loss(push.loss)
                 event = PushEvent(member.number, push.sequence, push.version, push.examples)
                 pending = replica.journal.push(event, gradient)
         if late:

@@ -1,0 +1,47 @@
+"""LossWatch: says when a loss is no number, which a gradient of plain numbers may hide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from trainband.runtime.waiting import Say
+from trainband.strategies.base import StepReport
+
+
+class LossWatch:
+    """Looks at the losses of one task's training, and warns of the first that is NaN or infinite.
+
+    Not where the gradient was none either: it is refused then, which is said elsewhere.
+
+    Args:
+      say: where the warning goes.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._has_warned = False
+        self._step = 0
+
+    def begin(self, global_step: int) -> None:
+        """The training begins, or resumes, at this global step."""
+        self._step = global_step
+
+    def look(self, task: str, report: StepReport) -> None:
+        """Looks at what a report tells of the losses of `task`."""
+        if self._has_warned:
+            return
+        if report.known is None:
+            known: Sequence[tuple[int, float]] = () if report.refusal else ((report.global_step, report.loss),)
+        else:
+            known = report.known
+        for step, loss in known:
+            is_refused = report.known is not None and step == self._step
+            self._step = step
+            if not (is_refused or math.isfinite(loss)):
+                self._has_warned = True
+                self._say(
+                    f"WARNING: the loss of {task} is {float(loss):g} at global step {step:,}; the training goes on. "
+                    "Look at the data and the loss, or lower the learning rate; hooks=[NanHook()] ends it there."
+                )
+                return
