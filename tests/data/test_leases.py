@@ -148,16 +148,27 @@ def test_pieces_of_workers_that_are_no_more() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"examples": 11}, "examples=11 where the first worker has 10; give every worker"),
-        ({"piece": 5, "seed": 1}, "piece=5 where the first worker has 4, seed=1 where the first worker has 0"),
-        ({"epochs": None}, "epochs=None where the first worker has 2"),
+        ({"examples": 11}, "examples=11 where another worker has 10; give every worker"),
+        ({"piece": 5, "seed": 1}, "piece=5 where another worker has 4, seed=1 where another worker has 0"),
+        ({"epochs": None}, "epochs=None where another worker has 2"),
         ({"shuffle": False}, "shuffle=False"),
     ],
 )
 def test_other_settings(changes: dict[str, int | None], words: str) -> None:
     other = msgspec.structs.replace(SETTINGS, **changes)
+    ledger = PieceLedger(SETTINGS)
+    ledger.lease(0, LeaseRequest("mine", SETTINGS))
     with pytest.raises(DataError, match=f"the data 'mine' is not that of the other workers: .*{words}"):
-        PieceLedger(SETTINGS).lease(0, LeaseRequest("mine", other))
+        ledger.lease(1, LeaseRequest("mine", other))
+
+
+def test_the_first_to_ask_after_a_restore_may_have_more_epochs() -> None:
+    ledger = PieceLedger.from_record(PieceLedger(SETTINGS).record())
+    more = msgspec.structs.replace(SETTINGS, epochs=5)
+    ledger.lease(0, LeaseRequest("mine", more))
+    assert ledger.settings == more
+    with pytest.raises(DataError, match="epochs=2 where another worker has 5"):
+        ledger.lease(1, LeaseRequest("mine", SETTINGS))
 
 
 @pytest.mark.parametrize(

@@ -460,6 +460,32 @@ def test_the_last_of_the_checkpoints_by_steps_is_that_of_the_end(tmp_path: Path)
     assert (checkpoint.global_step, checkpoint.manifest.complete) == (6, True)
 
 
+@pytest.mark.parametrize("data", [Batches, shared])
+def test_more_epochs_continue_a_training_that_was_over(tmp_path: Path, data: Callable[..., Any]) -> None:
+    x = np.arange(12, dtype=np.float32)
+
+    def fit(epochs: int, directory: Path | None = tmp_path) -> tuple[Any, list[str], list[float]]:
+        said: list[str] = []
+        with mean_model(say=said.append, loss=lambda params, batch: params["w"] * batch[0].mean()) as made:
+            result = made.fit(data(x, batch_size=4, epochs=epochs), checkpoint_dir=directory)
+            return result, said, made.params["w"]
+
+    assert fit(2)[0].steps == 6
+    again, said, _ = fit(2)
+    assert (again.steps, again.global_step) == (0, 6)
+    assert "at global step 6, all batches are used up. More of them (epochs= of Batches or shared)" in said[-1]
+    more, _, params = fit(3)
+    assert (more.steps, more.global_step) == (3, 9)
+    assert params == fit(3, None)[2]
+
+
+def test_what_continues_a_training_that_has_made_its_steps(tmp_path: Path) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        mean_model(say=said.append).fit([ONES], 3, checkpoint_dir=tmp_path)
+    assert "at global step 3, the 3 updates that were asked for are made. More steps= continue it." in said[-1]
+
+
 def test_checkpoints_by_seconds(tmp_path: Path) -> None:
     now = [0.0]
 
@@ -559,10 +585,10 @@ def test_going_on_to_the_same_bits(model: dict[str, Any], data: Callable[[], Ite
 
 def test_a_finished_training_that_is_started_again_makes_no_step(tmp_path: Path) -> None:
     mean_model(say=quiet).fit([ONES] * 4, checkpoint_dir=tmp_path)
-    for steps in (None, 4, 3):
+    made = "the job has made the updates that were asked for"
+    for steps, stopped in ((None, "its batches are used up"), (4, made), (3, made)):
         result = mean_model(say=quiet).fit([ONES] * 4, steps, checkpoint_dir=tmp_path)
-        assert (result.steps, result.global_step) == (0, 4)
-        assert result.stopped == "the job has made the updates that were asked for"
+        assert (result.steps, result.global_step, result.stopped) == (0, 4, stopped)
         assert home(tmp_path).steps() == [4]
 
 

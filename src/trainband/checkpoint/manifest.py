@@ -199,6 +199,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
       metrics: of a validation of these very params, where there was one.
       worker_part: a file with the workers' own tensors.
       last_step: where the training was asked to end; `None` where it was not.
+      used_up: whether it is complete because its batches were used up: with more of them, it goes on.
       format: what this record's fields mean.
 
     Raises:
@@ -217,6 +218,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     metrics: dict[str, float] = {}
     worker_part: Part | None = None
     last_step: int | None = None
+    used_up: bool = False
     format: int = FORMAT
 
     def __post_init__(self) -> None:

@@ -170,7 +170,7 @@ class PieceLedger:
     """
 
     def __init__(self, settings: SourceSettings) -> None:
-        """`settings`: the first asker's."""
+        """`settings`: the first asker's; after a restore, the first asker may have more epochs."""
         self._settings = settings
         self._book = _Book()
         self._last: dict[int, _Last] = {}
@@ -202,7 +202,7 @@ class PieceLedger:
           request: what it says.
 
         Raises:
-          DataError: its settings are not the first asker's, or it reports on a piece that does not exist.
+          DataError: its settings are not those of the others, or it reports on a piece that does not exist.
         """
         self._check(request)
         last = self._last.get(worker)
@@ -232,6 +232,14 @@ class PieceLedger:
         )
         self._last[worker] = _Last(request.iterator, request.number, answer, past[-_PAST_ITERATORS:])
         return answer
+
+    def prolong(self, settings: SourceSettings) -> bool:
+        """Takes on settings of more epochs before anybody has asked; returns whether these are the ledger's now."""
+        mine, epochs = self._settings, settings.epochs
+        is_longer = mine.epochs is not None and (epochs is None or epochs > mine.epochs)
+        if is_longer and not self._last and msgspec.structs.replace(settings, epochs=mine.epochs) == mine:
+            self._settings = settings
+        return settings == self._settings
 
     def release(self, worker: int) -> None:
         """Takes back what a worker holds, because it died or left."""
@@ -301,10 +309,10 @@ class PieceLedger:
         return ledger
 
     def _check(self, request: LeaseRequest) -> None:
-        """Compares the settings, and refuses reports on what does not exist."""
-        if request.settings != self._settings:
+        """Takes on the settings, and refuses reports on what does not exist."""
+        if not self.prolong(request.settings):
             differences = ", ".join(
-                f"{name}={getattr(request.settings, name)} where the first worker has {getattr(self._settings, name)}"
+                f"{name}={getattr(request.settings, name)} where another worker has {getattr(self._settings, name)}"
                 for name in SourceSettings.__struct_fields__
                 if getattr(request.settings, name) != getattr(self._settings, name)
             )

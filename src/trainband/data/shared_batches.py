@@ -137,9 +137,10 @@ class SharedBatches:
                 "the others; go on with such a job, or start the data anew."
             )
         ledger = PieceLedger.from_record(record)
-        if ledger.settings != self.settings:
+        before = ledger.settings
+        if not ledger.prolong(self.settings):
             raise DataError(
-                f"this position in the shared data {self.name!r} is of other data: {ledger.settings}, where now there "
+                f"this position in the shared data {self.name!r} is of other data: {before}, where now there "
                 f"is {self.settings}."
             )
         with self._lock:

@@ -43,6 +43,7 @@ class About:
       trainings: the global steps at which the script's trainings began.
       complete: whether the training is over.
       last_step: where it was asked to end.
+      used_up: whether it is over because its batches are used up.
       metrics: of a validation of these params.
       best: (metric, value) where this is the best checkpoint so far.
     """
@@ -51,6 +52,7 @@ class About:
     trainings: tuple[int, ...]
     complete: bool = False
     last_step: int | None = None
+    used_up: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)
     best: tuple[str, float] | None = None
 
@@ -351,6 +353,7 @@ class Checkpointer:
             trainings=order.about.trainings,
             complete=order.about.complete,
             last_step=order.about.last_step,
+            used_up=order.about.used_up,
             metrics=dict(order.about.metrics or self._metrics.get(parts.global_step, {})),
             worker_part=worker_part,
         )

@@ -119,6 +119,8 @@ class Saves:
             trainings=trainings.starts,
             complete=trainings.is_last and is_end,
             last_step=stop.last_step,
+            # More batches are known to follow those before only where it is known which those were.
+            used_up=stop.is_used_up and self._position.feed is not None,
             metrics=metrics,
             best=(best, metrics[best]) if best else None,
         )

@@ -33,7 +33,12 @@ class Stop:
     @property
     def is_complete(self) -> bool:
         """Whether the training counts as complete: all its updates are made, or this task's batches are used up."""
-        return self.done or (self.reason == USED_UP and not self.preempted)
+        return self.done or self.is_used_up
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether it ends for no other reason than that this task's batches are used up."""
+        return self.reason == USED_UP and not (self.done or self.preempted)
 
     def note(self, reason: str) -> None:
         """Notes a reason to end; the first one counts."""

@@ -21,7 +21,7 @@ from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime.waiting import Say, say_on_stderr
-from trainband.strategies.base import Strategy
+from trainband.strategies.base import USED_UP, Strategy
 from trainband.strategies.engine import Engine
 from trainband.strategies.one_device import OneDevice
 from trainband.train.checkpointer import About, Checkpointer
@@ -270,6 +270,8 @@ class Trainer:
         if result.non_finite_losses > result.refused:  # those were spoken of
             of = f"{result.non_finite_losses:,} of {result.steps:,} losses of {result.task}"
             self.say(f"WARNING: {of} were NaN or infinite")
+        if not result.steps and session.is_chief and self.join().restored is not None:
+            self.say(_what_would_continue(result, session.began_at))
         return result
 
     def evaluate(self, batches: Iterable[PyTree]) -> Evaluation:
@@ -429,6 +431,15 @@ class Trainer:
 
         Evaluator(self.evaluate_params, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()
         raise SystemExit(0)
+
+
+def _what_would_continue(result: FitResult, began_at: int) -> str:
+    """Says of a training that was over before it was begun again how it goes on."""
+    here = f"nothing is left to train: at global step {result.global_step:,}"
+    if result.stopped == USED_UP:
+        return f"{here}, all batches are used up. More of them (epochs= of Batches or shared), or steps=, continue it."
+    made = result.global_step - began_at
+    return f"{here}, the {made:,} updates that were asked for are made. More steps= continue it."
 
 
 def _not_empty(batches: Iterable[PyTree]) -> Iterator[PyTree]:

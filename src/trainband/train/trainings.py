@@ -51,13 +51,13 @@ class Trainings:
         """Where the training that was begun last ends, if it is to end at `last_step`.
 
         That is where it did end, if a later one of the script had begun, or if a checkpoint says that it was over and
-        no other end is asked for now.
+        no other end is asked for now. One that had used up its batches goes on if there are more.
         """
         resumed = self._resumed
         if not self.is_last:
             over_at = self._starts[self.number]
         elif resumed is not None and resumed.complete and self.number == len(resumed.trainings):
-            if last_step != resumed.last_step:
+            if resumed.used_up or last_step != resumed.last_step:
                 return last_step
             over_at = resumed.global_step
         else:
