@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.simulation.process import Process, Thread, current, sleep
 from tests.simulation.scheduler import Action
+from trainband.runtime.signals import PREEMPTED
 
 YIELDS = 0.05
 """How often a thread that takes a lock lets others go first."""
@@ -190,8 +191,9 @@ class SimulatedRuntime:
     def not_at_exit(self, call: Callable[[], object]) -> None:
         """Nothing either."""
 
-    def on_sigterm(self, note: Callable[[], None]) -> AbstractContextManager[None]:
-        return self._noted(note)
+    def on_request_to_end(self, note: Callable[[str], None], *, ctrl_c: bool = True) -> AbstractContextManager[None]:
+        del ctrl_c
+        return self._noted(lambda: note(PREEMPTED))
 
     @contextmanager
     def _noted(self, note: Callable[[], None]) -> Iterator[None]:

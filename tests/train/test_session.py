@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock
 from trainband.cluster import Cluster, Task
 from trainband.data import Batches, shared
 from trainband.errors import CheckpointError, ClusterError, DirectoryLocked, ModelMismatch
+from trainband.runtime.signals import PREEMPTED
 from trainband.strategies import OneDevice, ParameterServer, StepReport
 from trainband.train import CheckpointSaverHook, Hook, MonitoredSession, StopAtStepHook, Trainer
 from trainband.train.hooks.session import SavingSession
@@ -254,7 +256,7 @@ def test_updates_that_are_lost_at_the_end_are_made_anew() -> None:
 
 def test_they_are_made_anew_though_the_task_is_asked_to_end() -> None:
     engine = Losing(2)
-    asked = At(1, lambda session: setattr(session._stop, "preempted", True))  # noqa: SLF001
+    asked = At(1, lambda session: setattr(session._stop, "request", PREEMPTED))  # noqa: SLF001
     assert trainer(strategy=FakeStrategy(engine), say=quiet).fit([ONES] * 9, 1, hooks=[asked]).stopped
     assert engine.lost == 0
 
@@ -273,6 +275,26 @@ def test_a_loop_that_does_not_ask_whether_to_stop_ends_after_a_step(tmp_path: Pa
     with pytest.raises(SystemExit, match="143"):
         train()
     assert len(made) == 3
+
+
+def test_ctrl_c_saves_says_where_and_ends_as_ctrl_c_does(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def ctrl_c(session: MonitoredSession) -> None:
+        del session
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL  # a second one kills
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit, match="130"):
+        mean_model(say=said.append).fit([ONES], 9, checkpoint_dir=tmp_path, hooks=[At(3, ctrl_c)])
+    assert signal.getsignal(signal.SIGINT) == before
+    assert said == [
+        "local: Ctrl-C asked this task to end; it leaves the job at global step 3",
+        f"the training resumes from {home(tmp_path).path_of(3)} when it is started again",
+    ]
+    assert home(tmp_path).steps() == [3]
     assert CheckpointDirectory(tmp_path, quiet).steps() == [3]
 
 

@@ -124,6 +124,6 @@ class Runtime(Protocol):
         """Takes `at_exit` back."""
         ...
 
-    def on_sigterm(self, note: Callable[[], None]) -> AbstractContextManager[None]:
-        """Within, the first SIGTERM calls `note` and no more; see `trainband.runtime.signals.on_sigterm`."""
+    def on_request_to_end(self, note: Callable[[str], None], *, ctrl_c: bool = True) -> AbstractContextManager[None]:
+        """Within, the first SIGTERM or Ctrl-C calls `note`, see `trainband.runtime.signals.on_request_to_end`."""
         ...

@@ -4,41 +4,67 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any, NoReturn
 
 PREEMPTED = "SIGTERM asked this task to end"
+INTERRUPTED = "Ctrl-C asked this task to end"
 
-SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
-"""The exit code that a shell reports for a program ended by SIGTERM."""
+EXIT_CODES = {PREEMPTED: 128 + signal.SIGTERM, INTERRUPTED: 128 + signal.SIGINT}
+"""By the request, the exit code that a shell reports for a program that its signal has ended."""
 
-_KILLS = signal.SIG_DFL
+_DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_REQUESTS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
+
+
+def request_to_end(reason: str) -> str:
+    """The request of a signal in a reason to end, of this task or told of another; empty where it is another reason."""
+    return next((request for request in EXIT_CODES if reason.endswith(request)), "")
+
+
+def end_for(request: str) -> NoReturn:
+    """Ends the program as its signal would have.
+
+    Raises:
+      SystemExit: with the signal's code.
+      KeyboardInterrupt: for Ctrl-C where somebody types the program, who goes on typing.
+    """
+    if request == INTERRUPTED and hasattr(sys, "ps1"):
+        raise KeyboardInterrupt
+    raise SystemExit(EXIT_CODES[request])
 
 
 @contextmanager
-def on_sigterm(note: Callable[[], None]) -> Iterator[None]:
-    """Returns a context in which the first SIGTERM only calls `note`; a second one kills the process.
+def on_request_to_end(note: Callable[[str], None], *, ctrl_c: bool = True) -> Iterator[None]:
+    """Returns a context in which the first SIGTERM or Ctrl-C only calls `note`; a second one kills the process.
 
-    It does nothing outside the main thread, nor where the program handles SIGTERM itself.
+    It does nothing outside the main thread, nor to a signal that the program handles itself.
 
     Args:
-      note: called by a signal handler, between any two instructions of the main thread, so it must not take a lock.
+      note: called with `PREEMPTED` or `INTERRUPTED` by a signal handler, between any two instructions of the main
+        thread, so it must not take a lock.
+      ctrl_c: whether Ctrl-C (SIGINT) is such a request, too.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != _KILLS:
-        yield
-        return
+    numbers = [signal.SIGTERM, signal.SIGINT] if ctrl_c else [signal.SIGTERM]
+    is_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number in numbers if is_main and signal.getsignal(number) == _DEFAULTS[number]]
 
     def handler(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-        signal.signal(signal.SIGTERM, _KILLS)
-        note()
+        for one in taken:
+            signal.signal(one, signal.SIG_DFL)
+        note(_REQUESTS[signal.Signals(number)])
 
-    signal.signal(signal.SIGTERM, handler)
+    for number in taken:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, _KILLS)
+        for number in taken:
+            signal.signal(number, _DEFAULTS[number])
 
 
 @contextmanager

@@ -72,8 +72,8 @@ class SystemRuntime:
     def not_at_exit(self, call: Callable[[], object]) -> None:
         atexit.unregister(call)
 
-    def on_sigterm(self, note: Callable[[], None]) -> AbstractContextManager[None]:
-        return signals.on_sigterm(note)
+    def on_request_to_end(self, note: Callable[[str], None], *, ctrl_c: bool = True) -> AbstractContextManager[None]:
+        return signals.on_request_to_end(note, ctrl_c=ctrl_c)
 
 
 SYSTEM = SystemRuntime()

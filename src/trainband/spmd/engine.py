@@ -165,7 +165,7 @@ class SpmdEngine:
         """Nobody: all end in the same step."""
         return ()
 
-    def shorten_waits(self) -> None:
+    def shorten_waits(self, request: str) -> None:
         """Does nothing: the other processes are needed for every step, and have their timeout."""
 
     def progress(self) -> Progress:

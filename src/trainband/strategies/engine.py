@@ -264,9 +264,9 @@ class Coordination(Member, Protocol):
         """
         ...
 
-    def shorten_waits(self) -> None:
-        """From now on, this task does not wait long for one that is away: it is to leave. May be called by a signal
-        handler.
+    def shorten_waits(self, request: str) -> None:
+        """From now on, this task does not wait long for one that is away: it is to leave, by this request to end. May
+        be called by a signal handler.
         """
         ...
 

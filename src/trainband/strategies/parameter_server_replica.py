@@ -243,8 +243,8 @@ class ParameterServerReplica(Engine):
         return ""
 
     @override
-    def shorten_waits(self) -> None:
-        self._client.shorten_waits()
+    def shorten_waits(self, request: str) -> None:
+        self._client.shorten_waits(request)
 
     @override
     def settle(self) -> None:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.errors import CheckpointError, PeerError
-from trainband.runtime.signals import PREEMPTED, SIGTERM_EXIT_CODE
+from trainband.runtime.signals import EXIT_CODES, end_for, request_to_end
 from trainband.runtime.waiting import Waiting
 from trainband.strategies.engine import Engine
 from trainband.train.hook_loop import HookLoop
@@ -61,7 +61,7 @@ class Ending:
 
         Raises:
           CheckpointError: the last checkpoint could not be written, or updates are lost.
-          SystemExit: SIGTERM has asked this task to end, and it leaves while the others go on.
+          SystemExit: a signal has asked this task to end, and it leaves while the others go on.
         """
         self.has_begun = True
         stop = self._stop
@@ -84,13 +84,13 @@ class Ending:
         self._saves.finish(engine)
 
     def leave(self) -> NoReturn:
-        """Leaves the job because of SIGTERM.
+        """Leaves the job because a signal has asked this task to end.
 
         Raises:
-          SystemExit: always, with the code that a shell gives to a program that SIGTERM has ended.
+          SystemExit: always, with the code that a shell gives to a program that this signal has ended.
         """
         self._job.close()
-        raise SystemExit(SIGTERM_EXIT_CODE)
+        end_for(self._stop.request)
 
     def leave_anyway(self, engine: Engine | None, exc: BaseException) -> None:
         """Of a task that was asked to leave, a failure of others is no failure: they may be leaving, too.
@@ -98,9 +98,9 @@ class Ending:
         Raises:
           SystemExit: as `leave`, if this is such a task and such a failure.
         """
-        if engine is not None and self._stop.preempted and isinstance(exc, PeerError):
-            self._job.say(f"{engine.task}: {PREEMPTED}; it leaves in the middle of a step: {exc}")
-            raise SystemExit(SIGTERM_EXIT_CODE) from exc
+        if engine is not None and self._stop.request and isinstance(exc, PeerError):
+            self._job.say(f"{engine.task}: {self._stop.request}; it leaves in the middle of a step: {exc}")
+            raise SystemExit(EXIT_CODES[self._stop.request]) from exc
 
     def _pause(self, engine: Engine, session: SavingSession) -> None:
         """Ends this task's part in a training in which others go on."""
@@ -109,7 +109,8 @@ class Ending:
         if self._directory is not None and (engine.unused or engine.global_step < expected):
             self._saves.leave_state(engine)  # by now all is known of its last steps
         # In parts, they save together: all leave now, or none.
-        if reason.endswith(PREEMPTED) if engine.in_parts else self._stop.preempted:
+        if request := request_to_end(reason) if engine.in_parts else self._stop.request:
+            self._stop.request = request
             self._leave_early(engine)
         if self._saves.checkpointer is not None:
             self._await_others(engine, session)  # what they still do is to be in the last checkpoint
@@ -121,17 +122,19 @@ class Ending:
             for hook in self._savers:
                 hook.while_waiting(session)
             self._job.runtime.sleep(AT_WORK_S)
-            if self._stop.preempted:
+            if self._stop.request:
                 self._saves.forget()  # the others have gone on since
                 self._leave_early(engine)
             self._look(engine)
 
     def _leave_early(self, engine: Engine) -> NoReturn:
         """Saves and leaves; the others go on."""
-        self._job.say(f"{engine.task}: {PREEMPTED}; it leaves the job at global step {engine.global_step:,}")
+        say, step = self._job.say, engine.global_step
+        say(f"{engine.task}: {self._stop.request}; it leaves the job at global step {step:,}")
         try:
-            if self._saves.checkpointer is not None:
+            if self._saves.checkpointer is not None and self._directory is not None:
                 self._saves.save(engine, wait=True)
+                say(f"the training resumes from {self._directory.path_of(step)} when it is started again")
         finally:
             engine.end()
         self.leave()

@@ -34,8 +34,8 @@ class Job:
         """The trainings of the script so far."""
         self.had_duties: bool | None = None
         """Whether this task had the chief's duties when a session last looked; `None` before the first look."""
-        self.preempted = False
-        """Whether SIGTERM has asked this task to end, at the end of a training."""
+        self.request = ""
+        """The request to end (see `trainband.runtime.signals`) that came at a training's end; empty without one."""
         self._model = model
         self._engine: Engine | None = None
         self._restore: RestoreFrom | None = None

@@ -16,7 +16,6 @@ from trainband.model.variables import PyTree
 from trainband.model.worker_state import read_worker_states, redistributed
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.worker.checkpointing import RestoreFrom
-from trainband.runtime.signals import PREEMPTED
 from trainband.strategies.base import USED_UP, StepReport
 from trainband.strategies.engine import Engine
 from trainband.train.data_position import DataPosition
@@ -163,18 +162,19 @@ class MonitoredSession(SessionView):
         """One step on one batch, with the hooks before and after it; several where the feed gives those of several.
 
         Raises:
-          SystemExit: SIGTERM has ended this session after the step before, and the loop goes on all the same.
+          SystemExit: SIGTERM or Ctrl-C has ended this session after the step before, and the loop goes on all the
+            same.
           NonFiniteGradient: the gradients stay NaN or infinite.
           PeerError: a ps cannot be reached or has died.
         """
         engine, stop = self._joined(), self._stop
-        if stop.preempted and stop.reason and not self._ending.has_begun:
+        if stop.request and stop.reason and not self._ending.has_begun:
             self.__exit__(None, None, None)
             self._ending.leave()
         report = self._hooks.run(self, lambda: self._step(engine, batch))
         stop.finish_if_deferred(engine)
-        if stop.preempted:
-            stop.note(PREEMPTED)
+        if stop.request:
+            stop.note(stop.request)
         return report
 
     def _step(self, engine: Engine, batch: PyTree) -> StepReport:
@@ -266,7 +266,7 @@ class MonitoredSession(SessionView):
             raise
         self._release(None, None, None)
         # It came too late for this training, which is over; the next one shall not begin as if nothing had been asked.
-        self._job.preempted = self._job.preempted or self._stop.preempted
+        self._job.request = self._job.request or self._stop.request
         return True
 
     def _enter(self) -> None:
@@ -288,7 +288,7 @@ class MonitoredSession(SessionView):
         self._duties.begin()
         self._losses.begin(engine.global_step)
         self._hooks.begin(self)
-        self._listen_for_sigterm(engine)
+        self._listen_for_requests_to_end(engine)
 
     def _restore_from(self) -> RestoreFrom | None:
         directory, cluster = self.directory, self._job.cluster
@@ -318,8 +318,9 @@ class MonitoredSession(SessionView):
         limits = [hook.last_step_from(began_at) for hook in self._hooks.hooks if isinstance(hook, StopAtStepHook)]
         self._stop.last_step = min(limits, default=None)
 
-    def _listen_for_sigterm(self, engine: Engine) -> None:
-        """From now on a first SIGTERM ends this session after its step, with a last checkpoint; a second kills.
+    def _listen_for_requests_to_end(self, engine: Engine) -> None:
+        """From now on a first SIGTERM or Ctrl-C ends this session after its step, with a last checkpoint; a second
+        kills.
 
         Where that is of use: there is something to save, or others go on without this task.
         """
@@ -327,13 +328,13 @@ class MonitoredSession(SessionView):
         if self.directory is None and not (cluster is not None and cluster.spec.ps):
             return
 
-        self._stop.preempted = self._job.preempted
+        self._stop.request = self._job.request
 
-        def note() -> None:
-            self._stop.preempted = True
-            engine.shorten_waits()
+        def note(request: str) -> None:
+            self._stop.request = request
+            engine.shorten_waits(request)
 
-        self._stack.enter_context(self._job.runtime.on_sigterm(note))
+        self._stack.enter_context(self._job.runtime.on_request_to_end(note))
 
     def _look_at_duties(self, engine: Engine) -> None:
         """Sees whether this task has the chief's duties now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainband.errors import Refused
-from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.signals import request_to_end
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import FINISHED, USED_UP, StepReport
 from trainband.strategies.engine import Engine
@@ -17,7 +17,7 @@ class Stop:
     Attributes:
       reason: in words; empty while the session goes on.
       done: whether the training is over for the whole job.
-      preempted: whether SIGTERM has asked this task to end.
+      request: the request to end that this task has had (see `trainband.runtime.signals`); empty without one.
       last_step: the global step to end at; `None` without a limit.
       is_deferred: whether the chief ends the training for all as soon as the hooks have run.
     """
@@ -26,7 +26,7 @@ class Stop:
         self._say = say
         self.reason = ""
         self.done = False
-        self.preempted = False
+        self.request = ""
         self.last_step: int | None = None
         self.is_deferred = False
 
@@ -38,7 +38,7 @@ class Stop:
     @property
     def is_used_up(self) -> bool:
         """Whether it ends for no other reason than that this task's batches are used up."""
-        return self.reason == USED_UP and not (self.done or self.preempted)
+        return self.reason == USED_UP and not (self.done or self.request)
 
     def note(self, reason: str) -> None:
         """Notes a reason to end; the first one counts."""
@@ -57,7 +57,7 @@ class Stop:
         elif report.stopped:
             self._say(f"{engine.task} ends the training: {report.stopped}")
             self.note(report.stopped)
-            self.preempted = self.preempted or report.stopped.endswith(PREEMPTED)
+            self.request = self.request or request_to_end(report.stopped)
 
     def finish(self, engine: Engine) -> None:
         """Chief only: ends the training for all."""

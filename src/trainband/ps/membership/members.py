@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainband.errors import RefusalCode, Refused
-from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.signals import EXIT_CODES
 
 BEATS = 3
 """Heartbeats that a worker without a stream must have missed before another process may claim its place."""
@@ -173,7 +173,7 @@ class Members:
         """Notes that it leaves; returns whether that is news."""
         news = member.live
         if member.presence is not Presence.FAILED:
-            asked = failure == PREEMPTED
+            asked = failure in EXIT_CODES
             member.presence = Presence.PREEMPTED if asked else Presence.FAILED if failure else Presence.LEFT
             member.failure = "" if asked else failure
         return news

@@ -105,14 +105,15 @@ class Server:
           DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
         """
         if self._service is not None:
+            dismiss = self._service.dismiss
             try:
-                with self._runtime.on_sigterm(self._service.dismiss):
+                with self._runtime.on_request_to_end(lambda _: dismiss(), ctrl_c=False):
                     reason = self._service.run()
             finally:
                 self.shutdown()
             self._say(f"{self._cluster.task} ends: {reason}")
             if self._service.cut_short:
-                raise SystemExit(signals.SIGTERM_EXIT_CODE)
+                raise SystemExit(signals.EXIT_CODES[signals.PREEMPTED])
             return reason
         return self._await_end()
 

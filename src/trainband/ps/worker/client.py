@@ -133,9 +133,9 @@ class JobClient:
         self._heartbeats.join_late_ps()
         return self.pull()
 
-    def shorten_waits(self) -> None:
+    def shorten_waits(self, request: str) -> None:
         """From now on this worker waits only `PREEMPTED_WAIT_S` for a ps that is away. For a signal handler, too."""
-        self._membership.preempted = True
+        self._membership.request = request
 
     def leave(self, failure: str = "") -> None:
         """Leaves the job at every ps and closes. `failure` says why, if something went wrong. Idempotent."""

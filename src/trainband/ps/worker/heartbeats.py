@@ -9,7 +9,6 @@ from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.heartbeater import Heartbeater
 from trainband.ps.worker.membership import PREEMPTED_WAIT_S, Membership
 from trainband.ps.worker.shard_link import Link, Place
-from trainband.runtime.signals import PREEMPTED
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.replication import Vote, VoteRequest
@@ -92,7 +91,7 @@ class Heartbeats:
     def leave(self, failure: str) -> None:
         """Tells every ps that this worker leaves, after `stop`."""
         # One that was asked to leave may come back: the job is not over by that, though nobody else be at work.
-        why = failure or (PREEMPTED if self._membership.preempted else "")
+        why = failure or self._membership.request
         for heartbeater in self.heartbeaters:
             try:
                 heartbeater.leave(why)
@@ -105,7 +104,7 @@ class Heartbeats:
     def hand_over_decisions(self) -> None:
         """Stays until another worker decides in its place who holds a shard: a ps may die as it leaves."""
         membership = self._membership
-        most_s = PREEMPTED_WAIT_S if membership.preempted else MOST_LEASES * self._timeouts.lease_s
+        most_s = PREEMPTED_WAIT_S if membership.request else MOST_LEASES * self._timeouts.lease_s
         waiting = membership.waiting(most_s)
         try:
             while True:

@@ -52,8 +52,8 @@ class Membership:
         self.left = False
         self.paused = False
         """Whether this worker's data is used up."""
-        self.preempted = False
-        """Whether this worker was asked to leave."""
+        self.request = ""
+        """The request to end that this worker has had (see `trainband.runtime.signals`); empty without one."""
         self.blocked_by: tuple[str, ...] = ()
         """The workers that this one waits for."""
         self.sequence = 0
@@ -81,7 +81,7 @@ class Membership:
 
     def check(self, waiting: Waiting, whom: str, advice: str) -> None:
         """As `Waiting.check`, of a ps that is away."""
-        if self.preempted and waiting.waited_s > PREEMPTED_WAIT_S:
+        if self.request and waiting.waited_s > PREEMPTED_WAIT_S:
             raise DeadlineExceeded(f"waited {waiting.waited_s:.1f} s for {whom}.")
         waiting.check(whom, advice)
 

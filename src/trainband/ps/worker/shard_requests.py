@@ -41,7 +41,7 @@ class ShardRequests:
                 if not membership.recovers or not membership.joined or begun_at + timeouts.stall_s < clock():
                     raise
                 if isinstance(exc, DeadlineExceeded):
-                    if membership.preempted:
+                    if membership.request:
                         raise
                     membership.say(f"{link} has not answered ({exc}) {membership.task} asks again")
             except Refused as exc:
