@@ -16,7 +16,8 @@ from tests.strategies.regression import batches, by_hand
 from tests.train.fakes import ONES, FakeEngine, FakeStrategy, mean_model, trainer
 
 from trainband.cluster import Cluster, Task
-from trainband.errors import DataError, ModelError, NonFiniteGradient
+from trainband.errors import ClusterError, DataError, ModelError, NonFiniteGradient
+from trainband.ps.rules import Bounded, Sync
 from trainband.strategies import Mirrored, OneDevice, ParameterServer, StepReport
 from trainband.train.hooks import Hook
 from trainband.train.session import MonitoredSession
@@ -316,3 +317,16 @@ def test_a_failing_worker_tells_its_ps() -> None:
 def test_what_is_no_strategy(strategy: Any, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         trainer(strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        (Sync, r"update must be an update rule, got the class: write update=Sync\(\)\."),
+        (Bounded, r"got the class: write update=Bounded\(staleness=4\)\."),
+        ("sync", r"update must be an update rule, such as Sync\(\), got 'sync'\."),
+    ],
+)
+def test_what_is_no_update_rule(update: Any, words: str) -> None:
+    with pytest.raises(ClusterError, match=words):
+        ParameterServer(None, update=update)
