@@ -15,7 +15,7 @@ VERSION = import sys; print(*sys.version_info[:3], sep=".")
 .PHONY: demo test test-all test-gpu smoke smoke-oldest lint lock docs bench setup same-python clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
-	@$(BIN)/trainband run --ps 1 --workers 2 examples/mnist.py -- --train_steps 10000 --plot runs/demo/training_curve.png
+	@$(BIN)/python -m trainband.demo
 
 test: $(VENV)/.ready-dev   ## run the test suite (docs/testing.md says what it proves)
 	@$(PYTEST) -n $(JOBS)

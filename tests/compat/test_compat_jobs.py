@@ -13,7 +13,9 @@ import pytest
 from tests.compat.operations_table import OPTIMIZERS
 
 import trainband.compat.tf1 as tf
+from trainband.cluster import ClusterSpec
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec
+from trainband.compat.tf1.sessions.job_model import JobModel
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, updates_of
 from trainband.model.placement import GreedyBytes
@@ -109,6 +111,15 @@ def by_session(make: Callable[[Any], Any], pushes: list[dict[str, Any]]) -> dict
             session.run(train, {given[name]: value for name, value in push.items()})
         found: dict[str, Any] = session.run(variables)
     return found
+
+
+def test_a_job_takes_an_unnamed_step_of_minimize_for_its_own() -> None:
+    step = tf.Variable(0)
+    w = tf.get_variable("w", [])
+    tf.train.GradientDescentOptimizer(0.1).minimize(tf.square(w), global_step=step)
+    model = JobModel(tf.get_default_graph(), ClusterSpec({"ps": ["a:1"], "worker": ["b:1"]}), lambda _: {})
+    assert model.step is step
+    assert set(model.shared) == {"w"}
 
 
 PUSHES = [

@@ -240,6 +240,32 @@ def test_hooks_say_what_they_need() -> None:
         tf.train.MonitoredTrainingSession(hooks=[tf.train.StopAtStepHook(1)])
 
 
+def test_an_unnamed_step_of_minimize_is_the_global_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """TensorFlow raises here; tutorials write just this."""
+    for last in (3, 5):
+        tf.reset_default_graph()
+        step = tf.Variable(0)
+        w = tf.get_variable("w", [], initializer=tf.constant_initializer(1.0))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.square(w), global_step=step)
+        hooks = [tf.train.StopAtStepHook(last_step=last)]
+        settings: Any = {"checkpoint_dir": tmp_path, "save_checkpoint_steps": 1, "hooks": hooks}
+        with tf.train.MonitoredTrainingSession(**settings) as session:
+            first = session.run(step)
+            while not session.should_stop():
+                session.run(train)
+        assert capsys.readouterr().err.count("Variable:0, in which minimize() counts its steps, is taken for the") == 1
+    assert first == 3  # resumed
+    assert tf.train.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-5")
+
+
+def test_of_two_steps_none_is_the_global_step() -> None:
+    w = tf.get_variable("w", [], initializer=tf.constant_initializer(1.0))
+    for name in ("a", "b"):
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.square(w), global_step=tf.Variable(0, name=name))
+    with pytest.raises(RuntimeError, match=r"counts steps in several variables: a:0, b:0; make one of them with"):
+        tf.train.MonitoredTrainingSession(hooks=[tf.train.StopAtStepHook(1)])
+
+
 def test_a_scaffold_with_functions_of_its_own(tmp_path: Path) -> None:
     v = tf.Variable(1.0, name="v")
     w = tf.Variable(2.0, name="w")

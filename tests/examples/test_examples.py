@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -10,11 +11,23 @@ import pytest
 from tests.programs import MNIST, ROOT, Programs
 
 EXAMPLES = ROOT / "examples"
-TESTED = {"mnist.py", "flight_client.py", "flax_digits.py", "keras_digits.py"}
+TESTED = {"mnist.py", "flight_client.py", "flax_digits.py", "keras_digits.py", "notebook.ipynb"}
 
 
 def test_every_example_is_tested_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == TESTED
+    assert {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")} == TESTED
+
+
+def test_the_cells_of_the_notebook_run(programs: Programs, tmp_path: Path) -> None:
+    """One after the other in one process, as a kernel runs them; without Jupyter, which this does not need."""
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    notebook = programs.python("notebook", "-c", "\n\n".join(code), cwd=tmp_path)
+    output = notebook.succeed()
+    assert "[ps:0] trainband: ps:0 ends: the job is complete" in notebook.stderr
+    accuracy = re.search(r"^loss [\d.]+, accuracy (\d\.\d+) on 355 examples at global step 200$", output, re.M)
+    assert accuracy
+    assert float(accuracy[1]) > 0.9
 
 
 @pytest.mark.smoke

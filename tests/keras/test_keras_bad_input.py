@@ -16,6 +16,7 @@ import keras
 from keras import layers
 from trainband.errors import ModelError
 from trainband.keras import distribute
+from trainband.strategies import OneDevice
 
 ROOT = Path(__file__).resolve().parents[2]
 X, Y = rows()
@@ -57,6 +58,11 @@ def test_no_model() -> None:
 def test_settings_that_contradict() -> None:
     with pytest.raises(ModelError, match="save_steps= says how often to save, and there is no checkpoint_dir="):
         distribute(small(), one_device(), save_steps=3)
+
+
+def test_a_class_in_place_of_a_strategy() -> None:
+    with pytest.raises(ModelError, match=r"such as OneDevice\(\), got the class: call it"):
+        distribute(small(), OneDevice)  # type: ignore[arg-type]
 
 
 def test_not_compiled() -> None:

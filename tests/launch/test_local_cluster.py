@@ -22,7 +22,7 @@ import pytest
 from tests.descriptors import open_descriptors
 
 from trainband.cluster import Cluster, ClusterSpec, Task
-from trainband.errors import ClusterError, DeadlineExceeded
+from trainband.errors import ClusterError, DeadlineExceeded, YourError
 from trainband.launch import LocalCluster, LocalGuests, exec_gate
 from trainband.launch.environment import task_environment
 from trainband.launch.options import Grace, Restarts
@@ -158,6 +158,27 @@ def test_a_task_killed_by_a_signal_fails_the_job() -> None:
     with _cluster(recorder, "print('ready'); wait_forever()", on_line=kill_when_ready) as cluster:
         outcome = cluster.wait(DEADLINE_S)
     assert (outcome.exit_code, outcome.failed, outcome.reason) == (137, WORKER0, "killed by SIGKILL")
+
+
+def test_a_function_is_the_program_of_every_task() -> None:
+    recorder, greeting = Recorder(), "hello"
+
+    def program() -> str:
+        print(greeting, json.loads(os.environ["TF_CONFIG"])["task"]["type"], sys.argv[1:])
+        return "dropped"
+
+    with LocalCluster(program, environ=os.environ, ps=1, workers=1, on_line=recorder.line) as cluster:
+        assert cluster.wait(DEADLINE_S).exit_code == 0
+    assert {text for _, _, text in recorder.lines} == {"hello ps []", "hello worker []"}
+
+
+def test_a_function_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = threading.Lock()
+    with pytest.raises(ClusterError, match=r"cannot be sent to the tasks: .*lock.* Make what it names inside the"):
+        LocalCluster(lambda: lock.acquire(), environ={})
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(YourError, match=r"cloudpickle, which is not installed: pip install 'trainband\[notebook\]'"):
+        LocalCluster(lambda: None, environ={})
 
 
 def test_a_ps_that_serves_for_ever_is_stopped_after_success() -> None:

@@ -58,6 +58,11 @@ LOSSES: list[tuple[Callable[[Any, Any], Any], str]] = [
     (lambda params, batch: (loss(params, batch), {}, {}), "it returned a tuple of .*, dict, dict"),
     (lambda params, batch: ((batch @ params["w"]), {}), r"got float32\[4\]"),
     (lambda *_: None, "loss.. must return a floating-point scalar.*None"),
+    (
+        lambda params, batch: (loss(params, batch), {"each": batch @ params["w"]}),
+        r"the metric 'each' as float32\[4\]; a metric must be a scalar: take its mean .*trainer\.predict",
+    ),
+    (lambda params, batch: (loss(params, batch), {"by": {"a": 1.0}}), "the metric 'by' as dict; a metric must be a"),
     (lambda params, batch: {"loss": loss(params, batch)}, "loss.. must return a floating-point scalar, got {'loss'"),
 ]
 

@@ -16,7 +16,8 @@ from tests.strategies.regression import batches, by_hand
 from tests.train.fakes import ONES, FakeEngine, FakeStrategy, mean_model, trainer
 
 from trainband.cluster import Cluster, Task
-from trainband.errors import DataError, ModelError, NonFiniteGradient
+from trainband.errors import ClusterError, DataError, ModelError, NonFiniteGradient
+from trainband.ps.rules import Bounded, Sync
 from trainband.strategies import Mirrored, OneDevice, ParameterServer, StepReport
 from trainband.train import Trainer
 from trainband.train.hooks import Hook
@@ -340,3 +341,16 @@ def test_a_loss_that_is_no_number_is_warned_of_and_counted() -> None:
     assert [line for line in said if line.startswith("WARNING: the loss of local is nan at global step 2;")]
     assert said[-1] == "WARNING: 2 of 4 losses of local were NaN or infinite"
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        (Sync, r"update must be an update rule, got the class: write update=Sync\(\)\."),
+        (Bounded, r"got the class: write update=Bounded\(staleness=4\)\."),
+        ("sync", r"update must be an update rule, such as Sync\(\), got 'sync'\."),
+    ],
+)
+def test_what_is_no_update_rule(update: Any, words: str) -> None:
+    with pytest.raises(ClusterError, match=words):
+        ParameterServer(None, update=update)

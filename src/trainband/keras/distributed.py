@@ -14,7 +14,7 @@ from trainband.keras.inside import in_stateless_scope, keras, train_validation_s
 from trainband.keras.shares import Endless, Share, adapter_for
 from trainband.keras.training import Training
 from trainband.runtime.waiting import Say, say_on_stderr
-from trainband.strategies.base import Strategy
+from trainband.strategies.base import Strategy, checked
 
 MARK = "_trainband"
 """The attribute of a Keras model that says what trains it."""
@@ -50,7 +50,7 @@ class Distributed:
         if checkpoint_dir is None and save_steps is not None:
             raise ModelError("save_steps= says how often to save, and there is no checkpoint_dir= to save into.")
         self._model = model
-        self.strategy = strategy
+        self.strategy = checked(strategy)
         """How the model is trained."""
         self._directory = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
         self._settings = {"checkpoint_dir": self._directory, "save_steps": save_steps, "save_secs": save_secs}

@@ -14,6 +14,7 @@ from xxhash import xxh64
 
 from trainband.keras.inside import keras, layers_of, losses_and_updates, metrics_after
 from trainband.keras.metrics import CONTRIBUTION, MetricLayout, Step
+from trainband.model.model import Outputs
 from trainband.model.variables import PyTree
 
 Batch = tuple[Any, Any, Any]
@@ -140,7 +141,10 @@ class TrainingLoss:
             if id(variable) in self._names
         }
         after_state = {name: self._own(name, value) for name, value in after_state.items()} | digest
-        return jnp.asarray(loss, jnp.float32), (after_state, {CONTRIBUTION: self._layout.packed(after, logs, examples)})
+        return jnp.asarray(loss, jnp.float32), (
+            after_state,
+            Outputs({CONTRIBUTION: self._layout.packed(after, logs, examples)}),
+        )
 
     def without_state(self, params: PyTree, batch: Batch) -> Any:
         """`(loss, metrics)` of a model that keeps nothing besides its params."""

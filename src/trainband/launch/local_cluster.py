@@ -31,6 +31,7 @@ from trainband.launch.events import (
     Send,
     Tick,
 )
+from trainband.launch.function import pickled, program_of
 from trainband.launch.options import Grace, Restarts
 from trainband.launch.ports import ReservedPorts
 from trainband.launch.process import Reaper, TaskProcess
@@ -59,7 +60,9 @@ class LocalCluster:
     much pauses between two calls of it.
 
     Args:
-      command: what each task runs with this Python: a script, or `-m` and a module, and its arguments.
+      command: what each task runs with this Python: a script, or `-m` and a module, and its arguments. Or a function
+        without arguments, such as one of a notebook: it is sent to the tasks by cloudpickle, with what it uses, and
+        what it returns is dropped.
       environ: the environment of the tasks, such as `os.environ`; `task_environment` says what is added.
       ps: the number of parameter servers.
       workers: the number of workers.
@@ -80,13 +83,14 @@ class LocalCluster:
       clock: monotonic seconds.
 
     Raises:
+      YourError: a function is given, and cloudpickle is not installed.
       ClusterError: a number is negative, no task would train, `min_workers` is not from 1 to `workers` or there are
-        ps, or the host is not an address of this machine.
+        ps, the host is not an address of this machine, or the function cannot be sent.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: Sequence[str] | Callable[[], object],
         *,
         environ: Mapping[str, str],
         ps: int = 1,
@@ -114,7 +118,8 @@ class LocalCluster:
             raise ClusterError(f"LocalCluster.threads must be 1 or more, got {threads}.")
         if min_workers is not None:
             _check_min_workers(min_workers, ps=ps, workers=workers)
-        self._command = list(command)
+        self._function = pickled(command) if callable(command) else None
+        self._command = [] if callable(command) else list(command)
         self._environ = dict(environ)
         self._sizes = {"ps": ps, "worker": workers, "chief": int(chief), "evaluator": int(evaluator)}
         self._host = host
@@ -235,6 +240,8 @@ class LocalCluster:
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
         compiled = self._share_what_is_compiled() if self._restarts.limit else None
+        if self._function is not None:
+            self._command = self._owned.enter_context(program_of(self._function))
         self._reaper = Reaper(stop_s=self._grace.stop_s, directory=compiled)
         self._owned.callback(self._reaper.close)
         for task in self._clusters:

@@ -19,6 +19,10 @@ from trainband.model.variables import PyTree, Variables
 Metrics = Mapping[str, Any]
 
 
+class Outputs(dict[str, Any]):
+    """What the loss of a front end returns in the place of metrics: of any shape, and read by that front end alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """Values to begin with that somebody has already, in place of a function that makes them from a key.
@@ -166,7 +170,7 @@ class Model:
         """(loss, metrics, new state) of a batch; traceable. `key` is for a loss that takes one.
 
         Raises:
-          ModelError: `loss` returned something else than a scalar, or a scalar and a dict.
+          ModelError: `loss` returned something else than a scalar, or a scalar and a dict of scalars.
         """
         if self.loss_takes_key and key is None:
             key = jax.random.key(self.seed)
@@ -191,7 +195,26 @@ class Model:
                 f"loss() must return a floating-point scalar, got {loss.dtype}{list(loss.shape)}; "
                 "take the mean over the batch, such as losses.mean()."
             )
+        if not isinstance(metrics, Outputs):
+            for name, value in metrics.items():
+                _require_scalar(name, value)
         return loss, metrics, state
+
+
+def _require_scalar(name: str, value: Any) -> None:
+    """Raises `ModelError` for a metric of which there is no mean over the examples."""
+    try:
+        metric = jnp.asarray(value)
+    except (TypeError, ValueError) as exc:
+        raise ModelError(
+            f"loss() returned the metric {name!r} as {type(value).__name__}; a metric must be a scalar."
+        ) from exc
+    if metric.shape != ():
+        raise ModelError(
+            f"loss() returned the metric {name!r} as {metric.dtype}{list(metric.shape)}; a metric must be a scalar: "
+            "take its mean over the batch, or return each element under a name of its own. What a model says of each "
+            "example is for trainer.predict(function, batches)."
+        )
 
 
 def _is_count(value: object) -> bool:

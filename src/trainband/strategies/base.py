@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from trainband.cluster import Cluster
+from trainband.errors import ModelError
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
@@ -73,3 +74,17 @@ class Strategy(Protocol):
     def serve(self) -> str:
         """Serves until the job ends; returns why it did. Only where `serves`."""
         ...
+
+
+def checked(strategy: Any) -> Strategy:
+    """The strategy that somebody gives.
+
+    Raises:
+      ModelError: it is none.
+    """
+    if isinstance(strategy, type):
+        raise ModelError(f"strategy must be a strategy, such as {strategy.__name__}(), got the class: call it.")
+    if not hasattr(strategy, "start") or not hasattr(strategy, "mesh_axes"):
+        raise ModelError(f"strategy must be a strategy, such as trainband.Mirrored(), got {strategy!r}.")
+    found: Strategy = strategy
+    return found

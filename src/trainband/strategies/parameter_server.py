@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from numbers import Integral
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from trainband.model.optimizer import Optimizer
 from trainband.model.placement import GreedyBytes, Placement, PlacementPolicy, Slice, rows_of
 from trainband.model.variables import PyTree, Variables
 from trainband.ps.description import Plan
-from trainband.ps.rules import Async, Sync, UpdateRule
+from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.ps.server.server import Server
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
@@ -64,7 +65,7 @@ class ParameterServer(Scoped, Strategy):
       say: where lines for people go.
 
     Raises:
-      ClusterError: the cluster has no ps.
+      ClusterError: the cluster has no ps, or arguments cannot be or cannot go together.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class ParameterServer(Scoped, Strategy):
             )
             standbys = replicas
         self._cluster = cluster
-        self._update = update or Async()
+        self._update: UpdateRule = Async() if update is None else _checked_rule(update)
         self._placement = placement or GreedyBytes()
         self._standbys = standbys
         self._stall_s = stall_s or 0.0
@@ -268,3 +269,13 @@ def _checked_wire_dtype(wire_dtype: str | None) -> str:
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"ParameterServer: wire_dtype must be a floating-point dtype, got {dtype.name}.")
     return str(dtype.name)
+
+
+def _checked_rule(update: Any) -> UpdateRule:
+    if isinstance(update, type):
+        call = f"{update.__name__}(staleness=4)" if update is Bounded else f"{update.__name__}()"
+        raise ClusterError(f"ParameterServer: update must be an update rule, got the class: write update={call}.")
+    if not all(callable(getattr(update, name, None)) for name in ("settings", "check", "start")):
+        raise ClusterError(f"ParameterServer: update must be an update rule, such as Sync(), got {update!r}.")
+    rule: UpdateRule = update
+    return rule

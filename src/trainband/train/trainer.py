@@ -21,7 +21,7 @@ from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime.waiting import Say, say_on_stderr
-from trainband.strategies.base import USED_UP, Strategy
+from trainband.strategies.base import USED_UP, Strategy, checked
 from trainband.strategies.engine import Engine
 from trainband.strategies.one_device import OneDevice
 from trainband.train.checkpointer import About, Checkpointer
@@ -98,7 +98,7 @@ class Trainer:
         console: bool = True,
         say: Say = say_on_stderr,
     ) -> None:
-        self._strategy: Strategy = OneDevice() if strategy is None else _checked(strategy)
+        self._strategy: Strategy = OneDevice() if strategy is None else checked(strategy)
         self._model = Model(
             init=init,
             loss=loss,
@@ -151,7 +151,7 @@ class Trainer:
                 raise
             raise ModelError("Trainer.from_nnx needs Flax: pip install 'trainband[flax]'.") from exc
         module = NNXModule(model)
-        cluster = None if strategy is None else strategy.cluster
+        cluster = None if strategy is None else checked(strategy).cluster
         made = Trainer(**module.functions(loss, cluster, switches), optimizer=optimizer, strategy=strategy, **switches)
         made._module = module
         return made
@@ -445,13 +445,3 @@ def _what_would_continue(result: FitResult, began_at: int) -> str:
 def _not_empty(batches: Iterable[PyTree]) -> Iterator[PyTree]:
     """Without those that have no example: their mean is no number."""
     return (batch for batch in batches if examples_in(batch))
-
-
-def _checked(strategy: Any) -> Strategy:
-    """Raises `ModelError` for what is no strategy."""
-    if isinstance(strategy, type):
-        raise ModelError(f"strategy must be a strategy, such as {strategy.__name__}(), got the class: call it.")
-    if not hasattr(strategy, "start") or not hasattr(strategy, "mesh_axes"):
-        raise ModelError(f"strategy must be a strategy, such as trainband.Mirrored(), got {strategy!r}.")
-    found: Strategy = strategy
-    return found

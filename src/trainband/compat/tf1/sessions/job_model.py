@@ -19,7 +19,8 @@ from trainband.compat.tf1.sessions.job_rules import FLAG, Addition, Assignment, 
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer
 from trainband.compat.tf1.sessions.slots import is_slot
 from trainband.compat.tf1.sessions.step_batch import StepBatch, attached
-from trainband.compat.tf1.training.global_step import get_global_step
+from trainband.compat.tf1.training.global_step import used_step
+from trainband.model.model import Outputs
 from trainband.ps.rules import Async, Sync, UpdateRule
 
 ANCHOR = "trainband/nothing"
@@ -45,7 +46,7 @@ class JobModel:
         self._graph = graph
         self._spec = spec
         self._first = first_values
-        self.step = get_global_step(graph)
+        self.step = used_step(graph)
         self.shared: dict[str, Variable] = {
             variable.op_name: variable
             for variable in graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
@@ -122,11 +123,11 @@ class JobModel:
             for name, variable in computation.writes.items()
             if not is_shared(variable) and name in frame.state
         }
-        metrics = {
-            "values": [frame.value(tensor) for tensor in computation.fetches],
-            "late": [frame.state[name] for name in computation.late],
-            "own": own,
-        }
+        metrics = Outputs(
+            values=[frame.value(tensor) for tensor in computation.fetches],
+            late=[frame.state[name] for name in computation.late],
+            own=own,
+        )
         loss = jnp.asarray(_loss_value(computation, frame), jnp.float32)
         after = {name: frame.state[name] for name in state}
         return attached(params, loss, gradient), (after, metrics)

@@ -31,7 +31,7 @@ from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.slots import is_slot
 from trainband.compat.tf1.sessions.step_batch import StepBatch
 from trainband.compat.tf1.sessions.store import LocalStore, Store, here, uninitialised
-from trainband.compat.tf1.training.global_step import get_global_step
+from trainband.compat.tf1.training.global_step import used_step
 from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies import ParameterServer
@@ -139,7 +139,7 @@ class JobStore(Store):
     def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         known = self._known.get(computation)
         if known is None:
-            step = get_global_step(self._graph)
+            step = used_step(self._graph)
             known = self._known[computation] = examine(computation, self._graph, step)
         if self._job is None:
             if not known.shared or known.initialises:

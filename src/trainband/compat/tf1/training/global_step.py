@@ -10,6 +10,7 @@ from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.initializers import Zeros
 from trainband.compat.tf1.operations.variable_scope import get_variable
+from trainband.compat.tf1.scripts import logging
 
 
 def get_global_step(graph: Graph | None = None) -> Variable | None:
@@ -66,13 +67,43 @@ def assert_global_step(global_step_tensor: Any) -> None:
         raise TypeError(f'Existing "global_step" does not have integer type: {global_step_tensor.dtype}')
 
 
+def used_step(graph: Graph) -> Variable | None:
+    """The graph's global step: the one that was made as such, or else the variable in which `minimize` counts steps.
+
+    TensorFlow knows only the former. Tutorials count in `tf.Variable(0)`, though; such a variable becomes the graph's
+    global step here, and a line says so.
+    """
+    found = get_global_step(graph)
+    counters = _counters(graph) if found is None else []
+    if len(counters) != 1:
+        return found
+    (step,) = counters
+    graph.get_collection_ref(GraphKeys.GLOBAL_STEP).append(step)
+    logging.warning(
+        "%s, in which minimize() counts its steps, is taken for the global step. TensorFlow wants it to be made by "
+        "tf.train.get_or_create_global_step().",
+        step.name,
+    )
+    return step
+
+
 def needed_step(what: str) -> Any:
     """The graph's global step.
 
     Raises:
-      RuntimeError: it has none.
+      RuntimeError: it has none, or several may be meant.
     """
-    step = get_global_step()
+    graph = get_default_graph()
+    step = used_step(graph)
     if step is None:
-        raise RuntimeError(f"Global step should be created to use {what}.")
+        counters = _counters(graph)
+        several = f" minimize() counts steps in several variables: {', '.join(v.name for v in counters)}; make one of "
+        several += "them with tf.train.get_or_create_global_step()."
+        raise RuntimeError(f"Global step should be created to use {what}.{several if counters else ''}")
     return step
+
+
+def _counters(graph: Graph) -> list[Variable]:
+    """The variables, of whole numbers, in which optimizers count their steps."""
+    counted = dict.fromkeys(op.attributes["variable"] for op in graph.operations if op.attributes.get("counts"))
+    return [variable for variable in counted if variable.dtype.is_integer]
