@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -307,6 +309,35 @@ def test_a_failing_worker_tells_its_ps() -> None:
     connection.close()
     assert serving.result(20.0) == "shut down: asked to"
     assert "worker:0 left the job: OSError: the disk is gone" in said
+
+
+def test_a_worker_that_is_asked_to_end_while_it_joins_tells_its_ps() -> None:
+    """Else the ps waits for its lease to end, though the job is stopped."""
+    spec, transport = spec_of(1, 2), MemoryTransport()
+    said: list[str] = []
+    served = in_thread(
+        ParameterServer(
+            Cluster(spec=spec, task=Task("ps", 0)), transport=transport, timeouts=FAST, say=said.append
+        ).serve,
+        "ps",
+    )
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "waiting for worker:0 to initialise" in line:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    strategy = ParameterServer(
+        Cluster(spec=spec, task=Task("worker", 1)), device="cpu", transport=transport, timeouts=FAST, say=say
+    )
+    with pytest.raises(SystemExit) as ended:
+        trainer(strategy=strategy, say=say).fit(batches(3))
+    assert ended.value.code == 143
+    connection = transport.connect("ps0:1", FAST)
+    connection.call("shutdown", b"\x81\xa6reason\xa0", timeout_s=5.0)
+    connection.close()
+    served.result(20.0)
+    assert "worker:1 left the job: SIGTERM asked this task to end" in said
 
 
 @pytest.mark.parametrize(

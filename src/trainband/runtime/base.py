@@ -124,6 +124,10 @@ class Runtime(Protocol):
         """Takes `at_exit` back."""
         ...
 
+    def sigterm_raises(self) -> AbstractContextManager[None]:
+        """Within, SIGTERM raises in the main thread, see `trainband.runtime.signals.sigterm_raises`."""
+        ...
+
     def on_request_to_end(self, note: Callable[[str], None], *, ctrl_c: bool = True) -> AbstractContextManager[None]:
         """Within, the first SIGTERM or Ctrl-C calls `note`, see `trainband.runtime.signals.on_request_to_end`."""
         ...

@@ -21,6 +21,16 @@ _DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.S
 _REQUESTS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
 
 
+class AskedToEnd(SystemExit):
+    """SIGTERM has come where nothing can be finished first; as text, it is the request."""
+
+    def __init__(self) -> None:
+        super().__init__(EXIT_CODES[PREEMPTED])
+
+    def __str__(self) -> str:
+        return PREEMPTED
+
+
 def request_to_end(reason: str) -> str:
     """The request of a signal in a reason to end, of this task or told of another; empty where it is another reason."""
     return next((request for request in EXIT_CODES if reason.endswith(request)), "")
@@ -65,6 +75,28 @@ def on_request_to_end(note: Callable[[str], None], *, ctrl_c: bool = True) -> It
     finally:
         for number in taken:
             signal.signal(number, _DEFAULTS[number])
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Returns a context in which the first SIGTERM raises `AskedToEnd`, as Ctrl-C raises `KeyboardInterrupt`.
+
+    It does nothing outside the main thread, nor where the program handles SIGTERM itself.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise AskedToEnd
+
+    signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

@@ -72,6 +72,9 @@ class SystemRuntime:
     def not_at_exit(self, call: Callable[[], object]) -> None:
         atexit.unregister(call)
 
+    def sigterm_raises(self) -> AbstractContextManager[None]:
+        return signals.sigterm_raises()
+
     def on_request_to_end(self, note: Callable[[str], None], *, ctrl_c: bool = True) -> AbstractContextManager[None]:
         return signals.on_request_to_end(note, ctrl_c=ctrl_c)
 

@@ -21,6 +21,7 @@ from trainband.ps.worker.checkpointing import JobSaving, RestoreFrom
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
 from trainband.runtime.overrides import override
+from trainband.runtime.signals import AskedToEnd
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
@@ -77,7 +78,7 @@ class ParameterServerReplica(Engine):
                     self._carry = step.carry_of(self._worker_state, self._carry)
             self._carries.append((self._steps, self._carry))
         except BaseException as exc:
-            client.leave(f"{type(exc).__name__}: {exc}")
+            client.leave(str(exc) if isinstance(exc, AskedToEnd) else f"{type(exc).__name__}: {exc}")
             raise
 
     @property

@@ -90,7 +90,8 @@ class Job:
                 self.strategy.serve()
                 raise SystemExit(0)
             source = _either(restore, self._restore)
-            self._engine = engine = self.strategy.start(self._model, source)
+            with self.runtime.sigterm_raises():  # so that the others hear that this task leaves
+                self._engine = engine = self.strategy.start(self._model, source)
             if engine.restored is not None:
                 checkpoint = engine.restored
                 if source is restore:  # else the values are those of another training
