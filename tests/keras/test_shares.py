@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -50,17 +49,25 @@ def test_synchronous_workers(count: int, batch_size: int, total: int) -> None:
         assert {len(part) for part in parts} <= {updates, updates - 1}
 
 
-@given(workers, st.integers(1, 3), st.integers(1, 4), examples)
-def test_workers_in_step(count: int, devices: int, per_device: int, total: int) -> None:
-    """The same shapes on all, and nothing is lost but what they do not divide."""
-    batch_size = devices * per_device
-    parts = cut({"workers": count, "together": count, "devices": devices, "alike": True}, total, batch_size)
+@given(workers, batch_sizes, examples)
+def test_workers_in_step(count: int, batch_size: int, total: int) -> None:
+    """The same shapes on all, and nothing is lost but what the workers do not divide."""
+    share: dict[str, Any] = {"workers": count, "together": count, "alike": True}
+    parts = cut(share, total, batch_size)
     assert len({tuple(map(len, part)) for part in parts}) == 1
-    assert all(len(batch) % devices == 0 and len(batch) <= batch_size for batch in parts[0])
+    assert all(0 < len(batch) <= batch_size for batch in parts[0])
     seen = numbers(parts)
     assert len(seen) == len(set(seen))
-    assert total - len(seen) == total % (count * devices)
-    assert len(parts[0]) in (math.ceil(total / (count * batch_size)), total // (count * batch_size))
+    assert total - len(seen) == total % count
+    assert len(parts[0]) == Share(**share).updates(total, batch_size)
+
+
+def test_what_would_be_refused_is_refused_before_the_first_epoch() -> None:
+    x, y = rows(70)
+    settings: dict[str, Any] = dict.fromkeys(("sample_weight", "steps_per_epoch", "class_weight"))
+    with pytest.raises(DataError, match=r"70 examples in batches of 32 make batches of 6 .* 4 devices do not divide"):
+        adapter_for(Share(devices=4), x, y, batch_size=32, shuffle=True, **settings)
+    assert adapter_for(Share(devices=2), x, y, batch_size=32, shuffle=True, **settings).num_batches == 3
 
 
 @given(st.booleans(), st.integers(2, 4))
@@ -110,5 +117,5 @@ def test_steps_per_epoch_reads_on() -> None:
 
 def test_too_little_data() -> None:
     x, y = rows(3)
-    with pytest.raises(DataError, match="3 examples are too few for 2 workers with 2 devices each"):
-        adapter(Share(workers=2, devices=2), x, y)
+    with pytest.raises(DataError, match="3 examples are too few for 4 workers"):
+        adapter(Share(workers=4), x, y)
