@@ -64,10 +64,33 @@ def test_workers_in_step(count: int, batch_size: int, total: int) -> None:
 
 def test_what_would_be_refused_is_refused_before_the_first_epoch() -> None:
     x, y = rows(70)
-    settings: dict[str, Any] = dict.fromkeys(("sample_weight", "steps_per_epoch", "class_weight"))
     with pytest.raises(DataError, match=r"70 examples in batches of 32 make batches of 6 .* 4 devices do not divide"):
-        adapter_for(Share(devices=4), x, y, batch_size=32, shuffle=True, **settings)
-    assert adapter_for(Share(devices=2), x, y, batch_size=32, shuffle=True, **settings).num_batches == 3
+        adapter(Share(devices=4), x, y, batch_size=32)
+    assert adapter(Share(devices=2), x, y, batch_size=32).num_batches == 3
+
+
+@pytest.mark.parametrize(("total", "alike", "sizes"), [(14, True, {4}), (14, False, {4, 2}), (16, True, {4})])
+def test_a_smaller_last_batch_of_a_pydataset(total: int, alike: bool, sizes: set[int]) -> None:
+    """Workers in step leave it out, or one of them would compute another program than the others."""
+    import keras
+
+    x, y = rows(total)
+
+    class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return x[4 * index : 4 * index + 4], y[4 * index : 4 * index + 4]
+
+    seen = set()
+    for index in range(2):
+        share = Share(workers=2, index=index, together=2, alike=alike)
+        one = adapter(share, Dataset(), batch_size=None)
+        assert one.num_batches == (1 if total == 14 and alike else 2)
+        batches = one.get_numpy_iterator()
+        seen |= {len(next(batches)[0]) for _ in range(3)}
+    assert seen == sizes
 
 
 @given(st.booleans(), st.integers(2, 4))

@@ -220,7 +220,10 @@ class ArrayShare(ArrayDataAdapter):  # type: ignore[misc]
 
 
 class PyDatasetShare(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
-    """Every so many'th batch of another `PyDataset`."""
+    """Every so many'th batch of another `PyDataset`.
+
+    Where all workers' batches must have one shape, a last one that is smaller is left out.
+    """
 
     def __init__(self, dataset: Any, share: Share) -> None:
         super().__init__(
@@ -230,12 +233,20 @@ class PyDatasetShare(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
         )
         self._dataset = dataset
         self._share = share
+        count = dataset.num_batches
+        is_whole = not share.alike or count % share.workers or _rows_of(dataset[count - 1]) == _rows_of(dataset[0])
+        self._left_out = 0 if is_whole else 1
+
+    @property
+    def of_all(self) -> int:
+        """Batches of all workers together."""
+        count: int = self._dataset.num_batches - self._left_out
+        return count
 
     @property
     @override
     def num_batches(self) -> int | None:
-        count = self._dataset.num_batches
-        return None if count is None else count // self._share.workers
+        return self.of_all // self._share.workers
 
     def __getitem__(self, index: int) -> Any:
         return self._dataset[index * self._share.workers + self._share.index]
@@ -247,6 +258,11 @@ class PyDatasetShare(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
     @override
     def on_epoch_end(self) -> None:
         self._dataset.on_epoch_end()
+
+
+def _rows_of(batch: Any) -> int:
+    rows: int = keras.tree.flatten(batch)[0].shape[0]
+    return rows
 
 
 def adapter_for(
@@ -278,10 +294,14 @@ def adapter_for(
         share.check_sizes(adapter.examples, adapter.batch_size)
         return Endless(adapter, steps_per_epoch or adapter.updates, goes_on=bool(steps_per_epoch))
     if isinstance(x, keras.utils.PyDataset) and share.workers > 1 and x.num_batches:
-        if x.num_batches < share.workers:
-            raise DataError(f"fit: a PyDataset of {x.num_batches} batches cannot be shared by {share.workers} workers.")
-        mine = PyDatasetAdapter(PyDatasetShare(x, share), class_weight=class_weight, shuffle=shuffle)
-        updates = steps_per_epoch or max(1, x.num_batches // share.together)
+        part = PyDatasetShare(x, share)
+        if part.of_all < share.workers:
+            raise DataError(
+                f"fit: a PyDataset of {x.num_batches} batches cannot be shared by {share.workers} workers"
+                f"{', whose batches must have one size' if share.alike else ''}."
+            )
+        mine = PyDatasetAdapter(part, class_weight=class_weight, shuffle=shuffle)
+        updates = steps_per_epoch or max(1, part.of_all // share.together)
         return Endless(mine, updates, goes_on=bool(steps_per_epoch))
     whole = get_data_adapter(x=x, y=y, sample_weight=sample_weight, steps_per_epoch=steps_per_epoch, **settings)
     if are_arrays:
