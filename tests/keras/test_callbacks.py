@@ -143,12 +143,3 @@ def test_backup_and_restore(tmp_path: Path) -> None:
     assert len(history["loss"]) == 2
     expect_same_history(expected, history, 1e-5)
     expect_same(ours, plain, STEP)
-
-
-def test_tensor_board(tmp_path: Path) -> None:
-    try:
-        import tensorflow  # noqa: F401
-    except ModuleNotFoundError:
-        pytest.skip("keras.callbacks.TensorBoard needs TensorFlow, which is not installed")
-    trained(small, fits(X, Y, callbacks=[callbacks.TensorBoard(tmp_path)]), one_device())
-    assert list(tmp_path.rglob("events.*"))

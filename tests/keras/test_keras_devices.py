@@ -41,7 +41,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("model", ["dense", "normal"])
+@pytest.mark.parametrize("model", ["dense", "normal"])  # each with a last batch that the devices do not divide
 def test_as_on_one_device(found: Found, model: str, name: str) -> None:
     expected, got = found(model)["OneDevice"], found(model)[name]
     assert np.ptp(expected["weights"]) > 0.1

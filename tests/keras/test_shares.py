@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -50,17 +49,48 @@ def test_synchronous_workers(count: int, batch_size: int, total: int) -> None:
         assert {len(part) for part in parts} <= {updates, updates - 1}
 
 
-@given(workers, st.integers(1, 3), st.integers(1, 4), examples)
-def test_workers_in_step(count: int, devices: int, per_device: int, total: int) -> None:
-    """The same shapes on all, and nothing is lost but what they do not divide."""
-    batch_size = devices * per_device
-    parts = cut({"workers": count, "together": count, "devices": devices, "alike": True}, total, batch_size)
+@given(workers, batch_sizes, examples)
+def test_workers_in_step(count: int, batch_size: int, total: int) -> None:
+    """The same shapes on all, and nothing is lost but what the workers do not divide."""
+    share: dict[str, Any] = {"workers": count, "together": count, "alike": True}
+    parts = cut(share, total, batch_size)
     assert len({tuple(map(len, part)) for part in parts}) == 1
-    assert all(len(batch) % devices == 0 and len(batch) <= batch_size for batch in parts[0])
+    assert all(0 < len(batch) <= batch_size for batch in parts[0])
     seen = numbers(parts)
     assert len(seen) == len(set(seen))
-    assert total - len(seen) == total % (count * devices)
-    assert len(parts[0]) in (math.ceil(total / (count * batch_size)), total // (count * batch_size))
+    assert total - len(seen) == total % count
+    assert len(parts[0]) == Share(**share).updates(total, batch_size)
+
+
+def test_what_would_be_refused_is_refused_before_the_first_epoch() -> None:
+    x, y = rows(70)
+    with pytest.raises(DataError, match=r"70 examples in batches of 32 make batches of 6 .* 4 devices do not divide"):
+        adapter(Share(devices=4), x, y, batch_size=32)
+    assert adapter(Share(devices=2), x, y, batch_size=32).num_batches == 3
+
+
+@pytest.mark.parametrize(("total", "alike", "sizes"), [(14, True, {4}), (14, False, {4, 2}), (16, True, {4})])
+def test_a_smaller_last_batch_of_a_pydataset(total: int, alike: bool, sizes: set[int]) -> None:
+    """Workers in step leave it out, or one of them would compute another program than the others."""
+    import keras
+
+    x, y = rows(total)
+
+    class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return x[4 * index : 4 * index + 4], y[4 * index : 4 * index + 4]
+
+    seen = set()
+    for index in range(2):
+        share = Share(workers=2, index=index, together=2, alike=alike)
+        one = adapter(share, Dataset(), batch_size=None)
+        assert one.num_batches == (1 if total == 14 and alike else 2)
+        batches = one.get_numpy_iterator()
+        seen |= {len(next(batches)[0]) for _ in range(3)}
+    assert seen == sizes
 
 
 @given(st.booleans(), st.integers(2, 4))
@@ -110,5 +140,5 @@ def test_steps_per_epoch_reads_on() -> None:
 
 def test_too_little_data() -> None:
     x, y = rows(3)
-    with pytest.raises(DataError, match="3 examples are too few for 2 workers with 2 devices each"):
-        adapter(Share(workers=2, devices=2), x, y)
+    with pytest.raises(DataError, match="3 examples are too few for 4 workers"):
+        adapter(Share(workers=4), x, y)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from trainband.checkpoint.part import aligned_empty
 from trainband.errors import ClusterError, DataError
-from trainband.model.batch import owned
+from trainband.model.batch import ShardedBatch, examples_in, owned
+from trainband.model.mesh_context import on_mesh
 from trainband.spmd.batch_sharding import BatchSharding, own_part
 from trainband.strategies import OneDevice
 from trainband.train.trainer import Trainer
@@ -69,6 +70,15 @@ def test_what_lies_on_the_mesh_already_is_not_kept_alive(sharding: BatchSharding
     gc.collect()
     assert kept() is None
     assert not sharding._known  # noqa: SLF001
+
+
+def test_what_fills_a_batch_up_is_taken_out_again() -> None:
+    mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
+    batch = ShardedBatch((np.arange(8), np.float32(7.0)), rows=(3, 2))
+    rows, scalar = jax.jit(on_mesh(ShardedBatch.unpadded, mesh))(batch)
+    assert rows.tolist() == [0, 1, 2, 4, 5]
+    assert scalar == 7.0
+    assert examples_in(batch) == 5
 
 
 def test_a_known_batch_still_has_to_be_as_large_as_the_others() -> None:

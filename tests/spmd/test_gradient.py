@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from tests.strategies.regression import batches, init, loss, model
 
 from trainband.errors import ModelError
-from trainband.model.batch import ShardedBatch, examples_in_step
+from trainband.model.batch import examples_in_step
 from trainband.spmd.gradient import GradientFunction, all_finite, mean_of
 from trainband.spmd.gradient_all_reduce import each_by_itself
 
@@ -213,14 +213,3 @@ def test_float16_is_summed_as_float32() -> None:
     mean = mean_of(summed)
     assert mean["w"].dtype == jnp.float16
     assert_close(mean, given)
-
-
-def test_a_batch_is_not_padded_for_a_loss_that_is_no_mean() -> None:
-    def masked(params: Any, batch: Any) -> Any:
-        counts = (batch[1] > 0).astype(jnp.float32)
-        return (counts * batch[0][:, 0] * jax.tree.leaves(params)[0].ravel()[0]).sum() / counts.sum()
-
-    images, targets = next(batches(1))
-    padded = ShardedBatch((images, targets.reshape(len(images), -1)[:, 0]), jnp.ones(len(images)))
-    with pytest.raises(ModelError, match=r"cannot be padded for this loss, which may not be the mean .*: div of a"):
-        gradient_of(loss=masked)(padded)

@@ -119,18 +119,24 @@ def checkpoints(directory: Path) -> dict[str, Any]:
 
 def padded() -> dict[str, Any]:
     """A batch that four devices do not divide, beside one device."""
-    batches = models.batches(STEPS, size=22)
+    batches = models.batches(4, size=3)  # fewer than there are devices
     found: dict[str, Any] = {}
-    for name, strategy in {
-        "OneDevice": trainband.OneDevice(say=silent),
-        "Mirrored": trainband.Mirrored(remainder="pad", say=silent),
-    }.items():
-        trained = trainer("transformer", strategy)
-        result = trained.fit(batches, STEPS)
-        found[name] = {"params": flat(trained), "examples": result.examples}
-    found["refused"] = refusal(lambda: trainer("mlp", trainband.Mirrored(say=silent)).fit(batches, 1))
-    pad = trainband.Mirrored(remainder="pad", say=silent)
-    found["with a state"] = refusal(lambda: trainer("convnet", pad).fit(batches, 1))
+    cases: dict[str, tuple[str, Any, dict[str, Any]]] = {
+        "mean": ("transformer", ("OneDevice", "Mirrored", "tensor"), {}),
+        "state": ("convnet", ("OneDevice", "Mirrored"), {"accumulate": 2}),
+        "call": ("mlp", ("OneDevice", "Mirrored"), {"steps_per_execution": 2}),
+    }
+    for name, (model, under, changes) in cases.items():
+        found[name] = {}
+        for strategy in under:
+            trained = trainer(model, strategies(model)[strategy](), fixed_shapes=False, **changes)
+            result = trained.fit(batches)
+            found[name][strategy] = {"params": flat(trained), "examples": result.examples}
+    said: list[str] = []
+    trainer("mlp", trainband.Mirrored(say=said.append)).fit(batches[:1])
+    refuse = trainband.Mirrored(remainder="refuse", say=silent)
+    found["refused"] = refusal(lambda: trainer("mlp", refuse).fit(batches, 1))
+    found["said"] = said
     return found
 
 

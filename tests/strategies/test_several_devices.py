@@ -93,11 +93,12 @@ def test_a_checkpoint_moves_between_all(found: Found) -> None:
 
 def test_padding_counts_for_nothing(found: Found) -> None:
     padded = found["padded"]
-    assert apart(padded["OneDevice"]["params"], padded["Mirrored"]["params"]) < TOLERANCE
-    assert padded["Mirrored"]["examples"] == padded["OneDevice"]["examples"] == 8 * 22
-    assert "22 examples cannot be split over 4 devices" in padded["refused"]
-    assert "padded" in padded["with a state"]
-    assert "state" in padded["with a state"]
+    for case, strategy in (("mean", "Mirrored"), ("mean", "tensor"), ("state", "Mirrored"), ("call", "Mirrored")):
+        one, other = padded[case]["OneDevice"], padded[case][strategy]
+        assert apart(one["params"], other["params"]) < TOLERANCE, f"{case} under {strategy}"
+        assert other["examples"] == one["examples"] == 12
+    assert "3 examples cannot be split over 4 devices" in padded["refused"]
+    assert [line for line in padded["said"] if "3 examples does not divide over 4 devices" in line]
 
 
 @pytest.mark.parametrize(
@@ -213,9 +214,10 @@ def test_the_programs_for_accelerators_compute_the_same(name: str, found: Found)
 @pytest.mark.slow
 @pytest.mark.limit(600)
 def test_padding_on_accelerators(found: Found) -> None:
-    one, other = found["padded"]["OneDevice"], found["accelerators"]["padded"]["Mirrored"]
-    assert apart(one["params"], other["params"]) < TOLERANCE
-    assert one["examples"] == other["examples"]
+    for case in ("mean", "state", "call"):
+        one, other = found["padded"][case]["OneDevice"], found["accelerators"]["padded"][case]["Mirrored"]
+        assert apart(one["params"], other["params"]) < TOLERANCE, case
+        assert one["examples"] == other["examples"]
 
 
 @pytest.mark.parametrize("name", NAMES)

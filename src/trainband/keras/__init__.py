@@ -13,3 +13,4 @@ Keras must compute with JAX (KERAS_BACKEND=jax).
 from trainband.keras.distributed import Distributed as Distributed
 from trainband.keras.distributed import distribute as distribute
 from trainband.keras.scope import models_belong_to as models_belong_to
+from trainband.keras.tensorboard import TensorBoard as TensorBoard

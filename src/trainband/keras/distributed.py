@@ -12,6 +12,7 @@ from trainband.keras.callbacks import Bridge, Callbacks, LineEachEpoch
 from trainband.keras.evaluation import OnAllDevices
 from trainband.keras.inside import in_stateless_scope, keras, train_validation_split
 from trainband.keras.shares import Endless, Share, adapter_for
+from trainband.keras.tensorboard import refuse_what_needs_tensorflow
 from trainband.keras.training import Training
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies.base import Strategy, checked
@@ -120,6 +121,7 @@ class Distributed:
             (x, y, sample_weight), validation_data = train_validation_split(
                 (x, y, sample_weight), validation_split=validation_split
             )
+        refuse_what_needs_tensorflow(callbacks)
         share = Share.of(strategy)
         x = adapter_for(
             share,
@@ -262,6 +264,7 @@ class Distributed:
 
         def call(*args: Any, **settings: Any) -> Any:
             self._serve()
+            refuse_what_needs_tensorflow(settings.get("callbacks"))
             self._sync()
             if self._devices is None:
                 self._devices = OnAllDevices.of(self.strategy)

@@ -38,7 +38,7 @@ class Share:
       workers: how many there are.
       index: which of them this is, from 0.
       together: how many workers' gradients make one update.
-      devices: over which each worker's batch is split, so that they must divide it.
+      devices: which must divide each worker's batch; 1 where any size will do.
       alike: whether all workers' batches of an update must have one shape.
       job: the same words on all of them, for a shuffling that all agree on.
     """
@@ -53,15 +53,15 @@ class Share:
     @classmethod
     def of(cls, strategy: Strategy) -> Share:
         """The share of this task, under a strategy."""
-        cluster = strategy.cluster
+        cluster, refuses = strategy.cluster, strategy.remainder == "refuse"
         if cluster is None or not cluster.task.trains:
-            return cls(devices=strategy.num_replicas)
+            return cls(devices=strategy.num_replicas if refuses else 1)
         workers = len(cluster.spec.workers)
         return cls(
             workers=workers,
             index=cluster.training_index % workers,
             together=strategy.gradients_per_update,
-            devices=max(1, strategy.num_replicas // workers),
+            devices=max(1, strategy.num_replicas // workers) if refuses else 1,
             alike=not cluster.spec.ps,
             job=",".join(map(str, cluster.spec.workers)),
         )
@@ -69,35 +69,51 @@ class Share:
     @property
     def is_all(self) -> bool:
         """Whether there is nothing to cut."""
-        return self.workers == 1 and self.devices == 1
+        return self.workers == 1
 
     def updates(self, examples: int, batch_size: int) -> int:
         """Updates of the job in one pass over so many examples."""
-        return math.ceil(examples / (batch_size * self.together))
+        whole, rest = divmod(examples, batch_size * self.together)
+        return whole + (rest >= (self.workers if self.alike else 1))
 
     def cut(self, order: Indices, batch_size: int) -> Iterator[Indices]:
         """The worker's batches of one pass over the examples in this order; together, the workers' are the whole.
 
         Where all make each update together, it is made of `workers * batch_size` examples that follow one another,
         each worker taking an equal part of them, so that it is the same update as that of one device on all of them.
+        Where their batches must have one shape, up to `workers - 1` examples are left over at the end.
         """
         if self.together < self.workers:
             for start in range(self.index * batch_size, len(order), self.workers * batch_size):
-                yield self._dividable(order[start : start + batch_size], batch_size)
+                yield order[start : start + batch_size]
             return
         for start in range(0, len(order), self.workers * batch_size):
             whole = order[start : start + self.workers * batch_size]
             if self.alike or len(whole) == self.workers * batch_size:
                 size = len(whole) // self.workers
-                mine = self._dividable(whole[self.index * size : (self.index + 1) * size], batch_size)
+                mine = whole[self.index * size : (self.index + 1) * size]
             else:
                 mine = np.array_split(whole, self.workers)[self.index]
             if len(mine):
                 yield mine
 
-    def _dividable(self, indices: Indices, batch_size: int) -> Indices:
-        """As many of a last, smaller batch as the devices divide; a whole batch is the user's to choose."""
-        return indices if len(indices) == batch_size else indices[: len(indices) // self.devices * self.devices]
+    def check_sizes(self, examples: int, batch_size: int) -> None:
+        """Sees before the first epoch whether the last batch of it would be refused.
+
+        Raises:
+          DataError: the devices do not divide one of the batches, and must.
+        """
+        if self.devices == 1:
+            return
+        sizes = {len(mine) for mine in self.cut(np.arange(examples), batch_size)}
+        refused = sorted(size for size in sizes if size % self.devices)
+        if refused:
+            raise DataError(
+                f"fit: {examples} examples in batches of {batch_size} make batches of "
+                f"{' and '.join(map(str, refused))} examples, which {self.devices} devices do not divide: leave out "
+                'remainder="refuse" of the strategy, or give a number of examples and a batch_size that are multiples '
+                f"of {self.devices}{f' * {self.workers}' if self.workers > 1 else ''}."
+            )
 
 
 class Endless(DataAdapter):  # type: ignore[misc]
@@ -169,11 +185,17 @@ class ArrayShare(ArrayDataAdapter):  # type: ignore[misc]
         super().__init__(*arrays, **settings)
         self._share = share
         self._passes = 0
-        if self._num_samples < share.workers * share.devices:
+        if self._num_samples < share.workers:
             raise DataError(
-                f"fit: {self._num_samples} examples are too few for {share.workers} workers with {share.devices} "
-                "devices each: every one needs an example for each update."
+                f"fit: {self._num_samples} examples are too few for {share.workers} workers: every one needs an "
+                "example for each update."
             )
+
+    @property
+    def examples(self) -> int:
+        """Of all workers together, in one pass."""
+        count: int = self._num_samples
+        return count
 
     @property
     def updates(self) -> int:
@@ -198,7 +220,10 @@ class ArrayShare(ArrayDataAdapter):  # type: ignore[misc]
 
 
 class PyDatasetShare(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
-    """Every so many'th batch of another `PyDataset`."""
+    """Every so many'th batch of another `PyDataset`.
+
+    Where all workers' batches must have one shape, a last one that is smaller is left out.
+    """
 
     def __init__(self, dataset: Any, share: Share) -> None:
         super().__init__(
@@ -208,12 +233,20 @@ class PyDatasetShare(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
         )
         self._dataset = dataset
         self._share = share
+        count = dataset.num_batches
+        is_whole = not share.alike or count % share.workers or _rows_of(dataset[count - 1]) == _rows_of(dataset[0])
+        self._left_out = 0 if is_whole else 1
+
+    @property
+    def of_all(self) -> int:
+        """Batches of all workers together."""
+        count: int = self._dataset.num_batches - self._left_out
+        return count
 
     @property
     @override
     def num_batches(self) -> int | None:
-        count = self._dataset.num_batches
-        return None if count is None else count // self._share.workers
+        return self.of_all // self._share.workers
 
     def __getitem__(self, index: int) -> Any:
         return self._dataset[index * self._share.workers + self._share.index]
@@ -225,6 +258,11 @@ class PyDatasetShare(keras.utils.PyDataset):  # type: ignore[misc, name-defined]
     @override
     def on_epoch_end(self) -> None:
         self._dataset.on_epoch_end()
+
+
+def _rows_of(batch: Any) -> int:
+    rows: int = keras.tree.flatten(batch)[0].shape[0]
+    return rows
 
 
 def adapter_for(
@@ -244,22 +282,30 @@ def adapter_for(
     read whole by every worker; an epoch is then as long as one of them.
 
     Raises:
-      DataError: there is less data than workers.
+      DataError: there is less data than workers, or a batch would be refused later.
     """
+    are_arrays = can_convert_arrays((x, y, sample_weight))
     settings = {"class_weight": class_weight, "shuffle": shuffle, "batch_size": batch_size}
-    if not share.is_all and can_convert_arrays((x, y, sample_weight)):
+    if not share.is_all and are_arrays:
         if not batch_size and steps_per_epoch:
             examples = keras.tree.flatten(x)[0].shape[0]
             settings["batch_size"] = math.ceil(examples / (steps_per_epoch * share.together))
         adapter = ArrayShare(share, x, y, sample_weight=sample_weight, steps=steps_per_epoch, **settings)
+        share.check_sizes(adapter.examples, adapter.batch_size)
         return Endless(adapter, steps_per_epoch or adapter.updates, goes_on=bool(steps_per_epoch))
     if isinstance(x, keras.utils.PyDataset) and share.workers > 1 and x.num_batches:
-        if x.num_batches < share.workers:
-            raise DataError(f"fit: a PyDataset of {x.num_batches} batches cannot be shared by {share.workers} workers.")
-        mine = PyDatasetAdapter(PyDatasetShare(x, share), class_weight=class_weight, shuffle=shuffle)
-        updates = steps_per_epoch or max(1, x.num_batches // share.together)
+        part = PyDatasetShare(x, share)
+        if part.of_all < share.workers:
+            raise DataError(
+                f"fit: a PyDataset of {x.num_batches} batches cannot be shared by {share.workers} workers"
+                f"{', whose batches must have one size' if share.alike else ''}."
+            )
+        mine = PyDatasetAdapter(part, class_weight=class_weight, shuffle=shuffle)
+        updates = steps_per_epoch or max(1, part.of_all // share.together)
         return Endless(mine, updates, goes_on=bool(steps_per_epoch))
     whole = get_data_adapter(x=x, y=y, sample_weight=sample_weight, steps_per_epoch=steps_per_epoch, **settings)
+    if are_arrays:
+        share.check_sizes(keras.tree.flatten(x)[0].shape[0], whole.batch_size)
     if share.workers == 1 or isinstance(whole, GeneratorDataAdapter) or isinstance(x, GeneratorType):
         return whole
     return Endless(whole, steps_per_epoch or whole.num_batches, goes_on=bool(steps_per_epoch))

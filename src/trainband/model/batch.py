@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from numpy.typing import NDArray
 
 from trainband.checkpoint.part import aligned_empty
@@ -16,8 +18,8 @@ from trainband.model.variables import PyTree
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("batch", "weights"),
-    meta_fields=(),
+    data_fields=("batch",),
+    meta_fields=("rows",),
     drop_fields=("examples",),  # no part of what a program is compiled for
 )
 @dataclass(slots=True)
@@ -26,13 +28,34 @@ class ShardedBatch:
 
     Attributes:
       batch: its arrays, each in parts along the first axis; those without an axis are on every device.
-      weights: of each example, 1 or 0 for one that only fills up the last part; `None` where there is none such.
+      rows: where they are filled up to what the devices divide: how many examples are real, at the beginning of each of
+        so many equal blocks of rows. `None` where all are.
       examples: how many this process has brought; `None` inside a traced function.
     """
 
     batch: PyTree
-    weights: Any = None
+    rows: tuple[int, ...] | None = None
     examples: int | None = None
+
+    def unpadded(self) -> PyTree:
+        """The batch without what fills it up, whole on every device; traceable, in the context of the mesh.
+
+        JAX 0.12 may also leave such a batch in unequal parts, but then computes something else where the variables are
+        split as well: an embedding under tensor parallelism gives other numbers.
+        """
+        if self.rows is None:
+            return self.batch
+        counts = self.rows
+
+        def cut(leaf: Any) -> Any:
+            if not leaf.ndim:
+                return leaf
+            leaf = jax.lax.with_sharding_constraint(leaf, PartitionSpec())
+            size = leaf.shape[0] // len(counts)
+            blocks = [leaf[i * size : i * size + count] for i, count in enumerate(counts) if count]
+            return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks)
+
+        return jax.tree.map(cut, self.batch)
 
 
 class BatchStack(NamedTuple):
@@ -70,7 +93,9 @@ class Dealt:
 def examples_in(batch: PyTree) -> int:
     """How many examples a batch has: the length of its first axis, of the first array that has one; else 1."""
     if isinstance(batch, ShardedBatch):
-        return examples_in(batch.batch) if batch.examples is None else batch.examples
+        if batch.examples is not None:
+            return batch.examples
+        return examples_in(batch.batch) if batch.rows is None else sum(batch.rows)
     first = batch[0] if type(batch) is tuple and batch else None
     # To list all leaves takes some microseconds of every step.
     for leaf in (first,) if getattr(first, "shape", ()) else jax.tree.leaves(batch):

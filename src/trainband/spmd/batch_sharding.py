@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 from trainband.errors import ClusterError, DataError
 from trainband.model.batch import BatchStack, ShardedBatch, copied, owned
 from trainband.model.variables import PyTree
+from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.sharding import is_on_cpu
 
-REMAINDERS = ("refuse", "pad")
-"""What becomes of a batch whose examples the devices do not divide."""
+REMAINDERS = ("pad", "refuse")
+"""What becomes of a batch whose examples the devices do not divide: it is filled up for the way to the devices, whose
+program leaves out again what fills it up; or it is refused.
+"""
 
 
 class OwnPart(NamedTuple):
@@ -68,11 +71,12 @@ class BatchSharding:
     Args:
       mesh: of this process's devices, or of several processes'.
       axes: of the mesh, over which examples are split.
-      remainder: `refuse` a batch that does not divide, or `pad` it with examples of weight zero.
+      remainder: see `REMAINDERS`.
       task: for messages.
+      say: where lines for people go.
     """
 
-    def __init__(self, mesh: Mesh, axes: Sequence[str], remainder: str, task: str) -> None:
+    def __init__(self, mesh: Mesh, axes: Sequence[str], remainder: str, task: str, say: Say = say_on_stderr) -> None:
         self._axes = tuple(axes)
         self._parts = math.prod(int(mesh.shape[axis]) for axis in axes)
         self._whole = NamedSharding(mesh, PartitionSpec())
@@ -81,6 +85,8 @@ class BatchSharding:
         self.remainder = remainder
         """As it was given."""
         self._task = task
+        self._say = say
+        self._is_first = True
         self._alone = mesh.size == 1
         self._copies = is_on_cpu(mesh)
         self._processes = len({device.process_index for device in mesh.devices.flat})
@@ -135,7 +141,7 @@ class BatchSharding:
         """The batch on the devices; one that is there already is given back.
 
         Raises:
-          DataError: its examples do not divide, and are not to be padded; or its arrays have different numbers of them.
+          DataError: its examples do not divide, which is to be refused; or its arrays have different numbers of them.
         """
         if isinstance(batch, ShardedBatch):
             return batch
@@ -155,22 +161,25 @@ class BatchSharding:
     def _sharded(self, leaves: list[Any], structure: Any) -> ShardedBatch:
         rows = self._rows_of(leaves)
         missing = -rows % self._local
-        weights = None
         if missing and self.remainder == "refuse":
             raise DataError(
                 f"{self._task}: a batch of {rows} examples cannot be split over {self._local} devices"
                 f"{' of this process' if self._processes > 1 else ''}: take a multiple of {self._local}, or "
-                'remainder="pad", which fills it up with examples of weight zero.'
+                'leave out remainder="refuse".'
             )
         if self._processes > 1:
             self._check_alike(rows)
+        if missing and self._is_first:
+            self._say(
+                f"{self._task}: a batch of {rows} examples does not divide over {self._local} devices, so that each of "
+                f"them computes the whole step; batches of a multiple of {self._local} are computed in parts"
+            )
+        self._is_first = False
         if missing:
             leaves = [_filled(leaf, missing) for leaf in leaves]
-            weights = np.concatenate([np.ones(rows, np.float32), np.zeros(missing, np.float32)])
+        real = (rows,) * (self._parts // self._local) if missing else None
         placed = self._place_all(leaves)
-        sharded = ShardedBatch(
-            jax.tree.unflatten(structure, placed), None if weights is None else self._place(weights), examples=rows
-        )
+        sharded = ShardedBatch(jax.tree.unflatten(structure, placed), real, examples=rows)
         is_new = not any(one is leaf for one, leaf in zip(placed, leaves, strict=True))
         if is_new and self._only is not None and all(_lies_on(leaf, self._only) for leaf in leaves):
             # Data that is kept on the device comes again and again, and never changes. No memory is held by this that

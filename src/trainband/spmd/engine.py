@@ -76,7 +76,7 @@ class SpmdEngine:
         rules: Rules = whole,
         restore: RestoreFrom | None = None,
         say: Say,
-        remainder: str = "refuse",
+        remainder: str = "pad",
         central: bool = False,
     ) -> None:
         self._group = group = group or SingleProcess()
@@ -92,14 +92,14 @@ class SpmdEngine:
             self._values = values = Values(
                 model, mesh, group, rules=rules, central=cpu, remainder=remainder, counts_down=counts_down, say=say
             )
-            self._sharding = sharding = BatchSharding(mesh, axes, remainder, group.task)
+            says = say if group.is_chief else lambda _: None
+            self._sharding = sharding = BatchSharding(mesh, axes, remainder, group.task, says)
             self._inputs = StepInputs(
                 sharding, mesh, group.task, accumulate=model.accumulate, per_call=per_call, in_step=self._in_step
             )
             program = StepProgram(model, mesh, axes, sharding.parts, values.where, cpu)
             self._control = ControlFlags(mesh, per_call) if self._in_step else None
             self._ending = EndOfTraining(group)
-            says = say if group.is_chief else lambda _: None
             self._pipeline = pipeline = Pipeline(
                 program, values, group, self._control, self._ending, per_call=per_call, say=says
             )

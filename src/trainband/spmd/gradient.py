@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from trainband.errors import ModelError
-from trainband.model.analysis.mean_over_examples import why_not_mean_of_examples
 from trainband.model.batch import ShardedBatch, examples_in
 from trainband.model.model import Model
 from trainband.model.variables import PyTree
@@ -129,9 +127,8 @@ class GradientFunction:
     def _loss(
         self, params: PyTree, state: PyTree, batch: PyTree, key: jax.Array | None
     ) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
-        weights = None
         if isinstance(batch, ShardedBatch):
-            batch, weights = batch.batch, batch.weights
+            batch = batch.unpadded()
         dtype = self._model.compute_dtype
         if dtype is not None:
             params, batch = _cast(params, dtype), _cast(batch, dtype)
@@ -139,47 +136,8 @@ class GradientFunction:
         if self._model.remat:
             policy = self._model.remat if callable(self._model.remat) else None
             value = jax.checkpoint(value, policy=policy)
-        if weights is not None:
-            loss, metrics, new_state = self._weighted(value, params, batch, weights, key, state)
-        else:
-            loss, metrics, new_state = value(params, batch, key, state)
+        loss, metrics, new_state = value(params, batch, key, state)
         return loss.astype(jnp.float32), (new_state, dict(metrics))
-
-    def _weighted(
-        self, value: Any, params: PyTree, batch: PyTree, weights: jax.Array, key: jax.Array | None, state: PyTree
-    ) -> Any:
-        """(loss, metrics, state): the weighted mean over the examples, each as a batch of its own.
-
-        Raises:
-          ModelError: the model has a state, which such batches would make another one; or the loss is no such mean.
-        """
-        if self._model.init_state is not None:
-            raise ModelError(
-                "a batch cannot be padded for a model with a state, such as batch normalisation's averages, which "
-                "would count the padding in: take batches that the devices divide."
-            )
-
-        def loss_of(others: Any, batch: PyTree) -> jax.Array:
-            return self._model.value(others[0], batch, others[1])[0]
-
-        reason = why_not_mean_of_examples(loss_of, (params, key), batch)
-        if reason:
-            raise ModelError(
-                f"a batch cannot be padded for this loss, which may not be the mean over its examples: {reason}. Take "
-                "batches that the devices divide."
-            )
-        varying = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, batch)
-
-        def of_example(example: PyTree, key: jax.Array | None) -> Any:
-            alone = jax.tree.map(lambda leaf, whole: leaf[None] if whole.ndim else leaf, example, batch)
-            loss, metrics, _ = value(params, alone, key, state)
-            return loss, dict(metrics)
-
-        keys = None if key is None else jax.random.split(key, weights.shape[0])
-        each = jax.vmap(of_example, in_axes=(varying, None if keys is None else 0))(batch, keys)
-        total = weights.sum()
-        loss, metrics = jax.tree.map(lambda leaf: jnp.dot(leaf.astype(jnp.float32), weights) / total, each)
-        return loss, metrics, state
 
 
 def mean_of(gradient: PyTree | AllReduced) -> PyTree:

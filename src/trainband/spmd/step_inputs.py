@@ -52,16 +52,7 @@ class StepInputs:
         """
         if not self._splits:
             return owned(batch)
-        return self.sharding(batch) if self._accumulate == 1 else self._of_micro_batches(batch)
-
-    def _of_micro_batches(self, batches: PyTree) -> PyTree:
-        sharded = tuple(map(self.sharding, batches))
-        if any(one.weights is not None for one in sharded):
-            raise DataError(
-                f"{self._task}: micro-batches of accumulate={self._accumulate} are not padded: take batches that the "
-                f"{self.sharding.local} devices divide."
-            )
-        return sharded
+        return self.sharding(batch) if self._accumulate == 1 else tuple(map(self.sharding, batch))
 
     def of_call(self, several: Several) -> PyTree:
         """What the steps of a call train on.

@@ -93,7 +93,7 @@ class StepProgram:
 
         def chosen(params: PyTree, state: PyTree, batch: PyTree, key: Any) -> Any:
             parts = batch[0] if self._model.accumulate > 1 else batch[:1]
-            apart = all(part.weights is None and self._is_mean(params, part.batch, key) for part in parts)
+            apart = all(part.rows is None and self._is_mean(params, part.batch, key) for part in parts)
             return (alone if apart else split)(params, state, batch, key)
 
         return chosen

@@ -48,6 +48,11 @@ class Strategy(Protocol):
         ...
 
     @property
+    def remainder(self) -> str:
+        """What becomes of a batch whose examples the devices of a task do not divide, see `Mirrored`."""
+        ...
+
+    @property
     def gradients_per_update(self) -> int:
         """How many workers' gradients make one update: all of those in step; one, where each counts by itself."""
         ...

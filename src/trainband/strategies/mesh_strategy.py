@@ -30,7 +30,7 @@ class MeshStrategy(Scoped):
     rules: Rules = staticmethod(whole)
     """How variables are split over the mesh."""
 
-    remainder = "refuse"
+    remainder = "pad"
     """What becomes of a batch whose examples the devices do not divide."""
 
     central_storage = False

@@ -29,8 +29,8 @@ class Mirrored(MeshStrategy):
         default all that this process has. Of those that are named and not there, the others do without.
       central_storage: keep and update the params on the CPU, and send them to the devices for each step: for devices
         that share no fast link, or whose memory the optimizer's state would fill.
-      remainder: what becomes of a batch whose examples the devices do not divide: `refuse` it, or `pad` it with
-        examples of weight zero. (For that, the loss must be the mean over its examples, and the model have no state.)
+      remainder: what becomes of a batch whose examples the devices do not divide: `pad` fills it up, and leaves out
+        again what was added before anything is computed of it; `refuse` raises `DataError`.
       strict: refuse to compute on the CPU where another device was asked for that is not there.
       say: where lines for people go.
 
@@ -43,7 +43,7 @@ class Mirrored(MeshStrategy):
         devices: Iterable[str | jax.Device] | jax.Device | str | None = None,
         *,
         central_storage: bool = False,
-        remainder: str = "refuse",
+        remainder: str = "pad",
         strict: bool = False,
         say: Say = say_on_stderr,
     ) -> None:

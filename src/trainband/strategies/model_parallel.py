@@ -47,7 +47,7 @@ class ModelParallel(MultiWorkerMirrored):
         rules: Sequence[Rule] | Rules,
         *,
         cluster: Cluster | None = None,
-        remainder: str = "refuse",
+        remainder: str = "pad",
         timeout_s: float = TIMEOUT_S,
         start_s: float = START_S,
         say: Say = say_on_stderr,

@@ -38,9 +38,7 @@ class MultiWorkerMirrored(MeshStrategy):
     Args:
       cluster: the cluster and which task of it this process is, as `trainband.cluster.resolve()` gives it; it has
         no ps. `None`: this process stands alone and is `Mirrored`.
-      remainder: what becomes of a worker's batch whose examples its devices do not divide: `refuse` it, or `pad` it
-        with examples of weight zero. (For that, the loss must be the mean over its examples, and the model have no
-        state.)
+      remainder: what becomes of a worker's batch whose examples its devices do not divide, see `Mirrored`.
       timeout_s: seconds of silence after which a worker counts as dead, and of standing still after which it counts as
         stuck. While it evaluates or writes the others wait, and say so.
       start_s: for all workers to come up, and for the first step, which is compiled.
@@ -58,7 +56,7 @@ class MultiWorkerMirrored(MeshStrategy):
         self,
         cluster: Cluster | None,
         *,
-        remainder: str = "refuse",
+        remainder: str = "pad",
         timeout_s: float = TIMEOUT_S,
         start_s: float = START_S,
         say: Say = say_on_stderr,

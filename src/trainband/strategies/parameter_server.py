@@ -181,6 +181,11 @@ class ParameterServer(Scoped, Strategy):
 
     @property
     @override
+    def remainder(self) -> str:
+        return "pad" if self._local is None else self._local.remainder
+
+    @property
+    @override
     def num_replicas(self) -> int:
         workers = 1 if self._cluster is None else len(self._cluster.spec.workers)
         return workers * (1 if self._local is None else self._local.num_replicas)
@@ -234,7 +239,7 @@ class ParameterServer(Scoped, Strategy):
         else:
             device = choose_device(self._device, self._cluster.device_index, task, self._say, strict=self._strict)
             mesh = Mesh(np.array([device]), (DATA,))
-        spreader = BatchSharding(mesh, (DATA,), self._local.remainder if self._local is not None else "refuse", task)
+        spreader = BatchSharding(mesh, (DATA,), self.remainder, task, self._say)
         plan = Plan.of(
             model.variables(),
             model.optimizer,
