@@ -162,6 +162,15 @@ def test_running_a_script(tmp_path: Path) -> None:
     assert main(["--help"]) == 0
 
 
+def test_a_script_that_does_not_use_tensorflow_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text("print('trained')\n")
+    command = [sys.executable, "-m", "trainband.compat", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "trained\n"
+    assert f"WARNING: {script} has not imported TensorFlow; --tensorflow is for scripts that do" in done.stderr
+
+
 def test_a_launched_script_is_told_by_the_flags_that_it_has() -> None:
     spec = ClusterSpec({"ps": ["a:1"], "chief": ["b:1"], "worker": ["c:1", "d:1"]})
     source = 'flags.DEFINE_string("ps_hosts", "", ""); p.add_argument("--worker_hosts"); p.add_argument("--task_index")'

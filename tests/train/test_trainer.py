@@ -385,3 +385,29 @@ def test_a_loss_that_is_no_number_is_warned_of_and_counted() -> None:
 def test_what_is_no_update_rule(update: Any, words: str) -> None:
     with pytest.raises(ClusterError, match=words):
         ParameterServer(None, update=update)
+
+
+IN_A_CLUSTER = '{"cluster": {"ps": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "%s", "index": 0}}'
+
+
+@pytest.mark.parametrize("task", ["worker", "ps"])
+@pytest.mark.parametrize("make", [None, OneDevice, Mirrored, lambda: ParameterServer(None)])
+def test_a_task_of_a_cluster_does_not_train_by_itself(
+    make: Callable[[], Any] | None, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would train a model of its own, and exit with 0."""
+    monkeypatch.setenv("TF_CONFIG", IN_A_CLUSTER % task)
+    made = mean_model(strategy=None if make is None else make())
+    with pytest.raises(
+        ClusterError, match=rf"{task}:0 of a cluster of 3 tasks, but fakes.py:\d+ trains with \w+, without"
+    ):
+        made.fit([ONES])
+
+
+@pytest.mark.parametrize("strategy", [OneDevice, Mirrored])
+def test_a_task_of_a_cluster_may_train_by_itself_where_that_is_meant(
+    strategy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", IN_A_CLUSTER % "worker")
+    said = lambda _: None  # noqa: E731
+    assert mean_model(strategy=strategy("cpu", standalone=True, say=said), say=said).fit([ONES]).steps == 1

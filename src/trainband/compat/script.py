@@ -26,6 +26,7 @@ def run(script: Path, arguments: Sequence[str], cluster: Cluster | None = None, 
     more = cluster_arguments(source, arguments, cluster) if cluster is not None else []
     sys.argv = [str(script), *arguments, *more]
     sys.path[0:1] = [str(script.resolve().parent)]
+    before = set(sys.modules)
     install(say)
     failure: BaseException | None = None
     try:
@@ -33,6 +34,9 @@ def run(script: Path, arguments: Sequence[str], cluster: Cluster | None = None, 
     except BaseException as exc:
         failure = None if isinstance(exc, SystemExit) and not exc.code else exc
         raise
+    else:
+        if not any(name.partition(".")[0] == "tensorflow" for name in sys.modules.keys() - before):
+            say(f"WARNING: {script} has not imported TensorFlow; --tensorflow is for scripts that do: leave it out")
     finally:
         jobs = sys.modules.get("trainband.compat.tf1.sessions.job_store")
         if jobs is not None:  # else the script has had no job

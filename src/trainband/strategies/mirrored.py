@@ -31,6 +31,7 @@ class Mirrored(MeshStrategy):
         that share no fast link, or whose memory the optimizer's state would fill.
       remainder: what becomes of a batch whose examples the devices do not divide: `pad` fills it up, and leaves out
         again what was added before anything is computed of it; `refuse` raises `DataError`.
+      standalone: whether this process trains by itself though it is a task of a cluster, which is an error else.
       strict: refuse to compute on the CPU where another device was asked for that is not there.
       say: where lines for people go.
 
@@ -44,6 +45,7 @@ class Mirrored(MeshStrategy):
         *,
         central_storage: bool = False,
         remainder: str = "pad",
+        standalone: bool = False,
         strict: bool = False,
         say: Say = say_on_stderr,
     ) -> None:
@@ -60,6 +62,7 @@ class Mirrored(MeshStrategy):
             )
         self.central_storage = central_storage
         self.remainder = remainder
+        self.standalone = standalone
         self._strict = strict
 
     def _make_mesh(self) -> Mesh:

@@ -17,14 +17,21 @@ class OneDevice(MeshStrategy):
 
     Args:
       device: `cpu`, `gpu`, `gpu:1`, ..., or one of `jax.devices()`; by default an accelerator if JAX has one.
+      standalone: whether this process trains by itself though it is a task of a cluster, which is an error else.
       strict: refuse to compute on the CPU where another device was asked for that is not there.
       say: where lines for people go.
     """
 
     def __init__(
-        self, device: str | jax.Device | None = None, *, strict: bool = False, say: Say = say_on_stderr
+        self,
+        device: str | jax.Device | None = None,
+        *,
+        standalone: bool = False,
+        strict: bool = False,
+        say: Say = say_on_stderr,
     ) -> None:
         super().__init__(say)
+        self.standalone = standalone
         self._device = device
         self._strict = strict
 

@@ -11,6 +11,7 @@ from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Strategy
 from trainband.strategies.engine import Engine
+from trainband.train.standalone import require_cluster, users_line
 from trainband.train.trainings import Trainings
 
 
@@ -37,6 +38,7 @@ class Job:
         self.request = ""
         """The request to end (see `trainband.runtime.signals`) that came at a training's end; empty without one."""
         self._model = model
+        self._made_at = users_line()
         self._engine: Engine | None = None
         self._restore: RestoreFrom | None = None
 
@@ -83,9 +85,11 @@ class Job:
 
         Raises:
           ModelError: the script has set a mesh by `jax.set_mesh`.
+          ClusterError: this process is a task of a cluster, and the strategy knows nothing of it.
         """
         require_no_mesh()
         if self._engine is None:
+            require_cluster(self.strategy, self._made_at)
             if self.strategy.serves:
                 self.strategy.serve()
                 raise SystemExit(0)
