@@ -988,3 +988,14 @@ def test_a_rule_that_has_begun_hears_of_a_pause_by_heartbeat() -> None:
     ps.call("heartbeat", m.Heartbeat(1, paused=True), m.JobState)
     in_thread(lambda: ps.play(0, ps.values(), lambda: ps.begin(10), ps.push(1)), "alone").result(20.0)
     assert ps.status.version == 1
+
+
+def test_workers_that_train_on_the_same_data_are_told_so_once(ps: Ps) -> None:
+    ps.ready()
+    for worker, digest in ((0, "one"), (1, "other"), (0, "one")):
+        ps.call("heartbeat", m.Heartbeat(worker, first_batch=digest), m.JobState)
+    assert not [line for line in ps.said if "the same batch" in line]
+    ps.call("leave", m.Leave(1, "", first_batch="one"), m.JobState)
+    ps.call("heartbeat", m.Heartbeat(0, first_batch="two"), m.JobState)
+    (line,) = [line for line in ps.said if "the same batch" in line]
+    assert line.startswith("WARNING: worker:0 and worker:1 began with the same batch. ")

@@ -14,7 +14,9 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from trainband.errors import ModelMismatch
-from trainband.spmd.agreement import require_one_loss, require_one_program
+from trainband.model.batch import digest_of
+from trainband.spmd.agreement import first_batches, require_one_loss, require_one_program
+from trainband.spmd.batch_sharding import OwnPart
 from trainband.spmd.process_group import ProcessGroup
 from trainband.strategies import Model
 
@@ -94,3 +96,31 @@ def test_other_metrics_are_named() -> None:
     plain = model(loss=lambda params, batch: (batch @ params["w"]).mean())
     with pytest.raises(ModelMismatch, match=r"different metrics: largest is missing here and float32\[\] there"):
         require_one_loss(Other(chief.told), plain, plain.shapes(), batch)
+
+
+class WithBatch:
+    """The first of two processes; the second brings another part, or the same."""
+
+    is_chief = True
+
+    def __init__(self, part: int, batch: Any) -> None:
+        self._theirs = [part, digest_of([batch])]
+
+    def name(self, index: int) -> str:
+        return f"worker:{index}"
+
+    def gather(self, key: str, value: Any, about: str, *, unless: str = "", patient: bool = False) -> list[Any]:
+        del key, about, unless, patient
+        return [value, [*value[:3], *self._theirs]]
+
+
+@pytest.mark.parametrize(
+    ("part", "shift", "warns"),
+    [(1, 0.0, True), (1, 1.0, False), (0, 0.0, False)],  # of one part, both bring the same
+)
+def test_workers_that_train_on_the_same_data_are_told_so(part: int, shift: float, warns: bool) -> None:
+    said: list[str] = []
+    batch = np.ones((4, 2))
+    group: Any = WithBatch(part, batch + shift)
+    first_batches(group, OwnPart(0, 1, (0,)), batch, "key", "unless", said.append)
+    assert bool(said) is warns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 from numpy.typing import NDArray
+from xxhash import xxh64
 
 from trainband.checkpoint.part import aligned_empty
 from trainband.model.variables import PyTree
@@ -128,3 +130,22 @@ def copied(array: NDArray[Any]) -> NDArray[Any]:
     copy = aligned_empty(array.shape, array.dtype)
     np.copyto(copy, array)
     return copy
+
+
+def digest_of(leaves: Sequence[Any]) -> str:
+    """Tells batches apart: of what this process has of some arrays."""
+    digest = xxh64()
+    for leaf in leaves:
+        shards = [shard.data for shard in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf]
+        for part in shards:
+            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)  # no copy
+    return digest.hexdigest()
+
+
+def one_data_twice(one: str, other: str) -> str:
+    """Says that two workers train on the same."""
+    return (
+        f"WARNING: {one} and {other} began with the same batch. Where every worker trains on the same data, it is one "
+        "worker's training several times over: divide it, with trainband.data.shared(...) or "
+        "Batches(..., shard=(index, count))"
+    )

@@ -8,10 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from xxhash import xxh64
 
 from trainband.errors import DataError
-from trainband.model.batch import Several, ShardedBatch
+from trainband.model.batch import Several, ShardedBatch, digest_of, one_data_twice
 from trainband.model.model import Model, Shapes
 from trainband.model.variables import PyTree, path_name
 from trainband.runtime.waiting import Say
@@ -105,7 +104,7 @@ def first_batches(group: Group, own: OwnPart, batch: PyTree, key: str, unless: s
     leaves, structure = jax.tree.flatten(batch.batches[0] if isinstance(batch, Several) else batch)
     shapes = [_kind(leaf) for leaf in map(_shaped, leaves)]
     stacks = isinstance(batch, Several) and batch.stack is not None
-    digest = _digest(leaves) if len(own.sharers) > 1 else ""
+    digest = digest_of(leaves)
     forms = group.gather(
         key, [str(structure), ", ".join(shapes), stacks, own.first, digest], BEGINS, unless=unless, patient=True
     )
@@ -124,14 +123,26 @@ def first_batches(group: Group, own: OwnPart, batch: PyTree, key: str, unless: s
                 f"{forms[0][1]} and that of {group.name(index)} {other[1]}. Where a batch is on the devices "
                 "already, that counts the examples of all workers."
             )
+    if group.is_chief:
+        _warn_of_one_data(group, [(form[3], form[4]) for form in forms], say)
     return [form[2] for form in forms]
+
+
+def _warn_of_one_data(group: Group, parts: Sequence[tuple[int, str]], say: Say) -> None:
+    """`parts`: of each process, which part of a batch it brings, and the digest of its first one."""
+    whose: dict[str, tuple[int, int]] = {}
+    for index, (part, digest) in enumerate(parts):
+        before, theirs = whose.setdefault(digest, (index, part))
+        if part != theirs:
+            say(one_data_twice(group.name(before), group.name(index)))
+            return
 
 
 def different_from_chief(group: Group, what: str, values: Sequence[Any], about: str) -> str:
     """Names the processes whose arrays have other bits than the chief's; nothing if all have the same. `about`: see
     `ProcessGroup.receive`.
     """
-    digests = group.gather(f"digests/{what}", _digest(values), about)
+    digests = group.gather(f"digests/{what}", digest_of(values), about)
     return ", ".join(group.name(index) for index, digest in enumerate(digests) if digest != digests[0])
 
 
@@ -175,7 +186,7 @@ def same_batches(group: Group, batches: Iterable[PyTree], what: str) -> Iterator
     for number, batch in enumerate(batches, 1):
         leaves, structure = jax.tree.flatten(batch)
         kinds = [_kind(leaf) for leaf in map(_shaped, leaves)]
-        _require_same_batch(group, number, [str(structure), *kinds, _digest(list(map(_shaped, leaves)))], what)
+        _require_same_batch(group, number, [str(structure), *kinds, digest_of(list(map(_shaped, leaves)))], what)
         yield batch
     _require_same_batch(group, number + 1, [], what)
 
@@ -206,16 +217,6 @@ def _apart(mine: Any, chiefs: Any) -> float:
 
 def _kind(leaf: Any) -> str:
     return f"{leaf.dtype}{list(leaf.shape)}"
-
-
-def _digest(leaves: Sequence[Any]) -> str:
-    """Of what this process has of some arrays."""
-    digest = xxh64()
-    for leaf in leaves:
-        shards = [shard.data for shard in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf]
-        for part in shards:
-            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)  # no copy
-    return digest.hexdigest()
 
 
 def _shaped(leaf: Any) -> Any:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import ClusterError, PeerError
+from trainband.model.batch import digest_of
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.description import Plan
@@ -62,6 +64,7 @@ class ParameterServerReplica(Engine):
         self._model_state: PyTree = None
         self._worker_state: WorkerState | None = None
         self._steps = 0
+        self._has_stepped = False
         self._several_ps = len(cluster.spec.ps) > 1
         rule = plan.description.rule
         self._in_step = rule["name"] == "sync" and not rule["backups"] and rule["aggregate"] is None
@@ -194,6 +197,9 @@ class ParameterServerReplica(Engine):
         Raises:
           NonFiniteGradient: the ps have refused this worker's gradient 100 times in a row.
         """
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._client.note_first_batch(digest_of(jax.tree.leaves(batch)))
         computed = self._step(self._now.params, self._carry, batch)
         value, metrics, self._carry = computed.loss, computed.metrics, computed.carry
         self._steps += 1

@@ -287,6 +287,8 @@ class Heartbeat(Struct, frozen=True):
     """The workers whose push some ps waits for before it answers this one."""
     paused: bool = False
     """See `Pause`: a ps that holds no shard is asked for no pause, and sees no push."""
+    first_batch: str = ""
+    """A digest of the first batch that this worker has trained on; empty before."""
 
 
 class Pause(Struct, frozen=True):
@@ -310,6 +312,8 @@ class Leave(Struct, frozen=True):
     worker: int
     failure: str
     incarnation: str = ""
+    first_batch: str = ""
+    """As in `Heartbeat`: a training may be shorter than the time between two."""
 
 
 class JobState(Struct, frozen=True):

@@ -24,6 +24,8 @@ class Account:
     examples: int = 0
     loss: float | None = None
     non_finite_losses: int = 0
+    first_batch: str = ""
+    """A digest of it; empty before."""
     staleness: float = 0.0
     transport: str = ""
     pushed_at: float = float("-inf")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainband.errors import RefusalCode, Refused
+from trainband.model.batch import one_data_twice
 from trainband.ps.membership.accounts import Account
 from trainband.ps.membership.members import Member, Members
 from trainband.ps.server.shard_replicas import ShardReplicas
@@ -27,6 +28,7 @@ class JobMembership:
         self.planned = [str(worker) for worker in task.cluster.spec.workers]
         self.planned_chief = str(task.cluster.spec.chief)
         self._last_chief = self.planned_chief
+        self._has_warned = False
         self.under_way = False
         """Whether somebody has joined who has been in the job before this ps was."""
 
@@ -54,6 +56,18 @@ class JobMembership:
         if chief == planned and live and live[0] is member:
             return  # a chief that has died before it came here, as the other ps have told this one
         raise Refused(f"{member.task} may not {deed}: only the chief may, which is {chief}.", RefusalCode.NOT_CHIEF)
+
+    def note_first_batch(self, member: Member, digest: str) -> None:
+        """Warns, once a job and on ps:0, where another worker has begun with the same batch."""
+        account = self.accounts[member.number]
+        if not digest or account.first_batch == digest:
+            return
+        account.first_batch = digest
+        for other in self.members:
+            is_same = other is not member and self.accounts[other.number].first_batch == digest
+            if is_same and not self._has_warned and self._task.cluster.task.index == 0:
+                self._has_warned = True
+                self._task.say(one_data_twice(other.task, member.task))
 
     def hear(self, member: Member) -> None:
         """Notes a sign of life. Raises `Refused` if another process has the member's place."""

@@ -52,6 +52,7 @@ class MemberCalls:
 
     def _heartbeat(self, replica: ShardReplica, member: Member, beat: m.Heartbeat) -> m.JobState:
         self._accounts[member.number].blocked_by = beat.blocked_by
+        self._membership.note_first_batch(member, beat.first_batch)
         # A ps that holds a shard sees the pushes: these count more than one word, which may be belated.
         sees = any(one.is_primary for one in self._replicas)
         if beat.paused and (member.says_paused or not sees):

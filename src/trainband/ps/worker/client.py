@@ -133,6 +133,10 @@ class JobClient:
         self._heartbeats.join_late_ps()
         return self.pull()
 
+    def note_first_batch(self, digest: str) -> None:
+        """Has ps:0 compare the batch that this worker begins with with the others'."""
+        self._membership.first_batch = self._membership.first_batch or digest
+
     def shorten_waits(self, request: str) -> None:
         """From now on this worker waits only `PREEMPTED_WAIT_S` for a ps that is away. For a signal handler, too."""
         self._membership.request = request

@@ -42,6 +42,7 @@ class Heartbeater:
         *,
         blocked_by: Callable[[], tuple[str, ...]],
         paused: Callable[[], bool],
+        first_batch: Callable[[], str],
         urgent: Callable[[], bool],
         join: Callable[[Connection], int],
         heard: Callable[[int, m.JobState | None], None],
@@ -53,6 +54,7 @@ class Heartbeater:
         self._incarnation = incarnation
         self._blocked_by = blocked_by
         self._paused = paused
+        self._first_batch = first_batch
         self._urgent = urgent
         self._transport = transport
         self._timeouts = timeouts
@@ -89,13 +91,13 @@ class Heartbeater:
     def leave(self, failure: str) -> None:
         """Leaves the job at this ps, after `stop`. Raises `PeerError` where the ps does not hear it."""
         if self.worker >= 0:
-            leave = encode(m.Leave(self.worker, failure, self._incarnation))
+            leave = encode(m.Leave(self.worker, failure, self._incarnation, self._first_batch()))
             self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)
 
     def look(self) -> m.JobState:
         """How the job is now; a sign of life, too. Raises `PeerError` where the ps does not say."""
-        beat = encode(m.Heartbeat(self.worker, self._incarnation, self._blocked_by(), self._paused()))
-        answer = self._connection.call("heartbeat", beat, timeout_s=self._timeouts.heartbeat_s)
+        beat = m.Heartbeat(self.worker, self._incarnation, self._blocked_by(), self._paused(), self._first_batch())
+        answer = self._connection.call("heartbeat", encode(beat), timeout_s=self._timeouts.heartbeat_s)
         return decode(answer, m.JobState, str(self))
 
     def close(self) -> None:

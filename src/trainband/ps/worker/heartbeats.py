@@ -62,6 +62,7 @@ class Heartbeats:
                 membership.runtime,
                 blocked_by=lambda: membership.blocked_by,
                 paused=lambda: membership.paused,
+                first_batch=lambda: membership.first_batch,
                 urgent=self._is_urgent,
                 join=self._join_at,
                 heard=self._heard,

@@ -52,6 +52,8 @@ class Membership:
         self.left = False
         self.paused = False
         """Whether this worker's data is used up."""
+        self.first_batch = ""
+        """A digest of the first batch that this worker has trained on; empty before."""
         self.request = ""
         """The request to end that this worker has had (see `trainband.runtime.signals`); empty without one."""
         self.blocked_by: tuple[str, ...] = ()
