@@ -83,8 +83,10 @@ def test_a_failure_shows_who_how_and_the_last_lines_at_the_end(tmp_path: Path) -
     )
     result = _trainband("run", "train.py", cwd=tmp_path)
     assert result.returncode == 1
-    frame = result.stderr[result.stderr.index("── worker:1 failed: exit code 1 ── its last 20 lines ──") :].splitlines()
-    assert len(frame) == 22
+    frame = result.stderr[result.stderr.index("── worker:1 failed: exit code 1 ──") :].splitlines()
+    assert frame[1] == "│ ValueError: no such luck"
+    assert frame[2].startswith("── its last 20 lines ──")
+    assert len(frame) == 24
     assert frame[-2] == "│ ValueError: no such luck"
     assert set(frame[-1]) == {"─"}
     assert "trainband: worker:1 failed (exit code 1); stopping the others: ps:0, worker:0\n" in result.stderr
@@ -241,7 +243,7 @@ def test_what_the_collectives_print_when_they_connect_is_not_shown() -> None:
 def test_nor_does_it_stand_among_the_last_lines_of_a_failure(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"print({GLOO!r}); print('step 1'); raise SystemExit(3)")
     result = _trainband("run", "--ps", "0", "--workers", "1", "train.py", cwd=tmp_path)
-    assert "── worker:0 failed: exit code 3 ── its last 1 lines ──" in result.stderr
+    assert "── worker:0 failed: exit code 3 ── its last line ──" in result.stderr
     assert "│ step 1\n" in result.stderr
     assert "Gloo" not in result.stdout + result.stderr
 
@@ -266,6 +268,29 @@ def test_the_frame_around_the_last_lines() -> None:
         "│ b",
         "─" * 50,
     ]
+
+
+TRACEBACK = [
+    "  3 of 4",
+    "Done",  # as the last line of a list in a program's output
+    '  File "train.py", line 3, in <module>',
+    "    fit()",
+    "trainband.errors.ModelError: loss() must return a scalar",
+    "--------------------",
+    "For simplicity, JAX has removed its internal frames from the traceback of the following exception. Set",
+]
+
+
+def test_the_exception_comes_first_and_jaxs_notice_not_at_all() -> None:
+    frame = describe_failure(WORKER1, "exit code 1", TRACEBACK, width=50).splitlines()
+    assert frame[:3] == [
+        "── worker:1 failed: exit code 1 ".ljust(50, "─"),
+        "│ trainband.errors.ModelError: loss() must return a scalar",
+        "── its last 5 lines ".ljust(50, "─"),
+    ]
+    assert frame[3:-1] == [f"│ {line}" for line in TRACEBACK[:5]]
+    no_traceback = describe_failure(WORKER1, "exit code 1", TRACEBACK[:2], width=50).splitlines()
+    assert no_traceback[0] == "── worker:1 failed: exit code 1 ── its last 2 lines "
 
 
 class Recorder:

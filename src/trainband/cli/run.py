@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TextIO
 
@@ -29,6 +30,10 @@ _NOISE = re.compile(
     r"(?!\d*$)(\[Gloo\] Rank |\d+| is connected to | peer ranks\. |Expected number of connected peer ranks is : )+"
 )
 """What XLA's collectives between CPUs print whenever they connect, from several threads at once: piece by piece."""
+_EXCEPTION = re.compile(r"([a-z_]\w*\.)*[A-Z]\w*(: .*)?")
+"""The line of a traceback that names the exception."""
+_NOTICE = ("--------------------", "For simplicity, JAX has removed its internal frames ")
+"""How the two lines begin that JAX has Python print below an exception."""
 _RESET = "\x1b[0m"
 _DIM = "\x1b[2m"
 # Not red, which terminals keep for errors, nor black, white and grey, which are the ground of some.
@@ -149,14 +154,35 @@ class StreamOutput:
 
 
 def describe_failure(task: Task, reason: str, last_lines: Sequence[str], *, width: int) -> str:
-    """The section that stands at the end when a task has failed: which, how, and its last lines.
+    """The section that stands at the end when a task has failed: which, how, with which exception, and its last lines.
 
     Args:
       width: of the frame, in characters.
     """
     title = f"── {task} failed: {reason} "
-    title += "── it printed nothing " if not last_lines else f"── its last {len(last_lines)} lines "
-    return "\n".join([title.ljust(width, "─"), *(f"│ {line}" for line in last_lines), "─" * width])
+    if not last_lines:
+        return "\n".join([f"{title}── it printed nothing ".ljust(width, "─"), "─" * width])
+    last_lines = _without_notice(last_lines)
+    counted = f"── its last {len(last_lines)} lines " if len(last_lines) > 1 else "── its last line "
+    error = _exception(last_lines)
+    head = [title + counted] if error is None else [title, f"│ {error}", counted]
+    frame = [line if line.startswith("│") else line.ljust(width, "─") for line in head]
+    return "\n".join([*frame, *(f"│ {line}" for line in last_lines), "─" * width])
+
+
+def _exception(lines: Sequence[str]) -> str | None:
+    """The line that names the exception of the last traceback among these; `None` where there is no traceback."""
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    for i in reversed(range(frames[0] + 1 if frames else len(lines), len(lines))):
+        if lines[i - 1].startswith("  ") and _EXCEPTION.fullmatch(lines[i]):
+            return lines[i]
+    return None
+
+
+def _without_notice(lines: Sequence[str]) -> list[str]:
+    """The lines without JAX's notice below a traceback."""
+    below = {i for i, pair in enumerate(pairwise(lines)) if all(map(str.startswith, pair, _NOTICE))}
+    return [line for i, line in enumerate(lines) if i not in below and i - 1 not in below]
 
 
 def launch(

@@ -98,7 +98,7 @@ def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Wait
         try:
             connection = socket.create_connection((chief.host, chief.port), timeout=ANSWER_S)
         except socket.gaierror as exc:
-            raise Unreachable(f"{where}: {exc.strerror}; look at the addresses of the cluster.") from exc
+            raise Unreachable(f"{where}: {exc.strerror}; look at the addresses of the cluster.") from None
         except OSError:
             waiting.check(f"{where} to come up", REACH)
             time.sleep(LOOK_S)

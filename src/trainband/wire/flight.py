@@ -254,9 +254,9 @@ class FlightListener:
         ports.check(address)
         try:
             self._server = _Server(f"grpc+tcp://{address}", self)
-        except (pa.ArrowException, OSError) as exc:
+        except (pa.ArrowException, OSError):
             # The address was free a moment ago: somebody was faster.
-            raise ports.taken(address) from exc
+            raise ports.taken(address) from None
         self._address = ports.join(host, self._server.port)
         # Nor may its destructor run then, which waits too: what the frame of a daemon thread holds is never freed.
         _leave_at_exit(self._server)

@@ -53,7 +53,7 @@ def check(address: str) -> None:
         raise ClusterError(
             f"cannot serve at {address}: {host!r} has no address here ({exc.strerror or exc}); "
             "check the task's address in the cluster."
-        ) from exc
+        ) from None
     family, _, _, _, where = found[0]
     with socket.socket(family, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -61,14 +61,14 @@ def check(address: str) -> None:
             trial.bind(where)
         except OSError as exc:
             if exc.errno == errno.EADDRINUSE:
-                raise taken(address) from exc
+                raise taken(address) from None
             if exc.errno == errno.EADDRNOTAVAIL:
                 raise ClusterError(
                     f"cannot serve at {address}: {host} is not an address of this machine; "
                     "check which task this process is, and the task's address in the cluster."
-                ) from exc
+                ) from None
             if exc.errno == errno.EACCES:
                 raise ClusterError(
                     f"cannot serve at {address}: this user may not use port {port}; choose one of 1024 or more."
-                ) from exc
+                ) from None
             raise

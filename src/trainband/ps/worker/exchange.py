@@ -158,7 +158,7 @@ class Exchanger:
                 return (structs.replace(answer, outcome=m.DROPPED) if died else answer), blocks
             except StreamClosed as exc:
                 if not self._membership.recovers:
-                    raise _lost(link, exc) from exc
+                    raise _lost(link, exc) from None
                 moved = isinstance(exc, _Moved)
                 if not moved:
                     self._membership.say(f"lost {link} ({exc}) {self._membership.task} goes on when it is back")

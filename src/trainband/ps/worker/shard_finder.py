@@ -64,20 +64,20 @@ class ShardFinder:
                     if until(joined, len(without) == len(link.places)):
                         return joined
                     membership.check(waiting, whom, "check that it runs, or raise Timeouts.start_s")
-                except (Unreachable, StreamClosed) as exc:
+                except (Unreachable, StreamClosed):
                     without.discard(link.ps)
                     advice = "check that it runs and that its address is right, or raise Timeouts.start_s"
                     try:
                         membership.check(waiting, whom, advice)
                     except DeadlineExceeded as late:
-                        raise Unreachable(str(late)) from exc
+                        raise Unreachable(str(late)) from None
                 except DeadlineExceeded:
                     without.discard(link.ps)
                     advice = "check that it runs and is not overloaded, or raise Timeouts.start_s"
                     membership.check(waiting, whom, advice)
                 except Refused as exc:
                     if exc.code is RefusalCode.OTHER_MODEL:
-                        raise ModelMismatch(str(exc)) from exc
+                        raise ModelMismatch(str(exc)) from None
                     # Where this process takes the place of one that has died, a ps may not know of that yet.
                     if exc.code is not RefusalCode.NAME_TAKEN or waiting.waited_s > self._timeouts.lease_s:
                         raise
