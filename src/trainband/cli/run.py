@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -219,7 +220,7 @@ def launch(
         on_note=lambda text: output.note(f"trainband: {text}"),
         keep_lines=LAST_LINES,
     )
-    return _see_to_its_end(cluster, output, announce=True)
+    return _see_to_its_end(cluster, output)
 
 
 def join(
@@ -245,10 +246,8 @@ def join(
     return _see_to_its_end(tasks, output)
 
 
-def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = False) -> int:
+def _see_to_its_end(cluster: LocalCluster, output: Output) -> int:
     with cluster:
-        for task in cluster.spec.ps[:announce]:  # for `trainband status` and `trainband run --join`
-            output.line(task, f"{LINE_PREFIX}{task} is at {cluster.spec.address(task)}", "stderr")
         with output.watching(cluster.spec):
             outcome = cluster.wait()
         if outcome.failed is not None:
@@ -258,7 +257,26 @@ def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = F
     return outcome.exit_code
 
 
+class RunCommand(click.Command):
+    """Tells somebody who gives an option of the script to trainband where it goes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As `click.Command.parse_args`."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as exc:
+            ours = [name for parameter in self.params for name in parameter.opts]
+            alike = get_close_matches(exc.option_name, ours, cutoff=0.8)
+            message = f"trainband run has no option {exc.option_name}."
+            if alike:
+                message += f" Did you mean {' or '.join(alike)}?"
+            else:
+                message += f" If it is an option of the script, write it after SCRIPT: train.py {exc.option_name} ..."
+            raise click.UsageError(message, ctx) from None
+
+
 @click.command(
+    cls=RunCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
     help=_HELP,
 )
@@ -330,6 +348,7 @@ def run(
             )
             code = join(command, guests=guests, restarts=restarts, threads=threads, environ=environ, output=output)
         else:
+            _check_numbers(ps=ps, workers=workers, chief=chief, min_workers=min_workers)
             tasks = [*(Task("ps", i) for i in range(ps)), *(Task("chief", i) for i in range(chief))]
             tasks += [Task("worker", i) for i in range(workers)]
             tasks += [Task("evaluator", i) for i in range(evaluator)]
@@ -350,6 +369,23 @@ def run(
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
     ctx.exit(code)
+
+
+def _check_numbers(*, ps: int, workers: int, chief: bool, min_workers: int | None) -> None:
+    """Refuses a cluster that cannot be, in words of the command line.
+
+    Raises:
+      YourError: no task would train, or `--min-workers` does not go with the others.
+    """
+    if not workers and not chief:
+        raise YourError("--workers must be at least 1, or no task would train; with --chief, it may be 0.")
+    if min_workers is not None and ps:
+        raise YourError(
+            f"--min-workers is for a job without ps, whose workers can only train together: add --ps 0. With "
+            f"--ps {ps}, workers may come and go."
+        )
+    if min_workers is not None and min_workers > workers:
+        raise YourError(f"--min-workers must be at most the number of workers, which is {workers}, got {min_workers}.")
 
 
 def _places(ctx: click.Context, job: str, workers: int) -> list[Cluster]:

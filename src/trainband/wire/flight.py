@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import math
 import os
+import re
 import secrets
 import socket
 import stat
@@ -82,6 +83,8 @@ def translate(exc: Exception, address: str, timeout_s: float | None = None) -> P
         code, _, message = told.partition("\n")
         return Refused(message, RefusalCode(code) if code in _CODES else RefusalCode.OTHER)
     if isinstance(exc, flight.FlightUnavailableError):
+        if _UNRESOLVED.search(str(exc)):
+            return ports.unknown_host(address)
         return Unreachable(f"nobody listens at {address}; check that the task runs and that the address is right.")
     if isinstance(exc, flight.FlightTimedOutError):
         waited = "in time" if timeout_s is None else f"in {timeout_s:g} s"
@@ -103,6 +106,8 @@ def translate_stream(exc: Exception, address: str) -> PeerError:
 
 
 _CODES = frozenset(RefusalCode)
+_UNRESOLVED = re.compile(r"errors? resolving |DNS resolution failed")
+"""What gRPC's resolvers say where a name has no address; gRPC has no code for it."""
 
 
 def _refuse(refused: Refused) -> flight.FlightError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from ..errors import AddressInUse, ClusterError
+from ..errors import AddressInUse, ClusterError, UnknownHost
 
 
 def split(address: str) -> tuple[str, int]:
@@ -31,6 +31,14 @@ def taken(address: str) -> AddressInUse:
     return AddressInUse(
         f"{address} is taken by another process; end that process (`ss -ltnp 'sport = :{port}'` names it) "
         "or give this task another port."
+    )
+
+
+def unknown_host(address: str) -> UnknownHost:
+    """The error for an address whose host name has no address of the network."""
+    return UnknownHost(
+        f"the host name {split(address)[0]!r} of {address} cannot be resolved; check its spelling, and that this "
+        "machine can look it up."
     )
 
 

@@ -105,6 +105,7 @@ class Server:
           DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
         """
         if self._service is not None:
+            self._say(f"{self._cluster.task} is at {self._cluster.address}")
             try:
                 with self._runtime.on_sigterm(self._service.dismiss):
                     reason = self._service.run()

@@ -12,12 +12,14 @@ from trainband.errors import (
     RefusalCode,
     Refused,
     StreamClosed,
+    UnknownHost,
     Unreachable,
 )
 from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.heartbeats import Heartbeats
 from trainband.ps.worker.membership import POLL_S, Membership
 from trainband.ps.worker.shard_link import Link
+from trainband.runtime.waiting import Waiting
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 from trainband.wire.transport import Stream
@@ -50,6 +52,7 @@ class ShardFinder:
         membership = self._membership
         waiting = membership.waiting(self._timeouts.start_s)
         without: set[int] = set()
+        unknown: Waiting | None = None  # since the host name of the ps cannot be resolved
         pause_s = POLL_S / 8  # where a shard has moved, the other ps may be about to hear of it
         with link.recovering:
             while True:
@@ -64,7 +67,21 @@ class ShardFinder:
                     if until(joined, len(without) == len(link.places)):
                         return joined
                     membership.check(waiting, whom, "check that it runs, or raise Timeouts.start_s")
+                except UnknownHost as exc:
+                    without.discard(link.ps)
+                    if unknown is None:
+                        unknown = membership.waiting(self._timeouts.resolve_s)
+                        membership.say(f"{link.name}: {exc}")
+                    # A task that was in the job has resolved the name before: it will be known again.
+                    if not membership.joined and unknown.waited_s >= self._timeouts.resolve_s:
+                        raise UnknownHost(
+                            f"waited {unknown.waited_s:.1f} s for the host name of {link} to be known; check its "
+                            "spelling in the cluster, and that this machine can look it up, or raise "
+                            "Timeouts.resolve_s."
+                        ) from None
+                    membership.check(waiting, whom, "check its host name, or raise Timeouts.start_s")
                 except (Unreachable, StreamClosed):
+                    unknown = None
                     without.discard(link.ps)
                     advice = "check that it runs and that its address is right, or raise Timeouts.start_s"
                     try:
@@ -72,6 +89,7 @@ class ShardFinder:
                     except DeadlineExceeded as late:
                         raise Unreachable(str(late)) from None
                 except DeadlineExceeded:
+                    unknown = None
                     without.discard(link.ps)
                     advice = "check that it runs and is not overloaded, or raise Timeouts.start_s"
                     membership.check(waiting, whom, advice)
