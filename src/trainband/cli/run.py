@@ -268,7 +268,9 @@ class RunCommand(click.Command):
             ours = [name for parameter in self.params for name in parameter.opts]
             alike = get_close_matches(exc.option_name, ours, cutoff=0.8)
             message = f"trainband run has no option {exc.option_name}."
-            if alike:
+            if exc.option_name == "--log-level":
+                message += " Write it before the command: trainband --log-level info run ..."
+            elif alike:
                 message += f" Did you mean {' or '.join(alike)}?"
             else:
                 message += f" If it is an option of the script, write it after SCRIPT: train.py {exc.option_name} ..."

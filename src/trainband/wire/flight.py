@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import math
 import os
 import re
@@ -47,6 +48,8 @@ from .exchange import ClientStream, ExchangeStream, Pulse
 from .outbox import BODY_SCHEMA
 from .serving import answer, closed_here, refusal, serve
 from .transport import Connection, Handler, Listener, Stream, Tensor, Timeouts
+
+logger = logging.getLogger(__name__)
 
 PROTOCOL = 1
 """Version of what this folder sends. Two tasks must have the same."""
@@ -358,6 +361,7 @@ class FlightConnection:
             results = list(client.do_action(flight.Action(action, body), flight.FlightCallOptions(timeout=timeout_s)))
         except (pa.ArrowException, flight.FlightError, OSError) as exc:
             error = translate(exc, self._address, timeout_s)
+            logger.debug("%s did not answer %r: %s", self._address, action, exc)
             if isinstance(error, Unreachable):
                 self._disconnected(client)
             raise error from exc

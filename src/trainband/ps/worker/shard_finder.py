@@ -19,6 +19,7 @@ from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.heartbeats import Heartbeats
 from trainband.ps.worker.membership import POLL_S, Membership
 from trainband.ps.worker.shard_link import Link
+from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Waiting
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
@@ -41,6 +42,7 @@ class ShardFinder:
         self._timeouts = membership.timeouts
         self._cluster_view = cluster_view
         self._heartbeats = heartbeats
+        self._log = task_logger(__name__, membership.task)
 
     def find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
         """Joins whichever ps has the shard.
@@ -65,6 +67,7 @@ class ShardFinder:
                     if link.index == 0 and joined.trainings:
                         membership.trainings = joined.trainings
                     if until(joined, len(without) == len(link.places)):
+                        self._log.info("joined %s as worker %d, in term %d", link, joined.worker, joined.term)
                         return joined
                     membership.check(waiting, whom, "check that it runs, or raise Timeouts.start_s")
                 except UnknownHost as exc:
@@ -80,16 +83,18 @@ class ShardFinder:
                             "Timeouts.resolve_s."
                         ) from None
                     membership.check(waiting, whom, "check its host name, or raise Timeouts.start_s")
-                except (Unreachable, StreamClosed):
+                except (Unreachable, StreamClosed) as exc:
                     unknown = None
+                    self._log.debug("%s does not answer, and is asked again: %s", link, exc)
                     without.discard(link.ps)
                     advice = "check that it runs and that its address is right, or raise Timeouts.start_s"
                     try:
                         membership.check(waiting, whom, advice)
                     except DeadlineExceeded as late:
                         raise Unreachable(str(late)) from None
-                except DeadlineExceeded:
+                except DeadlineExceeded as exc:
                     unknown = None
+                    self._log.debug("%s does not answer, and is asked again: %s", link, exc)
                     without.discard(link.ps)
                     advice = "check that it runs and is not overloaded, or raise Timeouts.start_s"
                     membership.check(waiting, whom, advice)
@@ -131,6 +136,7 @@ class ShardFinder:
         """The stream to the ps, opened where there is none."""
         if link.stream is None:
             link.stream = link.connection.open_stream(timeout_s=self._timeouts.connect_s)
+            self._log.debug("opened a stream to %s over %s", link, link.stream.transport)
             link.stream.send(encode(m.Open(link.worker, self._membership.incarnation, link.index, bootstrapping)))
         return link.stream
 
