@@ -173,7 +173,7 @@ def test_nonsense_from_a_ps(net: Net) -> None:
     ):
         net.find("10.0.0.1:1")
     ps._answers["status"] = b"nonsense"  # noqa: SLF001
-    with pytest.raises(ProtocolError, match=r"what listens at 10\.0\.0\.1:1 is no ps of trainband .*Give --join"):
+    with pytest.raises(ProtocolError, match=r"what listens at 10\.0\.0\.1:1 is no ps of trainband.*Give --join"):
         net.find("10.0.0.1:1")
 
 

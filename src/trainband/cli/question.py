@@ -66,12 +66,15 @@ def explained(exc: PeerError, address: str, advice: str, *, waited_s: float, lef
             "firewall stands between."
         )
     if isinstance(exc, ProtocolError):
-        return _no_ps(address, advice, context, f" ({exc})")
+        return _no_ps(address, advice, context)
     return exc
 
 
-def _no_ps(address: str, advice: str, context: str, detail: str = "") -> ProtocolError:
-    return ProtocolError(f"{context}what listens at {address} is no ps of trainband{detail}. {advice}.")
+def _no_ps(address: str, advice: str, context: str) -> ProtocolError:
+    return ProtocolError(
+        f"{context}what listens at {address} is no ps of trainband; it may be the first worker of a job without ps, "
+        f"which cannot be asked. {advice}."
+    )
 
 
 def _takes_connections(address: str, timeout_s: float) -> bool:
