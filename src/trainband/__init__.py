@@ -5,6 +5,7 @@ They are loaded when first used, so that `import trainband` costs nothing: a lau
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +98,19 @@ __all__ = ["__version__", *_MODULES, *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _HOMES or name in _MODULES or name in _FRONT_ENDS:
+        _follow_environment()
     if name in _HOMES:
         return getattr(import_module(f"trainband.{_HOMES[name]}"), name)
     if name in _MODULES or name in _FRONT_ENDS:
         return import_module(f"trainband.{name}")
     raise AttributeError(f"module 'trainband' has no attribute {name!r}")
+
+
+@cache
+def _follow_environment() -> None:
+    """Has the log printed where the environment asks for it: once, when the first name is used."""
+    import_module("trainband.cluster.resolvers.log_level").follow_environment()
 
 
 def __dir__() -> list[str]:

@@ -11,6 +11,7 @@
     ├── PeerError                  another task, or the network to it
     │   ├── AddressInUse           somebody else has the port (also an OSError)
     │   ├── Unreachable            nobody answers there (also a ConnectionError)
+    │   │   └── UnknownHost        the host name of the address cannot be resolved
     │   ├── DeadlineExceeded       somebody is there, but did not answer in time (also a TimeoutError)
     │   ├── StreamClosed           the other end of a stream has gone (also a ConnectionError)
     │   ├── ProtocolError          what came is not what this version of trainband sends
@@ -29,9 +30,20 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+_ABOUT_FRAMES = "JAX has removed its internal frames"
+
 
 class TrainbandError(Exception):
     """The root: everything that trainband raises on purpose."""
+
+    def add_note(self, note: str, /) -> None:
+        """As `BaseException.add_note`, but without JAX's notice about its own frames.
+
+        JAX adds it to every exception that passes through a traced function, and Python prints notes last: the reader
+        would find it where the message should be.
+        """
+        if _ABOUT_FRAMES not in note:
+            super().add_note(note)
 
 
 class YourError(TrainbandError):
@@ -64,6 +76,10 @@ class AddressInUse(PeerError, OSError):
 
 class Unreachable(PeerError, ConnectionError):
     """Nobody answers at an address."""
+
+
+class UnknownHost(Unreachable):
+    """The host name of an address cannot be resolved."""
 
 
 class DeadlineExceeded(PeerError, TimeoutError):

@@ -20,7 +20,7 @@ import trainband.cli.run as run_module
 from trainband.cli.join import find_places
 from trainband.cli.main import main
 from trainband.cluster import Cluster, ClusterSpec, Task
-from trainband.errors import ClusterError, DeadlineExceeded, PeerError, ProtocolError, Refused, Unreachable
+from trainband.errors import ClusterError, DeadlineExceeded, PeerError, ProtocolError, Refused, UnknownHost, Unreachable
 from trainband.launch import ReservedPorts
 from trainband.ps.server.service import ParameterService
 from trainband.ps.statistics import PsStatus
@@ -173,7 +173,7 @@ def test_nonsense_from_a_ps(net: Net) -> None:
     ):
         net.find("10.0.0.1:1")
     ps._answers["status"] = b"nonsense"  # noqa: SLF001
-    with pytest.raises(ProtocolError, match=r"what listens at 10\.0\.0\.1:1 is no ps of trainband .*Give --join"):
+    with pytest.raises(ProtocolError, match=r"what listens at 10\.0\.0\.1:1 is no ps of trainband.*Give --join"):
         net.find("10.0.0.1:1")
 
 
@@ -212,7 +212,7 @@ def test_a_port_where_nobody_listens() -> None:
 
 
 def test_a_host_that_does_not_exist() -> None:
-    assert isinstance(_find("there-is-no-such-host.invalid:2222"), Unreachable)
+    assert isinstance(_find("there-is-no-such-host.invalid:2222"), UnknownHost)
 
 
 def test_a_port_that_is_silent() -> None:

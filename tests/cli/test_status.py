@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from trainband.cli.status import show
-from trainband.ps.statistics import PsStatus, WorkerStatus
+from trainband.ps.statistics import CheckpointStatus, PsStatus, SliceStatus, VariableStatus, WorkerStatus
 from trainband.runtime.formatting import size
+from trainband.wire.replication import ReplicaState, Term
 
 
 def worker(task: str, presence: str, failure: str = "") -> dict[str, Any]:
@@ -107,3 +110,10 @@ def test_who_is_stuck(answer: PsStatus) -> None:
 )
 def test_sizes_are_written_as_people_do(nbytes: int, words: str) -> None:
     assert size(nbytes) == words
+
+
+def test_the_documentation_names_every_field_of_the_json() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", text[text.index("`--json` prints these fields") :]))
+    for record in (PsStatus, WorkerStatus, VariableStatus, SliceStatus, CheckpointStatus, ReplicaState, Term):
+        assert set(record.__struct_fields__) <= named, record

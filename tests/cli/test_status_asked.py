@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -120,14 +123,36 @@ def test_json(job: RealJob, capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+def test_records_that_travel_as_arrays_have_names(job: RealJob, capsys: pytest.CaptureFixture[str]) -> None:
+    (replica,) = json.loads(status(capsys, "--json", job.address)[1])["replicas"]
+    assert (replica["shard"], replica["ps"], replica["role"]) == (0, 0, "primary")
+    assert set(replica["term"]) == {"number", "primary", "standby", "arbiter"}
+
+
+def test_something_else_that_listens_is_no_ps(capsys: pytest.CaptureFixture[str]) -> None:
+    def hang_up() -> None:
+        with contextlib.suppress(OSError):  # the test is over
+            while True:
+                server.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=hang_up, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        code, out, err = status(capsys, address, "--timeout", "2")
+        server.shutdown(socket.SHUT_RDWR)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: what listens at {address} is no ps of trainband")
+    assert err.endswith("Give trainband status the address of a ps of a job that runs.\n")
+
+
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     with ReservedPorts(1) as ports:
         code, out, err = status(capsys, ports.addresses[0], "--timeout", "1")
     assert code != 0
     assert out == ""
     (line,) = err.splitlines()
-    assert line.startswith("error: ")
-    assert ports.addresses[0] in line
+    assert line.startswith(f"error: nobody listens at {ports.addresses[0]}. Give trainband status the address of a ps")
+    assert "workers listen on nothing" in line
 
 
 def test_an_address_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.machines import Machines
 from tests.programs import ROOT, Program, Programs, until
 
-from trainband.cli.status import ask
+from trainband.cli.status import Inquiry
 from trainband.ps.statistics import PsStatus, WorkerStatus
 
 SCRIPT = ROOT / "tests" / "cluster_join" / "hurried.py"
@@ -79,8 +79,14 @@ def _environment(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
 
 
+def ask(address: str) -> PsStatus:
+    """The status of a ps."""
+    with Inquiry(address, 10.0) as inquiry:
+        return inquiry.ask()
+
+
 def worker(address: str, task: str) -> WorkerStatus | None:
-    return next((one for one in ask(address, 10.0).workers if one.task == task), None)
+    return next((one for one in ask(address).workers if one.task == task), None)
 
 
 def contributes(address: str, task: str, more_than: int = 0) -> bool:
@@ -91,8 +97,8 @@ def contributes(address: str, task: str, more_than: int = 0) -> bool:
 
 def finished(address: str) -> PsStatus:
     """The status once all updates are made."""
-    until(lambda: ask(address, 10.0).version == STEPS, "the last update")
-    return ask(address, 10.0)
+    until(lambda: ask(address).version == STEPS, "the last update")
+    return ask(address)
 
 
 @pytest.mark.parametrize("rule", ["async", pytest.param("bounded", marks=pytest.mark.slow)])
@@ -124,7 +130,7 @@ def test_sync_counts_a_guest_from_its_first_push(programs: Programs, pace: Pace)
     until(lambda: contributes(address, "worker:1"), "worker:1 to take part")
     stopped = process_of(programs, "worker:1")
     os.kill(stopped, signal.SIGSTOP)
-    until(lambda: ask(address, 10.0).waiting_for == ("worker:1",), "the others to wait for worker:1", 8.0)
+    until(lambda: ask(address).waiting_for == ("worker:1",), "the others to wait for worker:1", 8.0)
     os.kill(stopped, signal.SIGCONT)
     pace.hurry()
     status = finished(address)

@@ -86,7 +86,7 @@ def test_a_panel_does_not_stand_in_the_way_of_a_failure(programs: Programs) -> N
     text = ESCAPE.sub("", job.stdout)
     assert "waiting for ps:0 at 127.0.0.1:" in text
     assert "No module named this_module_does_not_exist" in text
-    assert re.search(r"── \S+ failed: exit code 1 ── its last 1 lines ──", text)
+    assert re.search(r"── \S+ failed: exit code 1 ── its last line ──", text)
 
 
 @pytest.mark.smoke

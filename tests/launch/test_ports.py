@@ -110,7 +110,7 @@ def test_what_cannot_be_reserved_is_an_error() -> None:
     with pytest.raises(ClusterError, match=r"ReservedPorts\.n must be 0 or more, got -1"):
         ReservedPorts(-1)
     # 192.0.2.0/24 is kept for documentation, so it is nobody's address.
-    with pytest.raises(ClusterError, match=r"cannot bind on '192\.0\.2\.1'"):
+    with pytest.raises(ClusterError, match=r"cannot serve on the host '192\.0\.2\.1'"):
         ReservedPorts(1, "192.0.2.1")
     with ReservedPorts(0) as reserved:
         assert reserved.ports == ()

@@ -15,7 +15,7 @@ from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_threa
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.cluster import Cluster, Task
-from trainband.errors import DeadlineExceeded, ModelMismatch, PeerError, Refused, StreamClosed, Unreachable
+from trainband.errors import DeadlineExceeded, ModelMismatch, PeerError, Refused, StreamClosed, UnknownHost, Unreachable
 from trainband.model.placement import RoundRobin
 from trainband.ps.description import Plan
 from trainband.ps.worker.checkpointing import RestoreFrom
@@ -215,6 +215,22 @@ def test_a_ps_that_never_comes() -> None:
         Unreachable, match=r"waited \d+\.\d s for ps:0 at ps0:1 to come up; check that it runs and that"
     ):
         job.client(plan, 0, timeouts=timeouts).join(first_values(plan, PARAMS))
+    job.close()
+
+
+class Nameless(MemoryTransport):
+    """A network without a name service."""
+
+    def find(self, address: str) -> Any:
+        raise UnknownHost(f"the host name of {address} cannot be resolved.")
+
+
+def test_a_ps_whose_name_nobody_knows_is_said_at_once_and_soon_an_error() -> None:
+    job = Job(transport=Nameless())
+    timeouts = Timeouts(resolve_s=0.2, heartbeat_s=0.05, lease_s=1.0)
+    with pytest.raises(UnknownHost, match=r"waited 0\.\d s for the host name of ps:0 at ps0:1 to be known; check"):
+        job.client(sgd_plan(), 0, timeouts=timeouts).join(first_values(sgd_plan(), PARAMS))
+    assert job.heard == ["ps:0: the host name of ps0:1 cannot be resolved."]
     job.close()
 
 

@@ -13,6 +13,8 @@ from tests.ps.plans import plan_of, small_params
 from trainband.errors import ModelError
 from trainband.model.placement import GreedyBytes, PlacementPolicy, RoundRobin
 from trainband.ps.description import Plan, first_difference, placement_of
+from trainband.ps.rules import Async, Bounded, Sync
+from trainband.ps.rules.registry import describe_rule
 from trainband.wire.codec import decode, encode
 from trainband.wire.messages import Description, SliceRecord, VariableRecord
 
@@ -50,7 +52,10 @@ DIFFERENCES: list[tuple[Description, str]] = [
         "hidden/bias: the chief has hidden/bias float32[4], worker:1 has none",
     ),
     (describe(ps=2), "the number of ps differs: the chief has 1, worker:1 has 2"),
-    (replace(describe(), rule={"name": "sync", "workers": 4}), "the update rule differs: the chief has async("),
+    (
+        replace(describe(), rule={"name": "sync", "workers": 4}),
+        "the update rule differs: the chief has async, worker:1",
+    ),
     (replace(describe(), rule={"name": "sync", "workers": 4}), "worker:1 has sync(workers=4)"),
     (describe(optimizer=optax.sgd(0.2)), "the optimizer differs: where the chief's traced update has «"),
     (describe(optimizer=optax.adam(0.1)), "the optimizer differs"),
@@ -69,6 +74,10 @@ def test_the_learning_rates_stand_in_the_words() -> None:
     assert difference is not None
     assert "0.1" in difference
     assert "0.25" in difference
+    assert "only constants differ: probably the learning rate" in difference
+    other = first_difference(describe(), describe(optimizer=optax.sgd(0.25, momentum=0.5)), "worker:1")
+    assert other is not None
+    assert "constants" not in other
 
 
 def test_another_placement() -> None:
@@ -140,3 +149,10 @@ def test_a_plan_is_pure() -> None:
     one, other = describe(ps=3), describe(ps=3)
     assert encode(one) == encode(other)
     assert isinstance(plan_of(small_params(), optax.sgd(0.1)), Plan)
+
+
+def test_people_are_shown_what_differs_from_the_defaults() -> None:
+    rules = {"async": Async(), "async(staleness_scale=0.5)": Async(staleness_scale=0.5), "sync": Sync()}
+    assert [describe_rule(rule.settings()) for rule in rules.values()] == list(rules)
+    assert describe_rule(Bounded(staleness=3).settings()) == "bounded(staleness=3)"
+    assert describe_rule({"name": "later", "bound": 3}) == "later(bound=3)"

@@ -71,7 +71,7 @@ def test_a_worker_waits_for_the_end_of_the_job() -> None:
     connection.call("shutdown", encode(m.Shutdown("enough")), timeout_s=5.0)
     connection.close()
     assert serving.result(20.0) == "shut down: enough"
-    assert said == ["ps:0 ends: shut down: enough"]
+    assert said == ["ps:0 is at ps0:1", "ps:0 ends: shut down: enough"]
     assert waiting.result(20.0) == "ps:0 has ended"
     worker.shutdown()
 

@@ -22,7 +22,7 @@ from tests.wire.harness import FAST, wait_until
 from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
-from trainband.errors import AddressInUse, ClusterError, DeadlineExceeded, ProtocolError, Unreachable
+from trainband.errors import AddressInUse, ClusterError, DeadlineExceeded, ProtocolError, UnknownHost, Unreachable
 from trainband.wire import flight as flight_module
 from trainband.wire.flight import FlightConnection, FlightListener, FlightTransport
 from trainband.wire.transport import Timeouts
@@ -279,6 +279,14 @@ class TestPorts:
     def test_a_name_that_nobody_has(self) -> None:
         with pytest.raises(ClusterError, match=r"'no-such-host\.invalid' has no address here"):
             FlightTransport().listen("no-such-host.invalid:2222", EchoHandler(), FAST)
+
+    def test_a_name_that_cannot_be_called(self) -> None:
+        connection = FlightTransport().connect("no-such-host.invalid:2222", FAST)
+        try:
+            with pytest.raises(UnknownHost, match=r"the host name 'no-such-host\.invalid' of .* cannot be resolved"):
+                connection.call("status", timeout_s=20.0)
+        finally:
+            connection.close()
 
     @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:70000", "host:-1"])
     def test_no_address(self, address: str) -> None:

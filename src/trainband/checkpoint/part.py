@@ -227,7 +227,11 @@ class PartReader:
     def _compare(self, stored: Stored, digest: xxhash.xxh3_128) -> None:
         found = f"xxh3_128:{digest.hexdigest()}"
         if found != stored.checksum:
-            raise _damaged(self.path, f"has altered bytes in {stored.name}: checksum {found}, not {stored.checksum}")
+            raise _damaged(
+                self.path,
+                f"has altered bytes in {stored.name}: their checksum is {found}; the manifest expects "
+                f"{stored.checksum}",
+            )
 
     def _read_header(self) -> dict[str, int]:
         """Where in the file each piece begins, by name, once all of the header agrees with the manifest."""

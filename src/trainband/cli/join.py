@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
 import time
-from concurrent.futures import Future, wait
 from typing import TypeVar
 
+from trainband.cli.question import call, explained
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.address import Address
 from trainband.errors import (
     ClusterError,
-    DeadlineExceeded,
     PeerError,
     ProtocolError,
     Refused,
-    StreamClosed,
-    Unreachable,
 )
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import Clock
@@ -26,12 +20,9 @@ from trainband.runtime.waiting import Say, Waiting, say_on_stderr
 from trainband.wire.codec import decode
 from trainband.wire.messages import Vacancy
 from trainband.wire.network import Network
-from trainband.wire.transport import Connection, Timeouts, Transport
+from trainband.wire.transport import Timeouts, Transport
 
 Record = TypeVar("Record")
-
-LOOK_S = 0.5
-"""Between two looks whether an answer has come."""
 
 ADVICE = "Give --join the address of any ps of a job that runs"
 
@@ -145,58 +136,16 @@ class _Search:
           share: of the time that is left, which the answer may take.
         """
         connection = self._transport.connect(address, self._timeouts)
+        waited_for = f"{address} to answer"
         try:
-            return decode(self._answer(connection, action, share * self._left_s()), kind, address)
-        except (Unreachable, StreamClosed) as exc:
-            if self._takes_connections(address):
-                raise _no_ps(address, context) from exc
-            raise Unreachable(
-                f"{context}nobody listens at {address}. {ADVICE}: workers listen on nothing, and a job that has ended "
-                "has no ps."
-            ) from exc
-        except DeadlineExceeded as exc:
-            raise DeadlineExceeded(
-                f"{context}{address} gave no answer in {self._timeouts.connect_s:g} s. {ADVICE}, and see whether that "
-                "task is stopped or a firewall stands between."
-            ) from exc
-        except ProtocolError as exc:
-            raise _no_ps(address, context, f" ({exc})") from exc
+            answer = call(connection, action, share * self._left_s(), lambda: self._waiting.check(waited_for, ""))
+            return decode(answer, kind, address)
+        except PeerError as exc:
+            raise explained(
+                exc, address, ADVICE, waited_s=self._timeouts.connect_s, left_s=self._left_s(), context=context
+            ) from None
         finally:
             connection.close()
 
-    def _answer(self, connection: Connection, action: str, timeout_s: float) -> bytes:
-        """The answer to a call, which Ctrl-C breaks off at once: a thread that is blocked in Flight sees no signals."""
-        answer: Future[bytes] = Future()
-
-        def call() -> None:
-            try:
-                answer.set_result(connection.call(action, timeout_s=timeout_s))
-            except BaseException as exc:
-                answer.set_exception(exc)
-
-        threading.Thread(target=call, name="trainband-join", daemon=True).start()
-        while not wait([answer], timeout=LOOK_S).done:
-            self._waiting.check(f"{connection.address} to answer", "")
-        return answer.result()
-
     def _left_s(self) -> float:
         return max(0.01, self._deadline - self._clock())
-
-    def _takes_connections(self, address: str) -> bool:
-        """Whether anybody listens, be it a ps or not. In a thread, because looking up a name has no deadline."""
-        target = Address.parse(address, address)
-        answered = threading.Event()
-
-        def probe() -> None:
-            with contextlib.suppress(OSError):
-                socket.create_connection((target.host, target.port), timeout=self._left_s()).close()
-                answered.set()
-
-        thread = threading.Thread(target=probe, name="trainband-probe", daemon=True)
-        thread.start()
-        thread.join(self._left_s())
-        return answered.is_set()
-
-
-def _no_ps(address: str, context: str, detail: str = "") -> ProtocolError:
-    return ProtocolError(f"{context}what listens at {address} is no ps of trainband{detail}. {ADVICE}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from typing import NoReturn
 
 import click
 
+from trainband.cluster.resolvers.log_level import VARIABLE, follow_environment
 from trainband.errors import TrainbandError
+from trainband.runtime.logs import LEVELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,16 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
 @click.option(
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
 )
-def cli() -> None:
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    help="Print the log of the launcher and its tasks, from this level on, to stderr.  [default: $TRAINBAND_LOG]",
+)
+def cli(log_level: str | None) -> None:
     """Train one model on whatever machines you have."""
+    if log_level is not None:
+        os.environ[VARIABLE] = log_level  # for the tasks that `run` starts, too
+    follow_environment()
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -9,6 +9,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TextIO
 
@@ -29,6 +31,10 @@ _NOISE = re.compile(
     r"(?!\d*$)(\[Gloo\] Rank |\d+| is connected to | peer ranks\. |Expected number of connected peer ranks is : )+"
 )
 """What XLA's collectives between CPUs print whenever they connect, from several threads at once: piece by piece."""
+_EXCEPTION = re.compile(r"([a-z_]\w*\.)*[A-Z]\w*(: .*)?")
+"""The line of a traceback that names the exception."""
+_NOTICE = ("--------------------", "For simplicity, JAX has removed its internal frames ")
+"""How the two lines begin that JAX has Python print below an exception."""
 _RESET = "\x1b[0m"
 _DIM = "\x1b[2m"
 # Not red, which terminals keep for errors, nor black, white and grey, which are the ground of some.
@@ -149,14 +155,35 @@ class StreamOutput:
 
 
 def describe_failure(task: Task, reason: str, last_lines: Sequence[str], *, width: int) -> str:
-    """The section that stands at the end when a task has failed: which, how, and its last lines.
+    """The section that stands at the end when a task has failed: which, how, with which exception, and its last lines.
 
     Args:
       width: of the frame, in characters.
     """
     title = f"── {task} failed: {reason} "
-    title += "── it printed nothing " if not last_lines else f"── its last {len(last_lines)} lines "
-    return "\n".join([title.ljust(width, "─"), *(f"│ {line}" for line in last_lines), "─" * width])
+    if not last_lines:
+        return "\n".join([f"{title}── it printed nothing ".ljust(width, "─"), "─" * width])
+    last_lines = _without_notice(last_lines)
+    counted = f"── its last {len(last_lines)} lines " if len(last_lines) > 1 else "── its last line "
+    error = _exception(last_lines)
+    head = [title + counted] if error is None else [title, f"│ {error}", counted]
+    frame = [line if line.startswith("│") else line.ljust(width, "─") for line in head]
+    return "\n".join([*frame, *(f"│ {line}" for line in last_lines), "─" * width])
+
+
+def _exception(lines: Sequence[str]) -> str | None:
+    """The line that names the exception of the last traceback among these; `None` where there is no traceback."""
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    for i in reversed(range(frames[0] + 1 if frames else len(lines), len(lines))):
+        if lines[i - 1].startswith("  ") and _EXCEPTION.fullmatch(lines[i]):
+            return lines[i]
+    return None
+
+
+def _without_notice(lines: Sequence[str]) -> list[str]:
+    """The lines without JAX's notice below a traceback."""
+    below = {i for i, pair in enumerate(pairwise(lines)) if all(map(str.startswith, pair, _NOTICE))}
+    return [line for i, line in enumerate(lines) if i not in below and i - 1 not in below]
 
 
 def launch(
@@ -193,7 +220,7 @@ def launch(
         on_note=lambda text: output.note(f"trainband: {text}"),
         keep_lines=LAST_LINES,
     )
-    return _see_to_its_end(cluster, output, announce=True)
+    return _see_to_its_end(cluster, output)
 
 
 def join(
@@ -219,10 +246,8 @@ def join(
     return _see_to_its_end(tasks, output)
 
 
-def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = False) -> int:
+def _see_to_its_end(cluster: LocalCluster, output: Output) -> int:
     with cluster:
-        for task in cluster.spec.ps[:announce]:  # for `trainband status` and `trainband run --join`
-            output.line(task, f"{LINE_PREFIX}{task} is at {cluster.spec.address(task)}", "stderr")
         with output.watching(cluster.spec):
             outcome = cluster.wait()
         if outcome.failed is not None:
@@ -232,7 +257,28 @@ def _see_to_its_end(cluster: LocalCluster, output: Output, *, announce: bool = F
     return outcome.exit_code
 
 
+class RunCommand(click.Command):
+    """Tells somebody who gives an option of the script to trainband where it goes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As `click.Command.parse_args`."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as exc:
+            ours = [name for parameter in self.params for name in parameter.opts]
+            alike = get_close_matches(exc.option_name, ours, cutoff=0.8)
+            message = f"trainband run has no option {exc.option_name}."
+            if exc.option_name == "--log-level":
+                message += " Write it before the command: trainband --log-level info run ..."
+            elif alike:
+                message += f" Did you mean {' or '.join(alike)}?"
+            else:
+                message += f" If it is an option of the script, write it after SCRIPT: train.py {exc.option_name} ..."
+            raise click.UsageError(message, ctx) from None
+
+
 @click.command(
+    cls=RunCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
     help=_HELP,
 )
@@ -304,6 +350,7 @@ def run(
             )
             code = join(command, guests=guests, restarts=restarts, threads=threads, environ=environ, output=output)
         else:
+            _check_numbers(ps=ps, workers=workers, chief=chief, min_workers=min_workers)
             tasks = [*(Task("ps", i) for i in range(ps)), *(Task("chief", i) for i in range(chief))]
             tasks += [Task("worker", i) for i in range(workers)]
             tasks += [Task("evaluator", i) for i in range(evaluator)]
@@ -324,6 +371,23 @@ def run(
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
     ctx.exit(code)
+
+
+def _check_numbers(*, ps: int, workers: int, chief: bool, min_workers: int | None) -> None:
+    """Refuses a cluster that cannot be, in words of the command line.
+
+    Raises:
+      YourError: no task would train, or `--min-workers` does not go with the others.
+    """
+    if not workers and not chief:
+        raise YourError("--workers must be at least 1, or no task would train; with --chief, it may be 0.")
+    if min_workers is not None and ps:
+        raise YourError(
+            f"--min-workers is for a job without ps, whose workers can only train together: add --ps 0. With "
+            f"--ps {ps}, workers may come and go."
+        )
+    if min_workers is not None and min_workers > workers:
+        raise YourError(f"--min-workers must be at most the number of workers, which is {workers}, got {min_workers}.")
 
 
 def _places(ctx: click.Context, job: str, workers: int) -> list[Cluster]:

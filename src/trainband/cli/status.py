@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from types import TracebackType
+from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from trainband.cli.question import call, explained
+from trainband.cli.watch import watch
+from trainband.cluster.address import Address
+from trainband.errors import PeerError
+from trainband.ps.rules.registry import describe_rule
 from trainband.ps.statistics import PsStatus
 from trainband.runtime.formatting import rate, size
 from trainband.wire.codec import decode
@@ -18,19 +25,80 @@ from trainband.wire.network import Network
 from trainband.wire.replication import NOBODY, ReplicaState
 from trainband.wire.transport import Timeouts
 
+WATCH_S = 1.0
+ADVICE = "Give trainband status the address of a ps of a job that runs"
 
-@click.command()
+
+class StatusCommand(click.Command):
+    """Lets the seconds of `--watch` be left out, which click alone would look for in the address that follows."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As `click.Command.parse_args`."""
+        following = [*args[1:], ""]
+        given = [
+            f"--watch={WATCH_S}" if name == "--watch" and not _is_number(value) else name
+            for name, value in zip(args, following, strict=True)
+        ]
+        return super().parse_args(ctx, given)
+
+
+@click.command(cls=StatusCommand)
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-@click.option("--timeout", "timeout_s", default=5.0, show_default=True, help="Seconds to wait for the answer.")
-def status(address: str, as_json: bool, timeout_s: float) -> None:
+@click.option(
+    "--watch",
+    "every_s",
+    type=click.FloatRange(min=0.1),
+    metavar="[SECONDS]",
+    help=f"Show it again every so many seconds, until the job ends.  [default: {WATCH_S:g}]",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Seconds to wait for the answer.",
+)
+@click.pass_context
+def status(ctx: click.Context, address: str, as_json: bool, every_s: float | None, timeout_s: float) -> None:
     """Shows the job that the ps at HOST:PORT serves: workers, global step, speed, staleness, placement, bytes."""
-    answer = ask(address, timeout_s)
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())  # NaN becomes null
-    else:
-        # A file or a pipe has no width that lines would have to be broken for.
-        show(answer, Console() if sys.stdout.isatty() else Console(width=160))
+    if as_json and every_s is not None:
+        raise click.UsageError("--watch draws for people: leave it or --json out.", ctx)
+    # A file or a pipe has no width that lines would have to be broken for.
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    try:
+        with Inquiry(address, timeout_s) as inquiry:
+            if every_s is not None:
+                watch(inquiry.ask, show, console, every_s=every_s)
+            elif as_json:
+                click.echo(as_text(inquiry.ask()))
+            else:
+                show(inquiry.ask(), console)
+    except KeyboardInterrupt:
+        ctx.exit(128 + signal.SIGINT)
+
+
+def as_text(answer: PsStatus) -> str:
+    """The status as one JSON object, in which every record is an object with named fields; NaN becomes null."""
+    return msgspec.json.format(msgspec.json.encode(_named(answer)), indent=2).decode()
+
+
+def _named(value: Any) -> Any:
+    """A record's values by their names, also where it travels as an array."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple | list):
+        return [_named(one) for one in value]
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class Inquiry:
@@ -43,15 +111,22 @@ class Inquiry:
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
+        Address.parse(address, "HOST:PORT")
         self._connection = Network().connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
 
     def ask(self) -> PsStatus:
         """The ps's status.
 
         Raises:
-          PeerError: nobody answers there, or not in time.
+          PeerError: nobody answers there, or not in time, or it is no ps.
         """
-        return decode(self._connection.call("status", timeout_s=self._timeout_s), PsStatus, self._connection.address)
+        address = self._connection.address
+        try:
+            return decode(call(self._connection, "status", self._timeout_s), PsStatus, address)
+        except PeerError as exc:
+            raise explained(
+                exc, address, ADVICE, waited_s=self._timeout_s, left_s=self._timeout_s, context=""
+            ) from None
 
     def __enter__(self) -> Inquiry:
         return self
@@ -62,21 +137,9 @@ class Inquiry:
         self._connection.close()
 
 
-def ask(address: str, timeout_s: float) -> PsStatus:
-    """One ps's status, asked once.
-
-    Raises:
-      PeerError: nobody answers there, or not in time.
-    """
-    with Inquiry(address, timeout_s) as inquiry:
-        return inquiry.ask()
-
-
 def show(answer: PsStatus, console: Console) -> None:
     """The status as tables."""
     of = f" of {answer.last_version:,}" if 0 < answer.last_version < UNLIMITED else ""
-    rule = dict(answer.rule)
-    settings = ", ".join(f"{key}={value}" for key, value in rule.items() if key != "name")
     console.print(f"[bold]{answer.task}[/bold] at {answer.address}, up {answer.uptime_s:,.0f} s", highlight=False)
     console.print(
         f"global step {answer.version:,}{of}, {rate(answer.rate)} steps/s, loss "
@@ -84,7 +147,7 @@ def show(answer: PsStatus, console: Console) -> None:
         highlight=False,
     )
     console.print(
-        f"update rule {rule.get('name', 'not defined yet')}{f'({settings})' if settings else ''}, staleness median "
+        f"update rule {describe_rule(answer.rule) if answer.rule else 'not defined yet'}, staleness median "
         f"{answer.staleness_median:g}, p99 {answer.staleness_p99:g}, largest {answer.staleness_max}",
         highlight=False,
     )

@@ -68,7 +68,7 @@ def _read_host(host: str, where: str) -> str:
         try:
             return str(ipaddress.IPv6Address(host[1:-1])).lower()
         except ValueError as exc:
-            raise ClusterError(f"{where}: {host} is no IPv6 address ({exc}).") from exc
+            raise ClusterError(f"{where}: {host} is no IPv6 address ({exc}).") from None
     if ":" in host:
         raise ClusterError(f"{where}: an IPv6 address stands in brackets, such as [2001:db8::7]:2222.")
     if any(character.isspace() or character in "[]/@,?#" for character in host) or not host.isprintable():

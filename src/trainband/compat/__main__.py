@@ -25,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"python -m trainband.compat: there is no script {str(script)!r} in {Path.cwd()}.", file=sys.stderr)
         return 2
     from trainband.cluster import resolve
+    from trainband.cluster.resolvers.log_level import follow_environment
+
+    follow_environment()
     from trainband.compat.script import run
 
     run(script, given[1:], resolve())

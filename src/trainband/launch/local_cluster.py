@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import selectors
 import shutil
@@ -30,6 +31,7 @@ from trainband.launch.events import (
     Say,
     Send,
     Tick,
+    describe_status,
 )
 from trainband.launch.function import pickled, program_of
 from trainband.launch.options import Grace, Restarts
@@ -38,6 +40,8 @@ from trainband.launch.process import Reaper, TaskProcess
 from trainband.launch.supervision import Supervision, advance
 from trainband.launch.worker_group import WorkerGroup
 from trainband.runtime.signals import signal_pipe
+
+_logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.05
@@ -315,6 +319,7 @@ class LocalCluster:
         self._owned.callback(process.close)
         self._processes[task] = process
         process.register(self._selector)
+        _logger.info("started %s as process %d", task, process.pid)
 
     def _process(self, task: Task) -> TaskProcess:
         if task not in self._processes:
@@ -349,6 +354,7 @@ class LocalCluster:
         status = process.status()
         if status is not None:
             process.unregister_exit(self._selector)
+            _logger.info("%s has exited: %s", process.task, describe_status(status))
             self._print(process, process.read(self._selector))
             self._print(process, process.finish())
             self._apply(Exited(process.task, status))
@@ -363,12 +369,15 @@ class LocalCluster:
         for instruction in instructions:
             match instruction:
                 case Send(task, number):
+                    _logger.debug("sending %s to %s", signal.Signals(number).name, task)
                     self._processes[task].send(number)
                 case Restart(task):
+                    _logger.info("restarting %s", task)
                     self._processes[task].close()
                     self._start_task(task)
                     self._apply(Restarted(task))
                 case RestartGroup(tasks):
+                    _logger.info("restarting %s at new addresses", ", ".join(map(str, tasks)))
                     self._restart_group(tasks)
                 case Say(text):
                     self._note(text)

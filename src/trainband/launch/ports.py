@@ -61,7 +61,9 @@ class ReservedPorts:
         try:
             family, _, _, _, address = socket.getaddrinfo(self.host, 0, type=socket.SOCK_STREAM)[0]
         except OSError as exc:
-            raise ClusterError(f"ReservedPorts.host: {self.host!r} has no address ({exc}).") from exc
+            raise ClusterError(
+                f"the host {self.host!r} cannot be resolved ({exc}); give a name or address of this machine."
+            ) from None
         ports: dict[int, None] = {}
         while len(ports) < n:
             try:
@@ -72,8 +74,10 @@ class ReservedPorts:
                 reservation.bind(address)
             except OSError as exc:
                 if len(ports) == 0:
-                    raise ClusterError(f"ReservedPorts.host: cannot bind on {self.host!r} ({exc}).") from exc
-                raise AddressInUse(f"{self.host} gave {len(ports)} free ports of the {n} asked for ({exc}).") from exc
+                    raise ClusterError(
+                        f"cannot serve on the host {self.host!r} ({exc}); give an address of this machine."
+                    ) from None
+                raise AddressInUse(f"{self.host} gave {len(ports)} free ports of the {n} asked for ({exc}).") from None
             ports[reservation.getsockname()[1]] = None
         return tuple(ports)
 

@@ -188,8 +188,8 @@ class Model:
             returned, metrics = returned
         try:
             loss = jnp.asarray(returned)
-        except (TypeError, ValueError) as exc:
-            raise ModelError(f"loss() must return a floating-point scalar, got {returned!r}.") from exc
+        except (TypeError, ValueError):
+            raise ModelError(f"loss() must return a floating-point scalar, got {returned!r}.") from None
         if loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.floating):
             raise ModelError(
                 f"loss() must return a floating-point scalar, got {loss.dtype}{list(loss.shape)}; "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 import jax
 
@@ -17,8 +17,12 @@ from trainband.model.optimizer import Optimizer
 from trainband.model.placement import Placement, PlacementPolicy, Slice, rows_of
 from trainband.model.variables import Variable, Variables
 from trainband.ps.rules import UpdateRule
+from trainband.ps.rules.registry import describe_rule
 from trainband.ps.server.program import ShardOptimizer, WholeFormula
 from trainband.wire.messages import Description, SliceRecord, VariableRecord
+
+_CONSTANT = re.compile(r"(?<![\w.])-?\d[\w.+-]*(?=:\w+\[)")
+"""A number in a traced program: `0.1` in `mul 0.1:f32[] a`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,7 @@ def first_difference(chief: Description, worker: Description, task: str) -> str 
         return "the variables are the same, but their order in the params is another"
     for what, mine, other in (
         ("the number of ps", chief.ps_count, worker.ps_count),
-        ("the update rule", _flat(chief.rule), _flat(worker.rule)),
+        ("the update rule", describe_rule(chief.rule), describe_rule(worker.rule)),
         ("state_merge", chief.state_merge, worker.state_merge),
         ("standbys", chief.standbys, worker.standbys),
         ("stall_s", chief.stall_s, worker.stall_s),
@@ -158,15 +162,16 @@ def _shown(record: VariableRecord | None) -> str:
     return "none" if record is None else str(Variable(record.name, record.shape, record.dtype))
 
 
-def _flat(settings: Mapping[str, Any]) -> str:
-    name = settings.get("name", "?")
-    return f"{name}({', '.join(f'{key}={value}' for key, value in settings.items() if key != 'name')})"
-
-
 def _first_line(chief: str, worker: str, task: str) -> str:
     pair: Sequence[str | None]
     for pair in zip_longest(chief.splitlines(), worker.splitlines()):
         if pair[0] != pair[1]:
             ours, theirs = ("nothing more" if line is None else f"«{line.strip()}»" for line in pair)
-            return f"where the chief's traced update has {ours}, that of {task} has {theirs}"
+            return f"where the chief's traced update has {ours}, that of {task} has {theirs}{_guess(chief, worker)}"
     return "the traced updates are not the same"
+
+
+def _guess(chief: str, worker: str) -> str:
+    if _CONSTANT.sub("", chief) != _CONSTANT.sub("", worker):
+        return ""
+    return "; only constants differ: probably the learning rate, or another number that the optimizer was given"

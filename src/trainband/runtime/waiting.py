@@ -9,6 +9,7 @@ from collections.abc import Callable
 from trainband.errors import DeadlineExceeded
 from trainband.runtime.base import Clock
 from trainband.runtime.formatting import LINE_PREFIX
+from trainband.runtime.logs import hand_to_program
 
 Say = Callable[[str], None]
 """Tells the user one line."""
@@ -18,7 +19,9 @@ NOTICE_EVERY_S = 5.0
 
 
 def say_on_stderr(text: str) -> None:
-    """The default `Say`."""
+    """The default `Say`: prints a line, or gives it to the logger `trainband` where the program has configured that."""
+    if hand_to_program(text):
+        return
     sys.stderr.write(f"{LINE_PREFIX}{text}\n")  # one write, because several threads may do so at once
     sys.stderr.flush()
 

@@ -17,6 +17,7 @@ import jax
 from trainband.errors import ClusterError, PeerError
 from trainband.launch.worker_group import LOST_A_PEER
 from trainband.runtime.formatting import LINE_PREFIX
+from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import FIRST_NOTICE_S, NOTICE_EVERY_S, Say
 from trainband.spmd.activity import OF_ALL, Activity, Wait
 from trainband.spmd.coordination import POLL_S, Coordination
@@ -349,6 +350,7 @@ class FailureDetector:
     def _fail(self, why: str, kind: type[PeerError] | type[ClusterError] = PeerError) -> None:
         if self._failure is None:
             self._failure = kind(why + ".")
+            task_logger(__name__, self._task).info("gives up: %s", why)
 
     def _end(self) -> None:
         """Ends the process, if its main thread does not come out of an exchange that will never end."""

@@ -18,6 +18,7 @@ import jax
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, ModelMismatch, PeerError
 from trainband.launch.worker_group import LOST_A_PEER
+from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Say
 from trainband.spmd.activity import OF_ALL, Wait, Watched
 from trainband.spmd.coordination import POLL_S, Coordination
@@ -66,6 +67,7 @@ class ProcessGroup:
         self._activity = self._detector.activity
         with self.busy("starts"):
             here = self.gather("here", {"version": VERSION, "job": secrets.token_hex(8)}, "starts")
+        task_logger(__name__, self.task).info("connected with %s", ", ".join(self._tasks))
         atexit.register(self._close_at_exit)
         _exit_as_witness(self._detector)
         self.job: str = here[0]["job"]

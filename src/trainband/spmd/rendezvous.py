@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from trainband.cluster.address import Address
-from trainband.errors import AddressInUse, Refused, Unreachable
+from trainband.errors import AddressInUse, Refused, UnknownHost
 from trainband.runtime.waiting import Say, Waiting
 
 HELLO = "trainband worker "
@@ -50,7 +50,7 @@ def rendezvous(chief: Address, index: int, tasks: Sequence[str], start_s: float,
       AddressInUse: another process has the chief's port.
       DeadlineExceeded: somebody did not come.
       Refused: another process has come under this one's name.
-      Unreachable: the chief's host has no address.
+      UnknownHost: the chief's host name cannot be resolved.
     """
     waiting = Waiting(start_s, say)
     if index == 0:
@@ -98,7 +98,10 @@ def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Wait
         try:
             connection = socket.create_connection((chief.host, chief.port), timeout=ANSWER_S)
         except socket.gaierror as exc:
-            raise Unreachable(f"{where}: {exc.strerror}; look at the addresses of the cluster.") from exc
+            raise UnknownHost(
+                f"{where}: the host name {chief.host!r} cannot be resolved ({exc.strerror}); check its spelling in the "
+                "cluster, and that this machine can look it up."
+            ) from None
         except OSError:
             waiting.check(f"{where} to come up", REACH)
             time.sleep(LOOK_S)

@@ -129,6 +129,13 @@ def cpu_instead(missing: Sequence[str], task: str, say: Say, *, strict: bool) ->
     return jax.local_devices(backend="cpu")[0]
 
 
+def shown_devices(devices: Sequence[jax.Device]) -> str:
+    """Devices for a message, by names that `find_device` knows: `gpu:0, gpu:1`, or `8 devices, gpu:0 to gpu:7`."""
+    numbers = [jax.local_devices(backend=device.platform).index(device) for device in devices]
+    names = [f"{device.platform}:{number}" for device, number in zip(devices, numbers, strict=True)]
+    return ", ".join(names) if len(names) < 4 else f"{len(names)} devices, {names[0]} to {names[-1]}"
+
+
 def on_device(device: jax.Device) -> AbstractContextManager[object]:
     """A context in which fresh arrays go to `device`; costs nothing where they do so anyway."""
     if device == jax.local_devices()[0]:

@@ -15,7 +15,7 @@ from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import REMAINDERS
 from trainband.spmd.sharding import mesh_of
 from trainband.strategies.description import Description
-from trainband.strategies.devices import choose_device, cpu_instead, find_device
+from trainband.strategies.devices import choose_device, cpu_instead, find_device, shown_devices
 from trainband.strategies.mesh_strategy import MeshStrategy
 
 
@@ -90,14 +90,17 @@ def choose_devices(
       ClusterError: the same one twice, or with `strict` one that is not there.
     """
     if wanted is None:
-        return list(jax.local_devices())
+        devices = list(jax.local_devices())
+        if len(devices) == 1 and devices[0].platform == "cpu":
+            say("this process computes on the CPU: JAX sees no accelerator")
+        return _told(devices, say)
     if isinstance(wanted, str):
         first = choose_device(wanted, 0, "this process", say, strict=strict)
-        return [first] if ":" in wanted else list(jax.local_devices(backend=first.platform))
+        return _told([first] if ":" in wanted else list(jax.local_devices(backend=first.platform)), say)
     wanted = [wanted] if isinstance(wanted, jax.Device) else list(wanted)
-    devices = [find_device(name) for name in wanted]
-    found = [device for device in devices if device is not None]
-    missing = [str(name) for name, device in zip(wanted, devices, strict=True) if device is None]
+    asked = [find_device(name) for name in wanted]
+    found = [device for device in asked if device is not None]
+    missing = [str(name) for name, device in zip(wanted, asked, strict=True) if device is None]
     if missing and (strict or not found):
         return [cpu_instead(missing, "this process", say, strict=strict)]
     if missing:
@@ -107,7 +110,13 @@ def choose_devices(
             f"Mirrored: devices={wanted} comes to {', '.join(map(str, found)) or 'none'}: name each device once, "
             "such as ['gpu:0', 'gpu:1']."
         )
-    return found
+    return found if missing else _told(found, say)
+
+
+def _told(devices: list[jax.Device], say: Say) -> list[jax.Device]:
+    if len(devices) > 1 or devices[0].platform != "cpu":
+        say(f"this process computes on {shown_devices(devices)}")
+    return devices
 
 
 def check_remainder(strategy: str, remainder: str) -> None:

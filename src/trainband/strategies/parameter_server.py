@@ -145,7 +145,7 @@ class ParameterServer(Scoped, Strategy):
         try:
             self._update.check(len(cluster.spec.workers))
         except ValueError as exc:
-            raise ClusterError(f"ParameterServer: {exc}") from exc
+            raise ClusterError(f"ParameterServer: {exc}") from None
         # Both take effect only before JAX starts its backends, so this comes first in a program.
         # Handing each small computation to another thread costs 0.05 ms; a worker and a ps wait for it anyway.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -269,8 +269,8 @@ def _checked_wire_dtype(wire_dtype: str | None) -> str:
         return ""
     try:
         dtype = jnp.dtype(wire_dtype)
-    except TypeError as exc:
-        raise ModelError(f"ParameterServer: wire_dtype {wire_dtype!r} is no dtype; use bfloat16 or float16.") from exc
+    except TypeError:
+        raise ModelError(f"ParameterServer: wire_dtype {wire_dtype!r} is no dtype; use bfloat16 or float16.") from None
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"ParameterServer: wire_dtype must be a floating-point dtype, got {dtype.name}.")
     return str(dtype.name)

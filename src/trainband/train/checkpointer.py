@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.waiting import Say, Waiting
 from trainband.strategies.engine import CheckpointSource, Saving
 from trainband.version import VERSION
+
+_logger = logging.getLogger(__name__)
 
 POLL_S = 0.05
 """Between two looks at a checkpoint that is being written."""
@@ -361,6 +364,7 @@ class Checkpointer:
         checkpoint = self.directory.commit(order.partial, manifest)
         seconds = self._clock() - (order.saving.begun_at or order.ordered_at)
         self._saved = CheckpointStatus(manifest.global_step, manifest.nbytes, seconds)
+        _logger.info("committed %s: %s", checkpoint.path, self._saved)
         # Only for the display: another may be the chief by now, or the ps be gone for a moment.
         with contextlib.suppress(PeerError):
             order.engine.landed(self._saved)
@@ -387,5 +391,6 @@ class Checkpointer:
             self._say(str(exc))
 
     def _warn(self, exc: Exception) -> None:
+        _logger.info("no checkpoint could be written: %s", exc)
         self._failure = exc
         self._say(f"WARNING: no checkpoint could be written; the training goes on without. {exc}")

@@ -66,8 +66,8 @@ class FitResult:
         """
         try:
             import matplotlib as mpl  # 0.5 s, which only who wants a picture pays
-        except ImportError as exc:
-            raise YourError("a picture needs matplotlib: pip install 'trainband[plot]'.") from exc
+        except ImportError:
+            raise YourError("a picture needs matplotlib: pip install 'trainband[plot]'.") from None
         mpl.use("Agg")
         from matplotlib.figure import Figure
 

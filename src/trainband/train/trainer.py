@@ -149,7 +149,7 @@ class Trainer:
         except ModuleNotFoundError as exc:
             if (exc.name or "").partition(".")[0] != "flax":
                 raise
-            raise ModelError("Trainer.from_nnx needs Flax: pip install 'trainband[flax]'.") from exc
+            raise ModelError("Trainer.from_nnx needs Flax: pip install 'trainband[flax]'.") from None
         module = NNXModule(model)
         cluster = None if strategy is None else checked(strategy).cluster
         made = Trainer(**module.functions(loss, cluster, switches), optimizer=optimizer, strategy=strategy, **switches)

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import math
 import os
+import re
 import secrets
 import socket
 import stat
@@ -46,6 +48,8 @@ from .exchange import ClientStream, ExchangeStream, Pulse
 from .outbox import BODY_SCHEMA
 from .serving import answer, closed_here, refusal, serve
 from .transport import Connection, Handler, Listener, Stream, Tensor, Timeouts
+
+logger = logging.getLogger(__name__)
 
 PROTOCOL = 1
 """Version of what this folder sends. Two tasks must have the same."""
@@ -82,6 +86,8 @@ def translate(exc: Exception, address: str, timeout_s: float | None = None) -> P
         code, _, message = told.partition("\n")
         return Refused(message, RefusalCode(code) if code in _CODES else RefusalCode.OTHER)
     if isinstance(exc, flight.FlightUnavailableError):
+        if _UNRESOLVED.search(str(exc)):
+            return ports.unknown_host(address)
         return Unreachable(f"nobody listens at {address}; check that the task runs and that the address is right.")
     if isinstance(exc, flight.FlightTimedOutError):
         waited = "in time" if timeout_s is None else f"in {timeout_s:g} s"
@@ -103,6 +109,8 @@ def translate_stream(exc: Exception, address: str) -> PeerError:
 
 
 _CODES = frozenset(RefusalCode)
+_UNRESOLVED = re.compile(r"errors? resolving |DNS resolution failed")
+"""What gRPC's resolvers say where a name has no address; gRPC has no code for it."""
 
 
 def _refuse(refused: Refused) -> flight.FlightError:
@@ -254,9 +262,9 @@ class FlightListener:
         ports.check(address)
         try:
             self._server = _Server(f"grpc+tcp://{address}", self)
-        except (pa.ArrowException, OSError) as exc:
+        except (pa.ArrowException, OSError):
             # The address was free a moment ago: somebody was faster.
-            raise ports.taken(address) from exc
+            raise ports.taken(address) from None
         self._address = ports.join(host, self._server.port)
         # Nor may its destructor run then, which waits too: what the frame of a daemon thread holds is never freed.
         _leave_at_exit(self._server)
@@ -353,6 +361,7 @@ class FlightConnection:
             results = list(client.do_action(flight.Action(action, body), flight.FlightCallOptions(timeout=timeout_s)))
         except (pa.ArrowException, flight.FlightError, OSError) as exc:
             error = translate(exc, self._address, timeout_s)
+            logger.debug("%s did not answer %r: %s", self._address, action, exc)
             if isinstance(error, Unreachable):
                 self._disconnected(client)
             raise error from exc

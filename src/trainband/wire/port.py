@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from ..errors import AddressInUse, ClusterError
+from ..errors import AddressInUse, ClusterError, UnknownHost
 
 
 def split(address: str) -> tuple[str, int]:
@@ -34,6 +34,14 @@ def taken(address: str) -> AddressInUse:
     )
 
 
+def unknown_host(address: str) -> UnknownHost:
+    """The error for an address whose host name has no address of the network."""
+    return UnknownHost(
+        f"the host name {split(address)[0]!r} of {address} cannot be resolved; check its spelling, and that this "
+        "machine can look it up."
+    )
+
+
 def check(address: str) -> None:
     """Makes sure that a server can be bound to `host:port`.
 
@@ -53,7 +61,7 @@ def check(address: str) -> None:
         raise ClusterError(
             f"cannot serve at {address}: {host!r} has no address here ({exc.strerror or exc}); "
             "check the task's address in the cluster."
-        ) from exc
+        ) from None
     family, _, _, _, where = found[0]
     with socket.socket(family, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -61,14 +69,14 @@ def check(address: str) -> None:
             trial.bind(where)
         except OSError as exc:
             if exc.errno == errno.EADDRINUSE:
-                raise taken(address) from exc
+                raise taken(address) from None
             if exc.errno == errno.EADDRNOTAVAIL:
                 raise ClusterError(
                     f"cannot serve at {address}: {host} is not an address of this machine; "
                     "check which task this process is, and the task's address in the cluster."
-                ) from exc
+                ) from None
             if exc.errno == errno.EACCES:
                 raise ClusterError(
                     f"cannot serve at {address}: this user may not use port {port}; choose one of 1024 or more."
-                ) from exc
+                ) from None
             raise

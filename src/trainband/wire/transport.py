@@ -114,6 +114,7 @@ class Connection(Protocol):
 
         Raises:
           Unreachable: nobody listens there.
+          UnknownHost: the host name of the address cannot be resolved.
           DeadlineExceeded: no answer in `timeout_s` seconds.
           Refused: the handler raised; the message is the handler's.
         """
@@ -186,6 +187,8 @@ class Timeouts:
 
     connect_s: float = 10.0
     """For a peer's first answer."""
+    resolve_s: float = 30.0
+    """For a peer's host name to become known, before this task has joined the job."""
     call_s: float = 10.0
     """For the answer to one control call."""
     stall_s: float = 60.0

@@ -40,7 +40,7 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
     try:
         config = json.loads(text)
     except ValueError as exc:
-        raise ClusterError(f"{VARIABLE} is not JSON: {exc}; it reads {_shorten(text)!r}.") from exc
+        raise ClusterError(f"{VARIABLE} is not JSON: {exc}; it reads {_shorten(text)!r}.") from None
     if not isinstance(config, dict):
         raise ClusterError(f"{VARIABLE} must be a JSON object with cluster and task, got {_shorten(text)!r}.")
     if "cluster" not in config:
@@ -58,7 +58,7 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
     try:
         return Cluster(spec=spec, task=task, guest=guest)
     except ClusterError as exc:
-        raise ClusterError(f"{VARIABLE}.task: {exc}") from exc
+        raise ClusterError(f"{VARIABLE}.task: {exc}") from None
 
 
 def write(cluster: Cluster) -> str:

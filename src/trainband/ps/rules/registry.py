@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from trainband.errors import Refused
@@ -13,6 +14,18 @@ from trainband.ps.rules.synchronous import Sync
 
 RULES: Mapping[str, type[Any]] = {"async": Async, "bounded": Bounded, "sync": Sync}
 """Every rule by its name."""
+
+
+def describe_rule(settings: Mapping[str, Any]) -> str:
+    """A rule for people, from its settings, with those that are not the defaults: `async`, `sync(backups=1)`."""
+    name = str(settings.get("name", "?"))
+    defaults = {field.name: field.default for field in fields(RULES[name])} if name in RULES else {}
+    given = [
+        f"{key}={value}"
+        for key, value in settings.items()
+        if key != "name" and (key not in defaults or value != defaults[key])
+    ]
+    return f"{name}({', '.join(given)})" if given else name
 
 
 def rule_of(settings: Mapping[str, Setting]) -> UpdateRule:

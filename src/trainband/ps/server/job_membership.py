@@ -75,6 +75,7 @@ class JobMembership:
             raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
         if self.members.heard(member, self._task.clock()):
             self._task.say(f"{member.task} is back")
+            self._task.log.info("%s is back", member.task)
             self.came(member)
 
     def came(self, member: Member) -> None:
@@ -103,6 +104,7 @@ class JobMembership:
         """Loses the members whose lease has ended."""
         for member in self.members.expired(self._task.clock()):
             self.members.lose(member)
+            self._task.log.info("lost %s: not heard for %g s", member.task, self._task.timeouts.lease_s)
             self._task.say(f"{member.task} is gone: not heard for {self._task.timeouts.lease_s:g} s")
             self.gone(member)
 
@@ -115,5 +117,6 @@ class JobMembership:
             member.streams -= 1
             if member.streams == 0 and not self._task.stopped and self.members.lose(member):
                 self._task.say(f"{member.task} is gone: its stream broke off")
+                self._task.log.info("lost %s: its stream broke off", member.task)
                 self.gone(member)
             self._task.wake.set()

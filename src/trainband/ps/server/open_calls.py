@@ -84,6 +84,7 @@ class OpenCalls:
             self._accounts.setdefault(member.number, Account())
             if news:
                 member.paused = join.paused
+                self._task.log.info("%s joined from process %d on %s", join.task, join.pid, join.host)
                 self._membership.came(member)
             try:
                 self._compare(replica, join.description, join.task)
@@ -180,6 +181,7 @@ class OpenCalls:
             if self._members.leave(member, leave.failure):
                 member.heard_at = self._task.clock()
                 self._membership.gone(member)
+                self._task.log.info("%s left the job%s", member.task, f": {leave.failure}" if leave.failure else "")
                 if leave.failure:
                     self._task.say(f"{member.task} left the job: {leave.failure}")
             self._task.wake.set()

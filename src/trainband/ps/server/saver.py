@@ -19,6 +19,7 @@ from trainband.model.contents import Contents, contents_of_blocks
 from trainband.ps.server.program import Blocks
 from trainband.ps.server.shard import Shard, Snapshot
 from trainband.runtime import SYSTEM, Lock, Runtime, Thread
+from trainband.runtime.logs import task_logger
 from trainband.wire import messages as m
 
 ASKED_FOR_S = 3.0
@@ -87,6 +88,7 @@ class ShardSaver:
         self._shard = shard
         self._state_contents = state_contents
         self._ps = ps
+        self._log = task_logger(__name__, f"ps:{ps[0]}")
         self._lock = lock
         self._runtime = runtime
         self._seen = seen
@@ -197,6 +199,7 @@ class ShardSaver:
                 del pieces  # views of memory that others may write into once it is given back
         except Exception as exc:  # whatever it is, the chief must hear of it, and the params be given back
             failure = _in_words(exc)
+        self._log.info("wrote version %d to %s: %s", saving.version, saving.order.directory, failure or "done")
         with self._lock:
             self._shard.release_snapshot(snapshot)
             saving.part, saving.failure = part, failure
@@ -230,6 +233,7 @@ class ShardSaver:
         if reading is None or reading.order.token != order.token or not reading.done or reading.failure:
             raise Refused(f"ps:{self._ps[0]} has read no checkpoint that it could adopt.")
         self._shard.restore(order.version, reading.blocks, reading.state)
+        self._log.info("restored version %d from %s", order.version, reading.order.directory)
         self._worker_state = {worker: (0, data) for worker, data in order.worker_state.items()}
         self.forget_reading()
 

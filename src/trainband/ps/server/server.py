@@ -106,6 +106,7 @@ class Server:
         """
         if self._service is not None:
             dismiss = self._service.dismiss
+            self._say(f"{self._cluster.task} is at {self._cluster.address}")
             try:
                 with self._runtime.on_request_to_end(lambda _: dismiss(), ctrl_c=False):
                     reason = self._service.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainband.cluster import Cluster
 from trainband.runtime import Runtime
+from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Say
 from trainband.wire.transport import Timeouts
 
@@ -24,6 +25,7 @@ class TaskState:
         self.name = str(cluster.task)
         self.timeouts = timeouts
         self.say = say
+        self.log = task_logger("trainband.ps.server", self.name)
         self.incarnation = incarnation
         self.runtime = runtime
         self.clock = runtime.clock

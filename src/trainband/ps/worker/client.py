@@ -27,6 +27,7 @@ from trainband.ps.worker.shard_link import Link
 from trainband.ps.worker.shard_requests import ShardRequests
 from trainband.ps.worker.steering import Steering
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.wire import messages as m
 from trainband.wire.transport import Timeouts, Transport
@@ -58,6 +59,7 @@ class JobClient:
             )
             for shard in range(len(ps))
         ]
+        self._log = task_logger(__name__, membership.task)
         self._cluster_view = view = ClusterView(membership.incarnation, str(cluster.spec.chief), runtime)
         self._heartbeats = Heartbeats(ps, membership, links, view, revive=lambda: self._reviver.look())
         self._finder = ShardFinder(membership, view, self._heartbeats)
@@ -147,6 +149,7 @@ class JobClient:
         if membership.left:
             return
         membership.left = True
+        self._log.info("leaves the job%s", f": {failure}" if failure else "")
         self._heartbeats.stop()
         self._reviver.wait()
         self._heartbeats.leave(failure)

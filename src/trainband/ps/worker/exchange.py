@@ -16,6 +16,7 @@ from trainband.ps.worker.heartbeats import Heartbeats
 from trainband.ps.worker.membership import PREEMPTED_WAIT_S, Membership
 from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.ps.worker.shard_link import Blocks, Link
+from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Waiting
 from trainband.wire import messages as m
 from trainband.wire.codec import decode_any, encode
@@ -81,6 +82,7 @@ class Exchanger:
         self._cluster_view = cluster_view
         self._finder = finder
         self._heartbeats = heartbeats
+        self._log = task_logger(__name__, membership.task)
 
     def initialise(self, link: Link, values: Sequence[NDArray[Any]], *, bootstrapping: bool = False) -> None:
         """Chief only: sends a shard its first values; returns when the ps has them."""
@@ -158,8 +160,9 @@ class Exchanger:
                 return (structs.replace(answer, outcome=m.DROPPED) if died else answer), blocks
             except StreamClosed as exc:
                 if not self._membership.recovers:
-                    raise _lost(link, exc) from exc
+                    raise _lost(link, exc) from None
                 moved = isinstance(exc, _Moved)
+                self._log.info("%s %s: %s", "another ps holds the shard of" if moved else "lost", link, exc)
                 if not moved:
                     self._membership.say(f"lost {link} ({exc}) {self._membership.task} goes on when it is back")
             self._heartbeats.set_urgent(True)

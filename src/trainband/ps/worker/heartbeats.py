@@ -9,6 +9,7 @@ from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.heartbeater import Heartbeater
 from trainband.ps.worker.membership import PREEMPTED_WAIT_S, Membership
 from trainband.ps.worker.shard_link import Link, Place
+from trainband.runtime.logs import task_logger
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.replication import Vote, VoteRequest
@@ -52,6 +53,7 @@ class Heartbeats:
         self._cluster_view = cluster_view
         self._revive = revive
         self._urgent = False
+        self._log = task_logger(__name__, membership.task)
         self.heartbeaters = [
             Heartbeater(
                 i,
@@ -203,6 +205,13 @@ class Heartbeats:
     def _decide(self, ps: int, vote_request: VoteRequest) -> None:
         heartbeater, incarnation = self.heartbeaters[ps], self._membership.incarnation
         vote = Vote(heartbeater.worker, incarnation, vote_request.term, self._cluster_view.grants(vote_request))
+        self._log.info(
+            "votes %s on ps:%d as the holder of shard %d in term %d",
+            "yes" if vote.yes else "no",
+            vote_request.ps,
+            vote_request.shard,
+            vote_request.term,
+        )
         try:
             heartbeater.tell(f"vote/{vote_request.shard}", encode(vote))
         except PeerError as exc:  # it will ask again

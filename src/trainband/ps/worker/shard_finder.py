@@ -12,12 +12,15 @@ from trainband.errors import (
     RefusalCode,
     Refused,
     StreamClosed,
+    UnknownHost,
     Unreachable,
 )
 from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.heartbeats import Heartbeats
 from trainband.ps.worker.membership import POLL_S, Membership
 from trainband.ps.worker.shard_link import Link
+from trainband.runtime.logs import task_logger
+from trainband.runtime.waiting import Waiting
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 from trainband.wire.transport import Stream
@@ -39,6 +42,7 @@ class ShardFinder:
         self._timeouts = membership.timeouts
         self._cluster_view = cluster_view
         self._heartbeats = heartbeats
+        self._log = task_logger(__name__, membership.task)
 
     def find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
         """Joins whichever ps has the shard.
@@ -50,6 +54,7 @@ class ShardFinder:
         membership = self._membership
         waiting = membership.waiting(self._timeouts.start_s)
         without: set[int] = set()
+        unknown: Waiting | None = None  # since the host name of the ps cannot be resolved
         pause_s = POLL_S / 8  # where a shard has moved, the other ps may be about to hear of it
         with link.recovering:
             while True:
@@ -62,22 +67,40 @@ class ShardFinder:
                     if link.index == 0 and joined.trainings:
                         membership.trainings = joined.trainings
                     if until(joined, len(without) == len(link.places)):
+                        self._log.info("joined %s as worker %d, in term %d", link, joined.worker, joined.term)
                         return joined
                     membership.check(waiting, whom, "check that it runs, or raise Timeouts.start_s")
+                except UnknownHost as exc:
+                    without.discard(link.ps)
+                    if unknown is None:
+                        unknown = membership.waiting(self._timeouts.resolve_s)
+                        membership.say(f"{link.name}: {exc}")
+                    # A task that was in the job has resolved the name before: it will be known again.
+                    if not membership.joined and unknown.waited_s >= self._timeouts.resolve_s:
+                        raise UnknownHost(
+                            f"waited {unknown.waited_s:.1f} s for the host name of {link} to be known; check its "
+                            "spelling in the cluster, and that this machine can look it up, or raise "
+                            "Timeouts.resolve_s."
+                        ) from None
+                    membership.check(waiting, whom, "check its host name, or raise Timeouts.start_s")
                 except (Unreachable, StreamClosed) as exc:
+                    unknown = None
+                    self._log.debug("%s does not answer, and is asked again: %s", link, exc)
                     without.discard(link.ps)
                     advice = "check that it runs and that its address is right, or raise Timeouts.start_s"
                     try:
                         membership.check(waiting, whom, advice)
                     except DeadlineExceeded as late:
-                        raise Unreachable(str(late)) from exc
-                except DeadlineExceeded:
+                        raise Unreachable(str(late)) from None
+                except DeadlineExceeded as exc:
+                    unknown = None
+                    self._log.debug("%s does not answer, and is asked again: %s", link, exc)
                     without.discard(link.ps)
                     advice = "check that it runs and is not overloaded, or raise Timeouts.start_s"
                     membership.check(waiting, whom, advice)
                 except Refused as exc:
                     if exc.code is RefusalCode.OTHER_MODEL:
-                        raise ModelMismatch(str(exc)) from exc
+                        raise ModelMismatch(str(exc)) from None
                     # Where this process takes the place of one that has died, a ps may not know of that yet.
                     if exc.code is not RefusalCode.NAME_TAKEN or waiting.waited_s > self._timeouts.lease_s:
                         raise
@@ -113,6 +136,7 @@ class ShardFinder:
         """The stream to the ps, opened where there is none."""
         if link.stream is None:
             link.stream = link.connection.open_stream(timeout_s=self._timeouts.connect_s)
+            self._log.debug("opened a stream to %s over %s", link, link.stream.transport)
             link.stream.send(encode(m.Open(link.worker, self._membership.incarnation, link.index, bootstrapping)))
         return link.stream
 

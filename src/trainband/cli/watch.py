@@ -1,0 +1,96 @@
+"""`trainband status --watch`: a job's status, drawn again and again until the job ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.text import Text
+
+from trainband.errors import PeerError
+from trainband.ps.statistics import PsStatus
+from trainband.runtime import Clock
+
+GONE_S = 10.0
+"""Without an answer after which the ps counts as gone; one that is restarted answers again before that."""
+SLOW_S = 1.0
+"""So much slower than it was may a job go on while nobody looks."""
+_HOME, _TO_LINE_END, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+def watch(
+    ask: Callable[[], PsStatus],
+    show: Callable[[PsStatus, Console], None],
+    console: Console,
+    *,
+    every_s: float,
+    clock: Clock = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Shows the status until the job ends. The last picture stays, above a line that says so.
+
+    Args:
+      ask: a ps for its status.
+      show: prints a status.
+      console: a terminal is drawn over; anything else gets one picture after the other.
+      every_s: seconds between two questions.
+
+    Raises:
+      PeerError: the first question got no answer.
+    """
+    status = ask()
+    answered_at = clock()
+    if console.is_terminal:
+        console.clear()
+    while True:
+        silent_s = clock() - answered_at
+        gone = silent_s >= GONE_S or (silent_s > 0 and _is_complete(status, silent_s))
+        if status.ended or gone:
+            _draw(status, _end(status, silent_s), show, console, last=True)
+            return
+        waiting = f"waiting for {status.task} at {status.address} to answer ({silent_s:.0f} s)"
+        _draw(status, Text(waiting, style="yellow") if silent_s > 0 else None, show, console)
+        sleep(every_s)
+        try:
+            status = ask()
+            answered_at = clock()
+        except PeerError:
+            continue  # it may have been restarted, or the job has ended
+
+
+def _is_complete(status: PsStatus, silent_s: float) -> bool:
+    """Whether a job that was so far, so many seconds ago, has made all its updates by now."""
+    reached = status.version + status.rate * max(0.0, silent_s - SLOW_S)
+    return 0 < status.last_version <= reached
+
+
+def _end(status: PsStatus, silent_s: float) -> Text:
+    if status.ended or _is_complete(status, silent_s):
+        return Text("the job has ended", style="bold")
+    return Text(
+        f"{status.task} has not answered for {silent_s:.0f} s: the job has ended, or this ps has died", style="bold"
+    )
+
+
+def _draw(
+    status: PsStatus,
+    note: Text | None,
+    show: Callable[[PsStatus, Console], None],
+    console: Console,
+    *,
+    last: bool = False,
+) -> None:
+    with console.capture() as capture:
+        show(status, console)
+        if note is not None:
+            console.print(note)
+    text = capture.get()
+    if not console.is_terminal:
+        console.file.write(f"{text}\n")
+    else:
+        lines = text.splitlines()
+        if not last:
+            lines = lines[: max(1, console.size.height - 1)]  # a terminal that scrolls cannot be drawn over
+        console.file.write(_HOME + "".join(f"{line}{_TO_LINE_END}\n" for line in lines) + _BELOW)
+    console.file.flush()

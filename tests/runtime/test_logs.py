@@ -1,0 +1,156 @@
+"""The log: what a program that configures `logging` gets, and what `TRAINBAND_LOG` prints."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trainband
+from trainband.cli.main import main
+from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.cluster.resolvers import tf_config
+from trainband.cluster.resolvers.log_level import VARIABLE, follow_environment
+from trainband.errors import YourError
+from trainband.runtime.logs import ROOT, log_to_stderr, task_logger
+from trainband.runtime.waiting import say_on_stderr
+
+WORKER = Cluster(spec=ClusterSpec({"ps": ["a:1"], "worker": ["b:1"]}), task=Task("worker", 0))
+
+
+class Kept(logging.Handler):
+    """A handler of a program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def shown(self) -> list[tuple[str, str, str]]:
+        return [(record.name, record.levelname, record.getMessage()) for record in self.records]
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Leaves the logger `trainband` as it was."""
+    before = ROOT.handlers[:], ROOT.level, ROOT.propagate
+    yield
+    ROOT.handlers[:], ROOT.propagate = before[0], before[2]
+    ROOT.setLevel(before[1])
+
+
+@pytest.fixture
+def root() -> Iterator[Kept]:
+    """A handler of the root logger, as `logging.basicConfig(level=logging.INFO)` and absl give it."""
+    logger, kept = logging.getLogger(), Kept()
+    level = logger.level
+    logger.addHandler(kept)
+    logger.setLevel(logging.INFO)
+    yield kept
+    logger.removeHandler(kept)
+    logger.setLevel(level)
+
+
+def test_a_program_that_does_not_configure_us_sees_what_it_always_saw(
+    root: Kept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say_on_stderr("worker:0 is back")
+    say_on_stderr("WARNING: no checkpoint")
+    assert capsys.readouterr() == ("", "trainband: worker:0 is back\ntrainband: WARNING: no checkpoint\n")
+    assert root.shown == []
+
+
+LINES = [("trainband.console", "INFO", "worker:0 is back"), ("trainband.console", "WARNING", "WARNING: no checkpoint")]
+
+
+def test_a_handler_of_ours_gets_the_lines_as_records(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = Kept()
+    ROOT.addHandler(kept)
+    ROOT.setLevel(logging.INFO)
+    for _, _, text in LINES:
+        say_on_stderr(text)
+    assert kept.shown == LINES
+    assert capsys.readouterr().err == ""
+    ROOT.setLevel(logging.WARNING)  # what it does not want to see is not lost
+    say_on_stderr("worker:0 is back")
+    assert kept.shown == LINES
+    assert capsys.readouterr().err == "trainband: worker:0 is back\n"
+
+
+def test_a_level_of_ours_gives_them_to_the_roots_handlers(root: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    ROOT.setLevel(logging.INFO)
+    for _, _, text in LINES:
+        say_on_stderr(text)
+    assert root.shown == LINES
+    assert capsys.readouterr().err == ""
+
+
+def test_records_name_their_task() -> None:
+    kept = Kept()
+    ROOT.addHandler(kept)
+    ROOT.setLevel(logging.DEBUG)
+    task_logger("trainband.ps.worker", "worker:1").debug("lost %s", "ps:0")
+    (record,) = kept.records
+    assert (record.name, record.getMessage()) == ("trainband.ps.worker", "lost ps:0")
+    assert record.__dict__["task"] == "worker:1"
+
+
+def test_the_log_on_stderr_leaves_the_consoles_lines_as_they_are(
+    root: Kept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_to_stderr("debug", "worker:0")
+    log_to_stderr("info", "worker:0")  # takes the place of the one before
+    say_on_stderr("worker:0 is back")
+    task_logger("trainband.ps", "ps:1").info("lost worker:0")
+    logging.getLogger("trainband.launch").info("started")
+    logging.getLogger("trainband.launch").debug("sent")
+    words, first, second = capsys.readouterr().err.splitlines()
+    assert words == "trainband: worker:0 is back"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} ps:1 INFO trainband\.ps: lost worker:0", first)
+    assert second.endswith(" worker:0 INFO trainband.launch: started")
+    assert root.shown == []
+
+
+def test_the_environment_says_level_and_task(capsys: pytest.CaptureFixture[str]) -> None:
+    follow_environment({})
+    assert ROOT.handlers == []
+    follow_environment({VARIABLE: "INFO", tf_config.VARIABLE: tf_config.write(WORKER)})
+    logging.getLogger("trainband.x").info("hello")
+    assert capsys.readouterr().err.endswith(" worker:0 INFO trainband.x: hello\n")
+    follow_environment({VARIABLE: "debug", tf_config.VARIABLE: "{"})  # whoever asks for the cluster is told
+    assert logging.getLogger("trainband.x").isEnabledFor(logging.DEBUG)
+    with pytest.raises(YourError, match=r"TRAINBAND_LOG = 'loud': there is no such level; use debug, info, warning, e"):
+        follow_environment({VARIABLE: "loud"})
+
+
+def test_the_command_line_gives_the_level_to_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "error")
+    with pytest.raises(SystemExit):
+        main(["--log-level", "debug", "run", "there_is_no_such_script.py"])
+    assert os.environ[VARIABLE] == "debug"
+    assert ROOT.level == logging.DEBUG
+
+
+def test_a_task_follows_the_environment_when_it_first_uses_trainband_and_not_on_import() -> None:
+    code = (
+        "import trainband, logging; logger = logging.getLogger('trainband')\n"
+        "before = logger.level; trainband.Task; print(before, logger.level)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+        env={**os.environ, VARIABLE: "info", "PYTHONPATH": str(Path(trainband.__file__).parents[1])},
+    )
+    assert done.stdout == "0 20\n"
