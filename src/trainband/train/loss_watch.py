@@ -38,7 +38,8 @@ class LossWatch:
         for step, loss in known:
             is_refused = report.known is not None and step == self._step
             self._step = step
-            if not (is_refused or math.isfinite(loss)):
+            is_there = isinstance(loss, float)  # reading one that is being computed would wait for the device
+            if is_there and not (is_refused or math.isfinite(loss)):
                 self._has_warned = True
                 self._say(
                     f"WARNING: the loss of {task} is {float(loss):g} at global step {step:,}; the training goes on. "
