@@ -55,6 +55,18 @@ def carry(sender: Failover, taker: Failover, *, confirmed: bool = True) -> None:
         sender.taken(taker.position, ARBITER)
 
 
+def test_a_vote_is_asked_for_a_term_that_the_silent_primary_cannot_have_begun() -> None:
+    """It may have named another arbiter, in a term that its standby has not heard of: two must not hold one term."""
+    primary, standby = two_replicas()
+    primary.name_arbiter("another worker")
+    standby.ask()
+    request = standby.asks()
+    assert request is not None
+    assert standby.granted(request.term, yes=True)
+    assert standby.holds
+    assert standby.term.number > primary.term.number
+
+
 def test_the_seats_change_places() -> None:
     primary, standby = two_replicas()
     term = primary.term.number

@@ -139,7 +139,7 @@ def test_padding_counts_for_nothing(found: Found) -> None:
         ("no pattern", "'(' is no regular expression"),
         ("same device", "name each device once"),
         ("strict", "is to compute on gpu, and there is no such device: JAX sees cpu:0"),
-        ("remainder", "remainder must be 'refuse' or 'pad', got 'drop'"),
+        ("remainder", "remainder must be 'pad' or 'refuse', got 'drop'"),
     ],
 )
 def test_what_cannot_be_is_said(what: str, words: str, found: Found) -> None:
