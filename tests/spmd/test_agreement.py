@@ -124,3 +124,9 @@ def test_workers_that_train_on_the_same_data_are_told_so(part: int, shift: float
     group: Any = WithBatch(part, batch + shift)
     first_batches(group, OwnPart(0, 1, (0,)), batch, "key", "unless", said.append)
     assert bool(said) is warns
+
+
+def test_a_digest_is_of_whatever_a_batch_may_hold() -> None:
+    keys = [jax.random.key(seed) for seed in (0, 0, 1)]
+    same, too, other = (digest_of([key, 3.0, np.array(["a"], object), np.float16(1.0)]) for key in keys)
+    assert same == too != other

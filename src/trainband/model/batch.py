@@ -136,9 +136,12 @@ def digest_of(leaves: Sequence[Any]) -> str:
     """Tells batches apart: of what this process has of some arrays."""
     digest = xxh64()
     for leaf in leaves:
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
         shards = [shard.data for shard in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf]
-        for part in shards:
-            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)  # no copy
+        for part in map(np.ascontiguousarray, shards):
+            if not part.dtype.hasobject:
+                digest.update(part.reshape(-1).view(np.uint8).data)  # no copy
     return digest.hexdigest()
 
 
