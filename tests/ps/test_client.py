@@ -15,12 +15,14 @@ from tests.ps.jobs import FAST, PARAMS, Job, first_values, gradient_of, in_threa
 from tests.ps.plans import plan_of, tree_of
 
 from trainband.cluster import Cluster, Task
+from trainband.data.leases import LeaseRequest, SourceSettings
 from trainband.errors import DeadlineExceeded, ModelMismatch, PeerError, Refused, StreamClosed, UnknownHost, Unreachable
 from trainband.model.placement import RoundRobin
 from trainband.ps.description import Plan
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
+from trainband.runtime.signals import PREEMPTED
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.memory import MemoryTransport
@@ -174,6 +176,37 @@ def test_a_worker_that_comes_late_finds_the_job_as_it_is(make: Callable[..., Job
     chief.leave()
     late.leave()
     assert job.ends() == ["the job is complete"]
+
+
+def test_data_that_is_closed_after_its_worker_has_left_does_not_bring_it_back(make: Callable[..., Job]) -> None:
+    """The ps waited for the end of its lease."""
+    plan = sgd_plan()
+    job = make(workers=2)
+    client = job.client(plan, 0)
+    client.join(first_values(plan, PARAMS))
+    client.leave(PREEMPTED)
+    with pytest.raises(StreamClosed, match="worker:0 has left the job"):
+        client.lease(LeaseRequest("data", SourceSettings(10, 2, 1, 0, False)))
+    assert job.services[0].status().workers[0].presence == "preempted"
+
+
+def test_what_is_asked_of_a_ps_that_is_gone_takes_its_time_once(
+    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On leaving, a worker asked a ps that had died four times, and waited each time."""
+    monkeypatch.setattr("trainband.ps.worker.membership.PREEMPTED_WAIT_S", 0.5)
+    plan = sgd_plan()
+    client = make().client(plan, 0)
+    membership = client._membership  # noqa: SLF001
+    client.shorten_waits(PREEMPTED)
+    waited = membership.waiting(60.0)
+    until = time.monotonic() + 0.6
+    while time.monotonic() < until:
+        time.sleep(0.05)
+    with pytest.raises(DeadlineExceeded):
+        membership.check(waited, "ps:0", "")
+    with pytest.raises(DeadlineExceeded):
+        membership.check(membership.waiting(60.0), "ps:0", "")
 
 
 def test_a_worker_that_comes_before_the_ps(monkeypatch: pytest.MonkeyPatch) -> None:

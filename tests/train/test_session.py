@@ -505,7 +505,7 @@ def test_what_continues_a_training_that_has_made_its_steps(tmp_path: Path) -> No
     said: list[str] = []
     for _ in range(2):
         mean_model(say=said.append).fit([ONES], 3, checkpoint_dir=tmp_path)
-    assert "at global step 3, the 3 updates that were asked for are made. More steps= continue it." in said[-1]
+    assert "at global step 3, 3 updates are made, and 3 were asked for. More steps= continue it." in said[-1]
 
 
 def test_checkpoints_by_seconds(tmp_path: Path) -> None:

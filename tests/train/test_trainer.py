@@ -18,11 +18,11 @@ from tests.strategies.regression import batches, by_hand
 from tests.train.fakes import ONES, FakeEngine, FakeStrategy, mean_model, trainer
 
 from trainband.cluster import Cluster, Task
-from trainband.errors import ClusterError, DataError, ModelError, NonFiniteGradient
+from trainband.errors import ClusterError, DataError, ModelError, NonFiniteGradient, YourError
 from trainband.ps.rules import Bounded, Sync
 from trainband.strategies import Mirrored, OneDevice, ParameterServer, StepReport
 from trainband.train import Trainer
-from trainband.train.hooks import Hook
+from trainband.train.hooks import Hook, NanHook
 from trainband.train.session import MonitoredSession
 from trainband.wire.memory import MemoryTransport
 
@@ -87,8 +87,11 @@ def test_how_long_it_trains(count: int, steps: int | None, made: int, stopped: s
 
 
 def test_a_generator_that_ends_early() -> None:
-    result = mean_model().fit(iter([ONES] * 4), steps=10)
+    said: list[str] = []
+    result = mean_model(say=said.append).fit(iter([ONES] * 4), steps=10)
     assert (result.steps, result.stopped) == (4, "its batches are used up")
+    (line,) = said
+    assert line.startswith("the batches of local are used up at global step 4, after 4 of 10 updates;")
 
 
 def test_training_goes_on_where_it_was() -> None:
@@ -99,9 +102,30 @@ def test_training_goes_on_where_it_was() -> None:
     np.testing.assert_array_equal(second.history[:, 0], [4, 5])
 
 
-def test_fewer_than_no_steps() -> None:
-    with pytest.raises(DataError, match="fit: steps must be 0 or more, got -1"):
-        trainer().fit([], steps=-1)
+BEGINNERS: list[tuple[dict[str, Any], str]] = [
+    ({"steps": -1}, "fit: steps must be a whole number, 0 or more, got -1"),
+    ({"steps": 1.5}, "fit: steps must be a whole number, 0 or more, got 1.5"),
+    ({"every": 2}, "fit: every= is between two validations; give validation="),
+    ({"hooks": NanHook()}, r"hooks must be a sequence of hooks, such as hooks=\[NanHook\(...\)\], got <"),
+    ({"hooks": [NanHook]}, r"hooks must be a sequence of hooks, such as hooks=\[NanHook\(...\)\], got \[<class"),
+    ({"checkpoint_dir": __file__}, "checkpoint_dir must be a directory, and .* is a file"),
+    ({"batches": (ONES, ONES)}, r"fit: .* got a tuple of arrays, .* write \[batch\] for a single one"),
+    ({"batches": {"x": ONES}}, "fit: .* got a dict, .*"),
+    ({"batches": ONES}, "fit: .* got an array, .*"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), BEGINNERS)
+def test_what_cannot_be_meant_is_refused_at_once(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(YourError, match=words):
+        mean_model().fit(**{"batches": [ONES], **given})
+
+
+def test_a_training_without_an_update_is_warned_of() -> None:
+    said: list[str] = []
+    strategy = OneDevice("cpu", say=lambda _: None)
+    mean_model(strategy=strategy, say=said.append).fit([ONES * np.nan] * 4)
+    assert said == ["WARNING: 4 of 4 gradients of local were not finite, and changed nothing"]
 
 
 def test_the_model_is_checked_at_birth() -> None:

@@ -246,6 +246,13 @@ def join(
     return _see_to_its_end(tasks, output)
 
 
+ALONE = (
+    "trainband: WARNING: no task has taken part in a job: each has run the program by itself. Give it a strategy with "
+    "the cluster, such as trainband.ParameterServer(trainband.cluster.resolve()): in Trainer(strategy=...), or in "
+    "Keras by making the model within `with strategy.scope():`."
+)
+
+
 def _see_to_its_end(cluster: LocalCluster, output: Output) -> int:
     with cluster:
         with output.watching(cluster.spec):
@@ -254,6 +261,8 @@ def _see_to_its_end(cluster: LocalCluster, output: Output) -> int:
             width = min(100, shutil.get_terminal_size().columns)
             last_lines = [line for line in cluster.last_lines(outcome.failed) if not _NOISE.fullmatch(line)]
             output.note(describe_failure(outcome.failed, outcome.reason, last_lines, width=width))
+        elif outcome.kind == "succeeded" and not cluster.has_been_joined and len(list(cluster.spec.tasks())) > 1:
+            output.note(ALONE)
     return outcome.exit_code
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trainband.cluster.cluster import Cluster
+from trainband.cluster.resolvers import joined
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError, DeadlineExceeded
@@ -125,6 +126,7 @@ class LocalCluster:
         self._function = pickled(command) if callable(command) else None
         self._command = [] if callable(command) else list(command)
         self._environ = dict(environ)
+        self._joined: Path | None = None
         self._sizes = {"ps": ps, "worker": workers, "chief": int(chief), "evaluator": int(evaluator)}
         self._host = host
         self._threads = threads
@@ -174,6 +176,13 @@ class LocalCluster:
           ClusterError: there is no such task.
         """
         return list(self._process(task).last_lines)
+
+    @property
+    def has_been_joined(self) -> bool:
+        """Whether any task has taken part in the job, as far as is known within the `with` block; else each has run its
+        program by itself.
+        """
+        return self._joined is None or self._joined.exists()
 
     def send(self, task: Task, signal_number: int) -> None:
         """Sends a signal to a task and the processes that it has started, unless the task has exited.
@@ -246,6 +255,7 @@ class LocalCluster:
         compiled = self._share_what_is_compiled() if self._restarts.limit else None
         if self._function is not None:
             self._command = self._owned.enter_context(program_of(self._function))
+        self._listen_who_joins()
         self._reaper = Reaper(stop_s=self._grace.stop_s, directory=compiled)
         self._owned.callback(self._reaper.close)
         for task in self._clusters:
@@ -256,6 +266,13 @@ class LocalCluster:
                 restarts=self._restarts,
                 group=self._worker_group(),
             )
+
+    def _listen_who_joins(self) -> None:
+        with contextlib.suppress(OSError):  # it is not known then, which is no reason to start nothing
+            directory = tempfile.mkdtemp(prefix="trainband-joined-")
+            self._owned.callback(shutil.rmtree, directory, ignore_errors=True)
+            self._joined = Path(directory, "joined")
+            self._environ[joined.VARIABLE] = str(self._joined)
 
     def _share_what_is_compiled(self) -> Path | None:
         """Gives the tasks a directory for what JAX compiles, which is removed at the end, whatever happens."""

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 
 from trainband.cluster import Cluster
+from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, ModelMismatch, PeerError
 from trainband.launch.worker_group import LOST_A_PEER
 from trainband.runtime.logs import task_logger
@@ -115,6 +116,7 @@ class ProcessGroup:
 
     def begin_engine(self) -> None:
         """From now on, messages are about another engine: none about the one before is read any more."""
+        note_joined()
         self._engine += 1
         self._activity.step = (0, 0)  # trainings are counted from 1 again
 

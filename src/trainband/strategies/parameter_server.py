@@ -114,8 +114,16 @@ class ParameterServer(Scoped, Strategy):
             )
         if cluster is None:
             return
+        if not isinstance(cluster, Cluster):
+            raise ClusterError(
+                "ParameterServer: cluster must be a Cluster, such as trainband.cluster.resolve() gives it, got "
+                f"{cluster!r}."
+            )
         if not cluster.spec.ps:
-            raise ClusterError(f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}.")
+            raise ClusterError(
+                f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}. Start it with one, "
+                "as with trainband run --ps 1, or use MultiWorkerMirrored."
+            )
         if not cluster.spec.workers:
             raise ClusterError(f"ParameterServer needs at least one worker, but the cluster has none: {cluster.spec}.")
         if standbys not in (0, 1):

@@ -133,8 +133,11 @@ class Ending:
         say(f"{engine.task}: {self._stop.request}; it leaves the job at global step {step:,}")
         try:
             if self._saves.checkpointer is not None and self._directory is not None:
+                checkpointer = self._saves.checkpointer
                 self._saves.save(engine, wait=True)
-                say(f"the training resumes from {self._directory.path_of(step)} when it is started again")
+                if checkpointer.saved is not None:  # others may have made updates since
+                    path = self._directory.path_of(checkpointer.saved.global_step)
+                    say(f"the training resumes from {path} when it is started again")
         finally:
             engine.end()
         self.leave()

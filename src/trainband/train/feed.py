@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -320,6 +320,22 @@ class Feed(Iterator[PyTree]):
             self._reader.put_idle()  # in its place: there may be batches before it that have yet to be trained on
         elif self._idle is not None:
             self._idle()
+
+
+def require_batches(batches: object, what: str) -> None:
+    """Refuses one batch in the place of several, whose parts would be taken for batches.
+
+    Raises:
+      DataError: it is an array, a dict, or a tuple of arrays.
+    """
+    is_tuple = isinstance(batches, tuple) and bool(batches) and all(hasattr(one, "shape") for one in batches)
+    if is_tuple or isinstance(batches, Mapping) or hasattr(batches, "shape"):
+        kind = "a tuple of arrays" if is_tuple else "a dict" if isinstance(batches, Mapping) else "an array"
+        raise DataError(
+            f"{what}: the batches must be an iterable of batches, got {kind}, whose parts would each be taken for a "
+            "batch: write [batch] for a single one, or cut the rows of arrays into batches by "
+            "trainband.data.Batches(x, y, batch_size=...)."
+        )
 
 
 def _kind(item: PyTree) -> Any:

@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from trainband.errors import YourError
 from trainband.strategies.base import StepReport
 from trainband.train.hooks.base import Hook
+
+
+def require_hooks(hooks: object) -> None:
+    """Refuses what are no hooks.
+
+    Raises:
+      YourError: it is one hook, and no sequence of them, or there is a class among them.
+    """
+    is_one = isinstance(hooks, Hook)
+    wrong = hooks if is_one else next((hook for hook in hooks if isinstance(hook, type)), None)  # type: ignore[attr-defined]
+    if wrong is not None:
+        name = wrong.__name__ if isinstance(wrong, type) else type(wrong).__name__
+        raise YourError(f"hooks must be a sequence of hooks, such as hooks=[{name}(...)], got {hooks!r}.")
 
 
 class HookLoop:

@@ -23,7 +23,7 @@ from trainband.train.duties import Duties
 from trainband.train.ending import Ending
 from trainband.train.event_files import EventFiles
 from trainband.train.feed import Feed
-from trainband.train.hook_loop import HookLoop
+from trainband.train.hook_loop import HookLoop, require_hooks
 from trainband.train.hooks.base import Hook
 from trainband.train.hooks.checkpoint_saver import CheckpointSaverHook
 from trainband.train.hooks.stop_at_step import StopAtStepHook
@@ -65,6 +65,7 @@ class MonitoredSession(SessionView):
       console: whether the chief shows progress; as the trainer does, when left out.
 
     Raises:
+      YourError: `checkpoint_dir` is a file, or `hooks` are none.
       DirectoryLocked: another job writes into the directory.
       ModelMismatch: the checkpoint is of another model.
       CheckpointError: it cannot be read.
@@ -81,9 +82,12 @@ class MonitoredSession(SessionView):
         retention: Retention | None = None,
         console: bool | None = None,
     ) -> None:
+        require_hooks(hooks)
         job = trainer.job
         # Absolute, because the ps may have been started elsewhere.
         path = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
+        if path is not None and path.exists() and not path.is_dir():
+            raise YourError(f"checkpoint_dir must be a directory, and {path} is a file.")
         super().__init__(trainer, None if path is None else CheckpointDirectory(path, job.say))
         if path is not None and not any(isinstance(hook, CheckpointSaverHook) for hook in hooks):
             secs = None if save_steps else save_secs

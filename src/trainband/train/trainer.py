@@ -21,14 +21,16 @@ from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime.waiting import Say, say_on_stderr
-from trainband.strategies.base import USED_UP, Strategy, checked
+from trainband.strategies.base import Strategy, checked
 from trainband.strategies.engine import Engine
 from trainband.strategies.one_device import OneDevice
 from trainband.train.checkpointer import About, Checkpointer
-from trainband.train.feed import Feed
+from trainband.train.feed import Feed, require_batches
+from trainband.train.hook_loop import require_hooks
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
 from trainband.train.job import Job
 from trainband.train.passes import Position
+from trainband.train.remarks import remarks
 from trainband.train.result import Evaluation, FitResult, mean_over_examples
 from trainband.train.session import MonitoredSession
 from trainband.train.training_log import TrainingLog
@@ -233,8 +235,12 @@ class Trainer:
           DirectoryLocked: another job writes into the directory.
           CheckpointError: the last checkpoint could not be written; the params are still there.
         """
-        if steps is not None and steps < 0:
-            raise DataError(f"fit: steps must be 0 or more, got {steps}.")
+        require_batches(batches, "fit")
+        require_hooks(hooks)
+        if steps is not None and (isinstance(steps, float) or steps < 0):
+            raise DataError(f"fit: steps must be a whole number, 0 or more, got {steps!r}.")
+        if every is not None and validation is None:
+            raise DataError("fit: every= is between two validations; give validation=, batches to evaluate on.")
         if early_stopping is not None and validation is None:
             raise DataError("fit: early_stopping looks at the validation; give validation=, batches to evaluate on.")
         if self._module is not None:
@@ -267,11 +273,9 @@ class Trainer:
         if self._module is not None:
             self.nnx_model()
         result = log.result(self.join(), session.stopped, evaluations)
-        if result.non_finite_losses > result.refused:  # those were spoken of
-            of = f"{result.non_finite_losses:,} of {result.steps:,} losses of {result.task}"
-            self.say(f"WARNING: {of} were NaN or infinite")
-        if not result.steps and session.is_chief and self.join().restored is not None:
-            self.say(_what_would_continue(result, session.began_at))
+        for line in remarks(result, steps, session.began_at, resumed=self.join().restored is not None):
+            if self.is_chief or line.startswith("WARNING: "):
+                self.say(line)
         return result
 
     def evaluate(self, batches: Iterable[PyTree]) -> Evaluation:
@@ -283,6 +287,7 @@ class Trainer:
         Raises:
           DataError: there is no batch.
         """
+        require_batches(batches, "evaluate")
         engine = self.join()
         what = "evaluates"
         with engine.busy(what):
@@ -303,6 +308,7 @@ class Trainer:
         Raises:
           DataError: there is no batch.
         """
+        require_batches(batches, "predict")
         engine = self.join()
         compiled = self._predictors.get(function)
         if compiled is None:
@@ -431,15 +437,6 @@ class Trainer:
 
         Evaluator(self.evaluate_params, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()
         raise SystemExit(0)
-
-
-def _what_would_continue(result: FitResult, began_at: int) -> str:
-    """Says of a training that was over before it was begun again how it goes on."""
-    here = f"nothing is left to train: at global step {result.global_step:,}"
-    if result.stopped == USED_UP:
-        return f"{here}, all batches are used up. More of them (epochs= of Batches or shared), or steps=, continue it."
-    made = result.global_step - began_at
-    return f"{here}, the {made:,} updates that were asked for are made. More steps= continue it."
 
 
 def _not_empty(batches: Iterable[PyTree]) -> Iterator[PyTree]:

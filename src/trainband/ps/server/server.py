@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.server.service import ParameterService
 from trainband.runtime import SYSTEM, Runtime, signals
@@ -105,6 +106,7 @@ class Server:
           DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
         """
         if self._service is not None:
+            note_joined()
             dismiss = self._service.dismiss
             self._say(f"{self._cluster.task} is at {self._cluster.address}")
             try:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
+from trainband.cluster.resolvers.joined import note_joined
 from trainband.data.leases import LeaseAnswer, LeaseRequest
-from trainband.errors import RefusalCode, Refused
+from trainband.errors import RefusalCode, Refused, StreamClosed
 from trainband.ps.description import Plan
 from trainband.ps.statistics import PsStatus
 from trainband.ps.worker.bootstrapper import Bootstrapper, FirstValues
@@ -113,6 +114,7 @@ class JobClient:
         membership.bootstrapper = bootstrapper = Bootstrapper(
             membership.plan, first_values, restore, timeouts=timeouts, say=membership.say, runtime=membership.runtime
         )
+        note_joined()
         # Before the first: its lease must not end while this worker waits for another ps to come up.
         self._heartbeats.start()
         for link in self._links:
@@ -203,7 +205,13 @@ class JobClient:
         return self._requests.ask(self._links[0], "my_worker_state", question, m.WorkerStateAnswer).data
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
-        """Asks for the next piece of a shared data source; may be called from any thread."""
+        """Asks for the next piece of a shared data source; may be called from any thread.
+
+        Raises:
+          StreamClosed: this worker has left the job, and must not seem to be back.
+        """
+        if self._membership.left:
+            raise StreamClosed(f"{self._membership.task} has left the job.")
         return self._requests.ask(self._links[0], "lease", m.Lease(ANY, request), LeaseAnswer)
 
     def await_begin(self, fit: int, last_version: int = m.UNLIMITED, trainings: Sequence[int] = ()) -> m.JobState:

@@ -54,6 +54,7 @@ class Membership:
         """Whether this worker's data is used up."""
         self.first_batch = ""
         """A digest of the first batch that this worker has trained on; empty before."""
+        self._has_given_up = False
         self.request = ""
         """The request to end that this worker has had (see `trainband.runtime.signals`); empty without one."""
         self.blocked_by: tuple[str, ...] = ()
@@ -83,7 +84,8 @@ class Membership:
 
     def check(self, waiting: Waiting, whom: str, advice: str) -> None:
         """As `Waiting.check`, of a ps that is away."""
-        if self.request and waiting.waited_s > PREEMPTED_WAIT_S:
+        if self.request and (self._has_given_up or waiting.waited_s > PREEMPTED_WAIT_S):
+            self._has_given_up = True  # what else is asked of it on leaving shall not take as long again
             raise DeadlineExceeded(f"waited {waiting.waited_s:.1f} s for {whom}.")
         waiting.check(whom, advice)
 
