@@ -38,7 +38,7 @@ def test_an_address_of_another_machine(programs: Programs, ports: tuple[str, ...
 
 def test_a_host_that_does_not_exist(programs: Programs, ports: tuple[str, ...]) -> None:
     worker = programs.task("worker:0", HURRY, ps=["nowhere.invalid:2222"], workers=ports[:1])
-    worker.fail(r"^error: waited \d+\.\d s for ps:0 at nowhere\.invalid:2222 to come up; check that it runs")
+    worker.fail(r"^error: waited \d+\.\d s for ps:0 at nowhere\.invalid:2222 to come up; check its host name")
 
 
 def test_an_address_where_packets_vanish(programs: Programs, ports: tuple[str, ...]) -> None:
@@ -105,7 +105,7 @@ def test_half_set_clusters(programs: Programs) -> None:
 @pytest.mark.parametrize("command", ["status", "status --json"])
 def test_the_status_of_nobody(command: str, programs: Programs, ports: tuple[str, ...]) -> None:
     program = programs.trainband(*command.split(), ports[0], "--timeout=2")
-    errors = program.fail(rf"^error: nobody listens at {ports[0]}; check that the task runs", 20.0, code=2)
+    errors = program.fail(rf"^error: nobody listens at {ports[0]}\. Give trainband status the address", 20.0, code=2)
     assert errors.count("\n") == 1
 
 
@@ -113,7 +113,8 @@ def test_the_status_of_somebody_who_is_stopped(programs: Programs, ports: tuple[
     ps = programs.task("ps:0", ps=ports[:1], workers=ports[1:2])
     ps.wait_for("waiting for the first worker")
     os.kill(ps.pid, signal.SIGSTOP)
-    programs.trainband("status", ports[0], "--timeout=1").fail(rf"^error: {ports[0]} gave no answer in 1 s; ", code=2)
+    program = programs.trainband("status", ports[0], "--timeout=1")
+    program.fail(rf"^error: {ports[0]} gave no answer in 1 s\. Give trainband status", code=2)
     os.kill(ps.pid, signal.SIGCONT)
     ps.interrupt()
     assert ps.wait() == 130

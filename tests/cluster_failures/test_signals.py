@@ -52,7 +52,7 @@ def test_ctrl_c_of_a_worker_alone(
     elif stage == "evaluating":
         ps.succeed(40.0)
     else:
-        ps.wait_for("worker:0 left the job: KeyboardInterrupt", 40.0)
+        ps.wait_for("worker:0 left the job: Ctrl-C asked this task to end", 40.0)
         ps.fail(r"^error: waited \d+\.\d s for a worker to come back, now that nobody is left \(worker:0\)", 60.0)
     ps.expect_no_noise()
 

@@ -56,6 +56,6 @@ def test_status_while_it_trains(programs: Programs, ports: tuple[str, ...]) -> N
         assert words in shown
     tasks["worker:0"].interrupt()
     assert tasks["worker:0"].wait() == 130
-    tasks["ps:0"].wait_for("worker:0 left the job: KeyboardInterrupt")
+    tasks["ps:0"].wait_for("worker:0 left the job: Ctrl-C asked this task to end")
     tasks["ps:0"].interrupt()
     assert tasks["ps:0"].wait() == 130

@@ -94,6 +94,7 @@ def test_a_level_of_ours_gives_them_to_the_roots_handlers(root: Kept, capsys: py
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.smoke
 def test_records_name_their_task() -> None:
     kept = Kept()
     ROOT.addHandler(kept)

@@ -195,9 +195,10 @@ class Model:
                 f"loss() must return a floating-point scalar, got {loss.dtype}{list(loss.shape)}; "
                 "take the mean over the batch, such as losses.mean()."
             )
-        if not isinstance(metrics, Outputs):
-            for name, value in metrics.items():
-                _require_scalar(name, value)
+        if isinstance(metrics, Outputs):
+            return loss, dict(metrics), state  # which JAX knows
+        for name, value in metrics.items():
+            _require_scalar(name, value)
         return loss, metrics, state
 
 
