@@ -105,7 +105,6 @@ def test_training_goes_on_where_it_was() -> None:
 BEGINNERS: list[tuple[dict[str, Any], str]] = [
     ({"steps": -1}, "fit: steps must be a whole number, 0 or more, got -1"),
     ({"steps": 1.5}, "fit: steps must be a whole number, 0 or more, got 1.5"),
-    ({"every": 2}, "fit: every= is between two validations; give validation="),
     ({"hooks": NanHook()}, r"hooks must be a sequence of hooks, such as hooks=\[NanHook\(...\)\], got <"),
     ({"hooks": [NanHook]}, r"hooks must be a sequence of hooks, such as hooks=\[NanHook\(...\)\], got \[<class"),
     ({"checkpoint_dir": __file__}, "checkpoint_dir must be a directory, and .* is a file"),

@@ -239,8 +239,6 @@ class Trainer:
         require_hooks(hooks)
         if steps is not None and (isinstance(steps, float) or steps < 0):
             raise DataError(f"fit: steps must be a whole number, 0 or more, got {steps!r}.")
-        if every is not None and validation is None:
-            raise DataError("fit: every= is between two validations; give validation=, batches to evaluate on.")
         if early_stopping is not None and validation is None:
             raise DataError("fit: early_stopping looks at the validation; give validation=, batches to evaluate on.")
         if self._module is not None:
