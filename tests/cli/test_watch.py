@@ -37,6 +37,11 @@ def watched(*answers: PsStatus | None, terminal: bool = False) -> str:
             raise Unreachable("nobody listens")
         return answer
 
+    def clock() -> float:
+        nonlocal now
+        now += 0.0001  # as everything takes some time
+        return now
+
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
@@ -47,7 +52,7 @@ def watched(*answers: PsStatus | None, terminal: bool = False) -> str:
         console.print("below")
 
     console = Console(file=io.StringIO(), width=80, height=3, force_terminal=terminal, color_system=None)
-    watch(ask, show, console, every_s=1.0, clock=lambda: now, sleep=sleep)
+    watch(ask, show, console, every_s=1.0, clock=clock, sleep=sleep)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -39,12 +39,11 @@ def watch(
     Raises:
       PeerError: the first question got no answer.
     """
-    status = ask()
-    answered_at = clock()
+    status, answers, answered_at = ask(), True, clock()
     if console.is_terminal:
         console.clear()
     while True:
-        silent_s = clock() - answered_at
+        silent_s = 0.0 if answers else clock() - answered_at
         gone = silent_s >= GONE_S or (silent_s > 0 and _is_complete(status, silent_s))
         if status.ended or gone:
             _draw(status, _end(status, silent_s), show, console, last=True)
@@ -53,10 +52,9 @@ def watch(
         _draw(status, Text(waiting, style="yellow") if silent_s > 0 else None, show, console)
         sleep(every_s)
         try:
-            status = ask()
-            answered_at = clock()
+            status, answers, answered_at = ask(), True, clock()
         except PeerError:
-            continue  # it may have been restarted, or the job has ended
+            answers = False  # it may have been restarted, or the job has ended
 
 
 def _is_complete(status: PsStatus, silent_s: float) -> bool:
