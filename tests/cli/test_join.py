@@ -298,7 +298,7 @@ def test_each_worker_learns_its_place(options: list[str], workers: int, tmp_path
             check=False,
         )
     assert result.returncode == 0
-    assert result.stderr.startswith("trainband: WARNING: no task has taken part in a job: ")
+    assert result.stderr.startswith("trainband: WARNING: no task joined the cluster: ")
     assert sorted(result.stdout.splitlines()) == [
         f"[worker:{i}] worker:{i} True False {i} ps:0" for i in range(1, workers + 1)
     ]

@@ -74,7 +74,7 @@ def test_each_line_has_its_task_before_it(tmp_path: Path) -> None:
     assert sorted(result.stdout.splitlines()) == [f"[{task}] {task} [] 1" for task in tasks]
     *warned, alone = sorted(result.stderr.splitlines())
     assert warned == [f"[{task}] warned" for task in tasks]
-    assert alone.startswith("trainband: WARNING: no task has taken part in a job: each has run the program by itself.")
+    assert alone.startswith("trainband: WARNING: no task joined the cluster: each ran the program by itself.")
 
 
 def test_a_failure_shows_who_how_and_the_last_lines_at_the_end(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Rows(Iterator[Any]):
 
 
 class Led(trainband.Hook):
-    """Goes on from phase to phase when the tests say so, tells how far it is, and notes which pushes were applied."""
+    """Moves on from phase to phase when the tests say so, tells how far it is, and notes which pushes were applied."""
 
     def __init__(self, rows: Rows, control: Path, life: int, steps: int, step_s: float) -> None:
         self._rows = rows

@@ -495,7 +495,7 @@ def test_more_epochs_continue_a_training_that_was_over(tmp_path: Path, data: Cal
     assert fit(2)[0].steps == 6
     again, said, _ = fit(2)
     assert (again.steps, again.global_step) == (0, 6)
-    assert "at global step 6, all batches are used up. More of them (epochs= of Batches or shared)" in said[-1]
+    assert "the batches are used up at global step 6. To continue, give Batches or shared more epochs=" in said[-1]
     more, _, params = fit(3)
     assert (more.steps, more.global_step) == (3, 9)
     assert params == fit(3, None)[2]
@@ -505,7 +505,9 @@ def test_what_continues_a_training_that_has_made_its_steps(tmp_path: Path) -> No
     said: list[str] = []
     for _ in range(2):
         mean_model(say=said.append).fit([ONES], 3, checkpoint_dir=tmp_path)
-    assert "at global step 3, 3 updates are made, and 3 were asked for. More steps= continue it." in said[-1]
+    assert (
+        "3 updates of the 3 that were asked for are made at global step 3. To continue, pass larger steps=" in said[-1]
+    )
 
 
 def test_checkpoints_by_seconds(tmp_path: Path) -> None:

@@ -247,9 +247,9 @@ def join(
 
 
 ALONE = (
-    "trainband: WARNING: no task has taken part in a job: each has run the program by itself. Give it a strategy with "
-    "the cluster, such as trainband.ParameterServer(trainband.cluster.resolve()): in Trainer(strategy=...), or in "
-    "Keras by making the model within `with strategy.scope():`."
+    "trainband: WARNING: no task joined the cluster: each ran the program by itself. Pass a strategy that knows the "
+    "cluster, such as trainband.ParameterServer(trainband.cluster.resolve()), to Trainer(strategy=...), or make a Keras "
+    "model within `with strategy.scope():`."
 )
 
 

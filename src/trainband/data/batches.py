@@ -105,7 +105,7 @@ class Batches:
         return self.starting_at(0)
 
     def starting_at(self, batch: int) -> BatchIterator:
-        """Go on from a batch, counted from 0 over all epochs, as a run that is resumed does.
+        """Resume from a batch, counted from 0 over all epochs, as a run that is resumed does.
 
         Raises:
           DataError: batch is negative.
@@ -227,7 +227,7 @@ class BatchIterator(Iterator[tuple[Array, ...]]):
         return {"epoch": self._epoch + 1, "examples": 0}
 
     def set_state(self, state: Mapping[str, int]) -> None:
-        """Go on from a state; with the number of workers that it was saved with, exactly the batches follow that did.
+        """Resume from a state; with the number of workers that it was saved with, exactly the batches follow that did.
 
         Raises:
           DataError: it is not a state of batches of as many examples.

@@ -277,7 +277,7 @@ class SharedIterator(Iterator[Any]):
             return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state.
+        """Resumes from a state.
 
         Without other workers, exactly the batches follow that did. In a job its ledger has the last word: what others
         have trained on since is not given.

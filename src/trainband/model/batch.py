@@ -148,7 +148,7 @@ def digest_of(leaves: Sequence[Any]) -> str:
 def one_data_twice(one: str, other: str) -> str:
     """Says that two workers train on the same."""
     return (
-        f"WARNING: {one} and {other} began with the same batch. Where every worker trains on the same data, it is one "
-        "worker's training several times over: divide it, with trainband.data.shared(...) or "
+        f"WARNING: {one} and {other} began with the same batch. If all workers train on the same data, the job learns "
+        "no more than one of them would: divide the data with trainband.data.shared(...) or "
         "Batches(..., shard=(index, count))"
     )

@@ -361,7 +361,7 @@ class SpmdEngine:
     # --- values
 
     def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:
-        """Goes on from other values, between two trainings. On all processes together; the chief's count."""
+        """Continues from other values, between two trainings. On all processes together; the chief's count."""
         self._pipeline.settle()
         self._values.assign(params, state, optimizer)
 

@@ -45,6 +45,6 @@ class SharedData:
             return self._ledgers.record()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Goes on from what a checkpoint says."""
+        """Resumes from what a checkpoint says."""
         with self._lock:
             self._ledgers.restore(checkpoint.manifest.sources, workers=1)

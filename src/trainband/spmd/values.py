@@ -225,7 +225,7 @@ class Values:
     # --- to change
 
     def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:
-        """Goes on from other values; of several processes, the chief's count."""
+        """Continues from other values; of several processes, the chief's count."""
         params, state, optimizer = self.broadcast((params, state, optimizer))
         self.now = self.now._replace(
             params=jax.tree.map(placed, params, self.where.params),

@@ -166,7 +166,7 @@ class Values(Member, Protocol):
         ...
 
     def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:
-        """Goes on from other values, between two trainings. On all processes together; the chief's count.
+        """Continues from other values, between two trainings. On all processes together; the chief's count.
 
         Raises:
           ClusterError: the values belong to a job on parameter servers.

@@ -134,7 +134,7 @@ class Pass:
         return Position(self.number, given, content if isinstance(content, bytes) else json.loads(content), given - at)
 
     def go_to(self, position: Position) -> None:
-        """Goes on from a position.
+        """Resumes from a position.
 
         Raises:
           DataError: the data has not so many batches.

@@ -30,10 +30,10 @@ def remarks(result: FitResult, steps: int | None, began_at: int, *, resumed: boo
             f"{steps:,} updates; give an iterable that can be iterated afresh, or more epochs"
         )
     if not result.steps and resumed:
-        here = f"nothing is left to train: at global step {result.global_step:,}"
+        here = f"at global step {result.global_step:,}"
         if result.stopped == USED_UP:
-            more = "More of them (epochs= of Batches or shared), or steps=, continue it."
-            yield f"{here}, all batches are used up. {more}"
+            more = "give Batches or shared more epochs=, or pass steps="
+            yield f"nothing is left to train: the batches are used up {here}. To continue, {more}."
         else:
-            asked = "" if steps is None else f", and {steps:,} were asked for"
-            yield f"{here}, {made:,} updates are made{asked}. More steps= continue it."
+            asked = "" if steps is None else f" of the {steps:,} that were asked for"
+            yield f"nothing is left to train: {made:,} updates{asked} are made {here}. To continue, pass larger steps=."

@@ -46,11 +46,11 @@ class SharedSources:
         return {name: ledger.copy() for name, ledger in self._ledgers.items()}
 
     def take_over(self, copies: Mapping[str, bytes]) -> None:
-        """Goes on from a copy, in place of what there was."""
+        """Resumes from a copy, in place of what there was."""
         self._ledgers = {name: PieceLedger.from_copy(data) for name, data in copies.items()}
 
     def restore(self, records: Mapping[str, str], workers: int) -> None:
-        """Goes on from what a checkpoint says; pieces of workers that the cluster does not have are free."""
+        """Resumes from what a checkpoint says; pieces of workers that the cluster does not have are free."""
         for name, record in records.items():
             self._ledgers[name] = ledger = PieceLedger.from_record(record)
             ledger.release_all_but(range(workers))
