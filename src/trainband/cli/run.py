@@ -248,8 +248,8 @@ def join(
 
 ALONE = (
     "trainband: WARNING: no task joined the cluster: each ran the program by itself. Pass a strategy that knows the "
-    "cluster, such as trainband.ParameterServer(trainband.cluster.resolve()), to Trainer(strategy=...), or make a Keras "
-    "model within `with strategy.scope():`."
+    "cluster, such as trainband.ParameterServer(trainband.cluster.resolve()), to Trainer(strategy=...), or make a "
+    "Keras model within `with strategy.scope():`."
 )
 
 
