@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TypeVar
 
 from trainband.cli.question import call, explained
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.address import Address
+from trainband.cluster.identity import Identity
 from trainband.errors import (
     ClusterError,
     PeerError,
     ProtocolError,
     Refused,
 )
+from trainband.launch.job_secret import credentials_for
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import Clock
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
@@ -58,7 +61,10 @@ def find_places(
       Refused: the job has ended.
     """
     asked = Address.parse(address, "--join")
-    search = _Search(transport or Network(), timeouts or Timeouts(), say, clock)
+    if transport is None:
+        credentials = credentials_for(address, os.environ)
+        transport = Network(credentials=credentials, identity=Identity("worker"))
+    search = _Search(transport, timeouts or Timeouts(), say, clock)
     who = search.ask(address, "status", PsStatus)
     if who.ended:
         raise Refused(f"the job at {address} has ended; nobody can join it any more.")

@@ -18,10 +18,12 @@ import click
 from click.core import ParameterSource
 
 from trainband.cluster.cluster import Cluster
+from trainband.cluster.resolvers.credentials import SECRET_FILE
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import YourError
 from trainband.launch.guests import LocalGuests
+from trainband.launch.job_secret import find_job_secret, is_decided
 from trainband.launch.local_cluster import LocalCluster
 from trainband.launch.options import Restarts
 from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX
@@ -350,10 +352,13 @@ def run(
     if not as_module and not Path(script).exists():
         raise YourError(f"there is no script {script!r} in {Path.cwd()}.")
     command = [*(["-m"] if as_module else ["-m", "trainband.compat"] if tensorflow else []), script, *arguments]
-    environ = os.environ
+    environ: Mapping[str, str] = os.environ
     try:
         if job is not None:
             guests = _places(ctx, job, workers)
+            secret = None if is_decided(environ) else find_job_secret(job, environ)
+            if secret is not None:
+                environ = {**environ, SECRET_FILE: str(secret)}
             output = StreamOutput(
                 [guest.task for guest in guests], stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import TracebackType
@@ -16,6 +17,7 @@ from trainband.cli.question import call, explained
 from trainband.cli.watch import watch
 from trainband.cluster.address import Address
 from trainband.errors import PeerError
+from trainband.launch.job_secret import credentials_for
 from trainband.ps.rules.registry import describe_rule
 from trainband.ps.statistics import PsStatus
 from trainband.runtime.formatting import rate, size
@@ -112,7 +114,8 @@ class Inquiry:
     def __init__(self, address: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         Address.parse(address, "HOST:PORT")
-        self._connection = Network().connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
+        network = Network(credentials=credentials_for(address, os.environ))
+        self._connection = network.connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
 
     def ask(self) -> PsStatus:
         """The ps's status.

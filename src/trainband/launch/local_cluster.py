@@ -35,6 +35,7 @@ from trainband.launch.events import (
     describe_status,
 )
 from trainband.launch.function import pickled, program_of
+from trainband.launch.job_secret import JobSecret, is_decided
 from trainband.launch.options import Grace, Restarts
 from trainband.launch.ports import ReservedPorts
 from trainband.launch.process import Reaper, TaskProcess
@@ -59,10 +60,11 @@ class LocalCluster:
             outcome = cluster.wait()
         sys.exit(outcome.exit_code)
 
-    The tasks learn from `TF_CONFIG` who they are. Leaving the `with` block ends every task that still runs and every
-    process that the tasks have started, except those that moved to a process group of their own. If this process is
-    killed with SIGKILL, the reaper does the same. The tasks' output is read only within `wait`, so a task that prints
-    much pauses between two calls of it.
+    The tasks learn from `TF_CONFIG` who they are, and share a secret that is made for this job, unless the environment
+    says with which security it runs (see `trainband.cluster.resolve_credentials`). Leaving the `with` block ends every
+    task that still runs and every process that the tasks have started, except those that moved to a process group of
+    their own. If this process is killed with SIGKILL, the reaper does the same. The tasks' output is read only within
+    `wait`, so a task that prints much pauses between two calls of it.
 
     Args:
       command: what each task runs with this Python: a script, or `-m` and a module, and its arguments. Or a function
@@ -144,6 +146,8 @@ class LocalCluster:
         self._selector: selectors.BaseSelector
         self._reaper: Reaper
         self._reserved: ReservedPorts | None = None
+        self._has_secret = True
+        self._secret: JobSecret | None = None
 
     @property
     def spec(self) -> ClusterSpec:
@@ -252,11 +256,17 @@ class LocalCluster:
     def _start(self) -> None:
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
-        compiled = self._share_what_is_compiled() if self._restarts.limit else None
+        leftovers = [self._share_what_is_compiled()] if self._restarts.limit else []
+        if self._has_secret and not is_decided(self._environ):
+            self._secret = JobSecret(self._environ)
+            self._owned.callback(self._secret.close)
+            self._environ.update(self._secret.environment)
+            leftovers.append(self._secret.directory)
+            self._publish()
         if self._function is not None:
             self._command = self._owned.enter_context(program_of(self._function))
         self._listen_who_joins()
-        self._reaper = Reaper(stop_s=self._grace.stop_s, directory=compiled)
+        self._reaper = Reaper(stop_s=self._grace.stop_s, directories=list(filter(None, leftovers)))
         self._owned.callback(self._reaper.close)
         for task in self._clusters:
             self._start_task(task)
@@ -266,6 +276,10 @@ class LocalCluster:
                 restarts=self._restarts,
                 group=self._worker_group(),
             )
+
+    def _publish(self) -> None:
+        if self._secret is not None:
+            self._secret.publish(self.spec.address(ps) for ps in self.spec.ps)
 
     def _listen_who_joins(self) -> None:
         with contextlib.suppress(OSError):  # it is not known then, which is no reason to start nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainband.errors import RefusalCode, Refused, StreamClosed
+from trainband.ps.server import permissions
 from trainband.ps.server.checkpoint_calls import CheckpointCalls
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.member_calls import MemberCalls
@@ -11,6 +12,7 @@ from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
 from trainband.wire.codec import decode, encode
+from trainband.wire.transport import ANYBODY, Caller
 
 SETTLED = ("begin", "finish", "lease", "worker_state", "pause", "steer")
 """The calls that are answered when the standby has what they have changed."""
@@ -46,9 +48,10 @@ class Control:
         self._open_calls = open_calls
         self._actions = {**member_calls.actions, **checkpoint_calls.actions}
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
         """See `Handler.call`."""
         name, _, shard = action.partition("/")
+        permissions.require_role(caller, name)
         with self._task.lock:
             replica = self._replicas.home if not shard.isdecimal() else self._replicas.get(int(shard))
             if name == "state":
@@ -60,7 +63,7 @@ class Control:
         sender = f"whoever asked {self._task.name} to {name}"
         if name in self._open_calls.actions:
             kind, open_answer = self._open_calls.actions[name]
-            return encode(open_answer(replica, decode(body, kind, sender)))
+            return encode(open_answer(replica, decode(body, kind, sender), caller))
         if name not in self._actions:
             raise Refused(
                 f"{self._task.name} knows no action {name!r}; check that both run the same version of trainband."
@@ -71,6 +74,7 @@ class Control:
             member = self._members.get(record.worker)
             if getattr(record, "incarnation", "") not in ("", member.incarnation):
                 raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
+            permissions.require_member(caller, member, f"ask for {name!r}")
             if deed:
                 self._membership.require_chief(member, deed)
             self._membership.hear(member)

@@ -13,6 +13,7 @@ from trainband.ps.description import first_difference
 from trainband.ps.membership.accounts import Account
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.server import permissions
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.lifecycle import Lifecycle
 from trainband.ps.server.program import COMPILER
@@ -22,9 +23,10 @@ from trainband.ps.server.task_state import TaskState
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
+from trainband.wire.transport import Caller
 
-OpenAction = tuple[type[Any], Callable[[ShardReplica, Any], Struct]]
-"""The record that a call brings, and what answers it; that takes the lock itself."""
+OpenAction = tuple[type[Any], Callable[[ShardReplica, Any, Caller], Struct]]
+"""The record that a call brings, and what answers it and whoever calls; that takes the lock itself."""
 
 
 class OpenCalls:
@@ -62,7 +64,8 @@ class OpenCalls:
             "shutdown": (m.Shutdown, self._shutdown),
         }
 
-    def _join(self, replica: ShardReplica, join: m.Join) -> m.Joined:
+    def _join(self, replica: ShardReplica, join: m.Join, caller: Caller) -> m.Joined:
+        caller.require_self(join.task, join.incarnation, "join")
         if join.version != VERSION:
             raise Refused(
                 f"{join.task} runs {f'trainband {join.version}' if join.version else 'an older trainband'}, and "
@@ -112,9 +115,10 @@ class OpenCalls:
         if difference is not None:
             raise Refused(f"{task} cannot join this job: {difference}.", RefusalCode.OTHER_MODEL)
 
-    def _define(self, replica: ShardReplica, define: m.Define) -> m.Joined:
+    def _define(self, replica: ShardReplica, define: m.Define, caller: Caller) -> m.Joined:
         with self._task.lock:
             member = self._members.get(define.worker)
+            permissions.require_member(caller, member, "define the model")
             self._membership.require_chief(member, "define the model")
             self._membership.hear(member)
             self._compare(replica, define.description, member.task)
@@ -137,7 +141,8 @@ class OpenCalls:
             "start it again to join this one."
         )
 
-    def _invite(self, replica: ShardReplica, invite: m.Invite) -> r.ReplicaState:
+    def _invite(self, replica: ShardReplica, invite: m.Invite, caller: Caller) -> r.ReplicaState:
+        permissions.require_primary(caller, invite.replica.ps)
         if invite.trainband != VERSION:
             raise Refused(
                 f"{self._task.name} runs trainband {VERSION}, and ps:{invite.replica.ps} runs {invite.trainband}: "
@@ -172,11 +177,12 @@ class OpenCalls:
         with self._task.lock:
             return replica.state()
 
-    def _leave(self, replica: ShardReplica, leave: m.Leave) -> m.JobState:
+    def _leave(self, replica: ShardReplica, leave: m.Leave, caller: Caller) -> m.JobState:
         with self._task.lock:
             member = self._members.get(leave.worker)
             if leave.incarnation not in ("", member.incarnation):
                 return self._status.job_state(replica)  # its successor stays
+            permissions.require_member(caller, member, "leave")
             self._membership.note_first_batch(member, leave.first_batch)
             if self._members.leave(member, leave.failure):
                 member.heard_at = self._task.clock()
@@ -187,7 +193,7 @@ class OpenCalls:
             self._task.wake.set()
             return self._status.job_state(replica)
 
-    def _shutdown(self, replica: ShardReplica, shutdown: m.Shutdown) -> m.JobState:
+    def _shutdown(self, replica: ShardReplica, shutdown: m.Shutdown, _: Caller) -> m.JobState:
         with self._task.lock:
             self._lifecycle.shut_down(shutdown.reason)
             return self._status.job_state(replica)

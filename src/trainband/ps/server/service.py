@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
-from trainband.errors import Refused
 from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.server.checkpoint_calls import CheckpointCalls
@@ -31,7 +30,7 @@ from trainband.ps.server.task_state import TaskState
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.waiting import Say, say_on_stderr
-from trainband.wire.transport import Stream, Tensor, Timeouts, Transport
+from trainband.wire.transport import ANYBODY, Caller, Stream, Tensor, Timeouts, Transport
 
 
 class ParameterService:
@@ -87,13 +86,13 @@ class ParameterService:
         """Whether it ended because it was dismissed, and not with its job."""
         return self.lifecycle.cut_short
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
         """See `Handler.call`."""
-        return self._control.call(action, body)
+        return self._control.call(action, body, caller)
 
-    def stream(self, stream: Stream) -> None:
+    def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:
         """See `Handler.stream`."""
-        self.streams.serve(stream)
+        self.streams.serve(stream, caller)
 
     def tensors(self) -> Sequence[Tensor]:
         """See `Handler.tensors`."""
@@ -106,12 +105,6 @@ class ParameterService:
         with self.task.lock:
             shard = self.replicas.home.model.require_primary().shard
         return rows_of_variable(shard, self.task.lock, self.task.name, name)
-
-    def write(self, name: str, values: NDArray[np.generic]) -> None:  # noqa: ARG002 - the seam has it, this task refuses
-        """See `Handler.write`."""
-        raise Refused(
-            f"{self.task.name} does not let {name!r} be assigned from outside: only the chief's own stream may."
-        )
 
     def status(self) -> PsStatus:
         """A frozen picture of this ps and, through it, of the job."""
