@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from typing import TypeVar
 
 from trainband.cli.question import call, explained
@@ -34,6 +35,7 @@ def find_places(
     address: str,
     workers: int,
     *,
+    environ: Mapping[str, str] | None = None,
     transport: Transport | None = None,
     timeouts: Timeouts | None = None,
     say: Say = say_on_stderr,
@@ -47,6 +49,7 @@ def find_places(
     Args:
       address: of any ps of the job, `host:port`.
       workers: how many places.
+      environ: where to look for the job's credentials; `os.environ` when `None`.
       transport: how to reach the ps; the default is what tasks use.
       say: is told, every few seconds, for whom this waits.
 
@@ -62,7 +65,7 @@ def find_places(
     """
     asked = Address.parse(address, "--join")
     if transport is None:
-        credentials = credentials_for(address, os.environ)
+        credentials = credentials_for(address, os.environ if environ is None else environ)
         transport = Network(credentials=credentials, identity=Identity("worker"))
     search = _Search(transport, timeouts or Timeouts(), say, clock)
     who = search.ask(address, "status", PsStatus)

@@ -21,7 +21,8 @@ AUTHORITY = "ca"
 REVOKED = "revoked"
 PS_NAME = "ps.trainband.internal"
 """A DNS name in the certificate of every ps, whatever its host is called: it says that it is one."""
-_SCHEME = "trainband"
+SCHEME = "trainband"
+"""Of the URIs by which certificates name their owners."""
 _MOST_BYTES = 1 << 20
 _SERIAL = re.compile(r"[0-9a-f]{1,40}")
 
@@ -33,7 +34,7 @@ def file_name(identity: str) -> str:
 
 def uri_of(identity: str, serial: int) -> str:
     """The URI by which a certificate names its owner, and itself: `trainband://worker/0?serial=1f`."""
-    return f"{_SCHEME}://{identity.replace(':', '/')}?serial={serial:x}"
+    return f"{SCHEME}://{identity.replace(':', '/')}?serial={serial:x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def read_uri(uri: str) -> Certified:
     try:
         parts = urlsplit(uri)
         serial = parts.query.removeprefix("serial=")
-        if parts.scheme != _SCHEME or not _SERIAL.fullmatch(serial):
+        if parts.scheme != SCHEME or not _SERIAL.fullmatch(serial):
             raise ValueError(uri)
         return Certified(Identity(":".join(filter(None, (parts.netloc, parts.path.strip("/"))))), serial)
     except ValueError:  # a ClusterError, too

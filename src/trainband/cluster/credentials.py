@@ -36,6 +36,10 @@ class Credentials:
         return bool(self.secret) or self.tls is not None
 
 
+NO_CREDENTIALS = Credentials()
+"""Nobody proves anything, and nobody else may reach the task."""
+
+
 def new_secret() -> str:
     """A secret that nobody can guess, as text."""
     return secrets.token_urlsafe(SECRET_BYTES)

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from trainband.cluster.certificate_files import AUTHORITY
 from trainband.cluster.credentials import Credentials, new_secret, read_secret, write_secret
 from trainband.cluster.resolvers.credentials import (
     INSECURE,
@@ -22,6 +23,8 @@ from trainband.cluster.resolvers.credentials import (
     TLS_DIRECTORY,
     resolve_credentials,
 )
+from trainband.cluster.task import Task
+from trainband.errors import ClusterError
 
 
 def is_decided(environ: Mapping[str, str]) -> bool:
@@ -32,22 +35,49 @@ def is_decided(environ: Mapping[str, str]) -> bool:
 class JobSecret:
     """A new secret. Remove it with `close`.
 
+    Raises:
+      ClusterError: there is no place to keep it.
+
     Args:
       environ: of the launcher.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = dict(environ)
-        self.directory = Path(tempfile.mkdtemp(prefix="trainband-secret-"))
-        """Holds the secret, and nothing else."""
+        try:
+            self.directory = Path(tempfile.mkdtemp(prefix="trainband-secret-"))
+        except OSError as exc:
+            raise ClusterError(
+                f"the job's secret cannot be kept: {exc.strerror}. Make room in {tempfile.gettempdir()}, or do without "
+                "(TRAINBAND_INSECURE=1)."
+            ) from None
+        """Holds the secret, and the certificates if there are any."""
+        self._has_certificates = False
         self._path = self.directory / "secret"
         self._links: list[Path] = []
         write_secret(self._path, new_secret())
 
+    def add_certificates(self, tasks: Iterable[Task], host: str) -> None:
+        """Makes certificates beside the secret, for these tasks and for whoever looks.
+
+        Raises:
+          YourError: `cryptography` is not installed.
+        """
+        from trainband.cluster import certificates  # here, because few jobs need it
+
+        self._has_certificates = True
+        certificates.make_authority(self.directory)
+        for name in (*map(str, tasks), "worker", "observer", "admin"):
+            certificates.issue(self.directory, name, [host])
+        (self.directory / f"{AUTHORITY}.key").unlink()  # nobody needs another
+
     @property
     def environment(self) -> dict[str, str]:
-        """What tells a task where the secret is."""
-        return {SECRET_FILE: str(self._path)}
+        """What tells a task where they are."""
+        return {
+            SECRET_FILE: str(self._path),
+            **({TLS_DIRECTORY: str(self.directory)} if self._has_certificates else {}),
+        }
 
     def publish(self, addresses: Iterable[str]) -> None:
         """Lets the same user's commands find it by the address of a ps. Where that cannot be, they are not told."""
@@ -102,7 +132,19 @@ def credentials_for(address: str, environ: Mapping[str, str]) -> Credentials:
     """
     given = resolve_credentials(environ)
     path = None if given.protect or given.insecure else find_job_secret(address, environ)
-    return given if path is None else Credentials(secret=read_secret(path, "the secret of the job"))
+    return (
+        given if path is None else Credentials(secret=read_secret(path, "the secret of the job"), tls=_tls_beside(path))
+    )
+
+
+def environment_of(path: Path) -> dict[str, str]:
+    """What tells a task where a job's secret is that `find_job_secret` has found, and its certificates."""
+    tls = _tls_beside(path)
+    return {SECRET_FILE: str(path), **({} if tls is None else {TLS_DIRECTORY: str(tls)})}
+
+
+def _tls_beside(path: Path) -> Path | None:
+    return path.parent if (path.parent / f"{AUTHORITY}.pem").exists() else None
 
 
 def _directory(environ: Mapping[str, str]) -> Path:

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers import joined
+from trainband.cluster.resolvers.credentials import without_security
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError, DeadlineExceeded
@@ -84,13 +85,15 @@ class LocalCluster:
       restarts: how often a failed task is restarted. It then finds what JAX compiled before, see
         `compiled_environment`. Without ps, several workers form a worker group, which fails with any of its tasks:
         all of them are restarted, at new addresses.
+      tls: whether what they send is encrypted, with certificates that are made for this job.
       min_workers: the smallest number of workers with which a worker group continues. A worker that fails more often
         than `restarts` allows is left out, and the group restarts without it. When `None`, all are needed. A chief is
         never left out.
       clock: monotonic seconds.
 
     Raises:
-      YourError: a function is given, and cloudpickle is not installed.
+      YourError: a function is given, and cloudpickle is not installed; or certificates are wanted, and cryptography is
+        not.
       ClusterError: a number is negative, no task would train, `min_workers` is not from 1 to `workers` or there are
         ps, the host is not an address of this machine, or the function cannot be sent.
     """
@@ -111,6 +114,7 @@ class LocalCluster:
         keep_lines: int = 20,
         grace: Grace = _GRACE,
         restarts: Restarts = _RESTARTS,
+        tls: bool = False,
         min_workers: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -147,6 +151,7 @@ class LocalCluster:
         self._reaper: Reaper
         self._reserved: ReservedPorts | None = None
         self._has_secret = True
+        self._tls = tls
         self._secret: JobSecret | None = None
 
     @property
@@ -257,10 +262,12 @@ class LocalCluster:
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
         leftovers = [self._share_what_is_compiled()] if self._restarts.limit else []
-        if self._has_secret and not is_decided(self._environ):
+        if self._has_secret and (self._tls or not is_decided(self._environ)):
             self._secret = JobSecret(self._environ)
             self._owned.callback(self._secret.close)
-            self._environ.update(self._secret.environment)
+            if self._tls:
+                self._secret.add_certificates(self._clusters, self._host)
+            self._environ = {**without_security(self._environ), **self._secret.environment}
             leftovers.append(self._secret.directory)
             self._publish()
         if self._function is not None:

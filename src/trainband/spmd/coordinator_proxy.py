@@ -11,26 +11,40 @@ import socket
 import threading
 import time
 
+from trainband.errors import AuthenticationError
+from trainband.spmd.proof import ask_proof, prove
+
 CHUNK = 1 << 16
 CONNECT_S = 10.0
 RETRY_S = 0.02
 
 
+PURPOSE = "coordination"
+
+
 class CoordinatorProxy:
-    """Listens on a port of this machine's own and passes everything on, both ways. A context manager.
+    """Listens and passes everything on, both ways. A context manager.
+
+    On a worker it listens on a port of this machine's own, and proves to the chief's that it knows the job's secret. On
+    the chief of a job with a secret another one stands before the service, which itself is reached from that machine
+    only, and passes on what comes from those that have proved it.
 
     Args:
-      host, port: of the service.
+      host, port: where it passes on to.
+      secret: the job's; empty where it has none.
+      listener: where it listens; a new port of this machine's own where `None`. Then it is a worker's.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, secret: bytes = b"", listener: socket.socket | None = None) -> None:
         self._upstream = host, port
+        self._secret = secret
+        self._guards = listener is not None
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
         self._closed = False
         self.broken = threading.Event()
         """Set when the service has closed a connection, or cannot be reached."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         """Where to connect instead."""
         self._spawn(self._accept)
@@ -58,6 +72,11 @@ class CoordinatorProxy:
             self._spawn(self._connect, inner)
 
     def _connect(self, inner: socket.socket) -> None:
+        if self._guards:
+            if not ask_proof(inner, self._secret, PURPOSE):
+                inner.close()
+                return
+            inner.settimeout(None)
         outer = self._reached()
         if outer is None:
             self.broken.set()
@@ -77,7 +96,15 @@ class CoordinatorProxy:
         until = time.monotonic() + CONNECT_S
         while not self._closed and time.monotonic() < until:
             with contextlib.suppress(OSError):
-                return socket.create_connection(self._upstream, timeout=CONNECT_S)
+                outer = socket.create_connection(self._upstream, timeout=CONNECT_S)
+                if self._guards:
+                    return outer
+                try:
+                    prove(outer, self._secret, PURPOSE, f"the coordination service at {self._upstream[0]}")
+                except (OSError, AuthenticationError):  # it ends, or somebody else has its port now
+                    outer.close()
+                else:
+                    return outer
             time.sleep(RETRY_S)
         return None
 

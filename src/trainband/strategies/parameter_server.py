@@ -13,7 +13,6 @@ import optax
 from jax.sharding import Mesh
 
 from trainband.cluster import Cluster
-from trainband.cluster.resolvers.credentials import resolve_credentials
 from trainband.errors import ClusterError, ModelError
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
@@ -105,7 +104,7 @@ class ParameterServer(Scoped, Strategy):
         self._local = local
         self._begun: ParameterServerReplica | None = None
         self._strict = strict
-        self._transport = transport or Network(credentials=resolve_credentials(), say=say)
+        self._transport = transport or Network(say=say)
         self._timeouts = timeouts or Timeouts()
         self._say = say
         if local is not None and (not isinstance(local, Mirrored) or local.central_storage or device is not None):

@@ -239,10 +239,11 @@ class ListenerSide:
           peer: the connection that it came over; `None` for a stream that travels otherwise.
 
         Raises:
-          AuthenticationError: it is not sealed, or not by a session of this connection, or it has come before.
+          AuthenticationError: it is not sealed; or, with the code `NO_SESSION`, not by a session of this connection, or
+            it has come before.
         """
         if len(sealed) < _ENVELOPE.size:
-            raise _unknown("it is not sealed")
+            raise AuthenticationError("the caller proves nothing: it has none of this job's credentials.")
         number, counter, mac = _ENVELOPE.unpack_from(sealed)
         with self._lock:
             session = self._sessions.get(number)

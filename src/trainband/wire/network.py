@@ -7,6 +7,7 @@ import time
 
 from ..cluster.credentials import Credentials
 from ..cluster.identity import OBSERVER, Identity
+from ..cluster.resolvers.credentials import resolve_credentials
 from ..errors import ClusterError, Unreachable
 from ..runtime.waiting import Say, say_on_stderr
 from . import port as ports
@@ -103,7 +104,7 @@ class Network:
 
     Args:
       shared_memory: `False` sends everything over the network, also within the machine. macOS always does.
-      credentials: with which both ends prove who they are; none where `None`.
+      credentials: with which both ends prove who they are; those that the environment gives where `None`.
       identity: as whom this one speaks.
       say: where it says whom it has refused.
 
@@ -120,7 +121,7 @@ class Network:
         say: Say = say_on_stderr,
     ) -> None:
         self._shared_memory = shared_memory and is_supported()
-        self._credentials = credentials or Credentials()
+        self._credentials = resolve_credentials() if credentials is None else credentials
         self._identity = identity
         self._say = say
 

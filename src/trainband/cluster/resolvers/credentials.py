@@ -15,6 +15,15 @@ TLS_DIRECTORY = "TRAINBAND_TLS"
 """The directory with the certificates of the job."""
 INSECURE = "TRAINBAND_INSECURE"
 """`1`: serve without either, whoever may reach the port."""
+MEANING = (
+    "this job runs without security: whoever reaches the port of a ps can read the model, change it and end the job"
+)
+"""What `INSECURE` means, for those who ask for it."""
+
+
+def without_security(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment that says nothing of security."""
+    return {name: value for name, value in environ.items() if name not in (SECRET_FILE, TLS_DIRECTORY, INSECURE)}
 
 
 def resolve_credentials(environ: Mapping[str, str] | None = None) -> Credentials:

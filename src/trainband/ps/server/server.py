@@ -8,7 +8,6 @@ from typing import Any
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.identity import Identity
-from trainband.cluster.resolvers.credentials import resolve_credentials
 from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.server.service import ParameterService
@@ -67,7 +66,7 @@ class Server:
             self._cluster = Cluster(spec=spec, task=Task(job_name, task_index))
         self._timeouts = timeouts or Timeouts()
         incarnation = runtime.token()
-        transport = transport or Network(credentials=resolve_credentials(), say=say)
+        transport = transport or Network(say=say)
         self._transport = transport.speaking_as(Identity(str(self._cluster.task), incarnation))
         self._say = say
         self._runtime = runtime

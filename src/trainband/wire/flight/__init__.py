@@ -12,7 +12,7 @@ and the variables can be listed and read by clients that know nothing of trainba
 
 from __future__ import annotations
 
-from trainband.cluster.credentials import Credentials
+from trainband.cluster.credentials import NO_CREDENTIALS, Credentials
 from trainband.cluster.identity import OBSERVER, Identity
 from trainband.wire.flight.connection import FlightConnection as FlightConnection
 from trainband.wire.flight.listener import FlightListener as FlightListener
@@ -28,8 +28,8 @@ class FlightTransport:
       identity: as whom this one speaks.
     """
 
-    def __init__(self, credentials: Credentials | None = None, identity: Identity = OBSERVER) -> None:
-        self._credentials = credentials or Credentials()
+    def __init__(self, credentials: Credentials = NO_CREDENTIALS, identity: Identity = OBSERVER) -> None:
+        self._credentials = credentials
         self._security = Security.of(self._credentials, identity)
 
     def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:

@@ -97,8 +97,8 @@ class FlightConnection:
         if not self._security.seals:
             try:
                 return self._act(action, body, timeout_s)
-            except AuthenticationError as exc:
-                raise self._without_secret() if exc.code is RefusalCode.NO_SESSION else exc from None
+            except AuthenticationError:
+                raise self._without_secret() from None
         deadline = time.monotonic() + timeout_s
         side = self._prove(deadline)
         try:
@@ -174,6 +174,11 @@ class FlightConnection:
         if hello.sealed:
             raise self._without_secret()
         return Door(incarnation=hello.incarnation, door=hello.door)
+
+    def proved_client(self, *, timeout_s: float) -> Any:
+        """Arrow's own client, on a connection on which we have proved who we are. It is the caller's to close."""
+        self.door(timeout_s=timeout_s)
+        return self._connected(timeout_s)
 
     def _without_secret(self) -> AuthenticationError:
         return AuthenticationError(
