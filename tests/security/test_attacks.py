@@ -54,6 +54,7 @@ def survives(programs: Programs, ps: Program, address: str, attacker: Program, m
     reasons = [line.partition(": ")[2].partition(" refused ")[2].partition(": ")[2] for line in refused]
     assert len(reasons) == len(set(reasons)), "a refusal was said twice within a minute"
     assert "\x1b" not in ps.output
+    ps.expect_no_noise()
     programs.end_all()
 
 

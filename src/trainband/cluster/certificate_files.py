@@ -7,7 +7,6 @@ more; and on the machine that issues them, and on no other, `ca.key`.
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from trainband.cluster.identity import Identity
 from trainband.errors import ClusterError
+from trainband.runtime.regular_files import read_regular
 
 AUTHORITY = "ca"
 REVOKED = "revoked"
@@ -146,13 +146,8 @@ class Revocations:
 
 def _read(path: Path, *, private: bool = False) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if private and path.stat().st_mode & stat.S_IROTH:
+            raise ClusterError(f"{path} holds a private key that every user of this machine can read: chmod 600 it.")
+        return read_regular(path, _MOST_BYTES)
     except OSError as exc:
         raise ClusterError(f"{path} cannot be read: {exc.strerror}.") from None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
-            raise ClusterError(f"{path} is no regular file of at most {_MOST_BYTES:,} bytes.")
-        if private and found.st_mode & stat.S_IROTH:
-            raise ClusterError(f"{path} holds a private key that every user of this machine can read: chmod 600 it.")
-        return file.read(_MOST_BYTES)

@@ -17,6 +17,7 @@ from typing import Any
 from trainband.cluster.certificate_files import AUTHORITY, PS_NAME, REVOKED, file_name, read_uri, uri_of
 from trainband.cluster.identity import Identity
 from trainband.errors import ClusterError, YourError
+from trainband.runtime.regular_files import read_regular
 
 AUTHORITY_DAYS = 3650
 TASK_DAYS = 90
@@ -210,7 +211,7 @@ def _usage(*, sign: bool) -> Any:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, 1 << 20)
     except OSError as exc:
         raise ClusterError(
             f"{path} cannot be read: {exc.strerror}. `trainband certs init {path.parent}` makes an authority."

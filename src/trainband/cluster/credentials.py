@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainband.errors import ClusterError
+from trainband.runtime.regular_files import open_regular
 
 SECRET_BYTES = 32
 """Of a new secret: as many random bits as the keys that are made of it."""
@@ -71,17 +72,13 @@ def read_secret(path: Path, field_name: str) -> bytes:
       ClusterError: there is no such regular file, others than its owner can read it, or it holds no usable secret.
     """
     try:
-        # Not O_NOFOLLOW: Kubernetes mounts secrets as symbolic links.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_regular(path)  # a symbolic link, too: Kubernetes mounts secrets as such
     except OSError as exc:
         raise ClusterError(
             f"{field_name} = {path}: the file with the secret cannot be read ({exc.strerror})."
         ) from None
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise ClusterError(f"{field_name} = {path} is no regular file.")
-        if found.st_mode & stat.S_IROTH:
+        if os.fstat(file.fileno()).st_mode & stat.S_IROTH:
             raise ClusterError(
                 f"{field_name} = {path} can be read by every user of this machine, so what it holds is no secret; "
                 f"make a new one with `trainband secret FILE` (and keep it private: chmod 600 {path})."

@@ -44,6 +44,9 @@ def resolve_credentials(environ: Mapping[str, str] | None = None) -> Credentials
         raise ClusterError(
             f"{INSECURE} = 1, but {SECRET_FILE if secret_file else TLS_DIRECTORY} is set too; leave one of them out."
         )
+    if tls:
+        # gRPC writes a line on stderr for each TLS handshake that fails, and anybody may fail as often as he likes.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     return Credentials(
         secret=read_secret(Path(secret_file), SECRET_FILE) if secret_file else b"",
         tls=Path(tls) if tls else None,

@@ -97,8 +97,9 @@ class FlightConnection:
         if not self._security.seals:
             try:
                 return self._act(action, body, timeout_s)
-            except AuthenticationError:
-                raise self._without_secret() from None
+            except AuthenticationError as exc:
+                is_theirs = exc.code in (RefusalCode.UNPROVED, RefusalCode.NO_SESSION)
+                raise self._without_secret() if is_theirs else exc from None
         deadline = time.monotonic() + timeout_s
         side = self._prove(deadline)
         try:
@@ -129,7 +130,8 @@ class FlightConnection:
                 if self._security.tls is None and speaks_tls(self._address, min(1.0, timeout_s)):
                     error = AuthenticationError(
                         f"{self._address} serves with TLS only; give this task certificates of the same authority, by "
-                        "TRAINBAND_TLS."
+                        "TRAINBAND_TLS.",
+                        RefusalCode.OTHER,
                     )
             raise error from exc
         if len(results) != 1:
