@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from trainband.cli.main import cli
 from trainband.cluster.credentials import read_secret
+from trainband.cluster.resolvers.local_jobs import credentials_for, find_job_secret
 from trainband.errors import ClusterError, TrainbandError
-from trainband.launch.job_secret import JobSecret, credentials_for, find_job_secret
+from trainband.launch.job_secret import JobSecret
 
 
 def said(*arguments: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from typing import TypeVar
@@ -11,13 +10,13 @@ from trainband.cli.question import call, explained
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.address import Address
 from trainband.cluster.identity import Identity
+from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import (
     ClusterError,
     PeerError,
     ProtocolError,
     Refused,
 )
-from trainband.launch.job_secret import credentials_for
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import Clock
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
@@ -65,7 +64,7 @@ def find_places(
     """
     asked = Address.parse(address, "--join")
     if transport is None:
-        credentials = credentials_for(address, os.environ if environ is None else environ)
+        credentials = credentials_for(address, environ)
         transport = Network(credentials=credentials, identity=Identity("worker"))
     search = _Search(transport, timeouts or Timeouts(), say, clock)
     who = search.ask(address, "status", PsStatus)

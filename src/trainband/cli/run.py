@@ -24,11 +24,11 @@ from trainband.cluster.resolvers.credentials import (
     TLS_DIRECTORY,
     without_security,
 )
+from trainband.cluster.resolvers.local_jobs import environment_of, find_job_secret, is_decided
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import YourError
 from trainband.launch.guests import LocalGuests
-from trainband.launch.job_secret import environment_of, find_job_secret, is_decided
 from trainband.launch.local_cluster import LocalCluster
 from trainband.launch.options import Restarts
 from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from types import TracebackType
@@ -16,8 +15,8 @@ from rich.table import Table
 from trainband.cli.question import call, explained
 from trainband.cli.watch import watch
 from trainband.cluster.address import Address
+from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import PeerError
-from trainband.launch.job_secret import credentials_for
 from trainband.ps.rules.registry import describe_rule
 from trainband.ps.statistics import PsStatus
 from trainband.runtime.formatting import rate, size
@@ -114,7 +113,7 @@ class Inquiry:
     def __init__(self, address: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         Address.parse(address, "HOST:PORT")
-        network = Network(credentials=credentials_for(address, os.environ))
+        network = Network(credentials=credentials_for(address))
         self._connection = network.connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
 
     def ask(self) -> PsStatus:

@@ -17,6 +17,7 @@ from types import TracebackType
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers import joined
 from trainband.cluster.resolvers.credentials import without_security
+from trainband.cluster.resolvers.local_jobs import is_decided
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError, DeadlineExceeded
@@ -36,7 +37,7 @@ from trainband.launch.events import (
     describe_status,
 )
 from trainband.launch.function import pickled, program_of
-from trainband.launch.job_secret import JobSecret, is_decided
+from trainband.launch.job_secret import JobSecret
 from trainband.launch.options import Grace, Restarts
 from trainband.launch.ports import ReservedPorts
 from trainband.launch.process import Reaper, TaskProcess

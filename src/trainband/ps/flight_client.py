@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from trainband.cluster.identity import OBSERVER
-from trainband.launch.job_secret import credentials_for
+from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.wire.flight import FlightConnection
 from trainband.wire.security import Security
 from trainband.wire.transport import Timeouts
@@ -29,6 +28,6 @@ def flight_client(address: str, *, timeout_s: float = 10.0) -> Any:
       Unreachable, DeadlineExceeded: nobody is there, or does not answer.
     """
     address = address.rpartition("://")[2]
-    security = Security.of(credentials_for(address, os.environ), OBSERVER)
+    security = Security.of(credentials_for(address), OBSERVER)
     timeouts = Timeouts(connect_s=timeout_s, call_s=timeout_s)
     return FlightConnection(address, timeouts, security).proved_client(timeout_s=timeout_s)
