@@ -25,6 +25,7 @@ from trainband.cluster.identity import Identity
 from trainband.errors import ClusterError
 from trainband.runtime.waiting import Say
 from trainband.spmd import inside
+from trainband.spmd.coordination_guard import CoordinationGuard
 from trainband.spmd.coordinator_proxy import CoordinatorProxy
 from trainband.spmd.rendezvous import has_ended, listening, listening_host, rendezvous
 
@@ -75,7 +76,7 @@ class Coordination:
         _claim(f"as {tasks[index]}")
         count = len(tasks)
         self._proxy: CoordinatorProxy | None = None
-        self._guard: CoordinatorProxy | None = None
+        self._guard: CoordinationGuard | None = None
         address = Address.parse(coordinator, tasks[0])
         certificates = _look_at_security(credentials, address, tasks[index], say, is_chief=index == 0)
         secret = credentials.secret
@@ -89,9 +90,9 @@ class Coordination:
                 own = str(Address(listening_host(address), address.port))
                 if secret:
                     # The service itself asks for no secret: it is reached through the guard only.
-                    listener = listening(address, tasks[0])
-                    own = connect_to = f"127.0.0.1:{_free_port()}"
-                    self._guard = CoordinatorProxy("127.0.0.1", int(own.rpartition(":")[2]), secret, listener)
+                    port = _free_port()
+                    self._guard = CoordinationGuard(listening(address, tasks[0]), port, secret)
+                    own = connect_to = f"127.0.0.1:{port}"
                 self._service = inside.service_at(
                     own, count, heartbeat_s=NEVER_S, shutdown_s=CALL_S, certificates=certificates
                 )

@@ -12,7 +12,7 @@ import threading
 import time
 
 from trainband.errors import AuthenticationError
-from trainband.spmd.proof import ask_proof, prove
+from trainband.spmd.proof import prove
 
 CHUNK = 1 << 16
 CONNECT_S = 10.0
@@ -23,28 +23,22 @@ PURPOSE = "coordination"
 
 
 class CoordinatorProxy:
-    """Listens and passes everything on, both ways. A context manager.
-
-    On a worker it listens on a port of this machine's own, and proves to the chief's that it knows the job's secret. On
-    the chief of a job with a secret another one stands before the service, which itself is reached from that machine
-    only, and passes on what comes from those that have proved it.
+    """Listens on a port of this machine's own and passes everything on, both ways. A context manager.
 
     Args:
-      host, port: where it passes on to.
-      secret: the job's; empty where it has none.
-      listener: where it listens; a new port of this machine's own where `None`. Then it is a worker's.
+      host, port: of the service, or of the guard before it.
+      secret: the job's, which it proves there that this task knows; empty where the job has none.
     """
 
-    def __init__(self, host: str, port: int, secret: bytes = b"", listener: socket.socket | None = None) -> None:
+    def __init__(self, host: str, port: int, secret: bytes = b"") -> None:
         self._upstream = host, port
         self._secret = secret
-        self._guards = listener is not None
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
         self._closed = False
         self.broken = threading.Event()
         """Set when the service has closed a connection, or cannot be reached."""
-        self._listener = listener or socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         """Where to connect instead."""
         self._spawn(self._accept)
@@ -72,11 +66,6 @@ class CoordinatorProxy:
             self._spawn(self._connect, inner)
 
     def _connect(self, inner: socket.socket) -> None:
-        if self._guards:
-            if not ask_proof(inner, self._secret, PURPOSE):
-                inner.close()
-                return
-            inner.settimeout(None)
         outer = self._reached()
         if outer is None:
             self.broken.set()
@@ -85,8 +74,8 @@ class CoordinatorProxy:
         self._keep(outer)
         for one in (inner, outer):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._spawn(self._pump, inner, outer)
-        if not self._pump(outer, inner):
+        self._spawn(pump, inner, outer)
+        if not pump(outer, inner):
             inner.close()  # it was somebody else; JAX's client tries again
         elif not self._closed:
             self.broken.set()
@@ -97,8 +86,6 @@ class CoordinatorProxy:
         while not self._closed and time.monotonic() < until:
             with contextlib.suppress(OSError):
                 outer = socket.create_connection(self._upstream, timeout=CONNECT_S)
-                if self._guards:
-                    return outer
                 try:
                     prove(outer, self._secret, PURPOSE, f"the coordination service at {self._upstream[0]}")
                 except (OSError, AuthenticationError):  # it ends, or somebody else has its port now
@@ -115,12 +102,12 @@ class CoordinatorProxy:
         if closed:
             one.close()
 
-    @staticmethod
-    def _pump(source: socket.socket, target: socket.socket) -> bool:
-        """Passes on all that comes, until the end; whether anything came."""
-        came = False
-        with contextlib.suppress(OSError):  # the other end has gone, which is all there is to know
-            while data := source.recv(CHUNK):
-                came = True
-                target.sendall(data)
-        return came
+
+def pump(source: socket.socket, target: socket.socket) -> bool:
+    """Passes on all that comes, until the end; whether anything came."""
+    came = False
+    with contextlib.suppress(OSError):  # the other end has gone, which is all there is to know
+        while data := source.recv(CHUNK):
+            came = True
+            target.sendall(data)
+    return came
