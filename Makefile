@@ -12,7 +12,7 @@ CANDIDATES = python3.13 $(call pyenv,3.13) python3.12 $(call pyenv,3.12) python3
 PROBE = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 VERSION = import sys; print(*sys.version_info[:3], sep=".")
 
-.PHONY: demo test test-all test-gpu smoke smoke-oldest lint lock docs bench setup same-python clean
+.PHONY: demo test test-all test-gpu smoke smoke-oldest fuzz lint lock docs bench setup same-python clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 	@$(BIN)/python -m trainband.demo
@@ -37,6 +37,10 @@ smoke-oldest:   ## the same on the oldest Python that is supported, if there is 
 	   fi; \
 	 done; \
 	 echo "no Python 3.11 is here: the smoke tests have not been run on it"
+
+MINUTES ?= 30
+fuzz: $(VENV)/.ready-fuzz   ## try hostile inputs on everything that reads bytes, for MINUTES (30)
+	@$(BIN)/python -m tests.fuzz $(MINUTES)
 
 lint: $(VENV)/.ready-dev   ## check style and types
 	@$(BIN)/ruff check .
@@ -98,6 +102,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt | same-python
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@echo "installing the development tools into $(VENV) (once)"
 	@$(INSTALL) '.[dev]'
+	@touch $@
+
+$(VENV)/.ready-fuzz: $(VENV)/.ready-dev
+	@echo "installing the fuzzer into $(VENV) (once)"
+	@$(INSTALL) '.[fuzz]'
 	@touch $@
 
 $(VENV)/.ready-docs: $(VENV)/.ready
