@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 
 from trainband.checkpoint import Checkpoint
-from trainband.checkpoint.lock import LOCK_FILE, Holder
+from trainband.checkpoint.lock import LOCK_FILE, MOST_LOCK_BYTES, holder_of
 from trainband.cli.checkpoint.common import (
     age_of,
     console_for_people,
@@ -26,6 +26,7 @@ from trainband.cli.checkpoint.common import (
 )
 from trainband.errors import CheckpointError, DamagedCheckpoint, YourError
 from trainband.runtime.formatting import size
+from trainband.runtime.regular_files import UnusableFile, read_regular
 
 # Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
 _LS_HELP = """List the checkpoints in DIR: when, how large, with what metrics; which is the best; who writes there.
@@ -142,12 +143,13 @@ def _lock_of(directory: Path) -> LockInfo | None:
     """Who holds the lock, by its file alone: nothing is written, so its age is by this machine's clock."""
     path = directory / LOCK_FILE
     try:
-        data, renewed_at = path.read_bytes(), path.stat().st_mtime
+        data, renewed_at = read_regular(path, MOST_LOCK_BYTES), path.stat().st_mtime
+    except UnusableFile:
+        data, renewed_at = b"", time.time()
     except OSError:
         return None
-    try:
-        holder = msgspec.json.decode(data, type=Holder)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    holder = holder_of(data)
+    if holder is None:
         return LockInfo(None, None, None, None, renewed_at, False)
     expired = time.time() - renewed_at > holder.lease_s
     return LockInfo(holder.owner, holder.host, holder.pid, holder.acquired_at, renewed_at, expired)
