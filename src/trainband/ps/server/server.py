@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -32,6 +33,9 @@ class Server:
       transport: how bytes travel; the default is Arrow Flight, with shared memory between tasks of one machine.
       timeouts: how long to wait for what.
       say: where lines for people go.
+      checkpoint_dir: the directory, or several, below which a ps may read and write checkpoints; it refuses to
+        anywhere else. `None`: those that `TRAINBAND_CHECKPOINT_DIR` names, else the current directory and that of
+        temporary files.
       runtime: its clock and threads; this machine's.
 
     Raises:
@@ -48,6 +52,7 @@ class Server:
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
         say: Say = say_on_stderr,
+        checkpoint_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         if isinstance(cluster, Cluster):
@@ -73,6 +78,7 @@ class Server:
                 cluster=self._cluster,
                 timeouts=self._timeouts,
                 say=say,
+                checkpoint_dirs=[checkpoint_dir] if isinstance(checkpoint_dir, str | os.PathLike) else checkpoint_dir,
                 incarnation=runtime.token(),
                 transport=self._transport,
                 runtime=runtime,
