@@ -14,7 +14,6 @@ from trainband.checkpoint import Checkpoint
 from trainband.checkpoint.lock import LOCK_FILE, MOST_LOCK_BYTES, holder_of
 from trainband.cli.checkpoint.common import (
     age_of,
-    console_for_people,
     counted,
     directory_argument,
     home_of,
@@ -24,8 +23,9 @@ from trainband.cli.checkpoint.common import (
     plain_table,
     print_json,
 )
+from trainband.cli.terminal import console_for_people
 from trainband.errors import CheckpointError, DamagedCheckpoint, YourError
-from trainband.runtime.formatting import size
+from trainband.runtime.formatting import printable, size
 from trainband.runtime.regular_files import UnusableFile, read_regular
 
 # Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
@@ -160,12 +160,12 @@ def _show_listing(listing: Listing, console: Console) -> None:
     strategies = {one.strategy for one in checkpoints if one.strategy}
     number = counted(len(checkpoints), "checkpoint") if checkpoints else "no checkpoint"
     total = f", {size(sum(one.nbytes or 0 for one in checkpoints))}" if checkpoints else ""
-    common = f", strategy {next(iter(strategies))}" if len(strategies) == 1 else ""
+    common = f", strategy {printable(next(iter(strategies)))}" if len(strategies) == 1 else ""
     console.print(f"{listing.directory}: {number}{total}{common}", style="bold")
     if (lock := listing.lock) is not None:
         _show_lock(lock, console)
     if listing.best is not None:
-        console.print(f"best: step {listing.best.step:,}, {listing.best.metric} {listing.best.value:.6g}")
+        console.print(f"best: step {listing.best.step:,}, {printable(listing.best.metric)} {listing.best.value:.6g}")
     if not checkpoints:
         return
     table = plain_table(right="step")
@@ -185,8 +185,8 @@ def _show_listing(listing: Listing, console: Console) -> None:
             "" if one.created_at is None else age_of(now - one.created_at),
             "" if one.nbytes is None else size(one.nbytes),
             "" if one.files is None else str(one.files),
-            *([one.strategy or ""] if len(strategies) > 1 else []),
-            "\n".join(f"{name} {value:.4g}" for name, value in one.metrics.items()),
+            *([printable(one.strategy or "")] if len(strategies) > 1 else []),
+            "\n".join(f"{printable(name)} {value:.4g}" for name, value in one.metrics.items()),
             "damaged" if one.damage else "\n".join(marks),
             style="red" if one.damage else None,
         )
@@ -197,8 +197,8 @@ def _show_listing(listing: Listing, console: Console) -> None:
 
 
 def _show_lock(lock: LockInfo, console: Console) -> None:
-    who = "a job that its lock file does not name" if lock.owner is None else lock.owner
-    where = "" if lock.pid is None else f" (process {lock.pid} on {lock.host})"
+    who = "a job that its lock file does not name" if lock.owner is None else printable(lock.owner)
+    where = "" if lock.pid is None else f" (process {lock.pid} on {printable(lock.host or '')})"
     since = "" if lock.acquired_at is None else f" since {local_time(lock.acquired_at)}"
     renewed = f"renewed {age_of(time.time() - lock.renewed_at)} ago"
     if lock.expired:

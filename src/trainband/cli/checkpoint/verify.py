@@ -12,13 +12,13 @@ from rich.padding import Padding
 from trainband.checkpoint import Checkpoint, Part, PartReader, Stored
 from trainband.checkpoint.manifest import MANIFEST_FILE, read_manifest
 from trainband.cli.checkpoint.common import (
-    console_for_people,
     directory_argument,
     home_of,
     is_one,
     path_of,
     step_option,
 )
+from trainband.cli.terminal import console_for_people
 from trainband.errors import DamagedCheckpoint, YourError
 from trainband.runtime.formatting import size
 
