@@ -87,6 +87,11 @@ BAD_CONFIGS: list[tuple[str, str]] = [
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
         r"^TF_CONFIG\.task\.type = 'ps': TF_CONFIG\.cluster has no such job, only worker\.$",
     ),
+    ("[" * 100_000, r"^TF_CONFIG is not JSON"),
+    ('{"cluster": {"worker": ["\\ud800:1"]}}', r"^TF_CONFIG is not JSON"),
+    ('{"cluster": {"worker": ["a\\u001b[2J:1"]}}', r"'a\\x1b\[2J' is no host name"),
+    ('{"cluster": {"worker": {"0": "a:1"}}, "task": {"type": "worker", "index": 1' + "0" * 400 + "}}", "of 9 digits"),
+    ('{"cluster": {"worker": ["a:1"]}, "task": ' + "9" * 5000 + "}", r"^TF_CONFIG is not JSON"),
 ]
 
 

@@ -90,7 +90,10 @@ class WorkerState(msgspec.Struct, frozen=True):
     @classmethod
     def from_bytes(cls, data: bytes, sender: str) -> WorkerState:
         """Raises `ProtocolError` where the bytes are no worker state that a checkpoint can hold and give back."""
-        state = decode(data, cls, sender)
+        try:
+            state = decode(data, cls, sender)
+        except (ValueError, OverflowError, RecursionError) as exc:
+            raise ProtocolError(f"{sender} sent something that is no WorkerState ({exc}).") from exc
         try:
             is_place = not state.position or isinstance(json.loads(state.position), dict)
             state.position.encode()

@@ -78,8 +78,16 @@ def read_tensor(table: pa.Table, dtype: str | None, shape: tuple[int, ...] | Non
       shape: of that variable; a scalar's is `()`.
 
     Raises:
-      Refused: the table has another form.
+      Refused: the table has another form, or its buffers are not what they say.
     """
+    try:
+        table.validate(full=True)  # lengths and offsets came as they are over the network
+        return _read_tensor(table, dtype, shape)
+    except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError, MemoryError) as exc:
+        raise Refused(f"a variable is one column of tensors or numbers, got a table that is none: {exc}") from exc
+
+
+def _read_tensor(table: pa.Table, dtype: str | None, shape: tuple[int, ...] | None) -> NDArray[np.generic]:
     if table.num_columns != 1:
         raise Refused(f"a variable is one column of tensors, got {table.num_columns} columns.")
     column = table.column(0)
