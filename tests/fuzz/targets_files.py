@@ -60,7 +60,7 @@ def fuzz_lock(data: bytes) -> None:
 def fuzz_worker_state(data: bytes) -> None:
     """What a worker leaves with a ps."""
     try:
-        state = WorkerState.from_bytes(data, "worker:0")
+        state = WorkerState.received(data, "worker:0")
     except ProtocolError:
         return
     assert all(one.values.dtype.name == one.dtype for one in state.carry)

@@ -89,11 +89,16 @@ class WorkerState(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, sender: str) -> WorkerState:
-        """Raises `ProtocolError` where the bytes are no worker state that a checkpoint can hold and give back."""
+        """Raises `ProtocolError` where the bytes are no worker state that a checkpoint can hold."""
         try:
-            state = decode(data, cls, sender)
+            return decode(data, cls, sender)
         except (ValueError, OverflowError, RecursionError) as exc:
             raise ProtocolError(f"{sender} sent something that is no WorkerState ({exc}).") from exc
+
+    @classmethod
+    def received(cls, data: bytes, sender: str) -> WorkerState:
+        """As `from_bytes`; raises `ProtocolError` also where a checkpoint could not give it back."""
+        state = cls.from_bytes(data, sender)
         try:
             is_place = not state.position or isinstance(json.loads(state.position), dict)
             state.position.encode()

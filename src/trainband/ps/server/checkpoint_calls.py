@@ -100,7 +100,7 @@ class CheckpointCalls:
                 f"{self._task.name} keeps no worker state of {len(data):,} bytes: for this model, {most:,} are the "
                 "most; keep less in the worker_transform, or in the position in the data."
             )
-        state = WorkerState.from_bytes(data, task)
+        state = WorkerState.received(data, task or "the chief")
         if task and state.task != task:
             raise ProtocolError(f"{task} sent the worker state of another worker.")
 
