@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import optax
 import pytest
@@ -23,6 +24,7 @@ import trainband
 from trainband.checkpoint import CheckpointDirectory, DirectoryLock, Manifest, WorkerEntry, write_part
 from trainband.cli.checkpoint.common import age_of
 from trainband.cli.main import main
+from trainband.runtime.formatting import printable
 
 Capture = pytest.CaptureFixture[str]
 
@@ -60,8 +62,8 @@ def commit(home: CheckpointDirectory, step: int, shift: float = 0.0, **more: Any
         workers,
         trainings=(0, 1000),
         worker_part=write_part(partial, "workers.safetensors", ps=0, version=0, pieces=[key]),
-        **more,
     )
+    manifest = msgspec.structs.replace(manifest, **more)
     return home.commit(partial, manifest).path
 
 
@@ -504,3 +506,38 @@ def test_it_is_readable_on_a_terminal(
     assert any(re.fullmatch(r"1,000,000 \S+ \S+ \d+ days 814 B 3 loss 0.1235", line) for line in lines), text
     assert "params/hidden/kernel float32[10,6] 240 B ps:0[0:4], ps:1[4:10]" in lines
     assert "params/hidden/kernel float32[10,6] 1 0.0292 differs" in lines
+
+
+HOSTILE = "\x1b[2J[red]x[/red]\u202e\n\x9b"
+
+
+def test_a_strangers_checkpoint_tells_the_terminal_nothing(home: CheckpointDirectory, capsys: Capture) -> None:
+    deep = json.dumps({"training": 1, "position": "[" * 900 + "]" * 900})
+    path = commit(
+        home,
+        7,
+        strategy=HOSTILE,
+        trainband=HOSTILE,
+        metrics={HOSTILE: 1.0},
+        sources={HOSTILE: HOSTILE, "huge": "1" + "0" * 400},
+        workers={HOSTILE: WorkerEntry(HOSTILE, 4, HOSTILE), "1": WorkerEntry("worker:1", 1, deep)},
+    )
+    home.mark_best(7, HOSTILE, 1.0)
+    holder = {"owner": HOSTILE, "host": HOSTILE, "pid": 1, "process_start": 0, "machine": "", "acquired_at": 1.0}
+    (home.path / "LOCK").write_text(json.dumps({**holder, "lease_s": 1e9, "token": "a"}))
+    (home.path / "step-000000000009").mkdir()
+    (home.path / "step-000000000009" / "manifest.json").write_text(json.dumps({"format": 2, "trainband": HOSTILE}))
+    for arguments in (["ls", home.path], ["ls", home.path, "--json"], ["show", path], ["show", path, "--json"]):
+        _, out, err = run(capsys, *arguments)
+        assert printable(out + err, newline="\n") == out + err
+        assert "[red]x[/red]" in out
+
+
+def test_what_is_no_file_makes_no_command_wait(home: CheckpointDirectory, capsys: Capture) -> None:
+    path = commit(home, 7)
+    for name in ("manifest.json", "LOCK", "best.json"):
+        where = (path if name == "manifest.json" else home.path) / name
+        where.unlink(missing_ok=True)
+        os.mkfifo(where)
+    for command, code in (("ls", 1), ("show", 2), ("verify", 1)):
+        assert run(capsys, command, home.path)[0] == code

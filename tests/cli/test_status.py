@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from trainband.cli.status import show
+from trainband.cli.status import as_text, show
+from trainband.cli.terminal import console_for_people
 from trainband.ps.statistics import CheckpointStatus, PsStatus, SliceStatus, VariableStatus, WorkerStatus
-from trainband.runtime.formatting import size
+from trainband.runtime.formatting import printable, size
 from trainband.wire.replication import ReplicaState, Term
 
 
@@ -117,3 +119,19 @@ def test_the_documentation_names_every_field_of_the_json() -> None:
     named = set(re.findall(r"`(\w+)`", text[text.index("`--json` prints these fields") :]))
     for record in (PsStatus, WorkerStatus, VariableStatus, SliceStatus, CheckpointStatus, ReplicaState, Term):
         assert set(record.__struct_fields__) <= named, record
+
+
+def test_names_are_no_markup_and_tell_the_terminal_nothing(
+    answer: PsStatus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b[2J[red]worker[/red]\u202e\n:smile:"
+    first = msgspec.structs.replace(answer.workers[0], task=hostile, host=hostile, failure=hostile)
+    answer = msgspec.structs.replace(answer, workers=(first,), waiting_for=(hostile,), address=hostile, task=hostile)
+    show(answer, console_for_people())
+    printed = capsys.readouterr().out
+    assert printable(printed, newline="\n") == printed
+    visible = r"\x1b[2J[red]worker[/red]\u202e\n:smile:"
+    assert f"{visible} failed: {visible}" in printed
+    assert f"waiting for {visible}" in printed
+    assert json.loads(as_text(answer))["task"] == hostile
+    assert printable(as_text(answer), newline="\n") == as_text(answer)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainband.cluster import Cluster, ClusterSpec, Task, resolve
 from trainband.cluster.resolvers import arguments, tf_config
+from trainband.cluster.resolvers.checkpoint_dirs import checkpoint_dirs
 from trainband.errors import ClusterError
 
 CLUSTER = {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
@@ -84,6 +87,11 @@ BAD_CONFIGS: list[tuple[str, str]] = [
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
         r"^TF_CONFIG\.task\.type = 'ps': TF_CONFIG\.cluster has no such job, only worker\.$",
     ),
+    ("[" * 100_000, r"^TF_CONFIG is not JSON"),
+    ('{"cluster": {"worker": ["\\ud800:1"]}}', r"^TF_CONFIG is not JSON"),
+    ('{"cluster": {"worker": ["a\\u001b[2J:1"]}}', r"'a\\x1b\[2J' is no host name"),
+    ('{"cluster": {"worker": {"0": "a:1"}}, "task": {"type": "worker", "index": 1' + "0" * 400 + "}}", "of 9 digits"),
+    ('{"cluster": {"worker": ["a:1"]}, "task": ' + "9" * 5000 + "}", r"^TF_CONFIG is not JSON"),
 ]
 
 
@@ -186,3 +194,14 @@ def test_arguments_beat_tf_config_which_beats_nothing(monkeypatch: pytest.Monkey
     # Half-set arguments are not quietly passed over for TF_CONFIG.
     with pytest.raises(ClusterError, match="worker_hosts is missing"):
         resolve(environ, job_name="ps")
+
+
+def test_checkpoint_dirs_are_those_named_else_here_and_the_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    temporary = Path(tempfile.gettempdir()).absolute()
+    assert checkpoint_dirs({}) == checkpoint_dirs({"TRAINBAND_CHECKPOINT_DIR": ""}) == (tmp_path, temporary)
+    assert checkpoint_dirs({"TRAINBAND_CHECKPOINT_DIR": "/a::b"}) == (Path("/a"), tmp_path / "b")
+    monkeypatch.chdir("/")
+    assert checkpoint_dirs({}) == (temporary,)

@@ -98,7 +98,10 @@ BAD_SPECS: list[tuple[object, str]] = [
     # the tasks of a job
     ({"worker": "a:1"}, r"ClusterSpec\.worker must be a list"),  # a string is a sequence, too
     ({"worker": 3}, r"ClusterSpec\.worker must be a list"),
-    ({"worker": {-1: "a:1"}}, r"ClusterSpec\.worker: a task's index must be an integer of 0 or more, got -1"),
+    (
+        {"worker": {-1: "a:1"}},
+        r"ClusterSpec\.worker: a task's index must be an integer of 0 or more, of 9 digits at most, got -1",
+    ),
     ({"worker": {True: "a:1"}}, r"got True"),
     ({"worker": {"one": "a:1"}}, r"got 'one'"),
     ({"worker": {1.0: "a:1"}}, r"got 1\.0"),

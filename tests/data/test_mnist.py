@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from trainband.data import load, mnist
+from trainband.data import idx, load, mnist
 from trainband.errors import DataError
 
 SIZES = {"train": 7, "t10k": 3}
@@ -112,3 +113,9 @@ def test_an_empty_split_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(idx_bytes(np.zeros(shape, np.uint8)))
     with pytest.raises(DataError, match="not a single image"):
         mnist.read(tmp_path)
+
+
+def test_a_file_that_is_none_makes_nobody_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "data")
+    with pytest.raises(DataError, match="not a regular file"):
+        idx.read(tmp_path / "data", 1)

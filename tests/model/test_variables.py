@@ -129,3 +129,19 @@ def test_what_cannot_be_used_is_refused_by_name(params: Any, words: list[str]) -
         Variables.of(params)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    [
+        ("a\x1b", (1,), "float32"),
+        ("a", (-1,), "float32"),
+        ("a", (1 << 62, 1 << 62), "float32"),
+        ("a", (1,), "no dtype"),
+        ("a", (1,), "f4,(99999999999,)f4"),
+    ],
+    ids=["name", "negative", "overflow", "dtype", "compound"],
+)
+def test_what_another_task_says_of_a_variable_is_checked(name: str, shape: tuple[int, ...], dtype: str) -> None:
+    with pytest.raises(ModelError, match="is no variable"):
+        Variable(name, shape, dtype)

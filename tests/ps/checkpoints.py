@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.ps.plans import blocks_of
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Manifest, Part
 from trainband.model.variables import PyTree
 from trainband.ps.description import Plan
+from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.ps.server.program import CompiledProgram
 from trainband.ps.server.saver import ShardSaver
 from trainband.ps.server.shard import Shard
@@ -39,6 +41,7 @@ class OnePs:
             optimizer.state_contents,
             (index, len(plan.layout.shards)),
             self.lock,
+            directories=AllowedDirectories([tempfile.gettempdir()], f"ps:{index}"),
             seen=lambda: self.seen,
             sources=lambda: self.sources,
         )

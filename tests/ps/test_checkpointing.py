@@ -19,6 +19,7 @@ from trainband.data.leases import LeaseRequest, SourceSettings
 from trainband.errors import CheckpointError, RefusalCode, Refused
 from trainband.model.contents import contents_of_blocks
 from trainband.model.placement import RoundRobin
+from trainband.model.worker_state import WorkerState
 from trainband.ps.worker.checkpointing import WORKER_STATE_S, JobSaving, Overtaken, SavedParts, restore_job
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
@@ -185,7 +186,7 @@ def saved(chief: JobClient, directory: CheckpointDirectory, at: int = 0) -> Any:
     saving = chief.save(partial, at)
     if at:
         push(chief, at - chief.pull().global_step)
-    chief.leave_worker_state(b"the chief's")
+    chief.leave_worker_state(WorkerState.pack("worker:0", 1, at, "", ()).to_bytes())
     while (parts := saving.poll()) is None:
         pass
     manifest = Manifest(

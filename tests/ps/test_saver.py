@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from tests.ps.plans import plan_of
 
 from trainband.checkpoint import CheckpointDirectory, write_part
 from trainband.errors import Refused
+from trainband.ps.server import saver
+from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.wire import messages as m
 
 N = 20_000
@@ -243,6 +246,54 @@ def test_sources_are_those_of_the_version(ps: OnePs, tmp_path: Path) -> None:
     assert ps.saved().sources == {"digits": "then"}
 
 
+# --- where
+
+
+def allowing(ps: OnePs, *directories: Path) -> OnePs:
+    """The same ps, which may use these directories alone."""
+    ps.saver._directories = AllowedDirectories(directories, "ps:0")  # noqa: SLF001
+    return ps
+
+
+def test_only_below_its_directories_and_nobody_learns_what_is_elsewhere(ps: OnePs, tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "link").symlink_to(outside)
+    (inside / "loop").symlink_to(inside / "loop")
+    allowing(ps, inside)
+    places = [
+        outside,
+        tmp_path / "not there",
+        inside / "link",
+        inside / ".." / "outside",
+        Path("a\0b"),
+        Path("x" * 9999),
+    ]
+    said = set()
+    for number, place in enumerate(places):
+        ps.order(place, token=str(number))
+        failure = ps.saved(str(number)).failure
+        assert ps.read(place, token=f"reading {number}").failure.endswith(failure)
+        assert f"below {inside}, and" in failure
+        assert "TRAINBAND_CHECKPOINT_DIR" in failure
+        assert "Server(checkpoint_dir=...)" in failure
+        said.add(failure[: failure.index(", and ")] + failure[failure.index(" is not there") :])
+    assert len(said) == 1
+    assert list(outside.iterdir()) == []
+    ps.order(inside, token="allowed")
+    assert ps.saved("allowed").phase == m.WRITTEN
+
+
+def test_a_link_with_the_parts_name_is_replaced_and_not_followed(ps: OnePs, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "part-00000-of-00001.safetensors").symlink_to(victim)
+    ps.order(tmp_path)
+    assert ps.saved().phase == m.WRITTEN
+    assert victim.read_text() == "mine"
+
+
 # --- restoring
 
 
@@ -332,6 +383,47 @@ def test_a_reading_that_fails_unforeseen_is_done(checkpoint: Any, monkeypatch: p
     state = OnePs(MOMENTUM).read(checkpoint.path)
     assert (state.done, state.damaged) == (True, False)
     assert state.failure.endswith("MemoryError")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "part-00000-of-00001.safetensors"])
+def test_a_reading_waits_for_no_other_process(checkpoint: Any, name: str) -> None:
+    (checkpoint.path / name).unlink()
+    os.mkfifo(checkpoint.path / name)
+    state = OnePs(MOMENTUM).read(checkpoint.path)
+    assert (state.done, state.damaged) == (True, True)
+    assert "not a regular file" in state.failure
+
+
+def test_nothing_is_read_through_a_link(checkpoint: Any, tmp_path: Path) -> None:
+    """It could lead out of the directories that this ps may use."""
+    (checkpoint.path / "manifest.json").rename(tmp_path / "elsewhere")
+    (checkpoint.path / "manifest.json").symlink_to(tmp_path / "elsewhere")
+    assert "symbolic link" in OnePs(MOMENTUM).read(checkpoint.path).failure
+
+
+def test_of_many_orders_one_is_read_and_then_the_newest(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached, go_on, real = threading.Event(), threading.Event(), saver.buffer_of
+    read: list[str] = []
+
+    def slow(one: Any, *rest: Any, **more: Any) -> Any:
+        read.append(rest[0][0].tensor)
+        reached.set()
+        assert go_on.wait(WAIT_S)
+        return real(one, *rest, **more)
+
+    monkeypatch.setattr(saver, "buffer_of", slow)
+    other, before = OnePs(MOMENTUM), threading.active_count()
+    for number in range(50):
+        with other.lock:
+            other.saver.restore(m.Restore(0, str(number), str(checkpoint.path)))
+        assert reached.wait(WAIT_S)
+    assert threading.active_count() == before + 1
+    go_on.set()
+    other.saver.close(WAIT_S)
+    with other.lock:
+        assert other.saver.restore_state("49") == m.RestoreState(done=True)
+        assert other.saver.restore_state("0").forgotten
+    assert len(read) == 3, "one buffer of the first, and the two of the last"
 
 
 def test_a_question_about_nothing(ps: OnePs) -> None:

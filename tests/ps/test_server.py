@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +91,10 @@ def test_a_worker_that_waits_for_the_end_outlasts_a_ps_that_comes_back() -> None
         assert not waiting.done()
     assert waiting.result(60.0) == "ps:0 has ended"
     worker.shutdown()
+
+
+@pytest.mark.parametrize("given", ["/a", Path("/a"), ["/a"]], ids=["text", "path", "several"])
+def test_a_ps_uses_the_directories_that_it_is_given(given: Any) -> None:
+    with server(MemoryTransport(), PS, checkpoint_dir=given) as one:
+        assert one._service is not None  # noqa: SLF001
+        assert one._service.task.directories.directories == (Path("/a"),)  # noqa: SLF001

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import optax
 import pytest
@@ -19,7 +20,15 @@ from tests.ps.plans import blocks_of, plan_of
 
 from trainband.cluster import Cluster, Task
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
-from trainband.errors import DeadlineExceeded, ModelError, ProtocolError, RefusalCode, Refused, TrainbandError
+from trainband.errors import (
+    DataError,
+    DeadlineExceeded,
+    ModelError,
+    ProtocolError,
+    RefusalCode,
+    Refused,
+    TrainbandError,
+)
 from trainband.model.placement import Placement, RoundRobin
 from trainband.ps.description import Plan
 from trainband.ps.membership.job_end import LINGER_S
@@ -997,3 +1006,57 @@ def test_workers_that_train_on_the_same_data_are_told_so_once(ps: Ps) -> None:
     ps.call("heartbeat", m.Heartbeat(0, first_batch="two"), m.JobState)
     (line,) = [line for line in ps.said if "the same batch" in line]
     assert line.startswith("WARNING: worker:0 and worker:1 began with the same batch. ")
+
+
+KEY = ("uint32", (2,), b"12345678")
+
+
+def worker_state(task: str = "worker:0", position: str = "", array: tuple[Any, ...] = KEY) -> bytes:
+    return msgspec.msgpack.encode({"task": task, "training": 1, "steps": 3, "position": position, "carry": [array]})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"garbage",
+        b"",
+        worker_state("worker:1"),
+        worker_state(position="no JSON"),
+        worker_state(position="[" * 100_000),
+        worker_state(array=("object", (1,), b"12345678")),
+        worker_state(array=("uint32", (3,), b"12345678")),
+        worker_state(array=("uint32", (1 << 62, 1 << 62), b"12345678")),
+        worker_state(array=("uint32", (-1, -2), b"12345678")),
+    ],
+    ids=["garbage", "nothing", "another's", "position", "depth", "dtype", "size", "overflow", "negative"],
+)
+def test_a_worker_state_that_no_checkpoint_can_hold_is_refused_and_not_kept(ps: Ps, data: bytes) -> None:
+    ps.ready()
+    ps.call("worker_state", m.LeftWorkerState(0, 1, worker_state()), m.JobState)
+    with pytest.raises((ProtocolError, Refused)):
+        ps.call("worker_state", m.LeftWorkerState(0, 2, data), m.JobState)
+    kept = ps.call("my_worker_state", m.WorkerStateQuestion(0), m.WorkerStateAnswer)
+    assert kept.data == worker_state()
+
+
+def test_a_worker_state_larger_than_any_is_refused(ps: Ps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainband.ps.server.checkpoint_calls.MOST_BESIDE_THE_MODEL_BYTES", 0)
+    ps.ready()
+    nbytes = 8 * sum(leaf.nbytes for leaf in PARAMS.values())
+    array = ("uint8", (nbytes,), bytes(nbytes))
+    with pytest.raises(Refused, match=f"for this model, {nbytes:,} are the most"):
+        ps.call("worker_state", m.LeftWorkerState(0, 2, worker_state(array=array)), m.JobState)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"worker_state": {0: b"garbage"}}, {"worker_state": {-1: worker_state()}}, {"sources": {"digits": "garbage"}}],
+    ids=["worker state", "worker", "source"],
+)
+def test_a_chief_adopts_nothing_that_is_garbage(ps: Ps, changes: dict[str, Any]) -> None:
+    for worker in range(2):
+        ps.join(worker)
+    ps.define()
+    with pytest.raises((ProtocolError, DataError)):
+        ps.call("adopt", replace(m.Adopt(0, "token", 0), **changes), m.Joined)
+    assert not ps.state.initialised

@@ -214,7 +214,12 @@ class World:
             transport = TaskTransport(self.network, process)
             try:
                 server = SimulatedServer(
-                    cluster, transport=transport, timeouts=TIMEOUTS, say=self._speaker(process), runtime=runtime
+                    cluster,
+                    transport=transport,
+                    timeouts=TIMEOUTS,
+                    say=self._speaker(process),
+                    checkpoint_dir=self._directory,
+                    runtime=runtime,
                 )
                 server.join()
             except (SystemExit, TrainbandError) as exc:

@@ -18,6 +18,7 @@ from trainband.cluster import Cluster, Task
 from trainband.errors import CheckpointError
 from trainband.model.placement import RoundRobin
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
+from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.strategies import OneDevice, ParameterServer
 from trainband.train import Trainer
 from trainband.train.hooks import Hook
@@ -269,7 +270,7 @@ def test_early_stopping_ends_it_for_all(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_no_ps_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainband.ps.server.saver.Path", lambda path: Path(f"{path}, which is another disk here"))
+    monkeypatch.setattr(AllowedDirectories, "admit", lambda _, path: Path(f"{path}, which is another disk here"))
     job = Job(2, 1, Sync())
 
     def work() -> Any:

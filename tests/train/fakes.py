@@ -162,7 +162,8 @@ class FakeStrategy:
         self.starts += 1
         return self.engine
 
-    def serve(self) -> str:
+    def serve(self, checkpoint_dirs: Sequence[Path] = ()) -> str:
+        del checkpoint_dirs
         raise AssertionError
 
 

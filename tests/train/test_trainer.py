@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -434,3 +435,29 @@ def test_a_task_of_a_cluster_may_train_by_itself_where_that_is_meant(
     monkeypatch.setenv("TF_CONFIG", IN_A_CLUSTER % "worker")
     said = lambda _: None  # noqa: E731
     assert mean_model(strategy=strategy("cpu", standalone=True, say=said), say=said).fit([ONES]).steps == 1
+
+
+class Serving(FakeStrategy):
+    """As a ps sees it."""
+
+    serves = True
+    told: tuple[Path, ...] = ()
+
+    def serve(self, checkpoint_dirs: Sequence[Path] = ()) -> str:
+        self.told = tuple(checkpoint_dirs)
+        return "the job is over"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda one, path: one.fit([ONES], steps=1, checkpoint_dir=path),
+        lambda one, path: one.save(path),
+    ],
+    ids=["fit", "save"],
+)
+def test_a_ps_hears_where_the_programs_checkpoints_are(call: Callable[[Any, Path], Any], tmp_path: Path) -> None:
+    strategy = Serving(None)
+    with pytest.raises(SystemExit):
+        call(trainer(strategy=strategy), tmp_path / "runs")
+    assert strategy.told == (tmp_path / "runs",)

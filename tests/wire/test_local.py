@@ -154,6 +154,25 @@ class TestNonsense:
         stream.close()
         theirs.close()
 
+    def test_descriptors_that_are_no_segment_or_no_doorbell(self) -> None:
+        """A doorbell that waits for its reader would stop whoever gives a body back."""
+        before = open_descriptors()
+        reader, writer = os.pipe()
+        memory, blocking, bell = os.memfd_create("test"), os.eventfd(0), os.eventfd(0, os.EFD_NONBLOCK)
+        for descriptors in ([memory, writer], [memory, blocking], [reader, bell], [memory, bell]):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            stream = LocalStream(ours, "somebody", FAST, lambda _: None)
+            packet = local._PREFIX.pack(local._FRAME, 0, local._NEW_SEGMENT, 0, 1, 1)  # noqa: SLF001
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("2i", *descriptors))]
+            theirs.sendmsg([packet, struct.pack("<Q", 10)], rights)
+            with pytest.raises(ProtocolError, match="somebody sent a frame that contradicts itself"):
+                stream.receive(1.0)
+            stream.close()
+            theirs.close()
+        for descriptor in (reader, writer, memory, blocking, bell):
+            os.close(descriptor)
+        assert open_descriptors() == before
+
     @pytest.mark.parametrize("sealed", [False, True])
     def test_memory_that_is_too_small_or_may_shrink(self, sealed: bool) -> None:
         import fcntl

@@ -22,16 +22,18 @@ from pathlib import Path
 import msgspec
 
 from trainband.checkpoint.disk import refusal, remove_quietly, sync_directory, write_durably
-from trainband.checkpoint.manifest import MANIFEST_FILE, Manifest, encode
+from trainband.checkpoint.manifest import MANIFEST_FILE, MOST_NUMBER, Manifest, encode
 from trainband.checkpoint.part import check_file
 from trainband.checkpoint.retention import Retention
 from trainband.checkpoint.snapshot import Checkpoint
 from trainband.errors import CheckpointError, DamagedCheckpoint
+from trainband.runtime.regular_files import UnusableFile, read_regular
 
 BEST_FILE = "best.json"
+MOST_BEST_BYTES = 64 << 10
 
-_COMMITTED = re.compile(r"step-(\d{12,})")
-_REPLACED = re.compile(r"\.step-(\d{12,})\.[0-9a-f]{8}\.replaced")
+_COMMITTED = re.compile(r"step-([0-9]{12,18})")
+_REPLACED = re.compile(r"\.step-([0-9]{12,18})\.[0-9a-f]{8}\.replaced")
 _LEFTOVER = re.compile(r"\.step-\d{12,}\.[0-9a-f]{8}\.partial|\.trash-.*")
 _LEFTOVER_FILE = re.compile(rf"\.{re.escape(BEST_FILE)}\.[0-9a-f]{{8}}\.tmp")
 
@@ -185,12 +187,15 @@ class CheckpointDirectory:
         """
         path = self.path / BEST_FILE
         try:
-            mark = msgspec.json.decode(path.read_bytes(), type=_Best)
+            mark = msgspec.json.decode(read_regular(path, MOST_BEST_BYTES), type=_Best)
         except FileNotFoundError:
+            return None
+        except UnusableFile as exc:
+            self._say(f"{path} is damaged: {exc.strerror}. No checkpoint counts as the best until the next validation.")
             return None
         except OSError as exc:
             raise refusal("read", path, exc) from exc
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
             self._say(f"{path} is damaged: {exc}. No checkpoint counts as the best until the next validation.")
             return None
         return mark.step, mark.metric, mark.value
@@ -222,7 +227,7 @@ class CheckpointDirectory:
 
     def _places(self) -> dict[int, Path]:
         """Where the checkpoint of each step is: in its place, or aside if a commit died between two renames."""
-        names = [entry.name for entry in self._entries() if entry.is_dir()]
+        names = [entry.name for entry in self._entries() if _is_directory(entry)]
         places = {int(aside[1]): name for name in names if (aside := _REPLACED.fullmatch(name))}
         places |= {int(own[1]): name for name in names if (own := _COMMITTED.fullmatch(name))}
         return {step: self.path / name for step, name in places.items()}
@@ -295,11 +300,23 @@ class _Best(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str
     value: float
 
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if not 0 <= self.step <= MOST_NUMBER:
+            raise ValueError(f"step is {self.step}, which is none")
+
 
 def _name(step: int) -> str:
     if step < 0:
         raise ValueError(f"A global step is not negative, got {step}.")
     return f"step-{step:012d}"
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a symbolic link that leads to itself
+        return False
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -19,10 +20,13 @@ from types import TracebackType
 import msgspec
 
 from trainband.checkpoint.disk import refusal, remove_quietly
+from trainband.checkpoint.manifest import LATEST_S, MOST_NUMBER, is_plain_name
 from trainband.errors import DirectoryLocked
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.regular_files import open_regular
 
 LOCK_FILE = "LOCK"
+MOST_LOCK_BYTES = 64 << 10
 
 _PATIENCE_S = 5.0
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -49,6 +53,15 @@ class Holder(msgspec.Struct, frozen=True):
     lease_s: float
     token: str
     job: str = ""
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say: it may come from a file that anybody wrote."""
+        if not is_plain_name(self.token):
+            raise ValueError("token is none")
+        if not 0 <= self.pid <= MOST_NUMBER or not 0 <= self.process_start <= MOST_NUMBER:
+            raise ValueError("pid and process_start are those of no process")
+        if not 0 <= self.acquired_at < LATEST_S or not 0 < self.lease_s < math.inf:
+            raise ValueError("acquired_at and lease_s are no times")
 
 
 class DirectoryLock:
@@ -273,6 +286,14 @@ class DirectoryLock:
         )
 
 
+def holder_of(data: bytes) -> Holder | None:
+    """What a lock file's bytes say; `None` where they say nothing."""
+    try:
+        return msgspec.json.decode(data, type=Holder)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """A lock file as it was at one moment; `holder` is None if it does not say."""
@@ -288,12 +309,11 @@ class _Seen:
 
     @classmethod
     def at(cls, path: Path) -> _Seen:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             status = os.fstat(file.fileno())
-            data = file.read()
-        try:
-            holder = msgspec.json.decode(data, type=Holder)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            data = file.read(MOST_LOCK_BYTES)
+        holder = holder_of(data)
+        if holder is None:
             return cls(None, f"{status.st_ino:x}-{status.st_mtime_ns:x}", status.st_mtime)
         return cls(holder, holder.token, status.st_mtime)
 

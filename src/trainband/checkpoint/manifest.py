@@ -10,16 +10,25 @@ import math
 import re
 from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import msgspec
 import numpy as np
 
-from trainband.errors import DamagedCheckpoint
+from trainband.errors import CheckpointError, DamagedCheckpoint
+from trainband.runtime.regular_files import UnusableFile, read_regular
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
+MOST_MANIFEST_BYTES = 64 << 20
+"""Of a manifest, some 200,000 pieces: a larger one is neither written nor read."""
+MOST_DIMENSIONS = 32
+MOST_NUMBER = (1 << 63) - 1
+"""Of steps, rows and bytes: what other programs and NumPy can count to."""
+LATEST_S = 253_370_764_800.0
+"""Seconds since 1970, at the beginning of the year 9999: no later time can be shown."""
 
 DTYPES: dict[str, np.dtype[Any]] = {
     np.dtype(kind).name: np.dtype(kind)
@@ -33,7 +42,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 """What a safetensors file can hold, by NumPy's name."""
 
 _CHECKSUM = re.compile(r"xxh3_128:[0-9a-f]{32}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +71,8 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"tensor {self.tensor!r} is not a name that a safetensors file can hold")
         if any(size < 0 for size in self.shape):
             raise ValueError(f"shape of {self.tensor} has a negative number: {list(self.shape)}")
+        if len(self.shape) > MOST_DIMENSIONS or math.prod(size or 1 for size in self.shape) > MOST_NUMBER // 16:
+            raise ValueError(f"shape of {self.tensor} is larger than any array's")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype of {self.tensor} is {self.dtype!r}, which is none of {', '.join(DTYPES)}")
         if not 0 <= self.start <= self.stop <= self.rows or (self.start == self.stop and self.rows):
@@ -226,10 +237,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         if self.format != FORMAT:
             raise ValueError(f"format is {self.format}, and this version of trainband writes format {FORMAT}")
         _not_negative(global_step=self.global_step)
-        if not (math.isfinite(self.created_at) and self.created_at >= 0):
+        if not 0 <= self.created_at < LATEST_S:
             raise ValueError(f"created_at is {self.created_at}, which is no time since 1970")
-        if any(step < 0 for step in self.trainings):
-            raise ValueError(f"trainings has a negative number: {list(self.trainings)}")
+        if any(not 0 <= step <= MOST_NUMBER for step in self.trainings):
+            raise ValueError(f"trainings has a number that is no step: {list(self.trainings)}")
+        if self.last_step is not None:
+            _not_negative(last_step=self.last_step)
         if len({part.file for part in self.files}) < len(self.files):
             raise ValueError("parts name one file twice")
         for places in self.places.values():
@@ -272,11 +285,21 @@ class _Head(msgspec.Struct):
 
 
 def encode(manifest: Manifest) -> bytes:
-    """A manifest as JSON, laid out for reading. Metrics that are not finite are left out: JSON has no word for them."""
+    """A manifest as JSON, laid out for reading. Metrics that are not finite are left out: JSON has no word for them.
+
+    Raises:
+      CheckpointError: it would be larger than what `decode` takes.
+    """
     finite = {name: value for name, value in manifest.metrics.items() if math.isfinite(value)}
     if len(finite) < len(manifest.metrics):
         manifest = msgspec.structs.replace(manifest, metrics=finite)
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    if len(data) > MOST_MANIFEST_BYTES:
+        raise CheckpointError(
+            f"The manifest would have {len(data):,} bytes, and {MOST_MANIFEST_BYTES:,} are the most; join variables or "
+            "use fewer ps."
+        )
+    return data
 
 
 def decode(data: bytes, where: str) -> Manifest:
@@ -289,6 +312,8 @@ def decode(data: bytes, where: str) -> Manifest:
     Raises:
       DamagedCheckpoint: it is no manifest, or one that contradicts itself; names the field.
     """
+    if len(data) > MOST_MANIFEST_BYTES:
+        raise DamagedCheckpoint(f"{where} has {len(data):,} bytes, and {MOST_MANIFEST_BYTES:,} are the most.")
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.format != FORMAT:
@@ -297,8 +322,27 @@ def decode(data: bytes, where: str) -> Manifest:
                 f"read it with trainband {head.trainband}, which wrote it."
             )
         return msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise DamagedCheckpoint(f"{where} is not a checkpoint's manifest: {exc}. Use another checkpoint.") from exc
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as exc:
+        reason = str(exc) or type(exc).__name__
+        raise DamagedCheckpoint(f"{where} is not a checkpoint's manifest: {reason}. Use another checkpoint.") from exc
+
+
+def read_manifest(path: Path, *, follow: bool = True) -> Manifest:
+    """The manifest that is at a path.
+
+    Args:
+      path: the file.
+      follow: whether it may be a symbolic link.
+
+    Raises:
+      DamagedCheckpoint: it is no regular file, or too large, or no manifest.
+      OSError: it is not there, or the file system refuses.
+    """
+    try:
+        data = read_regular(path, MOST_MANIFEST_BYTES, follow=follow)
+    except UnusableFile as exc:
+        raise DamagedCheckpoint(f"{path} is not a checkpoint's manifest: {exc.strerror}.") from exc
+    return decode(data, str(path))
 
 
 def is_plain_name(name: str) -> bool:
@@ -310,6 +354,8 @@ def _not_negative(**numbers: int) -> None:
     for name, number in numbers.items():
         if number < 0:
             raise ValueError(f"{name} is {number}, which is negative")
+        if number > MOST_NUMBER:
+            raise ValueError(f"{name} is {number}, which is larger than any")
 
 
 def _check_tiling(pieces: Iterable[Piece]) -> None:

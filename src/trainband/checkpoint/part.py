@@ -22,9 +22,13 @@ from safetensors import SafetensorError, TensorSpec, serialize_file
 from trainband.checkpoint.disk import refusal, remove_quietly
 from trainband.checkpoint.manifest import DTYPES, Part, Piece, Stored
 from trainband.errors import CheckpointError, DamagedCheckpoint
+from trainband.runtime.regular_files import UnusableFile, open_regular, require_regular
 
 ALIGNMENT = 64
 """Bytes; what XLA wants of a host buffer to take it without a copy."""
+
+MOST_HEADER_BYTES = 100_000_000
+"""Of a part's header; what the safetensors library allows, too."""
 
 # Read and checksummed while it is in the cache: 3.1 GB/s on two cores. One read of the whole piece and the checksum
 # after it: 2.5; safe_open: 1.4 (and it knows no bfloat16 in NumPy); a copy out of an mmap: 2.8, and a file that is
@@ -103,28 +107,31 @@ def write_part(
 class PartReader:
     """An open file of a checkpoint, whose header has been compared with the manifest; a context manager."""
 
-    def __init__(self, path: Path, part: Part, offsets: dict[str, int] | None = None) -> None:
+    def __init__(self, path: Path, part: Part, offsets: dict[str, int] | None = None, *, follow: bool = True) -> None:
         """Nothing is opened yet.
 
         Args:
           path: the file.
           part: what the manifest says of it.
           offsets: `PartReader.offsets` of an earlier reader of this file, to save reading the header again.
+          follow: whether the file may be a symbolic link.
         """
         self.path = path
         self.part = part
         self.offsets: dict[str, int] = offsets or {}
+        self._follow = follow
         self._descriptor: int | None = None
 
     def __enter__(self) -> PartReader:
         """Open the file and compare it with the manifest.
 
         Raises:
-          DamagedCheckpoint: the file is missing, or its size or header is not what the manifest says.
+          DamagedCheckpoint: the file is missing, or no regular file, or its size or header is not what the manifest
+            says.
           CheckpointError: the file system refuses.
         """
         try:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_regular(self.path, follow=self._follow)
         except OSError as exc:
             raise _unreadable(self.path, exc) from exc
         try:
@@ -157,9 +164,10 @@ class PartReader:
         Raises:
           ValueError: the rows are not in the piece.
           DamagedCheckpoint: the bytes are not those that were written.
+          CheckpointError: there is not enough memory.
         """
         piece = stored.piece
-        out = aligned_empty((stop - start, *piece.shape[1:]) if piece.shape else (), DTYPES[piece.dtype])
+        out = room_for(piece, stop - start)
         self.read_into(out, stored, start, stop, check)
         return out
 
@@ -240,10 +248,13 @@ class PartReader:
         length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
         if length > size - 8:
             raise _damaged(self.path, f"has a header of {length:,} bytes in a file of {size:,}")
+        if length > MOST_HEADER_BYTES:
+            raise _damaged(self.path, f"has a header of {length:,} bytes, and {MOST_HEADER_BYTES:,} are the most")
         try:
             header = msgspec.json.decode(os.pread(descriptor, length, 8), type=dict[str, _Entry])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise _damaged(self.path, f"has a header that is not a safetensors file's: {exc}") from exc
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError) as exc:
+            reason = str(exc) or type(exc).__name__
+            raise _damaged(self.path, f"has a header that is not a safetensors file's: {reason}") from exc
         for stored in self.part.pieces:
             self._compare_entry(stored, header.get(stored.name))
         if more := header.keys() - {stored.name for stored in self.part.pieces}:
@@ -285,18 +296,34 @@ def check_size(path: Path, size: int, part: Part) -> None:
         raise _damaged(path, f"has {size:,} bytes, not {part.nbytes:,}")
 
 
-def check_file(path: Path, part: Part) -> None:
+def check_file(path: Path, part: Part, *, follow: bool = True) -> None:
     """Looks whether a file is there with the size that the manifest says, without opening it.
 
     Raises:
-      DamagedCheckpoint: it is missing or of another size.
+      DamagedCheckpoint: it is missing, no regular file or of another size.
       CheckpointError: the file system refuses.
     """
     try:
-        size = path.stat().st_size
+        status = path.stat(follow_symlinks=follow)
+        require_regular(status, path)
     except OSError as exc:
         raise _unreadable(path, exc) from exc
-    check_size(path, size, part)
+    check_size(path, status.st_size, part)
+
+
+def room_for(piece: Piece, rows: int) -> NDArray[Any]:
+    """An array for so many rows of a piece.
+
+    Raises:
+      CheckpointError: there is not enough memory.
+    """
+    shape = (rows, *piece.shape[1:]) if piece.shape else ()
+    try:
+        return aligned_empty(shape, DTYPES[piece.dtype])
+    except (MemoryError, ValueError, OverflowError) as exc:
+        raise CheckpointError(
+            f"{rows:,} rows of {piece} are {rows * piece.row_nbytes:,} bytes, for which there is not enough memory."
+        ) from exc
 
 
 def _little_endian(piece: Piece, array: NDArray[Any]) -> NDArray[Any]:
@@ -313,7 +340,7 @@ def _checksum(array: NDArray[Any]) -> str:
 
 def _settle(path: Path, directory: Path) -> int:
     """Makes a new file durable and as widely readable as its directory; safetensors makes it for its owner only."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = open_regular(path, follow=False)
     try:
         with contextlib.suppress(PermissionError):  # a file system that knows no modes
             os.fchmod(descriptor, 0o600 | (directory.stat().st_mode & 0o666))
@@ -333,6 +360,10 @@ def _os_error(error: SafetensorError) -> OSError:
 def _unreadable(path: Path, cause: OSError) -> CheckpointError:
     if cause.errno in (errno.ENOENT, errno.ENOTDIR):
         return _damaged(path, "is missing")
+    if isinstance(cause, UnusableFile):
+        return _damaged(path, f"cannot be read: {cause.strerror}")
+    if cause.errno == errno.ELOOP:
+        return _damaged(path, "cannot be read: its symbolic links lead nowhere")
     if cause.errno == errno.EIO:
         return _damaged(path, "cannot be read: " + os.strerror(errno.EIO))
     return refusal("read", path, cause)

@@ -12,8 +12,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trainband.checkpoint.disk import refusal
-from trainband.checkpoint.manifest import DTYPES, MANIFEST_FILE, Manifest, Part, Piece, Stored, decode
-from trainband.checkpoint.part import PartReader, aligned_empty, check_file
+from trainband.checkpoint.manifest import MANIFEST_FILE, Manifest, Part, Piece, Stored, read_manifest
+from trainband.checkpoint.part import PartReader, check_file, room_for
 from trainband.errors import CheckpointError, DamagedCheckpoint, ModelMismatch
 
 PARAMS_PREFIXES = ("params/", "model_state/")
@@ -25,32 +25,36 @@ _STEP = re.compile(r"\.?step-(\d{12,})(\..*)?")
 class Checkpoint:
     """A checkpoint that has been committed. It never changes, so any number of readers can share it."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, *, follow: bool = True) -> None:
         """Take them to belong together; `Checkpoint.open` looks."""
+        self._follow = follow
         self.path = path
         self.manifest = manifest
         self._offsets: dict[str, dict[str, int]] = {}
 
     @classmethod
-    def open(cls, path: Path) -> Checkpoint:
+    def open(cls, path: Path, *, follow: bool = True) -> Checkpoint:
         """Reads the manifest and looks whether every file is there whole; the tensors are not read.
 
+        Args:
+          path: its directory.
+          follow: whether its files may be symbolic links.
+
         Raises:
-          DamagedCheckpoint: a file is missing or of another size, or the manifest is not one.
+          DamagedCheckpoint: a file is missing, no regular file or of another size, or the manifest is not one.
           CheckpointError: there is nothing at the path, or the file system refuses.
         """
         manifest_path = path / MANIFEST_FILE
         try:
-            data = manifest_path.read_bytes()
+            manifest = read_manifest(manifest_path, follow=follow)
         except OSError as exc:
-            if not path.exists():
+            if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and not path.exists():
                 raise CheckpointError(f"There is no checkpoint at {path}.") from exc
-            if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO):
+            if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO):
                 raise DamagedCheckpoint(
                     f"{manifest_path} cannot be read: {exc.strerror}. Without it, {path} is not a checkpoint."
                 ) from exc
             raise refusal("read", manifest_path, exc) from exc
-        manifest = decode(data, str(manifest_path))
         name = _STEP.fullmatch(path.name)
         if name and int(name[1]) != manifest.global_step:
             raise DamagedCheckpoint(
@@ -58,8 +62,8 @@ class Checkpoint:
                 "Use another checkpoint."
             )
         for part in manifest.files:
-            check_file(path / part.file, part)
-        return cls(path, manifest)
+            check_file(path / part.file, part, follow=follow)
+        return cls(path, manifest, follow=follow)
 
     @property
     def global_step(self) -> int:
@@ -86,19 +90,19 @@ class Checkpoint:
         Raises:
           ValueError: rows that the tensor does not have.
           DamagedCheckpoint: a file is not what the manifest says.
-          CheckpointError: there is no such tensor.
+          CheckpointError: there is no such tensor, or not enough memory for it.
         """
         whole = self._whole(tensor)
         stop = whole.rows if stop is None else stop
         if not 0 <= start <= stop <= whole.rows or (not whole.shape and start == stop):
             raise ValueError(f"{whole} has rows 0:{whole.rows}, not {start}:{stop}.")
-        out = aligned_empty((stop - start, *whole.shape[1:]) if whole.shape else (), DTYPES[whole.dtype])
+        out = room_for(whole, stop - start)
         for part, stored in self._chosen(tensor, prefer_ps):
             low, high = max(start, stored.piece.start), min(stop, stored.piece.stop)
             if low < high:
                 rows = out[low - start : high - start] if whole.shape else out
                 # 10,000 variables are one header, not 10,000.
-                with PartReader(self.path / part.file, part, self._offsets.get(part.file)) as reader:
+                with self._reader(part) as reader:
                     self._offsets[part.file] = reader.offsets
                     reader.read_into(rows, stored, low, high)
         return out
@@ -115,7 +119,7 @@ class Checkpoint:
         found = []
         for part in self.manifest.files:
             try:
-                with PartReader(self.path / part.file, part) as reader:
+                with PartReader(self.path / part.file, part, follow=self._follow) as reader:
                     for stored in part.pieces:
                         try:
                             reader.verify(stored)
@@ -147,6 +151,9 @@ class Checkpoint:
         for name, piece in held.items():
             if name not in wanted:
                 raise self._mismatch(f"the checkpoint has {piece}, the model has no {name}{_near(name, wanted)}")
+
+    def _reader(self, part: Part) -> PartReader:
+        return PartReader(self.path / part.file, part, self._offsets.get(part.file), follow=self._follow)
 
     def _mismatch(self, what: str) -> ModelMismatch:
         return ModelMismatch(

@@ -13,6 +13,7 @@ import click
 
 from trainband.cluster.resolvers.log_level import VARIABLE, follow_environment
 from trainband.errors import TrainbandError
+from trainband.runtime.formatting import printable
 from trainband.runtime.logs import LEVELS
 
 
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         cli.main(args=None if arguments is None else list(arguments), prog_name="trainband")
     except TrainbandError as exc:
-        click.echo(f"error: {exc}", err=True)
+        click.echo(printable(f"error: {exc}", newline="\n    "), err=True)
         sys.exit(2)
     sys.exit(0)
 

@@ -31,7 +31,7 @@ from trainband.errors import YourError
 from trainband.launch.guests import LocalGuests
 from trainband.launch.local_cluster import LocalCluster
 from trainband.launch.options import Restarts
-from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX
+from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX, printable
 
 LAST_LINES = 20
 _NOISE = re.compile(
@@ -167,7 +167,7 @@ def describe_failure(task: Task, reason: str, last_lines: Sequence[str], *, widt
     Args:
       width: of the frame, in characters.
     """
-    title = f"── {task} failed: {reason} "
+    title = f"── {task} failed: {printable(reason)} "
     if not last_lines:
         return "\n".join([f"{title}── it printed nothing ".ljust(width, "─"), "─" * width])
     last_lines = _without_notice(last_lines)
@@ -226,7 +226,7 @@ def launch(
         threads=threads,
         tls=tls,
         on_line=lambda task, stream, text: output.line(task, text, stream),
-        on_note=lambda text: output.note(f"trainband: {text}"),
+        on_note=lambda text: output.note(printable(f"trainband: {text}", newline="\n    ")),
         keep_lines=LAST_LINES,
     )
     return _see_to_its_end(cluster, output)
@@ -249,7 +249,7 @@ def join(
         restarts=Restarts(limit=restarts),
         threads=threads,
         on_line=lambda task, stream, text: output.line(task, text, stream),
-        on_note=lambda text: output.note(f"trainband: {text}"),
+        on_note=lambda text: output.note(printable(f"trainband: {text}", newline="\n    ")),
         keep_lines=LAST_LINES,
     )
     return _see_to_its_end(tasks, output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from types import TracebackType
 from typing import Any
 
@@ -11,15 +10,17 @@ import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from trainband.cli.question import call, explained
+from trainband.cli.terminal import console_for_people
 from trainband.cli.watch import watch
 from trainband.cluster.address import Address
 from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import PeerError
 from trainband.ps.rules.registry import describe_rule
 from trainband.ps.statistics import PsStatus
-from trainband.runtime.formatting import rate, size
+from trainband.runtime.formatting import printable, printable_json, rate, size
 from trainband.wire.codec import decode
 from trainband.wire.messages import UNLIMITED
 from trainband.wire.network import Network
@@ -66,8 +67,7 @@ def status(ctx: click.Context, address: str, as_json: bool, every_s: float | Non
     """Shows the job that the ps at HOST:PORT serves: workers, global step, speed, staleness, placement, bytes."""
     if as_json and every_s is not None:
         raise click.UsageError("--watch draws for people: leave it or --json out.", ctx)
-    # A file or a pipe has no width that lines would have to be broken for.
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = console_for_people()
     try:
         with Inquiry(address, timeout_s) as inquiry:
             if every_s is not None:
@@ -82,7 +82,7 @@ def status(ctx: click.Context, address: str, as_json: bool, every_s: float | Non
 
 def as_text(answer: PsStatus) -> str:
     """The status as one JSON object, in which every record is an object with named fields; NaN becomes null."""
-    return msgspec.json.format(msgspec.json.encode(_named(answer)), indent=2).decode()
+    return printable_json(msgspec.json.format(msgspec.json.encode(_named(answer)), indent=2).decode())
 
 
 def _named(value: Any) -> Any:
@@ -91,6 +91,19 @@ def _named(value: Any) -> Any:
         return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, tuple | list):
         return [_named(one) for one in value]
+    return value
+
+
+def shown(value: Any) -> Any:
+    """A record whose texts are `printable`, down to the last."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(value, **{name: shown(getattr(value, name)) for name in value.__struct_fields__})
+    if isinstance(value, tuple | list):
+        return type(value)(map(shown, value))
+    if isinstance(value, dict):
+        return {shown(key): shown(one) for key, one in value.items()}
     return value
 
 
@@ -140,9 +153,12 @@ class Inquiry:
 
 
 def show(answer: PsStatus, console: Console) -> None:
-    """The status as tables."""
+    """The status as tables, with nothing in them that a terminal would obey: any worker may have sent any text."""
+    answer = shown(answer)
     of = f" of {answer.last_version:,}" if 0 < answer.last_version < UNLIMITED else ""
-    console.print(f"[bold]{answer.task}[/bold] at {answer.address}, up {answer.uptime_s:,.0f} s", highlight=False)
+    head = Text(answer.task, style="bold")
+    head.append(f" at {answer.address}, up {answer.uptime_s:,.0f} s", style="not bold")
+    console.print(head)
     console.print(
         f"global step {answer.version:,}{of}, {rate(answer.rate)} steps/s, loss "
         + ("not known yet" if answer.loss is None else f"{answer.loss:.4f}"),

@@ -11,6 +11,7 @@ from rich.text import Text
 from trainband.errors import PeerError
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import Clock
+from trainband.runtime.formatting import printable
 
 GONE_S = 10.0
 """Without an answer after which the ps counts as gone; one that is restarted answers again before that."""
@@ -49,7 +50,7 @@ def watch(
             _draw(status, _end(status, silent_s), show, console, last=True)
             return
         waiting = f"waiting for {status.task} at {status.address} to answer ({silent_s:.0f} s)"
-        _draw(status, Text(waiting, style="yellow") if silent_s > 0 else None, show, console)
+        _draw(status, Text(printable(waiting), style="yellow") if silent_s > 0 else None, show, console)
         sleep(every_s)
         try:
             status, answers, answered_at = ask(), True, clock()
@@ -67,7 +68,8 @@ def _end(status: PsStatus, silent_s: float) -> Text:
     if status.ended or _is_complete(status, silent_s):
         return Text("the job has ended", style="bold")
     return Text(
-        f"{status.task} has not answered for {silent_s:.0f} s: the job has ended, or this ps has died", style="bold"
+        f"{printable(status.task)} has not answered for {silent_s:.0f} s: the job has ended, or this ps has died",
+        style="bold",
     )
 
 

@@ -24,7 +24,7 @@ def check_job(job: object, field: str) -> str:
     if isinstance(job, str) and job in JOBS:
         return job
     hint = f" ({job!r} is called {_FORMER_NAMES[job]!r} here)" if isinstance(job, str) and job in _FORMER_NAMES else ""
-    raise ClusterError(f"{field}: {job!r} is no job; the jobs are {', '.join(JOBS)}{hint}.")
+    raise ClusterError(f"{field}: {_shortened(job)} is no job; the jobs are {', '.join(JOBS)}{hint}.")
 
 
 def check_index(index: object, field: str) -> int:
@@ -39,9 +39,17 @@ def check_index(index: object, field: str) -> int:
     if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 10:
         return int(index)
     # A bool is an int to Python, and the index True is surely a mistake.
-    if isinstance(index, int) and not isinstance(index, bool) and index >= 0:
+    if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < 10**9:
         return index
-    raise ClusterError(f"{field} must be an integer of 0 or more, got {index!r}.")
+    raise ClusterError(f"{field} must be an integer of 0 or more, of 9 digits at most, got {_shortened(index)}.")
+
+
+def _shortened(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of too many digits
+        return "a larger one"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,13 @@ _PAST_ITERATORS = (
 )
 
 
+MOST = 1 << 62
+"""Of examples, epochs and pieces: what every number of a record has room for, with sums of two."""
+
+MOST_SEED = (1 << 64) - 1
+"""What has room in a message."""
+
+
 class SourceSettings(msgspec.Struct, frozen=True):
     """What all workers must agree on.
 
@@ -41,8 +48,13 @@ class SourceSettings(msgspec.Struct, frozen=True):
         for name, least in (("examples", 1), ("piece", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise DataError(f"{name} must be at least {least}, got {getattr(self, name)}.")
+            most = MOST if name != "seed" else MOST_SEED
+            if getattr(self, name) > most:
+                raise DataError(f"{name} must be at most {most}, got {getattr(self, name)}.")
         if self.epochs is not None and self.epochs < 1:
             raise DataError(f"epochs must be at least 1, or None for no end, got {self.epochs}.")
+        if self.epochs is not None and self.epochs > MOST:
+            raise DataError(f"epochs must be at most {MOST}, or None for no end, got {self.epochs}.")
 
     @property
     def pieces(self) -> int:
@@ -278,9 +290,17 @@ class PieceLedger:
 
     @classmethod
     def from_copy(cls, data: bytes) -> PieceLedger:
-        """Makes a second ledger that is in the same state."""
-        copied = msgspec.msgpack.decode(data, type=_Copy)
-        ledger = cls(copied.settings)
+        """Makes a second ledger that is in the same state.
+
+        Raises:
+          DataError: the bytes are not a ledger's copy.
+        """
+        try:
+            copied = msgspec.msgpack.decode(data, type=_Copy)
+            ledger = cls(copied.settings)
+            ledger._check_book(copied.book, copied.repeated)
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as exc:
+            raise DataError(f"this is not the copy of a ledger of pieces: {exc}") from exc
         ledger._book, ledger._last, ledger._repeated = copied.book, copied.last, copied.repeated
         return ledger
 
@@ -302,9 +322,11 @@ class PieceLedger:
                 ledger._existing(epoch, piece, done): _Share(done, given=False, doubt=Doubt(doubt))
                 for epoch, piece, done, doubt in record.returned
             }
-        except (msgspec.DecodeError, ValueError) as exc:
+            book = _Book(record.next, held, returned, set(record.ahead))
+            ledger._check_book(book, record.repeated)
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as exc:
             raise DataError(f"this is not the record of a ledger of pieces: {exc}") from exc
-        ledger._book = _Book(record.next, held, returned, set(record.ahead))
+        ledger._book = book
         ledger._repeated = record.repeated
         return ledger
 
@@ -325,10 +347,26 @@ class PieceLedger:
         for claim in request.progress:
             self._existing(*claim)
 
+    def _check_book(self, book: _Book, repeated: int) -> None:
+        """Refuses what no ledger of these settings can have come to."""
+        for piece, share in (
+            *((piece, share) for shares in book.held.values() for piece, share in shares.items()),
+            *book.returned.items(),
+            *((piece, _Share()) for piece in book.ahead),
+        ):
+            self._existing(*piece, share.done)
+        epoch, number = book.next
+        epochs = MOST if self._settings.epochs is None else self._settings.epochs
+        if not (0 <= epoch <= epochs and 0 <= number < self._settings.pieces and 0 <= repeated <= 2 * MOST):
+            raise DataError(f"the next piece cannot be {number} of epoch {epoch}, after {repeated} repeated examples.")
+        if any(not 0 <= worker <= MOST for worker in book.held):
+            raise DataError("a piece is held by a worker whose number is none.")
+
     def _existing(self, epoch: int, piece: int, done: int) -> Piece:
         """Gives the piece, after a check that it exists and has so many examples."""
         settings = self._settings
-        known = epoch >= 0 and 0 <= piece < settings.pieces and (settings.epochs is None or epoch < settings.epochs)
+        epochs = MOST if settings.epochs is None else settings.epochs
+        known = 0 <= epoch < epochs and 0 <= piece < settings.pieces
         if not known or not 0 <= done <= settings.size(piece):
             raise DataError(
                 f"there are no {done} examples of piece {piece} in epoch {epoch}: an epoch has {settings.pieces} "

@@ -184,7 +184,7 @@ class Distributed:
     def _serve(self) -> None:
         """On a ps: serves, and ends the process."""
         if self.strategy.serves:
-            self.strategy.serve()
+            self.strategy.serve(() if self._directory is None else (self._directory,))
             raise SystemExit(0)
         cluster = self.strategy.cluster
         if cluster is not None and not cluster.task.trains:

@@ -16,6 +16,9 @@ from trainband.errors import ModelError
 PyTree = Any
 """Any nest of containers that JAX knows, with arrays as leaves."""
 
+MOST_BYTES = (1 << 63) - 1
+"""Of one variable: what NumPy can count to."""
+
 LONE_LEAF = "params"
 """The name of the only variable where the params are one bare array."""
 
@@ -32,6 +35,20 @@ class Variable:
     shape: tuple[int, ...]
     dtype: str
     trained: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what may have come from another task.
+
+        Raises:
+          ModelError: no array has this name, shape and dtype.
+        """
+        try:
+            itemsize = jnp.dtype(self.dtype).itemsize
+            known = self.name.isprintable() and all(type(length) is int and length >= 0 for length in self.shape)
+        except (TypeError, ValueError, AttributeError):
+            known = False
+        if not known or math.prod(length or 1 for length in self.shape) * itemsize > MOST_BYTES:
+            raise ModelError(f"{self.name!r} of {self.dtype!r} and shape {self.shape!r} is no variable.")
 
     @property
     def size(self) -> int:

@@ -12,13 +12,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.checkpoint import Checkpoint, Part, Piece, WorkerEntry, write_part
-from trainband.errors import DamagedCheckpoint, ModelMismatch
+from trainband.checkpoint import DTYPES, Checkpoint, Part, Piece, WorkerEntry, write_part
+from trainband.checkpoint.manifest import MOST_NUMBER
+from trainband.errors import DamagedCheckpoint, ModelError, ModelMismatch, ProtocolError
 from trainband.model.random_keys import key_kinds, with_keys, without_keys
 from trainband.model.variables import PyTree
 from trainband.wire.codec import decode, encode
 
 FILE = "workers.safetensors"
+
+MOST_BESIDE_THE_MODEL_BYTES = 64 << 20
+"""Of one worker's state: its random keys, and its position in its data."""
+MOST_MODELS = 8
+"""How many times the model's bytes one worker's state may have besides: a transform may keep several numbers for each
+of the model's, in a wider dtype."""
 
 
 class _Array(msgspec.Struct, frozen=True, array_like=True):
@@ -26,13 +33,19 @@ class _Array(msgspec.Struct, frozen=True, array_like=True):
     shape: tuple[int, ...]
     data: bytes
 
+    def __post_init__(self) -> None:
+        """Check that it is an array, and one that a checkpoint can hold."""
+        piece = Piece("carry", self.shape, self.dtype, 0, self.shape[0] if self.shape else 1)
+        if piece.nbytes != len(self.data):
+            raise ValueError(f"{self.dtype}{list(self.shape)} has {piece.nbytes:,} bytes, got {len(self.data):,}")
+
     @classmethod
     def of(cls, array: NDArray[Any]) -> _Array:
         return cls(array.dtype.name, array.shape, array.tobytes())
 
     @property
     def values(self) -> NDArray[Any]:
-        return np.frombuffer(self.data, np.dtype(self.dtype)).reshape(self.shape)
+        return np.frombuffer(self.data, DTYPES[self.dtype]).reshape(self.shape)
 
 
 class WorkerState(msgspec.Struct, frozen=True):
@@ -52,11 +65,23 @@ class WorkerState(msgspec.Struct, frozen=True):
     position: str
     carry: tuple[_Array, ...]
 
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if not (0 <= self.training <= MOST_NUMBER and 0 <= self.steps <= MOST_NUMBER):
+            raise ValueError(f"training {self.training} and steps {self.steps} are no numbers of any")
+
     @classmethod
     def pack(cls, task: str, training: int, steps: int, position: str, carry: PyTree) -> WorkerState:
-        """`carry`: see `GradientFunction`."""
+        """`carry`: see `GradientFunction`.
+
+        Raises:
+          ModelError: a leaf is of a dtype that no checkpoint can hold.
+        """
         leaves = jax.tree.leaves(without_keys(carry))
-        return cls(task, training, steps, position, tuple(_Array.of(np.asarray(leaf)) for leaf in leaves))
+        try:
+            return cls(task, training, steps, position, tuple(_Array.of(np.asarray(leaf)) for leaf in leaves))
+        except ValueError as exc:
+            raise ModelError(f"the worker_transform of {task} keeps what no checkpoint can hold: {exc}.") from exc
 
     def to_bytes(self) -> bytes:
         """For the way to ps:0."""
@@ -64,8 +89,24 @@ class WorkerState(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, sender: str) -> WorkerState:
-        """Raises `ProtocolError` where the bytes are no worker state."""
-        return decode(data, cls, sender)
+        """Raises `ProtocolError` where the bytes are no worker state that a checkpoint can hold."""
+        try:
+            return decode(data, cls, sender)
+        except (ValueError, OverflowError, RecursionError) as exc:
+            raise ProtocolError(f"{sender} sent something that is no WorkerState ({exc}).") from exc
+
+    @classmethod
+    def received(cls, data: bytes, sender: str) -> WorkerState:
+        """As `from_bytes`; raises `ProtocolError` also where a checkpoint could not give it back."""
+        state = cls.from_bytes(data, sender)
+        try:
+            is_place = not state.position or isinstance(json.loads(state.position), dict)
+            state.position.encode()
+        except (ValueError, RecursionError):
+            is_place = False
+        if not is_place:
+            raise ProtocolError(f"{sender} sent a worker state whose position is not the JSON of an object.")
+        return state
 
     def unpack(self, carry: PyTree, placed: Callable[[NDArray[Any]], Any] = np.asarray) -> PyTree:
         """The carry as it was.
@@ -114,16 +155,21 @@ def read_worker_states(checkpoint: Checkpoint) -> dict[int, WorkerState]:
         try:
             number, where = int(key), json.loads(entry.position)
             training, position = int(where["training"]), str(where["position"])
-            if position:
-                json.loads(position)
-        except (ValueError, TypeError, KeyError) as exc:
+            if position and not isinstance(json.loads(position), dict):
+                raise ValueError(f"position is {position!r}")
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as exc:
             raise DamagedCheckpoint(
                 f"{checkpoint.path}: its manifest says nothing of use about {entry.task}: {exc}."
             ) from exc
         carry: list[_Array] = []
         while (name := _tensor(number, len(carry))) in checkpoint.manifest.tensors:
             carry.append(_Array.of(checkpoint.read(name)))
-        states[number] = WorkerState(entry.task, training, entry.steps, position, tuple(carry))
+        try:
+            states[number] = WorkerState(entry.task, training, entry.steps, position, tuple(carry))
+        except ValueError as exc:
+            raise DamagedCheckpoint(
+                f"{checkpoint.path}: its manifest says nothing of use about {entry.task}: {exc}."
+            ) from exc
     return states
 
 
@@ -152,11 +198,14 @@ def _common_place(state: WorkerState) -> tuple[int, int, int, int] | None:
     """(training, pass, epoch, examples) in an order that all workers have in common; `None` in any other."""
     if not state.position:
         return None
-    where = json.loads(state.position)
-    place = where.get("state", {}).get("value")
-    if not isinstance(place, dict) or set(place) != {"epoch", "examples"}:
-        return None
-    return state.training, int(where["passes"]), int(place["epoch"]), int(place["examples"])
+    try:
+        where = json.loads(state.position)
+        place = where["state"]["value"]
+        if not isinstance(place, dict) or set(place) != {"epoch", "examples"}:
+            return None
+        return state.training, int(where["passes"]), int(place["epoch"]), int(place["examples"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None  # it is of another kind, and for its own worker to understand
 
 
 def _tensor(worker: int, leaf: int) -> str:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
+
+from trainband.runtime.formatting import printable
+from trainband.runtime.overrides import override
 
 ROOT = logging.getLogger("trainband")
 CONSOLE = logging.getLogger("trainband.console")
@@ -29,6 +33,19 @@ def task_logger(module: str, task: str) -> logging.LoggerAdapter[logging.Logger]
     return logging.LoggerAdapter(logging.getLogger(module), {"task": task})
 
 
+class _PrintableFormatter(logging.Formatter):
+    """Control characters in messages and tracebacks become visible; what others wrote makes no line of its own."""
+
+    @override
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of the logging library
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    @override
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - a name of the logging library
+        return printable(super().formatException(ei), newline="\n")
+
+
 class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in its stubs alone
     """Writes the log to stderr, without what the console prints anyway.
 
@@ -38,7 +55,7 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in
 
     def __init__(self, task: str = NOBODY) -> None:
         super().__init__(sys.stderr)
-        self.setFormatter(logging.Formatter(_FORMAT, "%Y-%m-%dT%H:%M:%S", defaults={"task": task}))
+        self.setFormatter(_PrintableFormatter(_FORMAT, "%Y-%m-%dT%H:%M:%S", defaults={"task": task}))
         self.addFilter(lambda record: record.name != CONSOLE.name)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from trainband.errors import DeadlineExceeded
 from trainband.runtime.base import Clock
-from trainband.runtime.formatting import LINE_PREFIX
+from trainband.runtime.formatting import LINE_PREFIX, printable
 from trainband.runtime.logs import hand_to_program
 
 Say = Callable[[str], None]
@@ -19,7 +19,12 @@ NOTICE_EVERY_S = 5.0
 
 
 def say_on_stderr(text: str) -> None:
-    """The default `Say`: prints a line, or gives it to the logger `trainband` where the program has configured that."""
+    """The default `Say`: prints a line, or gives it to the logger `trainband` where the program has configured that.
+
+    What other tasks wrote may be in it: control characters become visible, and lines after the first are indented, so
+    that none looks like another line of trainband's.
+    """
+    text = printable(text, newline="\n    ")
     if hand_to_program(text):
         return
     sys.stderr.write(f"{LINE_PREFIX}{text}\n")  # one write, because several threads may do so at once

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from trainband.cluster import Cluster
@@ -76,8 +78,13 @@ class Strategy(Protocol):
         """Takes this process into the job, which begins from what `restore` has, if it has not begun yet."""
         ...
 
-    def serve(self) -> str:
-        """Serves until the job ends; returns why it did. Only where `serves`."""
+    def serve(self, checkpoint_dirs: Sequence[Path] = ()) -> str:
+        """Serves until the job ends; returns why it did. Only where `serves`.
+
+        Args:
+          checkpoint_dirs: where the program's checkpoints are, beside the directories of a `Server` that is told
+            nothing.
+        """
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
+from pathlib import Path
 
 import jax
 from jax.sharding import Mesh
@@ -114,5 +115,5 @@ class MeshStrategy(Scoped):
             central=self.central_storage,
         )
 
-    def serve(self) -> str:
+    def serve(self, checkpoint_dirs: Sequence[Path] = ()) -> str:  # noqa: ARG002 - a strategy's signature
         raise TrainbandError(f"{type(self).__name__} has no parameter servers to serve.")

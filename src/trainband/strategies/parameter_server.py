@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ import optax
 from jax.sharding import Mesh
 
 from trainband.cluster import Cluster
+from trainband.cluster.resolvers.checkpoint_dirs import checkpoint_dirs as checkpoint_dirs_of_environment
 from trainband.errors import ClusterError, ModelError
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
@@ -171,10 +174,16 @@ class ParameterServer(Scoped, Strategy):
         return self._cluster is not None and self._cluster.is_ps
 
     @override
-    def serve(self) -> str:
+    def serve(self, checkpoint_dirs: Sequence[Path] = ()) -> str:
         if self._cluster is None:
             raise ClusterError("ParameterServer.serve: this process stands alone and serves nobody.")
-        with Server(self._cluster, transport=self._transport, timeouts=self._timeouts, say=self._say) as server:
+        with Server(
+            self._cluster,
+            transport=self._transport,
+            timeouts=self._timeouts,
+            say=self._say,
+            checkpoint_dir=(*checkpoint_dirs, *checkpoint_dirs_of_environment()),
+        ) as server:
             return server.join()
 
     @property

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainband.ps.statistics import RATE_WINDOW_S
-from trainband.runtime.formatting import duration, rate
+from trainband.runtime.formatting import duration, printable, rate
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Progress
 
@@ -41,7 +41,14 @@ def picture(progress: Progress | None, began_at: int = 0) -> RenderableType:
     for row in progress.workers:
         style = "" if row.presence == "live" else "dim"
         loss = "" if row.loss is None else f"{row.loss:.4f}"
-        table.add_row(row.task, row.presence, rate(row.rate), f"{row.staleness:.1f}", loss, style=style)
+        table.add_row(
+            Text(printable(row.task)),
+            Text(printable(row.presence)),
+            rate(row.rate),
+            f"{row.staleness:.1f}",
+            loss,
+            style=style,
+        )
     below: list[RenderableType] = [table]
     if progress.checkpoint is not None:
         below.append(Text(str(progress.checkpoint), style="dim"))

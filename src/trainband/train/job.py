@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from trainband.cluster import Cluster
 from trainband.errors import TrainbandError
 from trainband.model.mesh_context import require_no_mesh
@@ -41,6 +43,7 @@ class Job:
         self._made_at = users_line()
         self._engine: Engine | None = None
         self._restore: RestoreFrom | None = None
+        self._checkpoint_dirs: list[Path] = []
 
     @property
     def cluster(self) -> Cluster | None:
@@ -63,6 +66,11 @@ class Job:
     def id(self) -> str:
         """The job's id; empty before this task joins, and where there is nobody to share it with."""
         return self._engine.job if self._engine is not None else ""
+
+    def note_checkpoint_dir(self, directory: Path) -> None:
+        """Says where the program reads or writes checkpoints: a ps that is not told refuses to."""
+        if directory not in self._checkpoint_dirs:
+            self._checkpoint_dirs.append(directory)
 
     def begin_from(self, restore: RestoreFrom) -> None:
         """Has the job begin from these checkpoints, unless it resumes from one of its session's directory.
@@ -91,7 +99,7 @@ class Job:
         if self._engine is None:
             require_cluster(self.strategy, self._made_at)
             if self.strategy.serves:
-                self.strategy.serve()
+                self.strategy.serve(tuple(self._checkpoint_dirs))
                 raise SystemExit(0)
             source = _either(restore, self._restore)
             with self.runtime.sigterm_raises():  # so that the others hear that this task leaves

@@ -73,7 +73,7 @@ class Position(msgspec.Struct, frozen=True):
             numbers = [record[name] for name in ("passes", "batches", "beyond")]
             if kind not in ("bytes", "value") or not all(type(number) is int and number >= 0 for number in numbers):
                 raise ValueError(f"state {kind!r}, numbers {numbers}")
-        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as exc:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error) as exc:
             raise DataError(f"this is no position in a training's batches: {type(exc).__name__}: {exc}.") from exc
         return cls(passes=numbers[0], batches=numbers[1], state=state, beyond=numbers[2])
 

@@ -88,6 +88,8 @@ class MonitoredSession(SessionView):
         path = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
         if path is not None and path.exists() and not path.is_dir():
             raise YourError(f"checkpoint_dir must be a directory, and {path} is a file.")
+        if path is not None:
+            job.note_checkpoint_dir(path)
         super().__init__(trainer, None if path is None else CheckpointDirectory(path, job.say))
         if path is not None and not any(isinstance(hook, CheckpointSaverHook) for hook in hooks):
             secs = None if save_steps else save_secs

@@ -336,8 +336,10 @@ class Trainer:
           CheckpointError: it could not be written.
           DirectoryLocked: another job writes into the directory.
         """
+        path = Path(directory).absolute()
+        self.job.note_checkpoint_dir(path)
         engine, job = self.join(), self.job
-        home = CheckpointDirectory(Path(directory).absolute(), self.say)
+        home = CheckpointDirectory(path, self.say)
         try:
             if not engine.is_chief:
                 return
@@ -367,6 +369,7 @@ class Trainer:
           TrainbandError: this task has joined its job already.
         """
         where = Path(path).absolute()
+        self.job.note_checkpoint_dir(where)
         home = CheckpointDirectory(where, self.say)
         if home.steps():
             candidates = home.candidates

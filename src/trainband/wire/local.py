@@ -237,7 +237,7 @@ class LocalStream:
         if slot.segment is not None:
             slot.segment.control[0] = sequence
             if slot.segment.control[1]:
-                with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(OSError):  # it rings already
                     os.eventfd_write(slot.doorbell, 1)
 
     def _receive_packet(self) -> Frame | None:
@@ -263,7 +263,9 @@ class LocalStream:
             if size < _PREFIX.size or flags & _CUT_SHORT:
                 raise ValueError("packet")
             return self._open_packet(memoryview(self._packet)[:size], descriptors)
-        except (ValueError, IndexError, struct.error) as exc:
+        except PeerError:
+            raise
+        except (ValueError, IndexError, OverflowError, MemoryError, OSError, struct.error) as exc:
             raise self._end(ProtocolError(f"{self._peer} sent a frame that contradicts itself ({exc}).")) from exc
         finally:
             for descriptor in descriptors:
@@ -303,6 +305,8 @@ class LocalStream:
             if segment is None:
                 raise ValueError("no segment")
             start = header_size + 8 * arrays
+            if start > segment.body.size:
+                raise ValueError("lengths")
             tail = memoryview(segment.body[:start].tobytes())
             start = aligned(start)
         header = bytes(tail[:header_size])

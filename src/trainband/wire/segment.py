@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from pathlib import Path
 
 import numpy as np
 
@@ -111,10 +112,13 @@ def map_received(descriptors: list[int]) -> Segment:
     """
     if len(descriptors) != 2:
         raise ValueError("descriptors")
-    descriptor = descriptors[0]
+    descriptor, doorbell = descriptors
+    # Writing to any other kind of file, or to one that waits, could block whoever gives a body back.
+    if str(Path(f"/proc/self/fd/{doorbell}").readlink()) != "anon_inode:[eventfd]" or os.get_blocking(doorbell):
+        raise ValueError("doorbell")
     if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
         raise ValueError("unsealed segment")
     size = os.fstat(descriptor).st_size
-    if size < _CONTROL_BYTES + BODY_ALIGNMENT:
+    if size < _CONTROL_BYTES + BODY_ALIGNMENT or size % mmap.PAGESIZE:
         raise ValueError("segment")
     return Segment(descriptor, size)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Piece
 from trainband.checkpoint.manifest import MANIFEST_FILE
 from trainband.errors import CheckpointError, YourError
+from trainband.runtime.formatting import printable, printable_json
 
 directory_argument = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 step_option = click.option("--step", type=click.IntRange(min=0), help="Of this global step.  [default: the newest]")
@@ -24,7 +23,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 def home_of(directory: Path) -> CheckpointDirectory:
     if not directory.is_dir():
         raise YourError(f"There is no directory {directory}.")
-    return CheckpointDirectory(directory, lambda line: click.echo(line, err=True))
+    return CheckpointDirectory(directory, lambda line: click.echo(printable(line), err=True))
 
 
 def is_one(path: Path) -> bool:
@@ -66,15 +65,9 @@ def open_checkpoint(directory: Path, step: int | None) -> Checkpoint:
     return newest
 
 
-def console_for_people() -> Console:
-    """For tables and lines; a file or a pipe has no width that lines would have to be broken for."""
-    width = None if sys.stdout.isatty() else 160
-    # Names and paths may hold [brackets] and :colons:, which are not markup.
-    return Console(width=width, markup=False, emoji=False, highlight=False)
-
-
 def print_json(value: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())  # NaN becomes null
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()  # NaN becomes null
+    click.echo(printable_json(text))
 
 
 def plain_table(*left: str, title: str | None = None, right: str = "") -> Table:

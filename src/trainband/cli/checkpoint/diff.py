@@ -10,7 +10,8 @@ from rich.console import Console
 
 from trainband.checkpoint import Checkpoint
 from trainband.checkpoint.compare import Change, compare
-from trainband.cli.checkpoint.common import console_for_people, counted, open_checkpoint, plain_table, type_of
+from trainband.cli.checkpoint.common import counted, open_checkpoint, plain_table, type_of
+from trainband.cli.terminal import console_for_people
 
 # Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
 _DIFF_HELP = """Compare the tensors of two checkpoints, the most changed first.

@@ -10,12 +10,12 @@ import click
 from trainband.checkpoint.export import FORMATS
 from trainband.checkpoint.export import export as export_to
 from trainband.cli.checkpoint.common import (
-    console_for_people,
     counted,
     directory_argument,
     open_checkpoint,
     step_option,
 )
+from trainband.cli.terminal import console_for_people
 from trainband.runtime.formatting import size
 
 # Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.

@@ -11,10 +11,9 @@ import msgspec
 from rich.console import Console
 
 from trainband.checkpoint import Checkpoint
-from trainband.checkpoint.lock import LOCK_FILE, Holder
+from trainband.checkpoint.lock import LOCK_FILE, MOST_LOCK_BYTES, holder_of
 from trainband.cli.checkpoint.common import (
     age_of,
-    console_for_people,
     counted,
     directory_argument,
     home_of,
@@ -24,8 +23,10 @@ from trainband.cli.checkpoint.common import (
     plain_table,
     print_json,
 )
+from trainband.cli.terminal import console_for_people
 from trainband.errors import CheckpointError, DamagedCheckpoint, YourError
-from trainband.runtime.formatting import size
+from trainband.runtime.formatting import printable, size
+from trainband.runtime.regular_files import UnusableFile, read_regular
 
 # Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
 _LS_HELP = """List the checkpoints in DIR: when, how large, with what metrics; which is the best; who writes there.
@@ -142,12 +143,13 @@ def _lock_of(directory: Path) -> LockInfo | None:
     """Who holds the lock, by its file alone: nothing is written, so its age is by this machine's clock."""
     path = directory / LOCK_FILE
     try:
-        data, renewed_at = path.read_bytes(), path.stat().st_mtime
+        data, renewed_at = read_regular(path, MOST_LOCK_BYTES), path.stat().st_mtime
+    except UnusableFile:
+        data, renewed_at = b"", time.time()
     except OSError:
         return None
-    try:
-        holder = msgspec.json.decode(data, type=Holder)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    holder = holder_of(data)
+    if holder is None:
         return LockInfo(None, None, None, None, renewed_at, False)
     expired = time.time() - renewed_at > holder.lease_s
     return LockInfo(holder.owner, holder.host, holder.pid, holder.acquired_at, renewed_at, expired)
@@ -158,12 +160,12 @@ def _show_listing(listing: Listing, console: Console) -> None:
     strategies = {one.strategy for one in checkpoints if one.strategy}
     number = counted(len(checkpoints), "checkpoint") if checkpoints else "no checkpoint"
     total = f", {size(sum(one.nbytes or 0 for one in checkpoints))}" if checkpoints else ""
-    common = f", strategy {next(iter(strategies))}" if len(strategies) == 1 else ""
+    common = f", strategy {printable(next(iter(strategies)))}" if len(strategies) == 1 else ""
     console.print(f"{listing.directory}: {number}{total}{common}", style="bold")
     if (lock := listing.lock) is not None:
         _show_lock(lock, console)
     if listing.best is not None:
-        console.print(f"best: step {listing.best.step:,}, {listing.best.metric} {listing.best.value:.6g}")
+        console.print(f"best: step {listing.best.step:,}, {printable(listing.best.metric)} {listing.best.value:.6g}")
     if not checkpoints:
         return
     table = plain_table(right="step")
@@ -183,8 +185,8 @@ def _show_listing(listing: Listing, console: Console) -> None:
             "" if one.created_at is None else age_of(now - one.created_at),
             "" if one.nbytes is None else size(one.nbytes),
             "" if one.files is None else str(one.files),
-            *([one.strategy or ""] if len(strategies) > 1 else []),
-            "\n".join(f"{name} {value:.4g}" for name, value in one.metrics.items()),
+            *([printable(one.strategy or "")] if len(strategies) > 1 else []),
+            "\n".join(f"{printable(name)} {value:.4g}" for name, value in one.metrics.items()),
             "damaged" if one.damage else "\n".join(marks),
             style="red" if one.damage else None,
         )
@@ -195,8 +197,8 @@ def _show_listing(listing: Listing, console: Console) -> None:
 
 
 def _show_lock(lock: LockInfo, console: Console) -> None:
-    who = "a job that its lock file does not name" if lock.owner is None else lock.owner
-    where = "" if lock.pid is None else f" (process {lock.pid} on {lock.host})"
+    who = "a job that its lock file does not name" if lock.owner is None else printable(lock.owner)
+    where = "" if lock.pid is None else f" (process {lock.pid} on {printable(lock.host or '')})"
     since = "" if lock.acquired_at is None else f" since {local_time(lock.acquired_at)}"
     renewed = f"renewed {age_of(time.time() - lock.renewed_at)} ago"
     if lock.expired:

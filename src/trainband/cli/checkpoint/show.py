@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
@@ -18,7 +19,6 @@ from trainband.checkpoint import Checkpoint, Manifest, Part, Piece
 from trainband.checkpoint.compare import owners
 from trainband.cli.checkpoint.common import (
     age_of,
-    console_for_people,
     counted,
     directory_argument,
     json_option,
@@ -29,7 +29,8 @@ from trainband.cli.checkpoint.common import (
     step_option,
     type_of,
 )
-from trainband.runtime.formatting import size
+from trainband.cli.terminal import console_for_people
+from trainband.runtime.formatting import printable, size
 
 GROUPS = {
     "params": "params",
@@ -124,9 +125,11 @@ def _show_checkpoint(one: Checkpoint, console: Console) -> None:
     console.print(f"global step {manifest.global_step:,}{complete}")
     age = age_of(time.time() - manifest.created_at)
     written = local_time(manifest.created_at)
-    console.print(f"written {written}, {age} ago, by {manifest.strategy} of trainband {manifest.trainband}")
+    writer = printable(f"{manifest.strategy} of trainband {manifest.trainband}")
+    console.print(f"written {written}, {age} ago, by {writer}")
     if manifest.metrics:
-        console.print("metrics " + ", ".join(f"{name} {value:.6g}" for name, value in manifest.metrics.items()))
+        metrics = ", ".join(f"{name} {value:.6g}" for name, value in manifest.metrics.items())
+        console.print(f"metrics {printable(metrics)}")
     if manifest.trainings:
         console.print(f"trainings began at global step {', '.join(f'{step:,}' for step in manifest.trainings)}")
 
@@ -136,11 +139,13 @@ def _show_checkpoint(one: Checkpoint, console: Console) -> None:
         for entry in manifest.workers.values():
             worker = _worker(entry.task, entry.steps, entry.position)
             training = "" if worker["training"] is None else f"{worker['training']}"
-            table.add_row(entry.task, f"{entry.steps:,}", training, _words(worker["position"]) or "not known")
+            table.add_row(
+                printable(entry.task), f"{entry.steps:,}", training, _words(worker["position"]) or "not known"
+            )
         console.print()
         console.print(table)
     for name, text in manifest.sources.items():
-        console.print(f"shared source {name}: {_words(_from_json(text))}")
+        console.print(f"shared source {printable(name)}: {_words(_from_json(text))}")
 
     table = plain_table("file", title="files", right="ps version tensors size")
     for part in manifest.files:
@@ -196,8 +201,11 @@ def _worker(task: str, steps: int, position: str) -> dict[str, Any]:
 def _from_json(text: Any) -> Any:
     """What a text means if it is JSON, else the text; `None` if it is empty."""
     try:
-        return json.loads(text) if text else None
-    except (ValueError, TypeError, RecursionError):
+        value = json.loads(text) if text else None
+        msgspec.json.encode(value)
+        _words(value)
+        return value
+    except (ValueError, TypeError, RecursionError, OverflowError):
         return text
 
 
@@ -212,7 +220,7 @@ def _words(value: Any, name: str = "") -> str:
         case _:
             text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
             text = text if len(text) <= 60 else f"{text[:57]}..."
-            return f"{name} {text}".strip()
+            return printable(f"{name} {text}".strip())
 
 
 def _summary(piece: Piece, values: NDArray[Any]) -> dict[str, Any]:

@@ -9,16 +9,16 @@ import click
 from rich.console import Console
 from rich.padding import Padding
 
-from trainband.checkpoint import Checkpoint, Part, PartReader, Stored, decode
-from trainband.checkpoint.manifest import MANIFEST_FILE
+from trainband.checkpoint import Checkpoint, Part, PartReader, Stored
+from trainband.checkpoint.manifest import MANIFEST_FILE, read_manifest
 from trainband.cli.checkpoint.common import (
-    console_for_people,
     directory_argument,
     home_of,
     is_one,
     path_of,
     step_option,
 )
+from trainband.cli.terminal import console_for_people
 from trainband.errors import DamagedCheckpoint, YourError
 from trainband.runtime.formatting import size
 
@@ -53,7 +53,7 @@ def _verified(path: Path, console: Console) -> bool:
     except DamagedCheckpoint as exc:
         damage = exc
         try:  # one file that is missing says nothing of the others
-            manifest = decode((path / MANIFEST_FILE).read_bytes(), str(path))
+            manifest = read_manifest(path / MANIFEST_FILE)
         except (OSError, DamagedCheckpoint):
             console.print(Padding(str(damage), (0, 0, 0, 4)), style="red")
             return False

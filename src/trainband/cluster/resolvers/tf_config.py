@@ -9,6 +9,7 @@ from trainband.cluster.cluster import Cluster
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task, check_index, check_job
 from trainband.errors import ClusterError
+from trainband.runtime.formatting import printable
 
 VARIABLE = "TF_CONFIG"
 
@@ -39,7 +40,8 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
         return None
     try:
         config = json.loads(text)
-    except ValueError as exc:
+        json.dumps(config, ensure_ascii=False).encode()  # half of a character can stand in JSON, and nowhere else
+    except (ValueError, RecursionError) as exc:
         raise ClusterError(f"{VARIABLE} is not JSON: {exc}; it reads {_shorten(text)!r}.") from None
     if not isinstance(config, dict):
         raise ClusterError(f"{VARIABLE} must be a JSON object with cluster and task, got {_shorten(text)!r}.")
@@ -47,10 +49,12 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
         if "task" in config:
             raise ClusterError(f"{VARIABLE}.cluster is missing, though {VARIABLE}.task is set.")
         if not config.keys() <= _WITHOUT_A_CLUSTER:
-            raise ClusterError(f"{VARIABLE}.cluster is missing; the keys are {', '.join(config)}.")
+            raise ClusterError(f"{VARIABLE}.cluster is missing; the keys are {_shorten(printable(', '.join(config)))}.")
         return None
     if not isinstance(config["cluster"], dict):
-        raise ClusterError(f"{VARIABLE}.cluster must be an object {{job: [address, ...]}}, got {config['cluster']!r}.")
+        raise ClusterError(
+            f"{VARIABLE}.cluster must be an object {{job: [address, ...]}}, got {_shorten(repr(config['cluster']))}."
+        )
     spec = ClusterSpec(config["cluster"], field=f"{VARIABLE}.cluster.{{job}}")
     if not spec:
         return None
@@ -76,7 +80,7 @@ def _read_task(config: Mapping[str, object], spec: ClusterSpec) -> tuple[Task, b
     if task is None:
         raise ClusterError(f"{field} is missing: it says which task this process is.")
     if not isinstance(task, dict):
-        raise ClusterError(f"{field} must be an object with type and index, got {task!r}.")
+        raise ClusterError(f"{field} must be an object with type and index, got {_shorten(repr(task))}.")
     for part in ("type", "index"):
         if part not in task:
             raise ClusterError(f"{field}.{part} is missing.")
@@ -84,7 +88,7 @@ def _read_task(config: Mapping[str, object], spec: ClusterSpec) -> tuple[Task, b
     index = check_index(task["index"], f"{field}.index")
     guest = task.get("guest", False)
     if not isinstance(guest, bool):
-        raise ClusterError(f"{field}.guest must be true or false, got {guest!r}.")
+        raise ClusterError(f"{field}.guest must be true or false, got {_shorten(repr(guest))}.")
     if guest:
         return Task(job, index), True
     if job != "evaluator" and job not in spec.jobs:

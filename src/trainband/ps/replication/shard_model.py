@@ -20,6 +20,7 @@ from trainband.ps.replication.failover import Failover
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.registry import rule_of
+from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.ps.server.program import Program
 from trainband.ps.server.saver import ShardSaver
 from trainband.ps.server.shard import Shard
@@ -40,10 +41,19 @@ class ShardModel:
       cluster: and which of its tasks this ps is.
       members: who is in the job, as this ps knows.
       lock: the service's.
+      directories: where checkpoints may be.
       runtime: this task's.
     """
 
-    def __init__(self, failover: Failover, cluster: Cluster, members: Members, lock: Lock, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        failover: Failover,
+        cluster: Cluster,
+        members: Members,
+        lock: Lock,
+        directories: AllowedDirectories,
+        runtime: Runtime,
+    ) -> None:
         self.number = failover.shard
         self.name = f"shard {self.number}"
         """For messages."""
@@ -65,6 +75,7 @@ class ShardModel:
         self._task = str(cluster.task)
         self._members = members
         self._lock = lock
+        self._directories = directories
         self._runtime = runtime
 
     @property
@@ -140,6 +151,7 @@ class ShardModel:
             define.state,
             (define.ps, len(layout.shards)),
             self._lock,
+            directories=self._directories,
             runtime=self._runtime,
             seen=self._seen_pushes if define.ps == 0 else dict,
             sources=self.sources.record,

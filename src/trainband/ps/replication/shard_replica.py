@@ -19,6 +19,7 @@ from trainband.ps.replication.failover import Failover, Role
 from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_model import Blocks, ShardModel
 from trainband.ps.rules.registry import rule_of
+from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.ps.server.program import CompileProgram
 from trainband.ps.server.program_compiler import ProgramCompiler
 from trainband.ps.server.shard import Snapshot
@@ -37,6 +38,7 @@ class ShardReplica:
       cluster: and which of its tasks this ps is.
       members: who is in the job, as this ps knows.
       lock: the service's.
+      directories: where checkpoints may be.
       incarnation: of this ps task.
       runtime: this task's.
       compile_program: makes what runs an update program.
@@ -48,12 +50,13 @@ class ShardReplica:
         cluster: Cluster,
         members: Members,
         lock: Lock,
+        directories: AllowedDirectories,
         incarnation: str,
         runtime: Runtime,
         compile_program: CompileProgram,
     ) -> None:
         self.failover = Failover(shard, cluster.task.index)
-        self.model = ShardModel(self.failover, cluster, members, lock, runtime)
+        self.model = ShardModel(self.failover, cluster, members, lock, directories, runtime)
         self.journal = ShardJournal(self.model, self.failover, str(cluster.task))
         self.compiler = ProgramCompiler(compile_program, runtime)
         self.number = shard

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainband.errors import RefusalCode, Refused
-from trainband.ps.membership.members import Member, Members
+from trainband.data.leases import PieceLedger
+from trainband.errors import ProtocolError, RefusalCode, Refused
+from trainband.model.worker_state import MOST_BESIDE_THE_MODEL_BYTES, MOST_MODELS, WorkerState
+from trainband.ps.membership.members import GUESTS, Member, Members
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.member_calls import MemberAction
 from trainband.ps.server.reserved_pieces import ReservedPieces
@@ -64,7 +66,8 @@ class CheckpointCalls:
             "adopt": (m.Adopt, restoring, self._adopt),
         }
 
-    def _worker_state(self, replica: ShardReplica, _: Member, worker_state: m.LeftWorkerState) -> m.JobState:
+    def _worker_state(self, replica: ShardReplica, member: Member, worker_state: m.LeftWorkerState) -> m.JobState:
+        self._check(replica, member.task, worker_state.data)
         replica.journal.keep_worker_state(worker_state)
         return self._status.job_state(replica)
 
@@ -82,7 +85,32 @@ class CheckpointCalls:
         live = {member.number for member in self._members.live()}
         return replica.model.require_saver().state(question, live, self._members.name)
 
+    def _check(self, replica: ShardReplica, task: str, data: bytes) -> None:
+        """Refuses what would keep a checkpoint from being written, or from being restored.
+
+        Raises:
+          ProtocolError: it is no worker state, or not this worker's.
+          Refused: it is larger than any worker's.
+        """
+        layout = replica.model.layout
+        model_bytes = sum(shard.nbytes for shard in layout.shards) if layout is not None else 0
+        most = MOST_BESIDE_THE_MODEL_BYTES + MOST_MODELS * model_bytes
+        if len(data) > most:
+            raise Refused(
+                f"{self._task.name} keeps no worker state of {len(data):,} bytes: for this model, {most:,} are the "
+                "most; keep less in the worker_transform, or in the position in the data."
+            )
+        state = WorkerState.received(data, task or "the chief")
+        if task and state.task != task:
+            raise ProtocolError(f"{task} sent the worker state of another worker.")
+
     def _adopt(self, replica: ShardReplica, member: Member, adopt: m.Adopt) -> m.Joined:
+        for worker, data in adopt.worker_state.items():
+            if not 0 <= worker < GUESTS:
+                raise ProtocolError(f"{member.task} sent a worker state of worker {worker}, which no job has.")
+            self._check(replica, "", data)
+        for record in adopt.sources.values():
+            PieceLedger.from_record(record)  # raises where it is none
         self._replicas.require_uninvited(replica)
         replica.adopt(adopt)
         self._reserved_pieces.note_adopted(replica.number)

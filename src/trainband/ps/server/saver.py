@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from trainband.checkpoint import Checkpoint, Part, Piece, write_part
 from trainband.errors import CheckpointError, DamagedCheckpoint, Refused, TrainbandError
 from trainband.model.contents import Contents, contents_of_blocks
+from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.ps.server.program import Blocks
 from trainband.ps.server.shard import Shard, Snapshot
 from trainband.runtime import SYSTEM, Lock, Runtime, Thread
@@ -60,6 +60,10 @@ class _Reading:
     state: Blocks | None = None
 
 
+class _Superseded(Exception):
+    """Nobody wants what is being read any more."""
+
+
 class ShardSaver:
     """Saves and restores one shard.
 
@@ -68,6 +72,7 @@ class ShardSaver:
       state_contents: what the leaves of its optimizer state are made of.
       ps: its number, and how many there are.
       lock: the service's.
+      directories: where checkpoints may be.
       runtime: this task's.
       seen: for each worker in the job now, by number, how many of its pushes were seen; empty on all but ps:0,
         which alone keeps the workers' worker state.
@@ -81,6 +86,7 @@ class ShardSaver:
         ps: tuple[int, int],
         lock: Lock,
         *,
+        directories: AllowedDirectories,
         runtime: Runtime = SYSTEM,
         seen: Callable[[], Mapping[int, int]],
         sources: Callable[[], Mapping[str, str]],
@@ -90,11 +96,13 @@ class ShardSaver:
         self._ps = ps
         self._log = task_logger(__name__, f"ps:{ps[0]}")
         self._lock = lock
+        self._directories = directories
         self._runtime = runtime
         self._seen = seen
         self._sources = sources
         self._saving: _Saving | None = None
         self._reading: _Reading | None = None
+        self._reads = False
         self._worker_state: dict[int, tuple[int, bytes]] = {}
         self._threads: list[Thread] = []
 
@@ -185,10 +193,10 @@ class ShardSaver:
         index, count = self._ps
         part, failure = None, ""
         try:
-            directory = Path(saving.order.directory)
+            directory = self._directories.admit(saving.order.directory)
             if not directory.is_dir():
                 raise CheckpointError(
-                    f"ps:{index} on {self._runtime.host} does not find {directory}, which the chief made; "
+                    f"ps:{index} on {self._runtime.host} does not find {saving.order.directory}, which the chief made; "
                     "the checkpoint directory must be one that the chief and all ps share."
                 )
             file = f"part-{index:05}-of-{count:05}.safetensors"
@@ -208,10 +216,16 @@ class ShardSaver:
     # --- restoring
 
     def restore(self, order: m.Restore) -> m.RestoreState:
-        """Begins to read the shard's part of a checkpoint. Repeated orders change nothing."""
+        """Begins to read the shard's part of a checkpoint. Repeated orders change nothing.
+
+        A new order takes the place of the one before. There is one reading at a time, in one thread: the one before
+        is given up after the tensor that it is at, and then the newest order is followed.
+        """
         if self._reading is None or self._reading.order.token != order.token:
-            self._reading = reading = _Reading(order)
-            self._start(lambda: self._read(reading), "restore")
+            self._reading = _Reading(order)
+            if not self._reads:
+                self._reads = True
+                self._start(self._read_orders, "restore")
         return self.restore_state(order.token)
 
     def restore_state(self, token: str) -> m.RestoreState:
@@ -241,17 +255,29 @@ class ShardSaver:
         """Lets go of what was read and is not wanted: as much memory as the shard itself has."""
         self._reading = None
 
+    def _read_orders(self) -> None:
+        """Follows the newest order, until there is none that was not followed."""
+        while True:
+            with self._lock:
+                reading = self._reading
+                if reading is None or reading.done:
+                    self._reads = False
+                    return
+            self._read(reading)
+
     def _read(self, reading: _Reading) -> None:
         failure, damaged = "", False
         blocks: Blocks = ()
         state: Blocks | None = None
         try:
             layout, shapes = self._shard.layout, self._shard.state_shapes
-            checkpoint = Checkpoint.open(Path(reading.order.directory))
+            checkpoint = Checkpoint.open(self._directories.admit(reading.order.directory), follow=False)
             flat = [(block.size,) for block in layout.blocks]
-            blocks = self._buffers(checkpoint, contents_of_blocks(layout), flat)
+            blocks = self._buffers(reading, checkpoint, contents_of_blocks(layout), flat)
             if reading.order.optimizer:
-                state = self._buffers(checkpoint, self._state_contents, shapes)
+                state = self._buffers(reading, checkpoint, self._state_contents, shapes)
+        except _Superseded:
+            failure = "another checkpoint was to be read meanwhile"
         except DamagedCheckpoint as exc:
             failure, damaged = str(exc), True
         except Exception as exc:  # whatever it is, the chief must hear of it
@@ -260,13 +286,15 @@ class ShardSaver:
             reading.blocks, reading.state = blocks, state
             reading.failure, reading.damaged, reading.done = failure, damaged, True
 
-    def _buffers(self, checkpoint: Checkpoint, contents: Contents, shapes: Sequence[tuple[int, ...]]) -> Blocks:
-        return self._shard.owned(
-            [
-                buffer_of(checkpoint, pieces, prefer_ps=self._ps[0]).reshape(shape)
-                for pieces, shape in zip(contents, shapes, strict=True)
-            ]
-        )
+    def _buffers(
+        self, reading: _Reading, checkpoint: Checkpoint, contents: Contents, shapes: Sequence[tuple[int, ...]]
+    ) -> Blocks:
+        buffers = []
+        for pieces, shape in zip(contents, shapes, strict=True):
+            if self._reading is not reading:
+                raise _Superseded
+            buffers.append(buffer_of(checkpoint, pieces, prefer_ps=self._ps[0]).reshape(shape))
+        return self._shard.owned(buffers)
 
     # --- threads
 

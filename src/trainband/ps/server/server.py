@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -34,6 +35,9 @@ class Server:
         with the security that the environment gives (see `trainband.cluster.resolve_credentials`).
       timeouts: how long to wait for what.
       say: where lines for people go.
+      checkpoint_dir: the directory, or several, below which a ps may read and write checkpoints; it refuses to
+        anywhere else. `None`: those that `TRAINBAND_CHECKPOINT_DIR` names, else the current directory and that of
+        temporary files.
       runtime: its clock and threads; this machine's.
 
     Raises:
@@ -51,6 +55,7 @@ class Server:
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
         say: Say = say_on_stderr,
+        checkpoint_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         if isinstance(cluster, Cluster):
@@ -78,6 +83,7 @@ class Server:
                 cluster=self._cluster,
                 timeouts=self._timeouts,
                 say=say,
+                checkpoint_dirs=[checkpoint_dir] if isinstance(checkpoint_dir, str | os.PathLike) else checkpoint_dir,
                 incarnation=incarnation,
                 transport=self._transport,
                 runtime=runtime,

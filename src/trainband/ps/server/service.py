@@ -6,14 +6,17 @@ thread. Everything that changes is changed under one lock, and nothing is sent w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
+from trainband.cluster.resolvers.checkpoint_dirs import checkpoint_dirs as checkpoint_dirs_of_environment
 from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
+from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.ps.server.checkpoint_calls import CheckpointCalls
 from trainband.ps.server.control import Control
 from trainband.ps.server.flight_interface import rows_of_variable, tensors_of
@@ -42,6 +45,7 @@ class ParameterService:
       cluster: and which of its ps this is.
       timeouts: how long to wait for what.
       say: where lines for people go.
+      checkpoint_dirs: see `Server`.
       incarnation: random, one for each life of the process.
       transport: the way to the other ps; without one, no shard has a standby.
       runtime: its clock and threads.
@@ -54,12 +58,16 @@ class ParameterService:
         *,
         timeouts: Timeouts,
         say: Say = say_on_stderr,
+        checkpoint_dirs: Sequence[str | os.PathLike[str]] | None = None,
         incarnation: str = "",
         transport: Transport | None = None,
         runtime: Runtime = SYSTEM,
         compile_program: CompileProgram = CompiledProgram,
     ) -> None:
-        task = self.task = TaskState(cluster, timeouts, say, incarnation, runtime)
+        directories = AllowedDirectories(
+            checkpoint_dirs_of_environment() if checkpoint_dirs is None else checkpoint_dirs, str(cluster.task)
+        )
+        task = self.task = TaskState(cluster, timeouts, say, directories, incarnation, runtime)
         members = Members(timeouts.lease_s, [str(worker) for worker in cluster.spec.workers], timeouts.heartbeat_s)
         replicas = self.replicas = ShardReplicas(task, members, transport, compile_program)
         membership = self.membership = JobMembership(task, members, replicas)

@@ -54,6 +54,7 @@ class ShardReplicas:
                 self._task.cluster,
                 self._members,
                 self._task.lock,
+                self._task.directories,
                 self._task.incarnation,
                 self._task.runtime,
                 self._compile_program,

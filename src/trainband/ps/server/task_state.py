@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainband.cluster import Cluster
+from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.runtime import Runtime
 from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Say
@@ -16,15 +17,25 @@ class TaskState:
       cluster: and which of its ps this is.
       timeouts: how long to wait for what.
       say: where lines for people go.
+      directories: where checkpoints may be.
       incarnation: random, one for each life of the process.
       runtime: its clock and threads.
     """
 
-    def __init__(self, cluster: Cluster, timeouts: Timeouts, say: Say, incarnation: str, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        timeouts: Timeouts,
+        say: Say,
+        directories: AllowedDirectories,
+        incarnation: str,
+        runtime: Runtime,
+    ) -> None:
         self.cluster = cluster
         self.name = str(cluster.task)
         self.timeouts = timeouts
         self.say = say
+        self.directories = directories
         self.log = task_logger("trainband.ps.server", self.name)
         self.incarnation = incarnation
         self.runtime = runtime
