@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from trainband.errors import DataError
+
+MOST = 1 << 53
+"""Of anything that is counted: sums of as many as there may be still travel as 64 bits."""
+MOST_PIECES_REPORTED = 10_000
+"""In one request."""
+MOST_PIECES_AHEAD = 1_000_000
+"""That workers may have claimed beyond those that were handed out, as they do after a restore."""
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+WorkerOfPiece = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 
 Piece = tuple[int, int]
 """(epoch, number of the piece in it), both from 0 on."""
@@ -30,10 +40,10 @@ class SourceSettings(msgspec.Struct, frozen=True):
       shuffle: whether there is an order other than the given one.
     """
 
-    examples: int
-    piece: int
-    epochs: int | None
-    seed: int
+    examples: Number
+    piece: Number
+    epochs: Number | None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
     shuffle: bool
 
     def __post_init__(self) -> None:
@@ -68,13 +78,13 @@ class LeaseRequest(msgspec.Struct, frozen=True):
       number: counts the requests of an iterator from 1 on. One that is sent again keeps its number and gets its answer.
     """
 
-    source: str
+    source: Annotated[str, msgspec.Meta(pattern=r"\A[^\x00-\x1f\x7f-\x9f]{1,1024}\Z")]
     settings: SourceSettings
-    finished: tuple[Piece, ...] = ()
-    progress: tuple[tuple[int, int, int], ...] = ()
+    finished: Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=MOST_PIECES_REPORTED)] = ()
+    progress: Annotated[tuple[tuple[Number, Number, Number], ...], msgspec.Meta(max_length=MOST_PIECES_REPORTED)] = ()
     want: bool = True
-    iterator: str = ""
-    number: int = 1
+    iterator: Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{0,128}\Z")] = ""
+    number: Number = 1
 
 
 class LeaseAnswer(msgspec.Struct, frozen=True):
@@ -92,12 +102,12 @@ class LeaseAnswer(msgspec.Struct, frozen=True):
     """
 
     kind: Literal["piece", "wait", "end"]
-    epoch: int = 0
-    piece: int = 0
-    start: int = 0
-    stop: int = 0
-    repeated: int = 0
-    holders: tuple[int, ...] = ()
+    epoch: Number = 0
+    piece: Number = 0
+    start: Number = 0
+    stop: Number = 0
+    repeated: Number = 0
+    holders: tuple[WorkerOfPiece, ...] = ()
 
 
 class Doubt(IntEnum):
@@ -412,7 +422,7 @@ class PieceLedger:
         epoch, number = piece
         size = self._settings.size(number)
         if share.doubt is not Doubt.NONE:
-            self._repeated += size - share.done
+            self._repeated = min(self._repeated + size - share.done, MOST)
         self._book.held[worker][piece] = _Share(share.done)
         begin = number * self._settings.piece
         return LeaseAnswer("piece", epoch, number, begin + share.done, begin + size, self._repeated)

@@ -10,6 +10,17 @@ LINE_PREFIX = "trainband: "
 WARNING_PREFIX = LINE_PREFIX + "WARNING"
 
 
+def printable(text: str, most: int = 500, *, keep: str = "") -> str:
+    """Formats what came from outside: control characters as escapes, but for those in `keep`; at most so many of it."""
+    cut = text if len(text) <= most else f"{text[: most - 1]}…"
+    if cut.isprintable():
+        return cut
+    return "".join(
+        one if one.isprintable() or one in keep else one.encode("unicode_escape", "surrogatepass").decode()
+        for one in cut
+    )
+
+
 def size(nbytes: int) -> str:
     """Formats bytes in powers of 1000: `1.5 MB`."""
     if nbytes < 1000:

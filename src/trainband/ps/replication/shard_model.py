@@ -15,7 +15,7 @@ from trainband.cluster import Cluster
 from trainband.errors import ProtocolError, RefusalCode, Refused
 from trainband.model.layout import JobLayout
 from trainband.ps.description import placement_of
-from trainband.ps.membership.members import GUESTS, Members
+from trainband.ps.membership.members import Members
 from trainband.ps.replication.failover import Failover
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
@@ -28,6 +28,7 @@ from trainband.ps.server.updater import Updater
 from trainband.ps.statistics import CheckpointStatus
 from trainband.runtime import Lock, Runtime
 from trainband.wire import messages as m
+from trainband.wire.fields import GUESTS
 
 Blocks = Sequence[NDArray[Any]]
 

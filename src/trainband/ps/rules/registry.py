@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -14,6 +15,10 @@ from trainband.ps.rules.synchronous import Sync
 
 RULES: Mapping[str, type[Any]] = {"async": Async, "bounded": Bounded, "sync": Sync}
 """Every rule by its name."""
+
+
+MOST = 1 << 31
+"""Of anything that a rule counts."""
 
 
 def describe_rule(settings: Mapping[str, Any]) -> str:
@@ -34,8 +39,23 @@ def rule_of(settings: Mapping[str, Setting]) -> UpdateRule:
     name = arguments.pop("name", None)
     if name not in RULES:
         raise Refused(f"no update rule is called {name!r} here; there are {', '.join(RULES)}.")
+    kinds = {field.name: str(field.type) for field in fields(RULES[str(name)])}
+    for key, value in arguments.items():
+        if not _can_be(value, kinds.get(key, "")):
+            raise Refused(f"the update rule {name!r} cannot have the setting {key}={value!r}.")
     try:
         rule: UpdateRule = RULES[str(name)](**arguments)
     except (TypeError, ValueError) as exc:
         raise Refused(f"the update rule {name!r} cannot have the settings {arguments}: {exc}.") from exc
     return rule
+
+
+def _can_be(value: Setting, kind: str) -> bool:
+    """Whether a value that has travelled is of the kind that a rule's setting is annotated with."""
+    if value is None:
+        return "None" in kind
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if "int" in kind:
+        return isinstance(value, int) and abs(value) <= MOST
+    return math.isfinite(value) and "float" in kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainband.errors import RefusalCode, Refused, StreamClosed
+from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.checkpoint_calls import CheckpointCalls
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.member_calls import MemberCalls
@@ -10,7 +11,9 @@ from trainband.ps.server.open_calls import OpenCalls
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
+from trainband.runtime.formatting import printable
 from trainband.wire.codec import decode, encode
+from trainband.wire.limits import body_bytes
 
 SETTLED = ("begin", "finish", "lease", "worker_state", "pause", "steer")
 """The calls that are answered when the standby has what they have changed."""
@@ -49,8 +52,13 @@ class Control:
     def call(self, action: str, body: bytes) -> bytes:
         """See `Handler.call`."""
         name, _, shard = action.partition("/")
+        if len(body) > body_bytes(name):
+            raise Refused(
+                f"{self._task.name} takes at most {body_bytes(name):,} bytes for {printable(name, 40)!r}, "
+                f"and got {len(body):,}."
+            )
         with self._task.lock:
-            replica = self._replicas.home if not shard.isdecimal() else self._replicas.get(int(shard))
+            replica = self._replica(shard)
             if name == "state":
                 return encode(self._status.job_state(replica))
             if name == "vacancy":
@@ -63,14 +71,13 @@ class Control:
             return encode(open_answer(replica, decode(body, kind, sender)))
         if name not in self._actions:
             raise Refused(
-                f"{self._task.name} knows no action {name!r}; check that both run the same version of trainband."
+                f"{self._task.name} knows no action {printable(name, 40)!r}; "
+                "check that both run the same version of trainband."
             )
         kind, deed, answer = self._actions[name]
         record = decode(body, kind, sender)
         with self._task.lock:
-            member = self._members.get(record.worker)
-            if getattr(record, "incarnation", "") not in ("", member.incarnation):
-                raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
+            member = self._members.get_process(record.worker, record.incarnation)
             if deed:
                 self._membership.require_chief(member, deed)
             self._membership.hear(member)
@@ -84,3 +91,11 @@ class Control:
                     f"{self._task.name} ends before the standby of {replica.name} has this.", RefusalCode.MOVED
                 ) from exc
         return encode(answered)  # without the lock: worker state may be large
+
+    def _replica(self, shard: str) -> ShardReplica:
+        """The replica of the shard that an action names; that of the ps's own shard where it names none."""
+        if not shard:
+            return self._replicas.home
+        if len(shard) > 6 or not (shard.isascii() and shard.isdecimal()):  # more digits are no number to Python
+            raise Refused(f"{self._task.name} has no replica of shard {printable(shard, 40)!r}.")
+        return self._replicas.get(int(shard))

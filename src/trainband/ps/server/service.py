@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
-from trainband.errors import Refused
+from trainband.errors import Refused, TrainbandError
 from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.server.checkpoint_calls import CheckpointCalls
@@ -89,7 +89,11 @@ class ParameterService:
 
     def call(self, action: str, body: bytes) -> bytes:
         """See `Handler.call`."""
-        return self._control.call(action, body)
+        try:
+            return self._control.call(action, body)
+        except TrainbandError as exc:
+            self.task.refusals.note("whoever asked", action, exc)
+            raise
 
     def stream(self, stream: Stream) -> None:
         """See `Handler.stream`."""
