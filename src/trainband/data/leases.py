@@ -21,7 +21,7 @@ MOST_PIECES_AHEAD = 1_000_000
 Number = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 WorkerOfPiece = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 
-Piece = tuple[int, int]
+Piece = tuple[Number, Number]
 """(epoch, number of the piece in it), both from 0 on."""
 
 _PAST_ITERATORS = (
@@ -80,7 +80,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
 
     source: Annotated[str, msgspec.Meta(pattern=r"\A[^\x00-\x1f\x7f-\x9f]{1,1024}\Z")]
     settings: SourceSettings
-    finished: Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=MOST_PIECES_REPORTED)] = ()
+    finished: Annotated[tuple[Piece, ...], msgspec.Meta(max_length=MOST_PIECES_REPORTED)] = ()
     progress: Annotated[tuple[tuple[Number, Number, Number], ...], msgspec.Meta(max_length=MOST_PIECES_REPORTED)] = ()
     want: bool = True
     iterator: Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{0,128}\Z")] = ""
@@ -143,10 +143,11 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     settings: SourceSettings
     next: Piece
-    held: tuple[tuple[int, int, int, int, int], ...]  # worker, epoch, piece, done, doubt; in the order of the leases
-    returned: tuple[tuple[int, int, int, int], ...]  # epoch, piece, done, doubt
+    held: tuple[tuple[WorkerOfPiece, Number, Number, Number, int], ...]
+    """(worker, epoch, piece, done, doubt) each, in the order of the leases."""
+    returned: tuple[tuple[Number, Number, Number, int], ...]  # epoch, piece, done, doubt
     ahead: tuple[Piece, ...]
-    repeated: int
+    repeated: Number
 
 
 @dataclass(slots=True)
@@ -164,8 +165,8 @@ class _Copy(msgspec.Struct, frozen=True):
 
     settings: SourceSettings
     book: _Book
-    last: dict[int, _Last]
-    repeated: int
+    last: dict[WorkerOfPiece, _Last]
+    repeated: Number
 
 
 class PieceLedger:
@@ -288,8 +289,15 @@ class PieceLedger:
 
     @classmethod
     def from_copy(cls, data: bytes) -> PieceLedger:
-        """Makes a second ledger that is in the same state."""
-        copied = msgspec.msgpack.decode(data, type=_Copy)
+        """Makes a second ledger that is in the same state.
+
+        Raises:
+          DataError: the bytes are no ledger.
+        """
+        try:
+            copied = msgspec.msgpack.decode(data, type=_Copy)
+        except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as exc:
+            raise DataError(f"this is not the copy of a ledger of pieces: {exc}") from exc
         ledger = cls(copied.settings)
         ledger._book, ledger._last, ledger._repeated = copied.book, copied.last, copied.repeated
         return ledger
@@ -312,14 +320,15 @@ class PieceLedger:
                 ledger._existing(epoch, piece, done): _Share(done, given=False, doubt=Doubt(doubt))
                 for epoch, piece, done, doubt in record.returned
             }
-        except (msgspec.DecodeError, ValueError) as exc:
+        except (msgspec.DecodeError, ValueError, RecursionError) as exc:
             raise DataError(f"this is not the record of a ledger of pieces: {exc}") from exc
         ledger._book = _Book(record.next, held, returned, set(record.ahead))
         ledger._repeated = record.repeated
         return ledger
 
     def _check(self, request: LeaseRequest) -> None:
-        """Takes on the settings, and refuses reports on what does not exist."""
+        """Takes on the settings, and refuses reports on what does not exist; then nothing has changed."""
+        before = self._settings
         if not self.prolong(request.settings):
             differences = ", ".join(
                 f"{name}={getattr(request.settings, name)} where another worker has {getattr(self._settings, name)}"
@@ -330,10 +339,16 @@ class PieceLedger:
                 f"the data {request.source!r} is not that of the other workers: {differences}; give every worker the "
                 "same data and settings, or another name."
             )
-        for epoch, piece in request.finished:
-            self._existing(epoch, piece, 0)
-        for claim in request.progress:
-            self._existing(*claim)
+        try:
+            for epoch, piece in request.finished:
+                self._existing(epoch, piece, 0)
+            for claim in request.progress:
+                self._existing(*claim)
+            if len(self._book.ahead) + len(request.finished) + len(request.progress) > MOST_PIECES_AHEAD:
+                raise DataError(f"over {MOST_PIECES_AHEAD:,} pieces of {request.source!r} are claimed and not given.")
+        except DataError:
+            self._settings = before
+            raise
 
     def _existing(self, epoch: int, piece: int, done: int) -> Piece:
         """Gives the piece, after a check that it exists and has so many examples."""

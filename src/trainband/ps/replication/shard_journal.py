@@ -122,9 +122,8 @@ class ShardJournal:
     def _redo(self, updater: Updater, record: r.LogRecord, body: Sequence[NDArray[np.uint8]]) -> None:
         match record:
             case r.Pushed(worker, sequence, version, examples):
-                updater.replay(
-                    PushEvent(worker, sequence, version, examples), self._model.gradient_from_wire(updater, body)
-                )
+                gradient = self._model.gradient_from_wire(updater.shard.layout, body)
+                updater.replay(PushEvent(worker, sequence, version, examples), gradient)
             case r.Joined(worker):
                 updater.advance(JoinEvent(worker))
             case r.Left(worker):
