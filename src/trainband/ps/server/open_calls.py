@@ -144,9 +144,7 @@ class OpenCalls:
         number, tasks = replica.number, len(self._task.cluster.spec.ps)
         places = {number, (number + 1) % tasks} - {self._task.cluster.task.index}
         if invite.replica.shard != number or invite.replica.ps not in places:
-            raise Refused(
-                f"ps:{invite.replica.ps} has no replica of {replica.name} that {self._task.name} could follow."
-            )
+            raise Refused(f"{self._task.name} cannot follow a replica of {replica.name} on ps:{invite.replica.ps}.")
         check_definition(invite.define, number, tasks)
         with self._task.lock:
             if replica.number in self._replicas.replicators:
