@@ -17,6 +17,7 @@ from tests.ps.test_service import Ps, life
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
 from trainband.errors import DataError, ProtocolError, RefusalCode, Refused, TrainbandError
 from trainband.ps.membership.members import FORMER, Members, Presence
+from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.registry import rule_of
 from trainband.version import VERSION
 from trainband.wire import messages as m
@@ -241,6 +242,14 @@ def test_numbers_without_sense_are_refused(ps: Ps, action: str, record: Callable
     assert trace(ps) == before
 
 
+@pytest.mark.parametrize("value", [1e10, -1e300])
+def test_a_number_that_its_dtype_cannot_hold_is_refused(value: float) -> None:
+    ps = Ps(plan_of(PARAMS, optax.adam(0.1))).ready()
+    shapes = ps.service.replicas.home.model.require_updater().shard.state_shapes
+    with pytest.raises(Refused, match="is of int32, which cannot be"):
+        ps.call("steer", m.Steer(0, life(0), shapes.index(()), value), m.JobState)
+
+
 def test_a_training_has_an_end_or_none() -> None:
     ps = Ps(sgd_plan()).ready()
     assert ps.begin(UNLIMITED, fit=2).last_version == UNLIMITED
@@ -412,8 +421,8 @@ def test_a_description_that_cannot_be_is_refused_before_anything_is_made_of_it(
 
 
 def test_rules_of_users_travel_as_before() -> None:
-    for settings in ({"name": "sync", "backups": 1, "aggregate": None}, {"name": "async", "staleness_scale": 1}):
-        assert rule_of(settings).settings()["name"] == settings["name"]
+    assert rule_of({"name": "sync", "backups": 1, "aggregate": None}) == Sync(backups=1)
+    assert rule_of({"name": "async", "staleness_scale": 1}) == Async(staleness_scale=1)
 
 
 def test_a_long_text_of_digits_is_compared_at_once(ps: Ps) -> None:
