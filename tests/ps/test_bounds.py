@@ -347,6 +347,18 @@ def test_words_of_a_failure_hold_no_escape_sequences(ps: Ps) -> None:
     assert not any("\x1b" in line for line in ps.said)
 
 
+def test_a_header_has_a_bound(ps: Ps) -> None:
+    assert "a header of 1,048,577 bytes" in ps.play(0, bytes(LIMITS.control_bytes + 1)).failure
+
+
+def test_whoever_looks_at_the_ps_reads_why_a_worker_that_is_awaited_cannot_join(ps: Ps) -> None:
+    for _ in range(3):
+        with pytest.raises(Refused):
+            ps.call("join", application(ps, description=OTHER_MODEL), m.Joined)
+    (line,) = [line for line in ps.said if line.startswith("refused: ")]
+    assert "worker:1 cannot join this job: the first variable that differs is b" in line
+
+
 def test_a_refusal_is_logged_once(ps: Ps, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "trainband")
     for _ in range(100):

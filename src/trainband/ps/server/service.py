@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
-from trainband.errors import Refused, TrainbandError
+from trainband.errors import RefusalCode, Refused, TrainbandError
 from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.server.checkpoint_calls import CheckpointCalls
@@ -30,8 +30,13 @@ from trainband.ps.server.streams import Streams
 from trainband.ps.server.task_state import TaskState
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.formatting import printable
 from trainband.runtime.waiting import Say, say_on_stderr
+from trainband.wire.limits import LIMITS
 from trainband.wire.transport import Stream, Tensor, Timeouts, Transport
+
+TOLD = (RefusalCode.OTHER_MODEL, RefusalCode.OTHER_VERSION)
+"""Why a worker cannot join whom the others may wait for: whoever looks at the ps reads it."""
 
 
 class ParameterService:
@@ -92,7 +97,9 @@ class ParameterService:
         try:
             return self._control.call(action, body)
         except TrainbandError as exc:
-            self.task.refusals.note("whoever asked", action, exc)
+            is_new = self.task.refusals.note("whoever asked", action, exc)
+            if is_new and isinstance(exc, Refused) and exc.code in TOLD:
+                self.task.say(f"refused: {printable(str(exc), LIMITS.failure_length)}")
             raise
 
     def stream(self, stream: Stream) -> None:

@@ -25,7 +25,7 @@ from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode_any, encode
 from trainband.wire.limits import LIMITS
-from trainband.wire.transport import Stream
+from trainband.wire.transport import Frame, Stream
 
 WAIT_S = 0.2
 """Between two looks whether a worker still lives whose push waits for others."""
@@ -68,7 +68,7 @@ class Streams:
                 frame = stream.receive(self._task.timeouts.heartbeat_s)
                 if frame is None:
                     continue
-                message: m.Upward = decode_any(frame.header, m.Upward, member.task)
+                message: m.Upward = _decoded(frame, m.Upward, member.task)
                 if isinstance(message, m.Push):
                     self._push(stream, replica, member, message, frame.body)
                 elif isinstance(message, m.Pull):
@@ -93,9 +93,7 @@ class Streams:
         while not self._task.stopped:
             frame = stream.receive(self._task.timeouts.heartbeat_s)
             if frame is not None:
-                message: m.Upward | r.ReplicationHello = decode_any(
-                    frame.header, m.Upward | r.ReplicationHello, stream.peer
-                )
+                message: m.Upward | r.ReplicationHello = _decoded(frame, m.Upward | r.ReplicationHello, stream.peer)
                 if isinstance(message, r.ReplicationHello):
                     return message
                 if not isinstance(message, m.Open):
@@ -236,3 +234,10 @@ class Streams:
             self._non_finite_said = self._task.clock()
             self._task.say(text)
         return text
+
+
+def _decoded(frame: Frame, kind: Any, sender: str) -> Any:
+    """What a worker says in the header of a frame."""
+    if len(frame.header) > LIMITS.control_bytes:
+        raise ProtocolError(f"{sender} sent a frame with a header of {len(frame.header):,} bytes.")
+    return decode_any(frame.header, kind, sender)
