@@ -224,8 +224,8 @@ def _alone() -> Live:
 
 
 @cache
-def _pair() -> tuple[Live, Live]:
-    """Two ps, of which the second has a replica of the first one's shard."""
+def pair() -> tuple[Live, Live]:
+    """Gives two ps, of which the second has a replica of the first one's shard."""
     plan = plan_of(PARAMS, optax.adam(0.1), ps=2, standbys=1)
     primary, standby = Live(plan, 0), Live(plan, 1)
     replica = primary.service.replicas.home
@@ -273,9 +273,9 @@ def fuzz_stream(data: bytes) -> None:
 
 def fuzz_replication(data: bytes) -> None:
     """What a primary sends to its standby: a snapshot, then records."""
-    dice, (primary, standby) = Dice(data), _pair()
+    dice, (primary, standby) = Dice(data), pair()
     replica = standby.service.replicas.get(0)
-    install, body = _snapshot(primary.service.replicas.home)
+    install, body = snapshot_of(primary.service.replicas.home)
     if dice.number(3) == 0:
         header: Any = changed(install, dice)
         rule = changed_rule(install, dice) if dice.number(2) else None
@@ -330,7 +330,8 @@ def changed_rule(install: r.InstallSnapshot, dice: Dice) -> r.InstallSnapshot:
     return msgspec.structs.replace(install, rule=msgspec.Raw(msgspec.msgpack.encode(plain)))
 
 
-def _snapshot(replica: ShardReplica) -> tuple[r.InstallSnapshot, list[NDArray[Any]]]:
+def snapshot_of(replica: ShardReplica) -> tuple[r.InstallSnapshot, list[NDArray[Any]]]:
+    """What a primary teaches its standby, and the buffers that go with it."""
     install, body, snapshot = replica.snapshot_for("life of ps:1")
     copies = [np.array(block) for block in body]
     assert replica.model.shard is not None

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from msgspec.structs import replace
+from tests.fuzz.targets_wire import Frames, pair, snapshot_of
 from tests.ps.jobs import PARAMS, Script, sgd_plan
 from tests.ps.plans import plan_of
 from tests.ps.test_service import Ps, life
@@ -494,6 +495,42 @@ def test_first_words_of_strangers_end_their_streams(ps: Ps, word: Any) -> None:
     assert trace(ps) == before
     ps.play(0, ps.push(1))
     assert ps.state.version == 1
+
+
+SNAPSHOTS: list[tuple[dict[str, Any], slice, str]] = [
+    # what is changed in the snapshot, which buffers come with it, the words
+    ({"version": 1 << 20}, slice(None), "contradicts the rest of what it sent"),
+    ({"version": -1}, slice(None), "sent something that is no"),
+    ({"rule": msgspec.Raw(b"\x90")}, slice(None), "sent something that is no AsyncState"),
+    ({"rule": msgspec.Raw(b"\xc0")}, slice(None), "sent something that is no AsyncState"),
+    ({"sources": {"digits": b"\x90"}}, slice(None), "this is not the copy of a ledger of pieces"),
+    ({"held": (r.HeldPush(0, 1, 32, 0),)}, slice(None), "buffers, which are not those of what it defined"),
+    ({"worker_state": {-1: (0, b"")}}, slice(None), "sent something that is no"),
+    ({}, slice(1), "buffers, which are not those of what it defined"),
+    ({}, slice(None, None, -1), "sent values of another size than it defined"),
+]
+
+
+@pytest.mark.parametrize(("changes", "buffers", "words"), SNAPSHOTS, ids=range(len(SNAPSHOTS)))
+def test_a_snapshot_that_contradicts_itself_leaves_the_standby_as_it_was(
+    changes: dict[str, Any], buffers: slice, words: str
+) -> None:
+    primary, standby = pair()
+    replica = standby.service.replicas.get(0)
+    install, body = snapshot_of(primary.service.replicas.home)
+    hello = r.ReplicationHello(0, 0, "life of ps:0", 1)
+    standby.service.stream(Frames(hello, (install, body)))
+    taught, failover = replica.model.updater, msgspec.structs.asdict(replica.state())
+    assert failover["role"] == "learner"
+    standby.clock.now += 100.0  # so that a refusal is told again
+    standby.service.stream(Frames(hello, (replace(install, **changes), body[buffers])))
+    assert any(words in line for line in standby.said), standby.said
+    assert replica.model.updater is taught
+    assert msgspec.structs.asdict(replica.state()) == failover
+    standby.service.stream(Frames(hello, (install, body)))
+    assert replica.model.updater is not taught
+    standby.clock.now += 100.0
+    standby.check()
 
 
 def test_what_decodes_is_within_its_bounds() -> None:
