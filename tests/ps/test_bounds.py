@@ -182,6 +182,17 @@ def test_nobody_speaks_without_saying_who_it_is(ps: Ps, action: str, claimed: st
     assert trace(ps) == before
 
 
+def test_nobody_reads_at_a_ps_what_he_must_know_to_speak_for_a_worker(ps: Ps) -> None:
+    shown = [ps.service.call(action, b"") for action in ("state", "status", "vacancy")]
+    (replica,) = ps.state.replicas
+    assert not any(life(worker).encode() in answer for worker in range(2) for answer in shown)
+    term = r.Term(2, 0, 1, r.arbiter_name(life(1)))
+    assert life(1) not in str(replace(replica, term=term))
+    members = ps.service.membership.members
+    assert members.arbiter(term.arbiter) is members.get(1)
+    assert members.arbiter(life(1)) is None
+
+
 def test_nobody_makes_another_leave(ps: Ps) -> None:
     before = trace(ps)
     ps.call("leave", m.Leave(0, STRANGER, "evicted"), m.JobState)

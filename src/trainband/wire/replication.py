@@ -5,6 +5,8 @@ See `ps/failover.py` for what it means.
 
 from __future__ import annotations
 
+import hashlib
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
@@ -16,6 +18,12 @@ from trainband.wire.limits import LIMITS, MIB
 NOBODY = -1
 
 
+@lru_cache(maxsize=4096)
+def arbiter_name(incarnation: str) -> str:
+    """What a worker's process is called as an arbiter. Anybody may read that, and cannot speak for the worker by it."""
+    return hashlib.sha256(incarnation.encode()).hexdigest()[:16]
+
+
 class Term(Struct, frozen=True, tag=0, array_like=True):
     """Who holds a shard; as a record, from now on. Replicas are named by the numbers of their ps."""
 
@@ -23,7 +31,7 @@ class Term(Struct, frozen=True, tag=0, array_like=True):
     primary: f.PsOrNobody = NOBODY
     standby: f.PsOrNobody = NOBODY
     arbiter: f.Token = ""
-    """The incarnation of the worker that decides who succeeds; empty for nobody."""
+    """Which process of a worker decides who succeeds, see `arbiter_name`; empty for nobody."""
 
 
 # --- the records of the log: everything that changes a shard. Workers are named by their numbers.

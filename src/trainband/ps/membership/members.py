@@ -11,6 +11,7 @@ from trainband.runtime.formatting import printable
 from trainband.runtime.signals import EXIT_CODES
 from trainband.wire.fields import GUESTS
 from trainband.wire.limits import LIMITS, Limits
+from trainband.wire.replication import arbiter_name
 
 BEATS = 3
 """Heartbeats that a worker without a stream must have missed before another process may claim its place."""
@@ -201,6 +202,10 @@ class Members:
     def of(self, incarnation: str) -> Member | None:
         """The newest member of its task that is this process; `None` if none is."""
         return next((member for member in self if member.incarnation == incarnation), None)
+
+    def arbiter(self, name: str) -> Member | None:
+        """The newest member of its task that is this arbiter; `None` if none is."""
+        return next((member for member in self if arbiter_name(member.incarnation) == name), None)
 
     def heard(self, member: Member, now: float) -> bool:
         """Notes a sign of life; returns whether a member that had been lost is back by it.

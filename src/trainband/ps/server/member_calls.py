@@ -114,7 +114,7 @@ class MemberCalls:
         return self._status.job_state(replica)
 
     def _vote(self, replica: ShardReplica, member: Member, vote: r.Vote) -> m.JobState:
-        if vote.incarnation == replica.failover.term.arbiter == member.incarnation:
+        if replica.failover.term.arbiter == r.arbiter_name(member.incarnation):
             self._replicas.replicator(replica).votes.granted(vote.term, vote.yes, member.task)
         return self._status.job_state(replica)
 
