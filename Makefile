@@ -46,7 +46,7 @@ lint: $(VENV)/.ready-dev   ## check style and types
 lock: $(VENV)/.ready-dev   ## renew constraints.txt: the newest versions that pyproject.toml allows, for every supported Python
 	@( echo '# Exact versions that trainband is developed and tested with, for every supported Python; pyproject.toml has'; \
 	   echo '# the bounds. Written by `make lock`, which resolves them with uv: do not edit it by hand.'; \
-	   $(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --extra docs --strip-extras \
+	   $(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --extra docs --extra fuzz --strip-extras \
 	     --no-annotate --no-header pyproject.toml ) > constraints.new
 	@mv constraints.new constraints.txt
 

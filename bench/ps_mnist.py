@@ -42,7 +42,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench import environments
+from bench import environments, security
 from bench.environments import has_torch, our_environment, peer_environment
 from bench.processes import CaseFailed, Processes, free_addresses
 from trainband.data import load
@@ -63,12 +63,14 @@ class Case:
       interpreter: whose Python runs it: ``own``, ``tensorflow`` or ``torch``.
       flags: that only this case has.
       has_ps: whether there is a ps beside the workers; those without one know the sync rule only.
+      security: with which the tasks prove who they are: `secret` or `tls`. Such cases run only where they are named.
     """
 
     module: str
     interpreter: str = "own"
     flags: tuple[str, ...] = ()
     has_ps: bool = True
+    security: str = ""
 
 
 CASES = {
@@ -78,6 +80,11 @@ CASES = {
     "jax-allreduce": Case("bench.peers.jax_allreduce", has_ps=False),
     "trainband": Case("bench.tasks.trainband_ps"),
     "trainband-flight": Case("bench.tasks.trainband_ps", flags=("--transport", "flight")),
+    **{
+        f"trainband{way}-{kind}": Case("bench.tasks.trainband_ps", flags=flags, security=kind)
+        for way, flags in (("", ()), ("-flight", ("--transport", "flight")))
+        for kind in ("secret", "tls")
+    },
     LIMIT: Case("bench.tasks.compute_only"),
 }
 
@@ -173,7 +180,8 @@ def choose(asked: Sequence[str], rule: str) -> list[str]:
     wrong = [name for name in asked if not CASES[name].has_ps and rule != "sync"]
     if wrong:
         raise click.ClickException(f"{', '.join(wrong)}: without a ps there is the sync rule only, not {rule}.")
-    return list(asked) or [name for name, case in CASES.items() if case.has_ps or rule == "sync"]
+    usual = {name: case for name, case in CASES.items() if not case.security}
+    return list(asked) or [name for name, case in usual.items() if case.has_ps or rule == "sync"]
 
 
 def find_pythons(names: Sequence[str], tensorflow: Path | None, torch: Path | None) -> dict[str, Path]:
@@ -220,6 +228,7 @@ def run_case(name: str, number: int, plan: Plan, data: Path, python: Path, direc
     rule = "async" if name == BASE and plan.rule == "bounded" else plan.rule
     own = case.interpreter == "own"
     environment = our_environment(plan.workers) if own else peer_environment(plan.workers)
+    environment |= security.environment(case.security, directory)
     addresses = free_addresses(1 + plan.workers)
     marks = directory / "marks"
     marks.mkdir()

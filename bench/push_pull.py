@@ -26,6 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench import security
 from bench.environments import ROOT, our_environment, tensorflow_python
 from bench.processes import CaseFailed, Processes, free_addresses
 
@@ -33,6 +34,7 @@ SOCKET_TASK = ROOT / "bench" / "peers" / "socket_push_pull.py"
 TENSORFLOW_TASK = ROOT / "bench" / "peers" / "tensorflow_push_pull.py"
 TRAINBAND_TASK = ROOT / "bench" / "tasks" / "trainband_push_pull.py"
 CASES = ("socket", "tensorflow", "trainband", "trainband-flight", "copy")
+SECURED = ("trainband-secret", "trainband-tls", "trainband-flight-secret", "trainband-flight-tls")
 LEFT_OUT = 2
 LARGEST_TENSORFLOW_MILLIONS = 500
 
@@ -61,7 +63,8 @@ class Run:
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--exchanges", type=click.IntRange(1), default=5, show_default=True, help="That count, in each round.")
 @click.option("--millions", type=click.IntRange(1), default=100, show_default=True, help="Of float32.")
-@click.option("--case", "cases", type=click.Choice(CASES), multiple=True, help="May be repeated; all if not given.")
+@click.option("--case", "cases", type=click.Choice(CASES + SECURED), multiple=True, help="May be repeated.")
+@click.option("--secured", is_flag=True, help="Trainband with and without security, in place of the peers.")
 @click.option("--tensorflow-python", "python", type=click.Path(path_type=Path), envvar="TENSORFLOW_PYTHON")
 @click.option("--deadline", "deadline_s", default=180.0, show_default=True, help="Seconds for one case.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
@@ -70,12 +73,13 @@ def main(
     exchanges: int,
     millions: int,
     cases: tuple[str, ...],
+    secured: bool,
     python: Path | None,
     deadline_s: float,
     as_json: bool,
 ) -> None:
     """Run the cases in turn and print what came out."""
-    chosen = cases or CASES
+    chosen = cases or (("trainband", "trainband-flight", *SECURED) if secured else CASES)
     if any(case.startswith("trainband") for case in chosen) and not TRAINBAND_TASK.exists():
         raise click.ClickException(f"{TRAINBAND_TASK} is missing; choose the other cases by --case.")
     if "tensorflow" in chosen and millions > LARGEST_TENSORFLOW_MILLIONS:
@@ -114,11 +118,12 @@ def run_case(case: str, number: int, millions: int, exchanges: int, tensorflow: 
     elif case == "tensorflow":
         command = [tensorflow or sys.executable, TENSORFLOW_TASK, "--worker_address", worker_address]
     else:
-        transport = "flight" if case == "trainband-flight" else "auto"
+        transport = "flight" if "flight" in case else "auto"
         command = [sys.executable, TRAINBAND_TASK, "--transport", transport]
         environment = our_environment(1)
     command += ["--address", address, "--millions", str(millions), "--rounds", str(LEFT_OUT + exchanges)]
     with tempfile.TemporaryDirectory(prefix="trainband-bench-") as directory, Processes(Path(directory)) as processes:
+        environment |= security.environment(case.rpartition("-")[2], Path(directory))
         for role in ("ps", "worker"):
             processes.start(role, [*command, "--role", role], environment)
         processes.wait_for_end(["worker"], deadline_s)

@@ -8,10 +8,12 @@ import fcntl
 import os
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -24,6 +26,8 @@ from typing import IO, ClassVar
 import pytest
 
 from tests.compiled import TORN
+from trainband.cluster.credentials import new_secret, write_secret
+from trainband.cluster.resolvers.credentials import SECRET_FILE
 from trainband.launch import ReservedPorts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -222,6 +226,16 @@ class Programs:
             "PJRT_NPROC": "1",
             _MARK: self._mark,
         }
+        self._secret: Path | None = None
+
+    def secret(self) -> Path:
+        """The file with the secret of the jobs of several machines."""
+        if self._secret is None:
+            directory = Path(tempfile.mkdtemp(prefix="trainband-tests-secret-"))
+            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+            self._secret = directory / "secret"
+            write_secret(self._secret, new_secret())
+        return self._secret
 
     @classmethod
     def running(cls) -> list[Program]:
@@ -250,7 +264,11 @@ class Programs:
         terminal: bool = False,
         machine: str = "",
     ) -> Program:
-        """Starts this Python, with warnings as errors; in the network namespace `machine` if it is given."""
+        """Starts this Python, with warnings as errors; in the network namespace `machine` if it is given, where tasks
+        do not do without security.
+        """
+        if machine:
+            environ = {SECRET_FILE: str(self.secret()), **(environ or {})}
         there = ("ip", "netns", "exec", machine) if machine else ()
         command = (*there, sys.executable, "-W", "error", "-W", TORN, *arguments)
         return self.start(name, *command, environ=environ, cwd=cwd, terminal=terminal)

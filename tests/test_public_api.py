@@ -49,6 +49,7 @@ PUBLIC = [
     "cluster",
     "data",
     "errors",
+    "flight_client",
 ]
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trainband.errors import TrainbandError as TrainbandError
     from trainband.model.placement import GreedyBytes as GreedyBytes
     from trainband.model.placement import RoundRobin as RoundRobin
+    from trainband.ps.flight_client import flight_client as flight_client
     from trainband.ps.rules import Async as Async
     from trainband.ps.rules import Bounded as Bounded
     from trainband.ps.rules import Sync as Sync
@@ -89,6 +90,7 @@ _HOMES = {
     "Trainer": "train",
     "ValidationHook": "train",
     "auto_fsdp": "strategies",
+    "flight_client": "ps.flight_client",
 }
 _MODULES = ("cluster", "data", "errors")
 _FRONT_ENDS = ("compat", "keras")

@@ -16,6 +16,7 @@
     │   ├── StreamClosed           the other end of a stream has gone (also a ConnectionError)
     │   ├── ProtocolError          what came is not what this version of trainband sends
     │   └── Refused                the other task said no, and why
+    │       └── AuthenticationError    one of the two has not proved that it belongs to the job
     ├── CheckpointError            a checkpoint or its directory
     │   ├── DamagedCheckpoint      a file of it is missing, or is not what its manifest says
     │   └── DirectoryLocked        another job writes into this directory
@@ -117,6 +118,14 @@ class RefusalCode(StrEnum):
     """The worker's model is not the chief's."""
     OTHER_VERSION = "other version"
     """The other task runs another version of trainband."""
+    UNPROVED = "unproved"
+    """The caller has not proved that it belongs to the job."""
+    NO_SESSION = "no session"
+    """The listener does not know the caller (any more): it proves itself again, and repeats the call."""
+    FORBIDDEN = "forbidden"
+    """The caller is known, and may not do this."""
+    BUSY = "busy"
+    """The caller, or whoever shares its machine, asks for more than it may."""
 
 
 class Refused(PeerError):
@@ -130,6 +139,13 @@ class Refused(PeerError):
     def is_for_another(self) -> bool:
         """Whether this task is not, or not any more, the one that holds the shard and knows the worker."""
         return self.code in (RefusalCode.MOVED, RefusalCode.NOT_READY, RefusalCode.UNKNOWN_WORKER)
+
+
+class AuthenticationError(Refused):
+    """One of the two tasks has not proved to the other that it belongs to the job."""
+
+    def __init__(self, message: str, code: RefusalCode = RefusalCode.UNPROVED) -> None:
+        super().__init__(message, code)
 
 
 class CheckpointError(TrainbandError):

@@ -28,7 +28,7 @@ from trainband.wire.codec import decode, encode
 from trainband.wire.memory import MemoryTransport
 from trainband.wire.messages import Vacancy
 from trainband.wire.network import Network
-from trainband.wire.transport import Handler, Stream, Tensor, Timeouts
+from trainband.wire.transport import ANYBODY, Caller, Handler, Stream, Tensor, Timeouts
 
 QUICK = Timeouts(connect_s=1.0)
 ENVIRON = {**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[2])}
@@ -51,11 +51,11 @@ class Ps:
         self._service = service
         self.asked: list[str] = []
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:  # noqa: ARG002 - the seam has it
         self.asked.append(action)
         return self._answers.get(action) or self._service.call(action, body)
 
-    def stream(self, stream: Stream) -> None:
+    def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:  # noqa: ARG002 - the seam has it
         raise AssertionError(f"{stream.peer} opened a stream")
 
     def tensors(self) -> Sequence[Tensor]:
@@ -63,9 +63,6 @@ class Ps:
 
     def read(self, name: str) -> tuple[int, object]:
         raise Refused(name)
-
-    def write(self, name: str, values: object) -> None:
-        raise Refused(f"{name} {values}")
 
 
 class Net:

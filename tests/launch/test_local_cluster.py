@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -730,8 +731,12 @@ def test_a_launcher_that_is_killed_leaves_nothing_compiled(tmp_path: Path) -> No
 
 
 def test_where_there_is_no_place_for_what_is_compiled_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(**_: object) -> str:
-        raise OSError("no space")
+    there_is = tempfile.mkdtemp
+
+    def full(*, prefix: str) -> str:
+        if prefix == "trainband-compiled-":
+            raise OSError("no space")
+        return there_is(prefix=prefix)
 
     monkeypatch.setattr(tempfile, "mkdtemp", full)
     recorder = Recorder()
@@ -740,6 +745,37 @@ def test_where_there_is_no_place_for_what_is_compiled_it_is_said(monkeypatch: py
         cluster.wait(DEADLINE_S)
     assert recorder.of(WORKER0) == ["None"]
     assert recorder.notes == ["restarted tasks will compile their programs again: no space"]
+
+
+def test_without_a_place_for_its_secret_no_job_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    recorder = Recorder()
+    with (
+        pytest.raises(ClusterError, match="secret cannot be kept: No space left on device"),
+        _cluster(recorder, "print('started')", ps=0, workers=1),
+    ):
+        pass
+    assert recorder.of(WORKER0) == []
+
+
+def test_the_tasks_share_a_secret_that_is_gone_with_them() -> None:
+    recorder = Recorder()
+    script = (
+        "from pathlib import Path; path = Path(os.environ['TRAINBAND_SECRET_FILE']); "
+        "print(path, oct(path.stat().st_mode & 0o777), oct(path.parent.stat().st_mode & 0o777), path.read_text())"
+    )
+    with _cluster(recorder, script, ps=0, workers=2) as cluster:
+        cluster.wait(DEADLINE_S)
+    told = {line for task in (WORKER0, WORKER1) for line in recorder.of(task) if line}
+    (line,) = told
+    path, *modes, secret = line.split()
+    assert modes == ["0o600", "0o700"]
+    assert len(secret) >= 32
+    assert not Path(path).parent.exists()
+    assert secret not in " ".join(recorder.notes)
 
 
 def test_a_task_does_not_start_when_the_launcher_dies_before_the_gate_opens() -> None:

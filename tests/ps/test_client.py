@@ -26,7 +26,7 @@ from trainband.runtime.signals import PREEMPTED
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.memory import MemoryTransport
-from trainband.wire.transport import Frame, Stream, Timeouts
+from trainband.wire.transport import ANYBODY, Caller, Frame, Stream, Timeouts
 
 SLICED = RoundRobin(max_slice_bytes=16)
 
@@ -463,14 +463,14 @@ class Silent:
         self.answer = answer
         self.over = threading.Event()
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:  # noqa: ARG002 - the seam has it
         if action == "leave":
             return encode(m.JobState(0, 0, 0, True, ()))
         if action == "join":
             decode(body, m.Join, "a worker")
         return encode(m.Joined(worker=0, lease_s=5.0, defined=True, initialised=True))
 
-    def stream(self, stream: Stream) -> None:
+    def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:  # noqa: ARG002 - the seam has it
         while not self.over.is_set():
             frame = stream.receive(0.02)
             if frame is not None and self.answer is not None:
@@ -481,9 +481,6 @@ class Silent:
 
     def read(self, name: str) -> Any:
         raise Refused(name)
-
-    def write(self, name: str, values: Any) -> None:
-        raise Refused(f"{name} {values}")
 
 
 def join_a(handler: Silent, **timeouts: float) -> BaseException:

@@ -19,6 +19,7 @@ from tests.ps.test_replication import kill_ps, make, push, replicated, stand_qui
 from tests.ps.test_steering import FIRST, RATE, SECOND, require, steerable
 
 from trainband.cluster import ClusterSpec
+from trainband.cluster.identity import Identity
 from trainband.errors import StreamClosed, Unreachable
 from trainband.ps.replication.recruiter import Recruiter
 from trainband.ps.rules import Sync
@@ -549,6 +550,10 @@ class Relayed:
         if address not in self.relays:
             self.relays[address] = Relay(address)
         return self._network.connect(self.relays[address].address, timeouts)
+
+    def speaking_as(self, identity: Identity) -> Relayed:
+        del identity
+        return self
 
 
 @contextmanager

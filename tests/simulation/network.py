@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tests.simulation.process import Process, sleep
 from tests.simulation.scheduler import Action, Scheduler
+from trainband.cluster.identity import Identity
 from trainband.errors import (
     AddressInUse,
     DeadlineExceeded,
@@ -24,7 +25,7 @@ from trainband.errors import (
 )
 from trainband.wire.arena import Arena
 from trainband.wire.serving import answer, closed_here, ended, serve, stopping, vanished
-from trainband.wire.transport import Frame, Handler, Timeouts
+from trainband.wire.transport import ANYBODY, Caller, Frame, Handler, Timeouts
 
 LATENCY_S = (0.001, 0.02)
 SPIKE_S = (0.1, 1.5)
@@ -248,20 +249,20 @@ class _Watched:
         self._handler = listening.handler
         self._failed = listening._network.failed  # noqa: SLF001
         self._process = listening.process
-        self.tensors, self.read, self.write = self._handler.tensors, self._handler.read, self._handler.write
+        self.tensors, self.read = self._handler.tensors, self._handler.read
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
         try:
-            return self._handler.call(action, body)
+            return self._handler.call(action, body, caller)
         except TrainbandError:
             raise
         except Exception as exc:
             self._failed(self._process, f"call {action}", exc)
             raise Refused(f"internal error: {exc}") from exc
 
-    def stream(self, stream: Any) -> None:
+    def stream(self, stream: Any, caller: Caller = ANYBODY) -> None:
         try:
-            self._handler.stream(stream)
+            self._handler.stream(stream, caller)
         except TrainbandError:
             raise
         except Exception as exc:
@@ -317,6 +318,10 @@ class TaskTransport:
     def connect(self, address: str, timeouts: Timeouts) -> Connecting:
         del timeouts
         return Connecting(self._network, self._process, address)
+
+    def speaking_as(self, identity: Identity) -> TaskTransport:
+        del identity
+        return self
 
 
 class Network:

@@ -15,7 +15,7 @@ from tests.simulation.process import Process
 from tests.simulation.runtime import SimulatedRuntime
 from tests.simulation.scheduler import Scheduler
 from trainband.errors import DeadlineExceeded, PeerError, Refused, StreamClosed, Unreachable
-from trainband.wire.transport import Stream, Tensor
+from trainband.wire.transport import ANYBODY, Caller, Stream, Tensor
 
 ADDRESS = "ps-0:2222"
 
@@ -28,13 +28,13 @@ class Echo:
         self.frames: list[int] = []
         self.ended = 0
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:  # noqa: ARG002 - the seam has it
         self.asked.append(body)
         if action == "no":
             raise Refused("no")
         return body
 
-    def stream(self, stream: Stream) -> None:
+    def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:  # noqa: ARG002 - the seam has it
         try:
             while True:
                 frame = stream.receive(1.0)
@@ -47,10 +47,6 @@ class Echo:
         return ()
 
     def read(self, name: str) -> Any:
-        raise Refused(name)
-
-    def write(self, name: str, values: Any) -> None:
-        del values
         raise Refused(name)
 
 

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from tests.wire.harness import FAST, Wire
 from tests.wire.serving import EchoHandler
 
+from trainband.cluster.certificates import issue, make_authority
+from trainband.cluster.credentials import Credentials
+from trainband.cluster.identity import Identity
 from trainband.wire.flight import FlightTransport
 from trainband.wire.memory import MemoryTransport
 from trainband.wire.network import Network
 from trainband.wire.transport import Transport
+
+
+@cache
+def _certificates() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="trainband-tests-certificates-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    make_authority(directory)
+    issue(directory, "ps:0")
+    return directory
+
 
 _KINDS: dict[str, Callable[[], Transport]] = {
     "memory": MemoryTransport,
     "flight": FlightTransport,
     "network": Network,
     "network without shared memory": lambda: Network(shared_memory=False),
+    "network with a secret": lambda: Network(credentials=Credentials(secret=b"s" * 32)),
+    "flight with a secret": lambda: FlightTransport(Credentials(secret=b"s" * 32)),
+    "flight with certificates": lambda: FlightTransport(Credentials(tls=_certificates()), Identity("ps:0")),
 }
 
 
@@ -26,7 +47,7 @@ _KINDS: dict[str, Callable[[], Transport]] = {
 def kind(request: pytest.FixtureRequest) -> str:
     """Each transport in turn."""
     name: str = request.param
-    if name == "network" and sys.platform != "linux":
+    if name.startswith("network") and "without" not in name and sys.platform != "linux":
         pytest.skip("shared memory is for Linux only")
     return name
 

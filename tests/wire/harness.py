@@ -38,3 +38,9 @@ class Wire:
     @property
     def is_real(self) -> bool:
         return self.kind != "memory"
+
+    @property
+    def streams_in(self) -> str:
+        """What its streams say of how they travel."""
+        is_shared = self.kind.startswith("network") and "without" not in self.kind
+        return "shared memory" if is_shared else "flight" if self.is_real else "memory"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.errors import ModelMismatch, Refused, StreamClosed
-from trainband.wire.transport import Frame, Stream, Tensor, Timeouts
+from trainband.wire.transport import ANYBODY, Caller, Frame, Stream, Tensor, Timeouts
 
 
 class EchoHandler:
@@ -30,7 +30,7 @@ class EchoHandler:
         self.streams: list[Stream] = []
         self.address = "10.0.0.7:2222"
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:  # noqa: ARG002 - the seam has it
         match action:
             case "echo":
                 return body
@@ -45,7 +45,7 @@ class EchoHandler:
                 return b"done"
         raise Refused(f"unknown action {action!r}")
 
-    def stream(self, stream: Stream) -> None:
+    def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:  # noqa: ARG002 - the seam has it
         self.streams.append(stream)
         try:
             while True:
@@ -84,11 +84,6 @@ class EchoHandler:
         if name not in self.variables:
             raise Refused(f"there is no variable {name!r} here.")
         return 0, self.variables[name]
-
-    def write(self, name: str, values: NDArray[np.generic]) -> None:
-        if name not in self.variables:
-            raise Refused(f"there is no variable {name!r} here.")
-        self.variables[name] = values.copy()
 
 
 def main(mode: str, address: str) -> None:

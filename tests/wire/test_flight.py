@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -23,8 +22,9 @@ from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
 from trainband.errors import AddressInUse, ClusterError, DeadlineExceeded, ProtocolError, UnknownHost, Unreachable
-from trainband.wire import flight as flight_module
+from trainband.wire.codec import encode
 from trainband.wire.flight import FlightConnection, FlightListener, FlightTransport
+from trainband.wire.handshake import PROTOCOL, Hello
 from trainband.wire.transport import Timeouts
 
 
@@ -83,25 +83,21 @@ class TestPublicFace:
         "name",
         ["hidden/bias", "large", "half", "brain", "eight", "mask", "step", "no rows", "no columns"],
     )
-    def test_every_variable_can_be_read_and_written_back(self, client: Any, handler: EchoHandler, name: str) -> None:
-        before = handler.variables[name]
+    def test_every_variable_can_be_read(self, client: Any, handler: EchoHandler, name: str) -> None:
+        there = handler.variables[name]
         table = client.do_get(plain.Ticket(name)).read_all()
-        assert table.num_rows == (before.shape[0] if before.shape else 1)
-        handler.variables[name] = np.zeros_like(before)
-        writer, _ = client.do_put(plain.FlightDescriptor.for_path(name), table.schema)
-        writer.write_table(table)
-        writer.close()
-        after = handler.variables[name]
-        assert (after.dtype, after.shape) == (before.dtype, before.shape)
-        np.testing.assert_array_equal(after.astype(np.float64), before.astype(np.float64))
+        assert table.num_rows == (there.shape[0] if there.shape else 1)
+        rows = table["values"].combine_chunks().storage.flatten().to_numpy(zero_copy_only=False)
+        # What Arrow has no type for travels as its bits.
+        bits = there.view(rows.dtype) if rows.dtype.kind == "u" else there
+        np.testing.assert_array_equal(rows, bits.reshape(-1))
 
-    def test_numbers_and_lists_will_do_to_write(self, client: Any, handler: EchoHandler) -> None:
-        rows = np.arange(10.0)
-        table = pa.table({"x": pa.array(rows)})
+    def test_nobody_assigns_and_the_body_is_not_read(self, client: Any) -> None:
+        table = pa.table({"x": pa.array(np.arange(10.0))})
         writer, _ = client.do_put(plain.FlightDescriptor.for_path("hidden/bias"), table.schema)
-        writer.write_table(table)
-        writer.close()
-        np.testing.assert_array_equal(handler.variables["hidden/bias"], rows)
+        with pytest.raises(plain.FlightServerError, match="assigned from outside"):  # noqa: PT012 - with either
+            writer.write_table(table)
+            writer.close()
 
     def test_info_of_one(self, client: Any) -> None:
         info = client.get_flight_info(plain.FlightDescriptor.for_path("brain"))
@@ -119,17 +115,6 @@ class TestPublicFace:
         with pytest.raises(plain.FlightServerError, match="there is no variable 'nothing' here"):
             ask(client)
 
-    def test_other_tables_are_refused_in_words(self, client: Any) -> None:
-        for table, words in [
-            (pa.table({"a": [1], "b": [2]}), "got 2 columns"),
-            (pa.table({"a": ["x"]}), "made of numbers"),
-            (pa.table({"a": pa.array([1.0, None])}), "no nulls"),
-        ]:
-            writer, _ = client.do_put(plain.FlightDescriptor.for_path("hidden/bias"), table.schema)
-            with pytest.raises(plain.FlightServerError, match=words):  # noqa: PT012 - the error comes with either
-                writer.write_table(table)
-                writer.close()
-
     def test_streams_of_others_are_refused(self, client: Any) -> None:
         writer, reader = client.do_exchange(plain.FlightDescriptor.for_command(b"something"))
         with pytest.raises(plain.FlightServerError, match="trainband streams and nothing else"):
@@ -139,12 +124,16 @@ class TestPublicFace:
 
 
 class TestProtocol:
-    def test_another_version_is_named(self, listener: FlightListener, monkeypatch: pytest.MonkeyPatch) -> None:
-        connection = FlightConnection(listener.address, FAST)
-        monkeypatch.setattr(flight_module, "PROTOCOL", 7)
-        with pytest.raises(ProtocolError, match=r"speaks version 1 .* this task version 7"):
-            connection.open_stream(timeout_s=5.0)
-        connection.close()
+    def test_another_version_is_named(self) -> None:
+        class Other(plain.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+            def do_action(self, _context: Any, _action: Any) -> list[Any]:
+                return [plain.Result(encode(Hello(protocol=7, incarnation="x")))]
+
+        with Other("grpc://127.0.0.1:0") as server:
+            connection = FlightConnection(f"127.0.0.1:{server.port}", FAST)
+            with pytest.raises(ProtocolError, match=rf"speaks version 7 .* this task version {PROTOCOL}"):
+                connection.open_stream(timeout_s=5.0)
+            connection.close()
 
     def test_a_server_that_is_not_ours(self) -> None:
         with plain.FlightServerBase("grpc://127.0.0.1:0") as server:
@@ -338,9 +327,3 @@ def test_a_web_proxy_does_not_stand_between_tasks(listener: FlightListener) -> N
         check=False,
     )
     assert done.stdout == "b'x'\n", done.stderr
-
-
-def test_importing_flight_is_for_one_file_only() -> None:
-    root = Path(flight_module.__file__).parents[1]
-    users = [path.name for path in root.rglob("*.py") if "pyarrow.flight as" in path.read_text()]
-    assert users == ["flight.py"]

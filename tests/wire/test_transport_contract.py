@@ -30,7 +30,7 @@ from trainband.errors import (
 )
 from trainband.wire.flight import FlightTransport
 from trainband.wire.network import Network
-from trainband.wire.transport import BODY_ALIGNMENT, Frame, Stream, Timeouts, Transport
+from trainband.wire.transport import ANYBODY, BODY_ALIGNMENT, Caller, Frame, Stream, Timeouts, Transport
 
 
 def receive(stream: Stream, deadline_s: float = 10.0) -> Frame:
@@ -302,7 +302,7 @@ class TestFrames:
     def test_who_is_there(self, wire: Wire) -> None:
         stream = wire.connection.open_stream(timeout_s=5.0)
         assert stream.peer == wire.listener.address
-        assert stream.transport == {"memory": "memory", "network": "shared memory"}.get(wire.kind, "flight")
+        assert stream.transport == wire.streams_in
         assert wire.connection.address == wire.listener.address
 
 
@@ -433,7 +433,7 @@ class TestEnds:
         assert receive(stream).header == b"entered"
         stream.send(b"quiet", [np.full(1000, 7.0)])
         (theirs,) = wire.handler.streams
-        assert theirs.keeps == stream.keeps == (wire.kind in ("memory", "network"))
+        assert theirs.keeps == stream.keeps == (wire.streams_in != "flight")
         theirs.refuse_more()
         if stream.keeps:
             with pytest.raises(StreamClosed):
@@ -596,7 +596,7 @@ class TestProcesses:
         failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
         class Sender(EchoHandler):
-            def stream(self, stream: Stream) -> None:
+            def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:  # noqa: ARG002 - the seam has it
                 receive(stream)
                 stream.send(b"welcome")
                 body = np.zeros(1_000_000, np.uint8)
@@ -634,7 +634,7 @@ class TestProcesses:
     @pytest.mark.slow
     def test_more_than_two_gigabytes(self, mode: str, make: Callable[[], Transport]) -> None:
         class Sum(EchoHandler):
-            def stream(self, stream: Stream) -> None:
+            def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:  # noqa: ARG002 - the seam has it
                 while True:
                     frame = stream.receive(1.0)
                     if frame is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TypeVar
 
 from trainband.cli.question import call, explained
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.address import Address
+from trainband.cluster.identity import Identity
+from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import (
     ClusterError,
     PeerError,
@@ -31,6 +34,7 @@ def find_places(
     address: str,
     workers: int,
     *,
+    environ: Mapping[str, str] | None = None,
     transport: Transport | None = None,
     timeouts: Timeouts | None = None,
     say: Say = say_on_stderr,
@@ -44,6 +48,7 @@ def find_places(
     Args:
       address: of any ps of the job, `host:port`.
       workers: how many places.
+      environ: where to look for the job's credentials; `os.environ` when `None`.
       transport: how to reach the ps; the default is what tasks use.
       say: is told, every few seconds, for whom this waits.
 
@@ -58,7 +63,10 @@ def find_places(
       Refused: the job has ended.
     """
     asked = Address.parse(address, "--join")
-    search = _Search(transport or Network(), timeouts or Timeouts(), say, clock)
+    if transport is None:
+        credentials = credentials_for(address, environ)
+        transport = Network(credentials=credentials, identity=Identity("worker"))
+    search = _Search(transport, timeouts or Timeouts(), say, clock)
     who = search.ask(address, "status", PsStatus)
     if who.ended:
         raise Refused(f"the job at {address} has ended; nobody can join it any more.")

@@ -37,6 +37,8 @@ COMMANDS = {
     "checkpoint": LazyCommand(
         "trainband.cli.checkpoint", "checkpoint", "List, look into, check, compare and export checkpoints."
     ),
+    "secret": LazyCommand("trainband.cli.secret", "secret", "Make a secret for the tasks of a job."),
+    "certs": LazyCommand("trainband.cli.certs", "certs", "Make certificates for the tasks of a job."),
 }
 
 

@@ -18,6 +18,13 @@ import click
 from click.core import ParameterSource
 
 from trainband.cluster.cluster import Cluster
+from trainband.cluster.resolvers.credentials import (
+    INSECURE,
+    MEANING,
+    TLS_DIRECTORY,
+    without_security,
+)
+from trainband.cluster.resolvers.local_jobs import environment_of, find_job_secret, is_decided
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import YourError
@@ -197,6 +204,7 @@ def launch(
     min_workers: int | None = None,
     threads: int | None,
     host: str,
+    tls: bool = False,
     environ: Mapping[str, str],
     output: Output,
 ) -> int:
@@ -216,6 +224,7 @@ def launch(
         min_workers=min_workers,
         host=host,
         threads=threads,
+        tls=tls,
         on_line=lambda task, stream, text: output.line(task, text, stream),
         on_note=lambda text: output.note(f"trainband: {text}"),
         keep_lines=LAST_LINES,
@@ -321,6 +330,12 @@ class RunCommand(click.Command):
     help="Size of each task's XLA thread pool.  [default: the cores, shared out among the workers]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address of this machine to serve on.")
+@click.option(
+    "--tls",
+    metavar="DIR|auto",
+    help="Encrypt what tasks send, with the certificates in DIR or with new ones.  [default: $TRAINBAND_TLS]",
+)
+@click.option("--insecure", is_flag=True, help="Let anybody who reaches a ps read the model and take over the job.")
 @click.option("--tensorflow", is_flag=True, help="SCRIPT is one of TensorFlow 1, and is run unchanged.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("script")
@@ -338,6 +353,8 @@ def run(
     min_workers: int | None,
     threads: int | None,
     host: str,
+    tls: str | None,
+    insecure: bool,
     tensorflow: bool,
     as_module: bool,
     script: str,
@@ -350,10 +367,20 @@ def run(
     if not as_module and not Path(script).exists():
         raise YourError(f"there is no script {script!r} in {Path.cwd()}.")
     command = [*(["-m"] if as_module else ["-m", "trainband.compat"] if tensorflow else []), script, *arguments]
-    environ = os.environ
+    if tls is not None and insecure:
+        raise click.UsageError("--tls and --insecure contradict each other.", ctx)
+    environ: Mapping[str, str] = os.environ
+    if insecure:
+        environ = {**without_security(environ), INSECURE: "1"}
+        click.echo(f"trainband: WARNING: {MEANING}", err=True)
+    elif tls not in (None, "auto"):
+        environ = {**without_security(environ), TLS_DIRECTORY: str(tls)}
     try:
         if job is not None:
-            guests = _places(ctx, job, workers)
+            guests = _places(ctx, job, workers, environ)
+            secret = None if is_decided(environ) else find_job_secret(job, environ)
+            if secret is not None:
+                environ = {**environ, **environment_of(secret)}
             output = StreamOutput(
                 [guest.task for guest in guests], stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet
             )
@@ -373,6 +400,7 @@ def run(
                 min_workers=min_workers,
                 threads=threads,
                 host=host,
+                tls=tls == "auto",
                 environ=environ,
                 output=StreamOutput(tasks, stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet),
             )
@@ -399,7 +427,7 @@ def _check_numbers(*, ps: int, workers: int, chief: bool, min_workers: int | Non
         raise YourError(f"--min-workers must be at most the number of workers, which is {workers}, got {min_workers}.")
 
 
-def _places(ctx: click.Context, job: str, workers: int) -> list[Cluster]:
+def _places(ctx: click.Context, job: str, workers: int, environ: Mapping[str, str]) -> list[Cluster]:
     """The places that a job has for so many workers, for one where nobody has said how many.
 
     Raises:
@@ -422,7 +450,7 @@ def _places(ctx: click.Context, job: str, workers: int) -> list[Cluster]:
         find_places,  # with pyarrow, which takes a second and which no other way of running needs
     )
 
-    return find_places(job, workers if "workers" in given else 1)
+    return find_places(job, workers if "workers" in given else 1, environ=environ)
 
 
 def script_arguments(ctx: click.Context, script: str, arguments: Sequence[str]) -> tuple[str, ...]:

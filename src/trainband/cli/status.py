@@ -15,6 +15,7 @@ from rich.table import Table
 from trainband.cli.question import call, explained
 from trainband.cli.watch import watch
 from trainband.cluster.address import Address
+from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import PeerError
 from trainband.ps.rules.registry import describe_rule
 from trainband.ps.statistics import PsStatus
@@ -112,7 +113,8 @@ class Inquiry:
     def __init__(self, address: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         Address.parse(address, "HOST:PORT")
-        self._connection = Network().connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
+        network = Network(credentials=credentials_for(address))
+        self._connection = network.connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
 
     def ask(self) -> PsStatus:
         """The ps's status.

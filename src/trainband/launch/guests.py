@@ -64,6 +64,7 @@ class LocalGuests(LocalCluster):
             clock=clock,
         )
         self._guests = list(guests)
+        self._has_secret = False  # they need the job's
 
     @override
     def _plan(self) -> list[Cluster]:

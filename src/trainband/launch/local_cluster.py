@@ -16,6 +16,8 @@ from types import TracebackType
 
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers import joined
+from trainband.cluster.resolvers.credentials import without_security
+from trainband.cluster.resolvers.local_jobs import is_decided
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError, DeadlineExceeded
@@ -35,6 +37,7 @@ from trainband.launch.events import (
     describe_status,
 )
 from trainband.launch.function import pickled, program_of
+from trainband.launch.job_secret import JobSecret
 from trainband.launch.options import Grace, Restarts
 from trainband.launch.ports import ReservedPorts
 from trainband.launch.process import Reaper, TaskProcess
@@ -59,10 +62,11 @@ class LocalCluster:
             outcome = cluster.wait()
         sys.exit(outcome.exit_code)
 
-    The tasks learn from `TF_CONFIG` who they are. Leaving the `with` block ends every task that still runs and every
-    process that the tasks have started, except those that moved to a process group of their own. If this process is
-    killed with SIGKILL, the reaper does the same. The tasks' output is read only within `wait`, so a task that prints
-    much pauses between two calls of it.
+    The tasks learn from `TF_CONFIG` who they are, and share a secret that is made for this job, unless the environment
+    says with which security it runs (see `trainband.cluster.resolve_credentials`). Leaving the `with` block ends every
+    task that still runs and every process that the tasks have started, except those that moved to a process group of
+    their own. If this process is killed with SIGKILL, the reaper does the same. The tasks' output is read only within
+    `wait`, so a task that prints much pauses between two calls of it.
 
     Args:
       command: what each task runs with this Python: a script, or `-m` and a module, and its arguments. Or a function
@@ -82,13 +86,15 @@ class LocalCluster:
       restarts: how often a failed task is restarted. It then finds what JAX compiled before, see
         `compiled_environment`. Without ps, several workers form a worker group, which fails with any of its tasks:
         all of them are restarted, at new addresses.
+      tls: whether what they send is encrypted, with certificates that are made for this job.
       min_workers: the smallest number of workers with which a worker group continues. A worker that fails more often
         than `restarts` allows is left out, and the group restarts without it. When `None`, all are needed. A chief is
         never left out.
       clock: monotonic seconds.
 
     Raises:
-      YourError: a function is given, and cloudpickle is not installed.
+      YourError: a function is given, and cloudpickle is not installed; or certificates are wanted, and cryptography is
+        not.
       ClusterError: a number is negative, no task would train, `min_workers` is not from 1 to `workers` or there are
         ps, the host is not an address of this machine, or the function cannot be sent.
     """
@@ -109,6 +115,7 @@ class LocalCluster:
         keep_lines: int = 20,
         grace: Grace = _GRACE,
         restarts: Restarts = _RESTARTS,
+        tls: bool = False,
         min_workers: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -144,6 +151,9 @@ class LocalCluster:
         self._selector: selectors.BaseSelector
         self._reaper: Reaper
         self._reserved: ReservedPorts | None = None
+        self._has_secret = True
+        self._tls = tls
+        self._secret: JobSecret | None = None
 
     @property
     def spec(self) -> ClusterSpec:
@@ -252,11 +262,19 @@ class LocalCluster:
     def _start(self) -> None:
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
-        compiled = self._share_what_is_compiled() if self._restarts.limit else None
+        leftovers = [self._share_what_is_compiled()] if self._restarts.limit else []
+        if self._has_secret and (self._tls or not is_decided(self._environ)):
+            self._secret = JobSecret(self._environ)
+            self._owned.callback(self._secret.close)
+            if self._tls:
+                self._secret.add_certificates(self._clusters, self._host)
+            self._environ = {**without_security(self._environ), **self._secret.environment}
+            leftovers.append(self._secret.directory)
+            self._publish()
         if self._function is not None:
             self._command = self._owned.enter_context(program_of(self._function))
         self._listen_who_joins()
-        self._reaper = Reaper(stop_s=self._grace.stop_s, directory=compiled)
+        self._reaper = Reaper(stop_s=self._grace.stop_s, directories=list(filter(None, leftovers)))
         self._owned.callback(self._reaper.close)
         for task in self._clusters:
             self._start_task(task)
@@ -266,6 +284,10 @@ class LocalCluster:
                 restarts=self._restarts,
                 group=self._worker_group(),
             )
+
+    def _publish(self) -> None:
+        if self._secret is not None:
+            self._secret.publish(self.spec.address(ps) for ps in self.spec.ps)
 
     def _listen_who_joins(self) -> None:
         with contextlib.suppress(OSError):  # it is not known then, which is no reason to start nothing

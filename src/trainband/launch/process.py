@@ -41,13 +41,13 @@ class Reaper:
 
     Args:
       stop_s: seconds between the SIGTERM and the SIGKILL that the tasks then get.
-      directory: removed when the launcher and its tasks are gone.
+      directories: removed when the launcher and its tasks are gone.
     """
 
-    def __init__(self, *, stop_s: float, directory: Path | None = None) -> None:
+    def __init__(self, *, stop_s: float, directories: Sequence[Path] = ()) -> None:
         # In its own process group, so that a Ctrl-C for the launcher's does not reach it.
         self._process = subprocess.Popen(
-            _script(reaper.__file__, str(stop_s), *([] if directory is None else [str(directory)])),
+            _script(reaper.__file__, str(stop_s), *map(str, directories)),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

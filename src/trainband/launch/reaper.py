@@ -1,10 +1,10 @@
 """Run as a script: ends a launcher's tasks after the launcher has died without doing so.
 
-`python -I -S reaper.py STOP_S [DIRECTORY] < pipe`
+`python -I -S reaper.py STOP_S [DIRECTORY ...] < pipe`
 
 Only the launcher holds the other end of the pipe. It writes `+123` when it starts the process group 123, and `-123`
 when that group has ended. When the pipe ends, the launcher is gone, however it died. Every group that is left then gets
-SIGTERM and, after STOP_S seconds, SIGKILL; last, the directory is removed.
+SIGTERM and, after STOP_S seconds, SIGKILL; last, the directories are removed.
 
 Why not PR_SET_PDEATHSIG: it exists on Linux only; it fires when the *thread* that started the task ends, so tasks could
 only be started from the main thread; and it does not reach grandchildren.
@@ -62,7 +62,8 @@ def main() -> None:
     if len(sys.argv) > 2:
         import shutil  # here, because it would double the time to start
 
-        shutil.rmtree(sys.argv[2], ignore_errors=True)
+        for directory in sys.argv[2:]:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,11 +19,15 @@ from typing import Any
 import jax
 
 from trainband.cluster.address import Address
+from trainband.cluster.certificate_files import CertificateFiles
+from trainband.cluster.credentials import Credentials
+from trainband.cluster.identity import Identity
 from trainband.errors import ClusterError
 from trainband.runtime.waiting import Say
 from trainband.spmd import inside
+from trainband.spmd.coordination_guard import CoordinationGuard
 from trainband.spmd.coordinator_proxy import CoordinatorProxy
-from trainband.spmd.rendezvous import has_ended, listening_host, rendezvous
+from trainband.spmd.rendezvous import has_ended, listening, listening_host, rendezvous
 
 NEVER_S = 7 * 24 * 3600
 """JAX's own timeout for a silent task: ours is shorter, and ends with a message."""
@@ -49,35 +54,61 @@ class Coordination:
       tasks: their names.
       start_s: seconds for all to come up.
       say: where lines for people go.
+      credentials: with which the tasks prove to one another who they are.
 
     Raises:
-      ClusterError: this process has a runtime already, or JAX has started its backends without one.
-      AddressInUse, DeadlineExceeded, Refused, Unreachable: see `rendezvous`.
+      ClusterError: other machines reach the service and there is no security; or this process has a runtime already,
+        or JAX has started its backends without one.
+      AddressInUse, AuthenticationError, DeadlineExceeded, Refused, Unreachable: see `rendezvous`.
     """
 
     def __init__(
-        self, coordinator: str, own_host: str, index: int, tasks: Sequence[str], *, start_s: float, say: Say
+        self,
+        coordinator: str,
+        own_host: str,
+        index: int,
+        tasks: Sequence[str],
+        *,
+        start_s: float,
+        say: Say,
+        credentials: Credentials,
     ) -> None:
         _claim(f"as {tasks[index]}")
         count = len(tasks)
         self._proxy: CoordinatorProxy | None = None
+        self._guard: CoordinationGuard | None = None
         address = Address.parse(coordinator, tasks[0])
+        certificates = _look_at_security(credentials, address, tasks[index], say, is_chief=index == 0)
+        secret = credentials.secret
         self._index = index
         self._has_hung_up = False
-        self._connections = rendezvous(address, index, tasks, start_s, say)
+        self._connections = rendezvous(address, index, tasks, start_s, say, secret)
         self._service: Any = None
         connect_to = coordinator
         if index == 0:
             with _hushed():  # it warns of `recoverable` on stderr, each time
                 own = str(Address(listening_host(address), address.port))
-                self._service = inside.service_at(own, count, heartbeat_s=NEVER_S, shutdown_s=CALL_S)
+                if secret:
+                    # The service itself asks for no secret: it is reached through the guard only.
+                    port = _free_port()
+                    self._guard = CoordinationGuard(listening(address, tasks[0]), port, secret)
+                    own = connect_to = f"127.0.0.1:{port}"
+                self._service = inside.service_at(
+                    own, count, heartbeat_s=NEVER_S, shutdown_s=CALL_S, certificates=certificates
+                )
             # Where Python frees it, it is shut down: see `close`.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._service))
         else:
-            self._proxy = CoordinatorProxy(address.host, address.port)
+            self._proxy = CoordinatorProxy(address.host, address.port, secret)
             connect_to = self._proxy.address
         self._client = inside.client_of(
-            connect_to, index, call_s=CALL_S, connect_s=CONNECT_S, shutdown_s=CALL_S, heartbeat_s=NEVER_S
+            connect_to,
+            index,
+            call_s=CALL_S,
+            connect_s=CONNECT_S,
+            shutdown_s=CALL_S,
+            heartbeat_s=NEVER_S,
+            certificates=certificates,
         )
         inside.take_part(self._client, self._service, index, count, coordinator, own_host)
 
@@ -133,8 +164,43 @@ class Coordination:
         self._client.shutdown()
         if self._service is not None:
             self._service.shutdown()
-        if self._proxy is not None:
-            self._proxy.close()
+        for proxy in (self._proxy, self._guard):
+            if proxy is not None:
+                proxy.close()
+
+
+def _look_at_security(
+    credentials: Credentials, chief: Address, task: str, say: Say, *, is_chief: bool
+) -> CertificateFiles | None:
+    """The certificates for JAX's part, where it takes any; says once what is not protected.
+
+    Raises:
+      ClusterError: other machines reach the chief, and there is no security; or the certificates cannot be used.
+    """
+    if not (chief.is_loopback or credentials.protect or credentials.insecure):
+        raise ClusterError(
+            f"the workers would meet at {chief}, where other machines reach them, without security: whoever reaches "
+            "the port could take part in the job. Give all tasks the same secret (`trainband secret FILE`, and "
+            "TRAINBAND_SECRET_FILE=FILE for each). On a network that nobody else reaches, TRAINBAND_INSECURE=1 does "
+            "without."
+        )
+    if is_chief and not chief.is_loopback:
+        say(
+            "WARNING: gloo and NCCL carry gradients from worker to worker without encryption or authentication, "
+            "whatever security the job has: keep them on a network that nobody else reaches"
+        )
+    if credentials.tls is None:
+        return None
+    if not inside.takes_certificates():
+        if is_chief:
+            say("WARNING: this version of JAX cannot encrypt its coordination service; JAX 0.12 can")
+        return None
+    return CertificateFiles.find(credentials.tls, Identity(task))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _claim(what: str) -> None:

@@ -11,20 +11,28 @@ import socket
 import threading
 import time
 
+from trainband.errors import AuthenticationError
+from trainband.spmd.proof import prove
+
 CHUNK = 1 << 16
 CONNECT_S = 10.0
 RETRY_S = 0.02
+
+
+PURPOSE = "coordination"
 
 
 class CoordinatorProxy:
     """Listens on a port of this machine's own and passes everything on, both ways. A context manager.
 
     Args:
-      host, port: of the service.
+      host, port: of the service, or of the guard before it.
+      secret: the job's, which it proves there that this task knows; empty where the job has none.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, secret: bytes = b"") -> None:
         self._upstream = host, port
+        self._secret = secret
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -66,8 +74,8 @@ class CoordinatorProxy:
         self._keep(outer)
         for one in (inner, outer):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._spawn(self._pump, inner, outer)
-        if not self._pump(outer, inner):
+        self._spawn(pump, inner, outer)
+        if not pump(outer, inner):
             inner.close()  # it was somebody else; JAX's client tries again
         elif not self._closed:
             self.broken.set()
@@ -77,7 +85,13 @@ class CoordinatorProxy:
         until = time.monotonic() + CONNECT_S
         while not self._closed and time.monotonic() < until:
             with contextlib.suppress(OSError):
-                return socket.create_connection(self._upstream, timeout=CONNECT_S)
+                outer = socket.create_connection(self._upstream, timeout=CONNECT_S)
+                try:
+                    prove(outer, self._secret, PURPOSE, f"the coordination service at {self._upstream[0]}")
+                except (OSError, AuthenticationError):  # it ends, or somebody else has its port now
+                    outer.close()
+                else:
+                    return outer
             time.sleep(RETRY_S)
         return None
 
@@ -88,12 +102,12 @@ class CoordinatorProxy:
         if closed:
             one.close()
 
-    @staticmethod
-    def _pump(source: socket.socket, target: socket.socket) -> bool:
-        """Passes on all that comes, until the end; whether anything came."""
-        came = False
-        with contextlib.suppress(OSError):  # the other end has gone, which is all there is to know
-            while data := source.recv(CHUNK):
-                came = True
-                target.sendall(data)
-        return came
+
+def pump(source: socket.socket, target: socket.socket) -> bool:
+    """Passes on all that comes, until the end; whether anything came."""
+    came = False
+    with contextlib.suppress(OSError):  # the other end has gone, which is all there is to know
+        while data := source.recv(CHUNK):
+            came = True
+            target.sendall(data)
+    return came

@@ -15,6 +15,8 @@ from typing import Any
 from jax._src import distributed, xla_bridge
 from jax._src.lib import _jax  # type: ignore[attr-defined]
 
+from trainband.cluster.certificate_files import SCHEME, CertificateFiles
+
 NAMES: dict[str, tuple[str, ...]] = {
     "jax._src.xla_bridge.backends_are_initialized": (),
     "jax._src.distributed.global_state.client": (),
@@ -49,14 +51,46 @@ def backends_have_started() -> bool:
     return bool(xla_bridge.backends_are_initialized())
 
 
-def service_at(address: str, processes: int, *, heartbeat_s: int, shutdown_s: int) -> Any:
+def takes_certificates() -> bool:
+    """Whether JAX's coordination service can encrypt, as from JAX 0.12 on."""
+    return "mtls_cert_file" in (_jax.get_distributed_runtime_service.__doc__ or "")
+
+
+def _mtls(certificates: CertificateFiles | None) -> dict[str, str]:
+    if certificates is None:
+        return {}
+    return {
+        "mtls_cert_file": str(certificates.certificate_path),
+        "mtls_key_file": str(certificates.key_path),
+        "mtls_ca_file": str(certificates.authority_path),
+        "mtls_peer_uri_prefix": f"{SCHEME}://",  # the client reaches it through a proxy: no host name would do
+    }
+
+
+def service_at(
+    address: str, processes: int, *, heartbeat_s: int, shutdown_s: int, certificates: CertificateFiles | None
+) -> Any:
     """A coordination service that goes on when a client is lost."""
     return _jax.get_distributed_runtime_service(
-        address, processes, heartbeat_timeout=heartbeat_s, shutdown_timeout=shutdown_s, recoverable=True
+        address,
+        processes,
+        heartbeat_timeout=heartbeat_s,
+        shutdown_timeout=shutdown_s,
+        recoverable=True,
+        **_mtls(certificates),
     )
 
 
-def client_of(address: str, index: int, *, call_s: int, connect_s: int, shutdown_s: int, heartbeat_s: int) -> Any:
+def client_of(
+    address: str,
+    index: int,
+    *,
+    call_s: int,
+    connect_s: int,
+    shutdown_s: int,
+    heartbeat_s: int,
+    certificates: CertificateFiles | None,
+) -> Any:
     """A client of the service at `address`, as process number `index`, connected."""
     client = _jax.get_distributed_runtime_client(
         address,
@@ -67,6 +101,7 @@ def client_of(address: str, index: int, *, call_s: int, connect_s: int, shutdown
         heartbeat_timeout=heartbeat_s,
         shutdown_on_destruction=False,
         use_compression=True,
+        **_mtls(certificates),
     )
     client.connect()
     return client

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 
 from trainband.cluster import Cluster
+from trainband.cluster.credentials import NO_CREDENTIALS, Credentials
 from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, ModelMismatch, PeerError
 from trainband.launch.worker_group import LOST_A_PEER
@@ -38,13 +39,22 @@ class ProcessGroup:
       timeout_s: seconds of silence, or of standing still, after which a process counts as gone.
       start_s: for all to come up; also for the first step, which is compiled.
       say: where lines for people go.
+      credentials: with which the tasks prove to one another who they are.
 
     Raises:
       ClusterError: see `Coordination`; or the workers have different numbers of devices.
       DeadlineExceeded: not all came up.
     """
 
-    def __init__(self, cluster: Cluster, *, timeout_s: float, start_s: float, say: Say) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeout_s: float,
+        start_s: float,
+        say: Say,
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
         self._tasks = [str(task) for task in cluster.spec.workers]
         self._addresses = [cluster.spec.address(task) for task in cluster.spec.workers]
         self.index = cluster.training_index
@@ -61,6 +71,7 @@ class ProcessGroup:
             self._tasks,
             start_s=start_s,
             say=say,
+            credentials=credentials,
         )
         self._detector = FailureDetector(
             self._coordination, self._tasks, self._addresses, self.index, timeout_s=timeout_s, start_s=start_s, say=say

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from trainband.cluster.address import Address
 from trainband.errors import AddressInUse, Refused, UnknownHost
 from trainband.runtime.waiting import Say, Waiting
+from trainband.spmd.proof import ask_proof, prove
 
 HELLO = "trainband worker "
 GO = "go"
 TAKEN = "taken"
 WAITING = "waiting for "
 
+PURPOSE = "rendezvous"
 LOOK_S = 0.05
 MESSAGE_S = 1.0
 """Between two messages of the chief to those who wait."""
@@ -32,7 +34,9 @@ REACH = "check that it runs, and that its port can be reached from here"
 ANOTHER = "check that no other program has that port"
 
 
-def rendezvous(chief: Address, index: int, tasks: Sequence[str], start_s: float, say: Say) -> dict[int, socket.socket]:
+def rendezvous(
+    chief: Address, index: int, tasks: Sequence[str], start_s: float, say: Say, secret: bytes = b""
+) -> dict[int, socket.socket]:
     """Returns when all the workers are there.
 
     Args:
@@ -41,6 +45,7 @@ def rendezvous(chief: Address, index: int, tasks: Sequence[str], start_s: float,
       tasks: their names.
       start_s: seconds to wait.
       say: told for whom this waits.
+      secret: the job's, which each proves to the other that it knows; empty where it has none.
 
     Returns:
       The connections between the chief and each other worker, by that one's index: of the chief all, of another one
@@ -48,26 +53,27 @@ def rendezvous(chief: Address, index: int, tasks: Sequence[str], start_s: float,
 
     Raises:
       AddressInUse: another process has the chief's port.
+      AuthenticationError: the chief does not know the same secret.
       DeadlineExceeded: somebody did not come.
       Refused: another process has come under this one's name.
       UnknownHost: the chief's host name cannot be resolved.
     """
     waiting = Waiting(start_s, say)
     if index == 0:
-        return _await_all(chief, tasks, waiting)
-    return {index: _await_chief(chief, index, tasks, waiting)}
+        return _await_all(chief, tasks, waiting, secret)
+    return {index: _await_chief(chief, index, tasks, waiting, secret)}
 
 
-def _await_all(chief: Address, tasks: Sequence[str], waiting: Waiting) -> dict[int, socket.socket]:
+def _await_all(chief: Address, tasks: Sequence[str], waiting: Waiting, secret: bytes) -> dict[int, socket.socket]:
     arrived: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(_listening(chief, tasks[0]))
+        server = stack.enter_context(listening(chief, tasks[0]))
         server.settimeout(LOOK_S)
         told_at = 0.0
         while len(arrived) < len(tasks) - 1:
             with contextlib.suppress(TimeoutError):
                 connection = stack.enter_context(server.accept()[0])
-                number = _introduced(connection, len(tasks))
+                number = _introduced(connection, len(tasks), secret)
                 is_taken = number in arrived and not has_ended(arrived[number])
                 if is_taken:
                     _send(connection, TAKEN)
@@ -92,7 +98,7 @@ def _await_all(chief: Address, tasks: Sequence[str], waiting: Waiting) -> dict[i
     return arrived
 
 
-def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Waiting) -> socket.socket:
+def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Waiting, secret: bytes) -> socket.socket:
     where = f"{tasks[0]} at {chief}"
     while True:
         try:
@@ -108,6 +114,12 @@ def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Wait
             continue
         with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
+            try:
+                prove(connection, secret, PURPOSE, where)
+            except OSError:
+                waiting.check(f"{where} to answer as a worker of this job", ANOTHER)
+                time.sleep(LOOK_S)
+                continue
             _send(connection, f"{HELLO}{index}")
             answer = _receive(connection, f"{where} to answer as a worker of this job", waiting)
             if answer == GO:
@@ -148,7 +160,12 @@ def listening_host(chief: Address) -> str:
     return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
 
 
-def _listening(chief: Address, name: str) -> socket.socket:
+def listening(chief: Address, name: str) -> socket.socket:
+    """A socket that listens where the chief does.
+
+    Raises:
+      AddressInUse: another process has the port.
+    """
     try:
         host = listening_host(chief)
         if host == "::":
@@ -161,8 +178,10 @@ def _listening(chief: Address, name: str) -> socket.socket:
         ) from exc
 
 
-def _introduced(connection: socket.socket, count: int) -> int | None:
+def _introduced(connection: socket.socket, count: int, secret: bytes) -> int | None:
     """Which worker has called; `None` if it is none."""
+    if not ask_proof(connection, secret, PURPOSE):
+        return None
     connection.settimeout(ANSWER_S)
     try:
         hello = connection.recv(64).decode("utf-8", "replace").strip()

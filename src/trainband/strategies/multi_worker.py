@@ -8,6 +8,7 @@ import jax
 from jax.sharding import Mesh
 
 from trainband.cluster import Cluster
+from trainband.cluster.resolvers.credentials import resolve_credentials
 from trainband.errors import ClusterError
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
@@ -85,7 +86,9 @@ class MultiWorkerMirrored(MeshStrategy):
         if cluster.task.trains:
             if cluster.shares_its_host and (taken := take_gpu(cluster.device_index)):
                 say(f"{cluster.task} {taken}")
-            self._group = ProcessGroup(cluster, timeout_s=timeout_s, start_s=start_s, say=say)
+            self._group = ProcessGroup(
+                cluster, timeout_s=timeout_s, start_s=start_s, say=say, credentials=resolve_credentials()
+            )
 
     def _make_mesh(self) -> Mesh:
         if self._group is not None:

@@ -104,7 +104,7 @@ class ParameterServer(Scoped, Strategy):
         self._local = local
         self._begun: ParameterServerReplica | None = None
         self._strict = strict
-        self._transport = transport or Network()
+        self._transport = transport or Network(say=say)
         self._timeouts = timeouts or Timeouts()
         self._say = say
         if local is not None and (not isinstance(local, Mirrored) or local.central_storage or device is not None):

@@ -1,4 +1,4 @@
-"""Variables as Arrow columns: what a Flight client in any language gets and gives."""
+"""Variables as Arrow columns: what a Flight client in any language gets."""
 
 from __future__ import annotations
 
@@ -68,40 +68,3 @@ def tensor_batches(schema: pa.Schema, values: NDArray[np.generic]) -> Iterator[p
         # By hand, not by FixedSizeListArray.from_arrays: that cannot tell the number of rows when a row is empty.
         storage = pa.Array.from_buffers(column.storage_type, len(part), [None], children=[items])
         yield pa.RecordBatch.from_arrays([pa.ExtensionArray.from_storage(column, storage)], schema=schema)
-
-
-def read_tensor(table: pa.Table, dtype: str | None, shape: tuple[int, ...] | None) -> NDArray[np.generic]:
-    """The values of a one-column table: of fixed-shape tensors, of fixed-size lists or of numbers.
-
-    Args:
-      dtype: of the variable that it is meant for, to undo raw bits; `None` where it is not known.
-      shape: of that variable; a scalar's is `()`.
-
-    Raises:
-      Refused: the table has another form.
-    """
-    if table.num_columns != 1:
-        raise Refused(f"a variable is one column of tensors, got {table.num_columns} columns.")
-    column = table.column(0)
-    row_shape: tuple[int, ...] = ()
-    if isinstance(column.type, pa.FixedShapeTensorType):
-        row_shape = tuple(column.type.shape)
-        chunks = [chunk.storage for chunk in column.chunks]
-    else:
-        chunks = list(column.chunks)
-        if pa.types.is_fixed_size_list(column.type):
-            row_shape = (column.type.list_size,)
-    if column.null_count:
-        raise Refused("a variable has no nulls.")
-    value_type = column.type.value_type if hasattr(column.type, "value_type") else column.type
-    if value_type not in _ARROW_TYPES.values():
-        raise Refused(f"a variable is made of numbers, got a column of {column.type}.")
-    flat = [chunk.flatten() if pa.types.is_fixed_size_list(chunk.type) else chunk for chunk in chunks]
-    parts = [part.to_numpy(zero_copy_only=True) for part in flat]
-    values: NDArray[np.generic] = np.concatenate(parts) if parts else np.empty(0, value_type.to_pandas_dtype())
-    values = values.reshape((table.num_rows, *row_shape))
-    if dtype is not None and _carrier(dtype) != dtype and values.dtype == np.dtype(_carrier(dtype)):
-        values = values.view(_dtype(dtype))
-    if shape == () and table.num_rows == 1:
-        values = values.reshape(())
-    return values

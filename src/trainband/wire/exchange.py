@@ -61,6 +61,7 @@ class ExchangeStream:
       abort: ends, from any thread and at once, whatever this stream is blocked in.
       translate: makes an error of ours of an Arrow or Flight error.
       is_stopping: whether the listener of this end stops, `None` at the client's end.
+      opened: called when the first frame has come, until which `abort_at` counts.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class ExchangeStream:
         abort: Callable[[], None],
         translate: Callable[[Exception], PeerError],
         is_stopping: Callable[[], bool] | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> None:
         self._reader, self._writer = reader, writer
         self._peer = peer
@@ -80,6 +82,7 @@ class ExchangeStream:
         self._abort = abort
         self._translate = translate
         self._is_stopping = is_stopping
+        self._opened = opened
         self._arena = Arena()
         self._outbox = Outbox()
         self._send_lock = threading.Lock()
@@ -240,6 +243,10 @@ class ExchangeStream:
                 self._pending = None
                 kind, flags, _, _, _, _, self._acknowledged = fields
                 if kind == _FRAME:
+                    if self._opened is not None:
+                        self.abort_at = None
+                        self._opened()
+                        self._opened = None
                     return self._read_frame(chunk, fields)
                 if kind != _ALIVE:
                     raise self._end(ProtocolError(f"{self._peer} sent a message of the unknown kind {kind}."))

@@ -25,15 +25,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeadlineExceeded, PeerError, ProtocolError, StreamClosed, Unreachable
+from ..errors import DeadlineExceeded, PeerError, ProtocolError, Refused, StreamClosed, Unreachable
 from .arena import aligned, as_bytes
 from .segment import InSlot, OutSlot, Segment, map_received
 from .serving import closed_here, ended, serve, stopping, vanished
-from .transport import Frame, Handler, Timeouts
+from .transport import ANYBODY, Caller, Frame, Handler, Timeouts
 
 # kind, slot, flags, bytes of header, arrays, sequence number of the body
 _PREFIX = struct.Struct("<BBHIIxxxxQ")
-_WELCOME, _FRAME, _END = 1, 2, 3
+_WELCOME, _FRAME, _END, _TICKET = 1, 2, 3, 4
 _NEW_SEGMENT, _HEADER_IN_SEGMENT = 1, 2  # flags
 
 _CUT_SHORT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)  # as an enum it would cost 1 us a frame
@@ -287,6 +287,8 @@ class LocalStream:
             raise self._end(ended(self._peer, bytes(tail).decode(errors="replace")))
         if kind == _WELCOME:
             return Frame(b"")
+        if kind == _TICKET:
+            return Frame(bytes(tail))
         if kind != _FRAME:
             raise ValueError(f"kind {kind}")
         slot = self._in[number]
@@ -319,10 +321,18 @@ class LocalStream:
             raise ValueError("no segment")
         return Frame(header, segment.views(slot.sizes, start))
 
+    def knock(self, ticket: bytes) -> None:
+        """The client's first packet: what it was given to be let in with."""
+        self._send_word(_TICKET, ticket)
+
     def welcome(self) -> None:
         """Tells the client that it was let in."""
+        self._send_word(_WELCOME, b"")
+
+    def _send_word(self, kind: int, tail: bytes) -> None:
         with self._send_lock:
-            self._send_packet([_PREFIX.pack(_WELCOME, 0, 0, 0, 0, 0)], (), time.monotonic() + self._timeouts.connect_s)
+            prefix = _PREFIX.pack(kind, 0, 0, 0, 0, 0)
+            self._send_packet([prefix, tail], (), time.monotonic() + self._timeouts.connect_s)
 
     def refuse_more(self) -> None:
         self._is_stopping = True
@@ -379,13 +389,28 @@ def _may_talk(connection: socket.socket) -> bool:
     return user in (os.geteuid(), 0)
 
 
+def _anybody(_: bytes) -> Caller:
+    return ANYBODY
+
+
+_MOST_GUESTS = 1024
+"""Streams that a door serves at a time."""
+
+
 class LocalDoor:
-    """Where shared-memory streams of one listener come in."""
+    """Where shared-memory streams of one listener come in.
+
+    Args:
+      handler: serves them.
+      timeouts: how long to wait for what.
+    """
 
     def __init__(self, handler: Handler, timeouts: Timeouts) -> None:
         self.name = f"trainband/{secrets.token_hex(16)}"
         self.address = self.name
         """Of the listener this is a door of, for messages."""
+        self.caller_of: Callable[[bytes], Caller] = _anybody
+        """Who comes in with a ticket. Raises `Refused` where nobody may."""
         self._handler = handler
         self._timeouts = timeouts
         self._lock = threading.Lock()
@@ -421,7 +446,7 @@ class LocalDoor:
             target=self._serve, args=(stream,), name=f"trainband-local-{self.address}", daemon=True
         )
         with self._lock:
-            if not self._stopping:
+            if not self._stopping and len(self._serving) < _MOST_GUESTS:
                 self._serving[thread] = stream
                 thread.start()
                 return
@@ -430,8 +455,15 @@ class LocalDoor:
     def _serve(self, stream: LocalStream) -> None:
         reason = ""
         try:
+            ticket = stream.receive(self._timeouts.connect_s)
+            if ticket is None:
+                reason = "it said nothing"
+                return
+            caller = self.caller_of(ticket.header)
             stream.welcome()
-            reason = serve(self._handler, stream, self.address)
+            reason = serve(self._handler, stream, self.address, caller)
+        except Refused as exc:
+            reason = str(exc)
         except PeerError:
             pass  # it went before it was welcomed
         finally:
@@ -461,12 +493,18 @@ class LocalDoor:
 
 
 def open_local_stream(
-    name: str, peer: str, timeouts: Timeouts, timeout_s: float, forget: Callable[[LocalStream], None]
+    name: str,
+    peer: str,
+    timeouts: Timeouts,
+    timeout_s: float,
+    forget: Callable[[LocalStream], None],
+    ticket: bytes = b"",
 ) -> LocalStream:
     """Opens a stream through the door of that name.
 
     Args:
       peer: the address of the door's listener, for messages.
+      ticket: what the listener wants to see of those who come in.
       forget: called when the stream is closed.
 
     Raises:
@@ -487,6 +525,7 @@ def open_local_stream(
         raise exc if isinstance(exc, PeerError) else Unreachable(f"{peer} is not on this machine.") from exc
     stream = LocalStream(connection, peer, timeouts, forget)
     try:
+        stream.knock(ticket)
         welcome = stream.receive(timeout_s)
     except StreamClosed as exc:
         stream.close()

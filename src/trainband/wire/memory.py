@@ -14,6 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cluster.identity import Identity
 from ..errors import AddressInUse, DeadlineExceeded, Unreachable
 from .arena import Arena, as_bytes
 from .serving import answer, closed_here, ended, serve, stopping
@@ -266,6 +267,9 @@ class MemoryTransport:
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:  # noqa: ARG002 - nothing to wait for
         return _MemoryConnection(self, address, f"memory client {next(self._names)}")
+
+    def speaking_as(self, identity: Identity) -> MemoryTransport:  # noqa: ARG002 - within a process nobody asks
+        return self
 
     def find(self, address: str) -> _MemoryListener:
         """The listener at an address.

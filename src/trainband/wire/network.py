@@ -5,25 +5,35 @@ from __future__ import annotations
 import threading
 import time
 
-from ..errors import Unreachable
+from ..cluster.credentials import Credentials
+from ..cluster.identity import OBSERVER, Identity
+from ..cluster.resolvers.credentials import resolve_credentials
+from ..errors import ClusterError, Unreachable
+from ..runtime.waiting import Say, say_on_stderr
+from . import port as ports
 from .flight import FlightConnection, FlightListener
 from .local import LocalDoor, LocalStream, is_supported, open_local_stream
+from .security import Security
 from .transport import Connection, Handler, Listener, Stream, Timeouts
 
 
 class _NetworkListener:
     """A Flight listener, and a door for the tasks on this machine."""
 
-    def __init__(self, address: str, handler: Handler, timeouts: Timeouts, shared_memory: bool) -> None:
+    def __init__(
+        self, address: str, handler: Handler, timeouts: Timeouts, shared_memory: bool, security: Security, say: Say
+    ) -> None:
         self._door = LocalDoor(handler, timeouts) if shared_memory else None
+        door = self._door.name if self._door is not None else ""
         try:
-            self._flight = FlightListener(address, handler, timeouts, self._door.name if self._door else "")
+            self._flight = FlightListener(address, handler, timeouts, door, security=security, say=say)
         except BaseException:
             if self._door is not None:
                 self._door.stop(timeouts.grace_s)
             raise
         if self._door is not None:
             self._door.address = self._flight.address
+            self._door.caller_of = self._flight.caller_of
 
     @property
     def address(self) -> str:
@@ -44,8 +54,8 @@ class _NetworkListener:
 class _NetworkConnection:
     """A Flight connection whose streams use shared memory where the listener is on this machine."""
 
-    def __init__(self, address: str, timeouts: Timeouts, shared_memory: bool) -> None:
-        self._flight = FlightConnection(address, timeouts)
+    def __init__(self, address: str, timeouts: Timeouts, shared_memory: bool, security: Security) -> None:
+        self._flight = FlightConnection(address, timeouts, security)
         self._timeouts = timeouts
         self._shared_memory = shared_memory
         self._lock = threading.Lock()
@@ -62,7 +72,7 @@ class _NetworkConnection:
         deadline = time.monotonic() + timeout_s
         if self._shared_memory:
             # Asked each time: a task that was restarted has another door.
-            name = self._flight.hello(timeout_s=timeout_s).local
+            name = self._flight.door(timeout_s=timeout_s).door
             if name:
                 try:
                     return self._open_local(name, max(0.001, deadline - time.monotonic()))
@@ -71,7 +81,8 @@ class _NetworkConnection:
         return self._flight.open_stream(timeout_s=max(0.001, deadline - time.monotonic()))
 
     def _open_local(self, name: str, timeout_s: float) -> Stream:
-        stream = open_local_stream(name, self.address, self._timeouts, timeout_s, self._forget)
+        ticket = self._flight.ticket(timeout_s=timeout_s)
+        stream = open_local_stream(name, self.address, self._timeouts, timeout_s, self._forget, ticket)
         with self._lock:
             self._local.add(stream)
         return stream
@@ -93,13 +104,43 @@ class Network:
 
     Args:
       shared_memory: `False` sends everything over the network, also within the machine. macOS always does.
+      credentials: with which both ends prove who they are; those that the environment gives where `None`.
+      identity: as whom this one speaks.
+      say: where it says whom it has refused.
+
+    Raises:
+      ClusterError: the credentials cannot be used.
     """
 
-    def __init__(self, shared_memory: bool = True) -> None:
+    def __init__(
+        self,
+        shared_memory: bool = True,
+        *,
+        credentials: Credentials | None = None,
+        identity: Identity = OBSERVER,
+        say: Say = say_on_stderr,
+    ) -> None:
         self._shared_memory = shared_memory and is_supported()
+        self._credentials = resolve_credentials() if credentials is None else credentials
+        self._identity = identity
+        self._say = say
 
     def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:
-        return _NetworkListener(address, handler, timeouts, self._shared_memory)
+        if not (self._credentials.protect or self._credentials.insecure or ports.is_loopback(address)):
+            raise ClusterError(
+                f"{self._identity.name} would serve at {address}, where other machines reach it, without security: "
+                "whoever reaches the port could read the model and take over the job. Give all tasks of the job a "
+                "secret (`trainband secret FILE`, and TRAINBAND_SECRET_FILE=FILE for each task) or certificates "
+                "(`trainband certs`, TRAINBAND_TLS). On a network that nobody else reaches, TRAINBAND_INSECURE=1 (with "
+                "trainband run: --insecure) does without."
+            )
+        return _NetworkListener(address, handler, timeouts, self._shared_memory, self._security(), self._say)
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
-        return _NetworkConnection(address, timeouts, self._shared_memory)
+        return _NetworkConnection(address, timeouts, self._shared_memory, self._security())
+
+    def speaking_as(self, identity: Identity) -> Network:
+        return Network(self._shared_memory, credentials=self._credentials, identity=identity, say=self._say)
+
+    def _security(self) -> Security:
+        return Security.of(self._credentials, self._identity)

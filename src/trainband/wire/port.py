@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 
 from ..errors import AddressInUse, ClusterError, UnknownHost
@@ -23,6 +24,22 @@ def split(address: str) -> tuple[str, int]:
 def join(host: str, port: int) -> str:
     """`host:port`, IPv6 in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_of(peer: str) -> str:
+    """The host of `host:port`, or the whole text where it is no such thing."""
+    host, colon, _ = peer.rpartition(":")
+    return host.removeprefix("[").removesuffix("]") if colon else peer
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a server at `host:port` can be reached from this machine only."""
+    host, port = split(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(where[0]).partition("%")[0]).is_loopback for *_, where in found)
 
 
 def taken(address: str) -> AddressInUse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ..errors import RefusalCode, Refused, StreamClosed, TrainbandError
-from .transport import Handler, Stream
+from .transport import ANYBODY, Caller, Handler, Stream
 
 logger = logging.getLogger("trainband.wire")
 
@@ -22,26 +22,26 @@ def refusal(exc: BaseException, doing: str, address: str) -> Refused:
     return Refused(f"internal error ({type(exc).__name__}) while {address} served {doing}; see the log of {address}.")
 
 
-def answer(handler: Handler, action: str, body: bytes, address: str) -> bytes:
+def answer(handler: Handler, action: str, body: bytes, address: str, caller: Caller = ANYBODY) -> bytes:
     """Lets the handler answer a control call.
 
     Raises:
       Refused: the handler raised, whatever it raised.
     """
     try:
-        return handler.call(action, body)
+        return handler.call(action, body, caller)
     except Exception as exc:
         raise refusal(exc, f"the call {action!r}", address) from exc
 
 
-def serve(handler: Handler, stream: Stream, address: str) -> str:
+def serve(handler: Handler, stream: Stream, address: str, caller: Caller = ANYBODY) -> str:
     """Lets the handler serve a stream to its end.
 
     Returns:
       Why it ended, for the other end to read; empty where it ended as streams do.
     """
     try:
-        handler.stream(stream)
+        handler.stream(stream, caller)
     except StreamClosed:
         return ""
     except Exception as exc:

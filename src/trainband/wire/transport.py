@@ -15,6 +15,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cluster.identity import Identity, Role
+from ..errors import RefusalCode, Refused
+
 Bytes = NDArray[np.uint8]
 """Raw bytes as a one-dimensional uint8 array."""
 
@@ -117,6 +120,7 @@ class Connection(Protocol):
           UnknownHost: the host name of the address cannot be resolved.
           DeadlineExceeded: no answer in `timeout_s` seconds.
           Refused: the handler raised; the message is the handler's.
+          AuthenticationError: one of the two has not proved that it belongs to the job.
         """
         ...
 
@@ -144,14 +148,44 @@ class Tensor:
     """(first row, end row, address) of each slice: where `DoGet` answers for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call or has opened a stream, as far as the transport knows.
+
+    Attributes:
+      peer: the connection, for messages.
+      identity: who has proved itself on it; `None` where nobody has to.
+    """
+
+    peer: str = ""
+    identity: Identity | None = None
+
+    def require(self, roles: frozenset[Role], doing: str) -> None:
+        """Raises `Refused` where the caller has none of these roles."""
+        if self.identity is not None and not roles & self.identity.roles:
+            wanted = " or ".join(sorted(roles))
+            raise Refused(f"{self.identity.name} may not {doing}: that takes the role {wanted}.", RefusalCode.FORBIDDEN)
+
+    def require_self(self, name: str, incarnation: str, doing: str) -> None:
+        """Raises `Refused` where the caller speaks for another process than its own."""
+        mine = self.identity
+        if mine is not None and (name, incarnation) != (mine.name, mine.incarnation):
+            whom = name if name != mine.name else f"another process of {name}"
+            raise Refused(f"{mine.name} may not {doing} in the name of {whom}.", RefusalCode.FORBIDDEN)
+
+
+ANYBODY = Caller()
+"""The caller where nobody has to prove who he is: within one process, or without security."""
+
+
 class Handler(Protocol):
     """What a listener serves. Called from the transport's own threads, several at a time."""
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
         """Answers a control request; a `TrainbandError` raised here reaches the caller as `Refused`."""
         ...
 
-    def stream(self, stream: Stream) -> None:
+    def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:
         """Serves one stream, until it is closed or the listener stops; then returns."""
         ...
 
@@ -161,10 +195,6 @@ class Handler(Protocol):
 
     def read(self, name: str) -> tuple[int, NDArray[np.generic]]:
         """The rows of one variable that this task has: (first row, values). Raises `Refused` for an unknown name."""
-        ...
-
-    def write(self, name: str, values: NDArray[np.generic]) -> None:
-        """Assigns one variable (this task's rows of it). Raises `Refused` where that is not allowed."""
         ...
 
 
@@ -228,4 +258,8 @@ class Transport(Protocol):
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
         """A connection to a listener. Does not wait: the first call finds out whether anybody is there."""
+        ...
+
+    def speaking_as(self, identity: Identity) -> Transport:
+        """The same way to carry bytes, for a task that is called this."""
         ...

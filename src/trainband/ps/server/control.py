@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainband.errors import RefusalCode, Refused, StreamClosed
 from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.server import permissions
 from trainband.ps.server.checkpoint_calls import CheckpointCalls
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.member_calls import MemberCalls
@@ -14,6 +15,7 @@ from trainband.ps.server.task_state import TaskState
 from trainband.runtime.formatting import printable
 from trainband.wire.codec import decode, encode
 from trainband.wire.limits import body_bytes
+from trainband.wire.transport import ANYBODY, Caller
 
 SETTLED = ("begin", "finish", "lease", "worker_state", "pause", "steer")
 """The calls that are answered when the standby has what they have changed."""
@@ -49,9 +51,10 @@ class Control:
         self._open_calls = open_calls
         self._actions = {**member_calls.actions, **checkpoint_calls.actions}
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
         """See `Handler.call`."""
         name, _, shard = action.partition("/")
+        permissions.require_role(caller, name)
         if len(body) > body_bytes(name):
             raise Refused(
                 f"{self._task.name} takes at most {body_bytes(name):,} bytes for {printable(name, 40)!r}, "
@@ -68,7 +71,7 @@ class Control:
         sender = f"whoever asked {self._task.name} to {name}"
         if name in self._open_calls.actions:
             kind, open_answer = self._open_calls.actions[name]
-            return encode(open_answer(replica, decode(body, kind, sender)))
+            return encode(open_answer(replica, decode(body, kind, sender), caller))
         if name not in self._actions:
             raise Refused(
                 f"{self._task.name} knows no action {printable(name, 40)!r}; "
@@ -78,6 +81,7 @@ class Control:
         record = decode(body, kind, sender)
         with self._task.lock:
             member = self._members.get_process(record.worker, record.incarnation)
+            permissions.require_member(caller, member, f"ask for {name!r}")
             if deed:
                 self._membership.require_chief(member, deed)
             self._membership.hear(member)

@@ -12,6 +12,7 @@ from trainband.errors import RefusalCode, Refused
 from trainband.ps.description import check_definition, first_difference
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.shard_replica import ShardReplica
+from trainband.ps.server import permissions
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.lifecycle import Lifecycle
 from trainband.ps.server.program import COMPILER
@@ -23,9 +24,10 @@ from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.limits import LIMITS
+from trainband.wire.transport import Caller
 
-OpenAction = tuple[type[Any], Callable[[ShardReplica, Any], Struct]]
-"""The record that a call brings, and what answers it; that takes the lock itself."""
+OpenAction = tuple[type[Any], Callable[[ShardReplica, Any, Caller], Struct]]
+"""The record that a call brings, and what answers it and whoever calls; that takes the lock itself."""
 
 
 class OpenCalls:
@@ -63,7 +65,8 @@ class OpenCalls:
             "shutdown": (m.Shutdown, self._shutdown),
         }
 
-    def _join(self, replica: ShardReplica, join: m.Join) -> m.Joined:
+    def _join(self, replica: ShardReplica, join: m.Join, caller: Caller) -> m.Joined:
+        caller.require_self(join.task, join.incarnation, "join")
         if join.version != VERSION:
             raise Refused(
                 f"{join.task} runs {f'trainband {join.version}' if join.version else 'an older trainband'}, and "
@@ -109,9 +112,10 @@ class OpenCalls:
         if difference is not None:
             raise Refused(f"{task} cannot join this job: {difference}.", RefusalCode.OTHER_MODEL)
 
-    def _define(self, replica: ShardReplica, define: m.Define) -> m.Joined:
+    def _define(self, replica: ShardReplica, define: m.Define, caller: Caller) -> m.Joined:
         with self._task.lock:
             member = self._members.get_process(define.worker, define.incarnation)
+            permissions.require_member(caller, member, "define the model")
             self._membership.require_chief(member, "define the model")
             check_definition(define, replica.number, len(self._task.cluster.spec.ps))
             self._membership.hear(member)
@@ -135,7 +139,8 @@ class OpenCalls:
             "start it again to join this one."
         )
 
-    def _invite(self, replica: ShardReplica, invite: m.Invite) -> r.ReplicaState:
+    def _invite(self, replica: ShardReplica, invite: m.Invite, caller: Caller) -> r.ReplicaState:
+        permissions.require_primary(caller, invite.replica.ps)
         if invite.trainband != VERSION:
             raise Refused(
                 f"{self._task.name} runs trainband {VERSION}, and ps:{invite.replica.ps} runs {invite.trainband}: "
@@ -175,11 +180,12 @@ class OpenCalls:
         with self._task.lock:
             return replica.state()
 
-    def _leave(self, replica: ShardReplica, leave: m.Leave) -> m.JobState:
+    def _leave(self, replica: ShardReplica, leave: m.Leave, caller: Caller) -> m.JobState:
         with self._task.lock:
             member = self._members.get(leave.worker)
             if leave.incarnation != member.incarnation:
                 return self._status.job_state(replica)  # its successor stays
+            permissions.require_member(caller, member, "leave")
             self._membership.note_first_batch(member, leave.first_batch)
             failure = printable(leave.failure, LIMITS.failure_length, keep="\n\t")
             if self._members.leave(member, failure):
@@ -191,7 +197,7 @@ class OpenCalls:
             self._task.wake.set()
             return self._status.job_state(replica)
 
-    def _shutdown(self, replica: ShardReplica, shutdown: m.Shutdown) -> m.JobState:
+    def _shutdown(self, replica: ShardReplica, shutdown: m.Shutdown, _: Caller) -> m.JobState:
         with self._task.lock:
             self._lifecycle.shut_down(printable(shutdown.reason, LIMITS.failure_length))
             return self._status.job_state(replica)

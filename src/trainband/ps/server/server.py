@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from trainband.cluster import Cluster, ClusterSpec, Task
+from trainband.cluster.identity import Identity
 from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.server.service import ParameterService
@@ -29,13 +30,15 @@ class Server:
       cluster: a `ClusterSpec`, or what makes one, or a `Cluster` that says which task this is.
       job_name: `ps`, `worker`, `chief` or `evaluator`; not with a `Cluster`.
       task_index: the number of the task in its job; not with a `Cluster`.
-      transport: how bytes travel; the default is Arrow Flight, with shared memory between tasks of one machine.
+      transport: how bytes travel; the default is Arrow Flight, with shared memory between tasks of one machine, and
+        with the security that the environment gives (see `trainband.cluster.resolve_credentials`).
       timeouts: how long to wait for what.
       say: where lines for people go.
       runtime: its clock and threads; this machine's.
 
     Raises:
-      ClusterError: the cluster has no such task, or its address is not one of this machine.
+      ClusterError: the cluster has no such task, its address is not one of this machine, or other machines reach it
+        and there is no security.
       AddressInUse: another process has the port.
     """
 
@@ -62,7 +65,9 @@ class Server:
             spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster)
             self._cluster = Cluster(spec=spec, task=Task(job_name, task_index))
         self._timeouts = timeouts or Timeouts()
-        self._transport = transport or Network()
+        incarnation = runtime.token()
+        transport = transport or Network(say=say)
+        self._transport = transport.speaking_as(Identity(str(self._cluster.task), incarnation))
         self._say = say
         self._runtime = runtime
         self._listener: Listener | None = None
@@ -73,7 +78,7 @@ class Server:
                 cluster=self._cluster,
                 timeouts=self._timeouts,
                 say=say,
-                incarnation=runtime.token(),
+                incarnation=incarnation,
                 transport=self._transport,
                 runtime=runtime,
             )

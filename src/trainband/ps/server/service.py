@@ -33,7 +33,7 @@ from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.formatting import printable
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.wire.limits import LIMITS
-from trainband.wire.transport import Stream, Tensor, Timeouts, Transport
+from trainband.wire.transport import ANYBODY, Caller, Stream, Tensor, Timeouts, Transport
 
 TOLD = (RefusalCode.OTHER_MODEL, RefusalCode.OTHER_VERSION)
 """Why a worker cannot join whom the others may wait for: whoever looks at the ps reads it."""
@@ -92,19 +92,20 @@ class ParameterService:
         """Whether it ended because it was dismissed, and not with its job."""
         return self.lifecycle.cut_short
 
-    def call(self, action: str, body: bytes) -> bytes:
+    def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
         """See `Handler.call`."""
         try:
-            return self._control.call(action, body)
+            return self._control.call(action, body, caller)
         except TrainbandError as exc:
-            is_new = self.task.refusals.note("whoever asked", action, exc)
+            who = str(caller.identity.name) if caller.identity is not None else "whoever asked"
+            is_new = self.task.refusals.note(who, action, exc)
             if is_new and isinstance(exc, Refused) and exc.code in TOLD:
                 self.task.say(f"refused: {printable(str(exc), LIMITS.failure_length)}")
             raise
 
-    def stream(self, stream: Stream) -> None:
+    def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:
         """See `Handler.stream`."""
-        self.streams.serve(stream)
+        self.streams.serve(stream, caller)
 
     def tensors(self) -> Sequence[Tensor]:
         """See `Handler.tensors`."""
@@ -117,12 +118,6 @@ class ParameterService:
         with self.task.lock:
             shard = self.replicas.home.model.require_primary().shard
         return rows_of_variable(shard, self.task.lock, self.task.name, name)
-
-    def write(self, name: str, values: NDArray[np.generic]) -> None:  # noqa: ARG002 - the seam has it, this task refuses
-        """See `Handler.write`."""
-        raise Refused(
-            f"{self.task.name} does not let {name!r} be assigned from outside: only the chief's own stream may."
-        )
 
     def status(self) -> PsStatus:
         """A frozen picture of this ps and, through it, of the job."""

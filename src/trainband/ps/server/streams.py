@@ -14,6 +14,7 @@ from trainband.ps.membership.members import Member
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.rules.base import ENOUGH, RuleError
 from trainband.ps.rules.base import Push as PushEvent
+from trainband.ps.server import permissions
 from trainband.ps.server.gradients import all_finite, not_finite, widened
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.shard_replicas import ShardReplicas
@@ -25,7 +26,7 @@ from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode_any, encode
 from trainband.wire.limits import LIMITS
-from trainband.wire.transport import Frame, Stream
+from trainband.wire.transport import ANYBODY, Caller, Frame, Stream
 
 WAIT_S = 0.2
 """Between two looks whether a worker still lives whose push waits for others."""
@@ -50,12 +51,12 @@ class Streams:
         self._traffic = traffic
         self._non_finite_said = -NOTICE_EVERY_S
 
-    def serve(self, stream: Stream) -> None:
+    def serve(self, stream: Stream, caller: Caller = ANYBODY) -> None:
         """Serves one worker, or the primary of another replica, for as long as it lives."""
         member: Member | None = None
         bootstrapping = False
         try:
-            opened = self._opened(stream)
+            opened = self._opened(stream, caller)
             if isinstance(opened, r.ReplicationHello):
                 with self._task.lock:
                     replicator = self._replicas.replicator(self._replicas.get(opened.shard))
@@ -87,7 +88,7 @@ class Streams:
             if member is not None and not bootstrapping:
                 self._membership.stream_ended(member)
 
-    def _opened(self, stream: Stream) -> tuple[Member, ShardReplica, bool] | r.ReplicationHello | None:
+    def _opened(self, stream: Stream, caller: Caller) -> tuple[Member, ShardReplica, bool] | r.ReplicationHello | None:
         """Who has opened a stream, and whether for first values only; `None` where this ps ends first."""
         waiting = Waiting(self._task.timeouts.connect_s, self._task.say, self._task.clock)
         while not self._task.stopped:
@@ -95,6 +96,7 @@ class Streams:
             if frame is not None:
                 message: m.Upward | r.ReplicationHello = _decoded(frame, m.Upward | r.ReplicationHello, stream.peer)
                 if isinstance(message, r.ReplicationHello):
+                    permissions.require_primary(caller, message.ps)
                     return message
                 if not isinstance(message, m.Open):
                     raise ProtocolError(f"{stream.peer} did not say who it is before anything else.")
@@ -104,6 +106,7 @@ class Streams:
                         raise Refused(
                             f"worker number {message.worker} is another process now.", RefusalCode.UNKNOWN_WORKER
                         )
+                    permissions.require_member(caller, member, "open a stream")
                     replica = self._replicas.home if message.shard < 0 else self._replicas.get(message.shard)
                     member.streams += not message.bootstrapping
                     self._accounts[member.number].transport = stream.transport

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
+from trainband.cluster.identity import Identity
 from trainband.cluster.resolvers.joined import note_joined
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import RefusalCode, Refused, StreamClosed
@@ -47,7 +48,9 @@ class JobClient:
         say: Say = say_on_stderr,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        self._membership = membership = Membership(cluster, plan, transport, timeouts, say, runtime)
+        incarnation = runtime.token()
+        transport = transport.speaking_as(Identity(str(cluster.task), incarnation))
+        self._membership = membership = Membership(cluster, plan, transport, timeouts, say, runtime, incarnation)
         ps = [(i, cluster.spec.address(task)) for i, task in enumerate(cluster.spec.ps)]
         self._links = links = [
             Link(

@@ -29,10 +29,18 @@ class Membership:
       timeouts: how long to wait for what.
       say: tells the user.
       runtime: this task's.
+      incarnation: random, one for each life of the process.
     """
 
     def __init__(
-        self, cluster: Cluster, plan: Plan, transport: Transport, timeouts: Timeouts, say: Say, runtime: Runtime
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        transport: Transport,
+        timeouts: Timeouts,
+        say: Say,
+        runtime: Runtime,
+        incarnation: str,
     ) -> None:
         self.task = str(cluster.task)
         self.plan = plan
@@ -40,7 +48,7 @@ class Membership:
         self.timeouts = timeouts
         self.say = say
         self.runtime = runtime
-        self.incarnation = runtime.token()
+        self.incarnation = incarnation
         self.standbys = plan.description.standbys
         """How many each shard has."""
         self.bootstrapper: Bootstrapper | None = None

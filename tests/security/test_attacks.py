@@ -1,0 +1,77 @@
+"""Every attack of the toolbox, from another machine and as another user of this one, on a job that trains on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.machines import Machines
+from tests.programs import ROOT, Program, Programs, until
+from trainband.cluster.resolvers.credentials import SECRET_FILE
+
+FLAGS = ("--train_steps=1000000", "--pause_s=0.02")
+NOBODY = 65534
+MOST_BYTES = 400 << 20
+"""How much a ps may grow by while it is attacked."""
+
+
+def resident_bytes(pid: int) -> int:
+    """What a process has had in memory at most."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def step_of(programs: Programs, address: str, machine: str = "") -> int:
+    """The job's global step, asked as its user does; 0 where nobody answers."""
+    asked = programs.trainband("status", "--json", address, machine=machine)
+    return int(json.loads(asked.stdout)["version"]) if asked.wait() == 0 else 0
+
+
+def attack(programs: Programs, *arguments: str, prefix: Sequence[str] = ()) -> Program:
+    """The whole toolbox, without the job's secret."""
+    command = ("env", "-u", SECRET_FILE, *prefix, sys.executable, "-m", "tests.security.attacks", *arguments)
+    return programs.start("attacker", *command, environ={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"})
+
+
+def survives(programs: Programs, ps: Program, address: str, attacker: Program, machine: str = "") -> None:
+    """Fails where an attack achieves something, or the job notices."""
+    at_most = resident_bytes(ps.pid) + MOST_BYTES
+    before = step_of(programs, address, machine)
+    report = attacker.succeed()
+    assert report.count(": refused (") == 15, report
+    assert resident_bytes(ps.pid) < at_most
+    until(lambda: step_of(programs, address, machine) > before, "a step after the attacks")
+    refused = [line for _, line in ps.lines if " refused " in line]
+    assert any("none of this job's credentials" in line for line in refused)
+    reasons = [line.partition(": ")[2].partition(" refused ")[2].partition(": ")[2] for line in refused]
+    assert len(reasons) == len(set(reasons)), "a refusal was said twice within a minute"
+    assert "\x1b" not in ps.output
+    ps.expect_no_noise()
+    programs.end_all()
+
+
+@pytest.mark.limit(200)
+def test_a_job_withstands_another_machine(programs: Programs, machines: Machines) -> None:
+    workers = machines.addresses[1:2]
+    job = programs.cluster(*FLAGS, ps=machines.addresses[:1], workers=workers, machines=machines.names[:2])
+    until(lambda: step_of(programs, machines.addresses[0], machines.names[0]) > 0, "the first step")
+    attacker = attack(programs, machines.addresses[0], prefix=("ip", "netns", "exec", machines.names[2]))
+    survives(programs, job["ps:0"], machines.addresses[0], attacker, machines.names[0])
+
+
+@pytest.mark.limit(200)
+def test_a_job_withstands_another_user_of_its_machine(programs: Programs, ports: tuple[str, ...]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("to be another user takes root")
+    programs.environ[SECRET_FILE] = str(programs.secret())
+    job = programs.cluster(*FLAGS, ps=ports[:1], workers=ports[1:2])
+    until(lambda: step_of(programs, ports[0]) > 0, "the first step")
+    survives(programs, job["ps:0"], ports[0], attack(programs, "--user", str(NOBODY), ports[0]))
