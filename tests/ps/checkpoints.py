@@ -58,11 +58,13 @@ class OnePs:
 
     def order(self, directory: Path, at: int = 0, token: str = "one") -> None:
         with self.lock:
-            self.saver.save(m.Save(0, token, str(directory), at))
+            self.saver.save(m.Save(0, "a life", token, str(directory), at))
 
     def state(self, token: str = "one", live: Sequence[int] = (), worker_state: bool = True) -> m.SaveState:
         with self.lock:
-            return self.saver.state(m.SaveQuestion(0, token, worker_state), live, lambda number: f"worker:{number}")
+            return self.saver.state(
+                m.SaveQuestion(0, "a life", token, worker_state), live, lambda number: f"worker:{number}"
+            )
 
     def saved(self, token: str = "one") -> m.SaveState:
         """When what is under way has ended."""
@@ -79,7 +81,7 @@ class OnePs:
 
     def read(self, checkpoint: Path, token: str = "one", optimizer: bool = True) -> m.RestoreState:
         with self.lock:
-            self.saver.restore(m.Restore(0, token, str(checkpoint), optimizer))
+            self.saver.restore(m.Restore(0, "a life", token, str(checkpoint), optimizer))
         self.saver.close(WAIT_S)
         with self.lock:
             return self.saver.restore_state(token)
@@ -88,7 +90,7 @@ class OnePs:
         state = self.read(checkpoint.path, optimizer=optimizer)
         assert (state.done, state.failure) == (True, "")
         with self.lock:
-            self.saver.adopt(m.Adopt(0, "one", checkpoint.global_step))
+            self.saver.adopt(m.Adopt(0, "a life", "one", checkpoint.global_step))
         return self
 
 

@@ -20,7 +20,7 @@ from trainband.errors import CheckpointError, RefusalCode, Refused
 from trainband.model.contents import contents_of_blocks
 from trainband.model.placement import RoundRobin
 from trainband.model.worker_state import WorkerState
-from trainband.ps.worker.checkpointing import WORKER_STATE_S, JobSaving, Overtaken, SavedParts, restore_job
+from trainband.ps.worker.checkpointing import ME, WORKER_STATE_S, JobSaving, Overtaken, SavedParts, restore_job
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
 from trainband.runtime import SYSTEM, SystemRuntime
@@ -257,14 +257,14 @@ def test_a_chief_that_died_between_two_ps(make: Callable[..., Job], directory: C
         program = optimizer.export()
         link.ask(
             "define",
-            m.Define(0, link.index, PLAN.description, program.initialise, program.update, optimizer.state_contents),
+            m.Define(0, ME, link.index, PLAN.description, program.initialise, program.update, optimizer.state_contents),
             m.Joined,
         )
     one, path = half._links[1], str(directory.path_of(2))  # noqa: SLF001
-    one.ask("restore", m.Restore(0, "token", path), m.RestoreState)
-    while not one.ask("restore_state", m.RestoreQuestion(0, "token"), m.RestoreState).done:
+    one.ask("restore", m.Restore(0, ME, "token", path), m.RestoreState)
+    while not one.ask("restore_state", m.RestoreQuestion(0, ME, "token"), m.RestoreState).done:
         pass
-    one.ask("adopt", m.Adopt(0, "token", 2), m.Joined)
+    one.ask("adopt", m.Adopt(0, ME, "token", 2), m.Joined)
     half.leave("died")
     again = chief_of(job, directory)
     assert again.restored is not None
@@ -277,13 +277,13 @@ def test_a_chief_that_died_between_two_ps(make: Callable[..., Job], directory: C
 @pytest.mark.parametrize(
     ("action", "record"),
     [
-        ("save", m.Save(1, "t", "/x", 0)),
-        ("save_state", m.SaveQuestion(1, "t", False)),
-        ("restore", m.Restore(1, "t", "/x")),
-        ("restore_state", m.RestoreQuestion(1, "t")),
-        ("adopt", m.Adopt(1, "t", 0)),
-        ("begin", m.Begin(1, 2, 9)),
-        ("finish", m.Finish(1)),
+        ("save", m.Save(1, ME, "t", "/x", 0)),
+        ("save_state", m.SaveQuestion(1, ME, "t", False)),
+        ("restore", m.Restore(1, ME, "t", "/x")),
+        ("restore_state", m.RestoreQuestion(1, ME, "t")),
+        ("adopt", m.Adopt(1, ME, "t", 0)),
+        ("begin", m.Begin(1, ME, 2, 9)),
+        ("finish", m.Finish(1, ME)),
     ],
 )
 def test_only_the_chief_may(make: Callable[..., Job], action: str, record: Any) -> None:
@@ -302,14 +302,14 @@ def test_a_state_that_does_not_fit_its_program_is_refused(make: Callable[..., Jo
     chief._finder.find(link, lambda *_: True, "")  # noqa: SLF001
     program = PLAN.shard_optimizer(0).export()
     with pytest.raises(Refused, match="says of the optimizer state other sizes than its program has"):
-        link.ask("define", m.Define(0, 0, PLAN.description, program.initialise, program.update, ()), m.Joined)
-    assert not link.ask("heartbeat", m.Heartbeat(0), m.JobState).initialised
+        link.ask("define", m.Define(0, ME, 0, PLAN.description, program.initialise, program.update, ()), m.Joined)
+    assert not link.ask("heartbeat", m.Heartbeat(0, ME), m.JobState).initialised
 
 
 def test_one_that_has_left_gets_no_piece_that_nobody_would_take_back(make: Callable[..., Job]) -> None:
     job = make()
     chief = chief_of(job)
     link = chief._links[0]  # noqa: SLF001
-    link.ask("leave", m.Leave(0, ""), m.JobState)
+    link.ask("leave", m.Leave(0, ME, ""), m.JobState)
     with pytest.raises(Refused, match="worker:0 has left the job, and gets no more pieces of 'digits'"):
         chief.lease(SOURCE)

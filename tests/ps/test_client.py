@@ -296,9 +296,13 @@ def test_another_model_is_refused_by_name(make: Callable[..., Job], other: Calla
     with pytest.raises(ModelMismatch, match=words):
         stranger.join(pytest.fail)
     stranger.leave("ModelMismatch")
-    # the others go on, and nobody waits for it
+    # the others go on, and have heard nothing of it
     chief.begin(1, 3)
     train(chief, plan, now, 1.0)
+    assert [worker.task for worker in job.services[0].status().workers] == ["worker:0"]
+    corrected = job.client(plan, 1)
+    corrected.join(pytest.fail)
+    corrected.leave()
     chief.leave()
     assert job.ends() == ["the job is complete"]
 

@@ -30,10 +30,12 @@ def ps_where_worker_0_waits_for_worker_1() -> tuple[ParameterService, FakeClock,
         )
     program = plan.shard_optimizer(0).export()
     state = plan.shard_optimizer(0).state_contents
-    service.call("define", encode(m.Define(0, 0, plan.description, program.initialise, program.update, state)))
+    service.call(
+        "define", encode(m.Define(0, "life 0", 0, plan.description, program.initialise, program.update, state))
+    )
     replica = service.replicas.by_shard[0]
     replica.initialise(blocks_of(plan, PARAMS)[0])
-    service.call("begin", encode(m.Begin(0, 1, 10)))
+    service.call("begin", encode(m.Begin(0, "life 0", 1, 10)))
     gradient = gradient_of(plan, 1.0)[0]
     replica.journal.push(Push(0, 1, 0, 1), gradient)
     replica.journal.push(Push(2, 1, 0, 1), gradient)

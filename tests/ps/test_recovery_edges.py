@@ -166,7 +166,7 @@ def test_a_question_outlasts_a_ps_that_is_silent(make: Callable[..., Job], silen
     client, now = one_worker(job, plan)
     push(client, plan, now)
     with job.services[silent].task.lock:  # as if its machine stood still
-        client._requests.ask(client._links[0], "pause", m.Pause(-1), m.JobState)  # noqa: SLF001
+        client._requests.ask(client._links[0], "pause", m.Pause(-1, ""), m.JobState)  # noqa: SLF001
     client.leave()
 
 

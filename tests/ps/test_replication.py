@@ -30,6 +30,7 @@ from trainband.ps.worker.exchange import Exchange
 from trainband.wire import messages as m
 from trainband.wire.codec import encode
 from trainband.wire.memory import MemoryTransport
+from trainband.wire.replication import arbiter_name
 
 QUICK = replace(FAST, lease_s=3.0)
 
@@ -332,7 +333,8 @@ def arbiter_and_other(job: Job, plan: Plan) -> tuple[JobClient, JobClient, Excha
         begin.result(20.0)
     wait_until(lambda: all(replica.failover.secure for replica in primaries(job)), "the standbys")
     arbiters = {replica.failover.term.arbiter for replica in primaries(job)}
-    one = next(number for number, client in enumerate(clients) if client._membership.incarnation in arbiters)  # noqa: SLF001
+    names = [arbiter_name(client._membership.incarnation) for client in clients]  # noqa: SLF001
+    one = next(number for number, name in enumerate(names) if name in arbiters)
     return clients[one], clients[1 - one], nows[1 - one]
 
 

@@ -209,15 +209,15 @@ def test_the_state_is_written_into_again_after_the_update_that_follows(ps: OnePs
 
 def test_luggage_is_awaited_of_those_that_were_there_and_still_are(ps: OnePs, tmp_path: Path) -> None:
     ps.seen = {0: 3, 1: 2, 2: 0}
-    ps.saver.keep(m.LeftWorkerState(1, 2, b"of one"))
+    ps.saver.keep(m.LeftWorkerState(1, "a life", 2, b"of one"))
     ps.order(tmp_path)
     ps.saved()
     assert ps.state(live=[0, 1, 2]).awaited == ("worker:0",)  # number 2 has pushed nothing
     assert ps.state(live=[1, 2]).awaited == ()  # number 0 has died
     assert [ps.saver.wanted(worker) for worker in range(4)] == [3, 0, 0, 0]
-    ps.saver.keep(m.LeftWorkerState(0, 2, b"too early"))
+    ps.saver.keep(m.LeftWorkerState(0, "a life", 2, b"too early"))
     assert ps.saver.wanted(0) == 3
-    ps.saver.keep(m.LeftWorkerState(0, 3, b"of zero"))
+    ps.saver.keep(m.LeftWorkerState(0, "a life", 3, b"of zero"))
     assert ps.saver.wanted(0) == 0
     assert ps.state(live=[0, 1, 2]).awaited == ()
     assert dict(ps.state().worker_state) == {0: b"of zero", 1: b"of one"}
@@ -226,11 +226,11 @@ def test_luggage_is_awaited_of_those_that_were_there_and_still_are(ps: OnePs, tm
 
 def test_luggage_that_comes_later_is_not_this_checkpoints(ps: OnePs, tmp_path: Path) -> None:
     ps.seen = {0: 3, 1: 3}
-    ps.saver.keep(m.LeftWorkerState(7, 1, b"of one that left long ago"))
+    ps.saver.keep(m.LeftWorkerState(7, "a life", 1, b"of one that left long ago"))
     ps.order(tmp_path)
     ps.saved()
-    ps.saver.keep(m.LeftWorkerState(0, 3, b"then"))
-    ps.saver.keep(m.LeftWorkerState(0, 9, b"later"))
+    ps.saver.keep(m.LeftWorkerState(0, "a life", 3, b"then"))
+    ps.saver.keep(m.LeftWorkerState(0, "a life", 9, b"later"))
     assert dict(ps.state().worker_state) == {0: b"then", 7: b"of one that left long ago"}
     assert ps.saver.worker_state_of(0).data == b"later"
     assert ps.saver.worker_state_of(1).data == b""
@@ -331,18 +331,18 @@ def test_without_the_optimizers_state_it_begins_anew(checkpoint: Any) -> None:
 
 def test_adopted_once_and_only_what_was_read(ps: OnePs, checkpoint: Any) -> None:
     other = OnePs(MOMENTUM)
-    adopt = m.Adopt(0, "one", 4, {0: b"worker state"})
+    adopt = m.Adopt(0, "a life", "one", 4, {0: b"worker state"})
     with pytest.raises(Refused, match=r"ps:0 has read no checkpoint that it could adopt"):
         other.saver.adopt(adopt)
     assert other.read(checkpoint.path).failure == ""
     with pytest.raises(Refused, match="has read no checkpoint"):
-        other.saver.adopt(m.Adopt(0, "another", 4))
+        other.saver.adopt(m.Adopt(0, "a life", "another", 4))
     other.saver.adopt(adopt)
     other.saver.adopt(adopt)  # repeated
     assert other.saver.worker_state_of(0).data == b"worker state"
     other.update(ONES)
     other.read(checkpoint.path, token="late")
-    other.saver.adopt(m.Adopt(0, "late", 4))
+    other.saver.adopt(m.Adopt(0, "a life", "late", 4))
     assert other.shard.version == 5
     del ps
 
@@ -372,7 +372,7 @@ def test_a_reading_that_fails_says_why(
     assert (state.done, state.damaged) == (True, damaged)
     assert words in state.failure
     with pytest.raises(Refused):
-        other.saver.adopt(m.Adopt(0, "one", 4))
+        other.saver.adopt(m.Adopt(0, "a life", "one", 4))
 
 
 def test_a_reading_that_fails_unforeseen_is_done(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +415,7 @@ def test_of_many_orders_one_is_read_and_then_the_newest(checkpoint: Any, monkeyp
     other, before = OnePs(MOMENTUM), threading.active_count()
     for number in range(50):
         with other.lock:
-            other.saver.restore(m.Restore(0, str(number), str(checkpoint.path)))
+            other.saver.restore(m.Restore(0, "life", str(number), str(checkpoint.path)))
         assert reached.wait(WAIT_S)
     assert threading.active_count() == before + 1
     go_on.set()

@@ -41,3 +41,7 @@ def test_no_line_is_forged(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_log_shows_it_too() -> None:
     record = logging.LogRecord("trainband.ps", logging.INFO, "here", 1, "%s said %s", ("x", f"{HOSTILE}\nb"), None)
     assert LogHandler("ps:0").format(record).endswith(rf"x said {VISIBLE}\nb")
+
+
+def test_what_is_too_long_is_cut() -> None:
+    assert printable("x" * 11, 10) == "x" * 9 + "…"

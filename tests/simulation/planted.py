@@ -101,7 +101,12 @@ def generous(original: Any) -> Any:
 
 def any_incarnation(original: Any) -> Any:
     """A process that was replaced leaves late, and takes its successor along."""
-    return lambda self, replica, leave: original(self, replica, structs.replace(leave, incarnation=""))
+
+    def leave(self: OpenCalls, replica: Any, leave: Any) -> Any:
+        present = self._members.get(leave.worker).incarnation
+        return original(self, replica, structs.replace(leave, incarnation=present))
+
+    return leave
 
 
 def keeps_replays(original: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.history import Answered, Applied, In, Out, Promoted, Record, Refusal, Restored, Secured, Told
 from tests.simulation.run import Outcome, how_to_replay, run_seed, story
 from tests.simulation.scenario import KINDS, RULES, STANDBYS
-from trainband.ps.membership.members import GUESTS
+from trainband.wire.fields import GUESTS
 
 SCHEDULES = int(os.environ.get("TRAINBAND_SCHEDULES", "2000"))
 FIRST_SEED = int(os.environ.get("TRAINBAND_FIRST_SEED", "0"))

@@ -34,6 +34,7 @@ from trainband.ps.worker.client import JobClient
 from trainband.strategies.base import Strategy
 from trainband.train import Trainer
 from trainband.train.hooks.base import Hook
+from trainband.wire.replication import arbiter_name
 
 PATIENCE_S = 400.0
 """A job must be at its end so many simulated seconds after its troubles are over."""
@@ -398,9 +399,9 @@ class World:
         return len(secure & standbys) == self.scenario.shards
 
     def _incarnations(self) -> dict[str, str]:
-        """Of every worker that lives: its name."""
+        """Of every worker that lives, as an arbiter: its name."""
         return {
-            process.observed.client._membership.incarnation: name  # type: ignore[attr-defined]  # noqa: SLF001
+            arbiter_name(process.observed.client._membership.incarnation): name  # type: ignore[attr-defined]  # noqa: SLF001
             for name in self._names
             for process in self._alive(name)
             if process.observed.client is not None  # type: ignore[attr-defined]

@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from trainband.errors import DataError
 
-Piece = tuple[int, int]
+MOST = 1 << 53
+"""Of anything that is counted: sums of as many as there may be still travel as 64 bits."""
+MOST_SEED = (1 << 63) - 1
+MOST_PIECES_REPORTED = 10_000
+"""In one request."""
+MOST_PIECES_AHEAD = 1_000_000
+"""That workers may have claimed beyond those that were handed out, as they do after a restore."""
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+WorkerOfPiece = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+
+Piece = tuple[Number, Number]
 """(epoch, number of the piece in it), both from 0 on."""
 
 _PAST_ITERATORS = (
     8  # of a worker that are remembered, so that a belated copy of one's request is not taken for a new one
 )
-
-
-MOST = 1 << 62
-"""Of examples, epochs and pieces: what every number of a record has room for, with sums of two."""
-
-MOST_SEED = (1 << 64) - 1
-"""What has room in a message."""
 
 
 class SourceSettings(msgspec.Struct, frozen=True):
@@ -37,10 +41,10 @@ class SourceSettings(msgspec.Struct, frozen=True):
       shuffle: whether there is an order other than the given one.
     """
 
-    examples: int
-    piece: int
-    epochs: int | None
-    seed: int
+    examples: Number
+    piece: Number
+    epochs: Number | None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)]
     shuffle: bool
 
     def __post_init__(self) -> None:
@@ -80,13 +84,13 @@ class LeaseRequest(msgspec.Struct, frozen=True):
       number: counts the requests of an iterator from 1 on. One that is sent again keeps its number and gets its answer.
     """
 
-    source: str
+    source: Annotated[str, msgspec.Meta(pattern=r"\A[^\x00-\x1f\x7f-\x9f]{1,1024}\Z")]
     settings: SourceSettings
-    finished: tuple[Piece, ...] = ()
-    progress: tuple[tuple[int, int, int], ...] = ()
+    finished: Annotated[tuple[Piece, ...], msgspec.Meta(max_length=MOST_PIECES_REPORTED)] = ()
+    progress: Annotated[tuple[tuple[Number, Number, Number], ...], msgspec.Meta(max_length=MOST_PIECES_REPORTED)] = ()
     want: bool = True
-    iterator: str = ""
-    number: int = 1
+    iterator: Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{0,128}\Z")] = ""
+    number: Number = 1
 
 
 class LeaseAnswer(msgspec.Struct, frozen=True):
@@ -104,12 +108,12 @@ class LeaseAnswer(msgspec.Struct, frozen=True):
     """
 
     kind: Literal["piece", "wait", "end"]
-    epoch: int = 0
-    piece: int = 0
-    start: int = 0
-    stop: int = 0
-    repeated: int = 0
-    holders: tuple[int, ...] = ()
+    epoch: Number = 0
+    piece: Number = 0
+    start: Number = 0
+    stop: Number = 0
+    repeated: Number = 0
+    holders: tuple[WorkerOfPiece, ...] = ()
 
 
 class Doubt(IntEnum):
@@ -145,10 +149,11 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     settings: SourceSettings
     next: Piece
-    held: tuple[tuple[int, int, int, int, int], ...]  # worker, epoch, piece, done, doubt; in the order of the leases
-    returned: tuple[tuple[int, int, int, int], ...]  # epoch, piece, done, doubt
+    held: tuple[tuple[WorkerOfPiece, Number, Number, Number, int], ...]
+    """(worker, epoch, piece, done, doubt) each, in the order of the leases."""
+    returned: tuple[tuple[Number, Number, Number, int], ...]  # epoch, piece, done, doubt
     ahead: tuple[Piece, ...]
-    repeated: int
+    repeated: Number
 
 
 @dataclass(slots=True)
@@ -166,8 +171,8 @@ class _Copy(msgspec.Struct, frozen=True):
 
     settings: SourceSettings
     book: _Book
-    last: dict[int, _Last]
-    repeated: int
+    last: dict[WorkerOfPiece, _Last]
+    repeated: Number
 
 
 class PieceLedger:
@@ -299,7 +304,7 @@ class PieceLedger:
             copied = msgspec.msgpack.decode(data, type=_Copy)
             ledger = cls(copied.settings)
             ledger._check_book(copied.book, copied.repeated)
-        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as exc:
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError) as exc:
             raise DataError(f"this is not the copy of a ledger of pieces: {exc}") from exc
         ledger._book, ledger._last, ledger._repeated = copied.book, copied.last, copied.repeated
         return ledger
@@ -324,14 +329,15 @@ class PieceLedger:
             }
             book = _Book(record.next, held, returned, set(record.ahead))
             ledger._check_book(book, record.repeated)
-        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as exc:
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError) as exc:
             raise DataError(f"this is not the record of a ledger of pieces: {exc}") from exc
         ledger._book = book
         ledger._repeated = record.repeated
         return ledger
 
     def _check(self, request: LeaseRequest) -> None:
-        """Takes on the settings, and refuses reports on what does not exist."""
+        """Takes on the settings, and refuses reports on what does not exist; then nothing has changed."""
+        before = self._settings
         if not self.prolong(request.settings):
             differences = ", ".join(
                 f"{name}={getattr(request.settings, name)} where another worker has {getattr(self._settings, name)}"
@@ -342,10 +348,16 @@ class PieceLedger:
                 f"the data {request.source!r} is not that of the other workers: {differences}; give every worker the "
                 "same data and settings, or another name."
             )
-        for epoch, piece in request.finished:
-            self._existing(epoch, piece, 0)
-        for claim in request.progress:
-            self._existing(*claim)
+        try:
+            for epoch, piece in request.finished:
+                self._existing(epoch, piece, 0)
+            for claim in request.progress:
+                self._existing(*claim)
+            if len(self._book.ahead) + len(request.finished) + len(request.progress) > MOST_PIECES_AHEAD:
+                raise DataError(f"over {MOST_PIECES_AHEAD:,} pieces of {request.source!r} are claimed and not given.")
+        except DataError:
+            self._settings = before
+            raise
 
     def _check_book(self, book: _Book, repeated: int) -> None:
         """Refuses what no ledger of these settings can have come to."""
@@ -450,7 +462,7 @@ class PieceLedger:
         epoch, number = piece
         size = self._settings.size(number)
         if share.doubt is not Doubt.NONE:
-            self._repeated += size - share.done
+            self._repeated = min(self._repeated + size - share.done, MOST)
         self._book.held[worker][piece] = _Share(share.done)
         begin = number * self._settings.piece
         return LeaseAnswer("piece", epoch, number, begin + share.done, begin + size, self._repeated)

@@ -9,7 +9,8 @@ from itertools import zip_longest
 
 import jax
 
-from trainband.errors import ModelError
+from trainband.checkpoint.manifest import DTYPES
+from trainband.errors import ModelError, Refused
 from trainband.model.analysis.dependence import Dependence, Formulas, analyse
 from trainband.model.contents import check_settings
 from trainband.model.layout import JobLayout
@@ -17,11 +18,13 @@ from trainband.model.optimizer import Optimizer
 from trainband.model.placement import Placement, PlacementPolicy, Slice, rows_of
 from trainband.model.variables import Variable, Variables
 from trainband.ps.rules import UpdateRule
-from trainband.ps.rules.registry import describe_rule
+from trainband.ps.rules.registry import describe_rule, rule_of
 from trainband.ps.server.program import ShardOptimizer, WholeFormula
-from trainband.wire.messages import Description, SliceRecord, VariableRecord
+from trainband.runtime.formatting import printable
+from trainband.wire.limits import LIMITS
+from trainband.wire.messages import Define, Description, SliceRecord, VariableRecord
 
-_CONSTANT = re.compile(r"(?<![\w.])-?\d[\w.+-]*(?=:\w+\[)")
+_CONSTANT = re.compile(r"(?<![\w.])-?\d[\w.+-]{0,40}(?=:\w{1,20}\[)")
 """A number in a traced program: `0.1` in `mul 0.1:f32[] a`."""
 
 
@@ -129,6 +132,55 @@ def placement_of(description: Description) -> Placement:
     return Placement(tuple(slices), description.ps_count)
 
 
+def check_definition(define: Define, ps: int, ps_count: int) -> None:
+    """Refuses a definition of the model that does not hold together, before anything is made of it.
+
+    Args:
+      define: what has come.
+      ps: the number of the shard that it is for.
+      ps_count: how many ps the cluster has.
+
+    Raises:
+      Refused: why not.
+      ModelError: its slices do not cover each variable exactly once.
+    """
+    description = define.description
+    if description.ps_count != ps_count:
+        raise Refused(f"the definition is for {description.ps_count} ps, and this cluster has {ps_count}.")
+    if define.ps != ps:
+        raise Refused(f"the definition has {ps_count} ps, but calls this one number {define.ps}.")
+    names = {record.name for record in description.variables}
+    if len(names) < len(description.variables):
+        raise Refused("the definition has two variables of one name.")
+    for record in description.variables:
+        _check_tensor(f"the variable {record.name!r}", record.shape, record.dtype)
+    for piece in (piece for pieces in define.state for piece in pieces):
+        _check_tensor(f"the tensor {printable(piece.tensor, 100)!r}", piece.shape, piece.dtype)
+    if description.wire_dtype and description.wire_dtype not in DTYPES:
+        raise Refused(f"gradients cannot travel as {description.wire_dtype!r}.")
+    if description.state_merge not in ("mean", "chief"):
+        raise Refused(f"model state is not merged by {description.state_merge!r}, but by mean or chief.")
+    if not 0 <= description.stall_s < float("inf"):
+        raise Refused(f"stall_s is {description.stall_s}, which is no number of seconds.")
+    if description.standbys and ps_count < 2:
+        raise Refused("a shard has its standby on another ps, and this cluster has one.")
+    rule_of(description.rule)
+    placement_of(description)
+
+
+def _check_tensor(what: str, shape: Sequence[int], dtype: str) -> None:
+    """Refuses a tensor that is no array, or larger than any memory."""
+    if dtype not in DTYPES:
+        raise Refused(f"{what} has the dtype {printable(dtype, 40)!r}, which is none of {', '.join(DTYPES)}.")
+    size = 1
+    for dimension in shape[: LIMITS.dimensions]:
+        size *= dimension
+        if size > LIMITS.elements:
+            break
+    if len(shape) > LIMITS.dimensions or size > LIMITS.elements:
+        raise Refused(f"{what} has more than {LIMITS.dimensions} dimensions or more than {LIMITS.elements:,} elements.")
+
+
 def first_difference(chief: Description, worker: Description, task: str) -> str | None:
     """In which point a worker's description is not the chief's, in words; `None` where there is none."""
     ours, theirs = ({record.name: record for record in one.variables} for one in (chief, worker))
@@ -166,7 +218,7 @@ def _first_line(chief: str, worker: str, task: str) -> str:
     pair: Sequence[str | None]
     for pair in zip_longest(chief.splitlines(), worker.splitlines()):
         if pair[0] != pair[1]:
-            ours, theirs = ("nothing more" if line is None else f"«{line.strip()}»" for line in pair)
+            ours, theirs = ("nothing more" if line is None else f"«{printable(line.strip(), 300)}»" for line in pair)
             return f"where the chief's traced update has {ours}, that of {task} has {theirs}{_guess(chief, worker)}"
     return "the traced updates are not the same"
 

@@ -22,7 +22,7 @@ _INVISIBLE = re.compile(
 )
 
 
-def printable(text: str, *, newline: str = "\\n") -> str:
+def printable(text: str, most: int | None = None, *, newline: str = "\\n") -> str:
     r"""A text that a stranger may have written, as one that only prints: what would do anything else becomes visible.
 
     An escape sequence in the name of a worker could otherwise clear the terminal of whoever looks at the log, or write
@@ -30,11 +30,14 @@ def printable(text: str, *, newline: str = "\\n") -> str:
 
     Args:
       text: any.
+      most: characters of it; what is longer is cut.
       newline: what becomes of a newline.
 
     Returns:
       the text with `\x1b`, `\u202e` and the like in it instead of these characters.
     """
+    if most is not None and len(text) > most:
+        text = f"{text[: most - 1]}…"
     if text.isprintable():
         return text
 

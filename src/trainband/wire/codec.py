@@ -8,6 +8,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from trainband.errors import ProtocolError
+from trainband.runtime.formatting import printable
+
+MOST_OF_A_NAME = 200
+MOST_OF_A_REASON = 300
+"""Characters: a reason may quote what was sent."""
 
 Record = TypeVar("Record")
 
@@ -37,12 +42,16 @@ def decode_any(data: bytes, kind: Any, sender: str) -> Any:
     Raises:
       ProtocolError: the bytes are no such record; the message names the sender and the field.
     """
+    decoder = _decoder(kind)
     try:
-        return _decoder(kind).decode(data)
-    except msgspec.DecodeError as exc:
-        name = getattr(kind, "__name__", str(kind))
+        return decoder.decode(data)
+    # Not msgspec's errors alone: text may not be UTF-8, nests may be too deep, lengths larger than memory, and a record
+    # that checks itself raises what it likes.
+    except Exception as exc:
+        name = printable(getattr(kind, "__name__", str(kind)), MOST_OF_A_NAME)
+        why = printable(str(exc), MOST_OF_A_REASON) or type(exc).__name__
         raise ProtocolError(
-            f"{sender} sent something that is no {name} ({exc}); check that both run the same version of trainband."
+            f"{sender} sent something that is no {name} ({why}); check that both run the same version of trainband."
         ) from exc
 
 

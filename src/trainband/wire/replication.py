@@ -5,21 +5,33 @@ See `ps/failover.py` for what it means.
 
 from __future__ import annotations
 
-from msgspec import Raw, Struct
+import hashlib
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from msgspec import Meta, Raw, Struct
 
 from trainband.data.leases import LeaseRequest
+from trainband.wire import fields as f
+from trainband.wire.limits import LIMITS, MIB
 
 NOBODY = -1
+
+
+@lru_cache(maxsize=4096)
+def arbiter_name(incarnation: str) -> str:
+    """What a worker's process is called as an arbiter. Anybody may read that, and cannot speak for the worker by it."""
+    return hashlib.sha256(incarnation.encode()).hexdigest()[:16]
 
 
 class Term(Struct, frozen=True, tag=0, array_like=True):
     """Who holds a shard; as a record, from now on. Replicas are named by the numbers of their ps."""
 
-    number: int = 0
-    primary: int = NOBODY
-    standby: int = NOBODY
-    arbiter: str = ""
-    """The incarnation of the worker that decides who succeeds; empty for nobody."""
+    number: f.TermNumber = 0
+    primary: f.PsOrNobody = NOBODY
+    standby: f.PsOrNobody = NOBODY
+    arbiter: f.Token = ""
+    """Which process of a worker decides who succeeds, see `arbiter_name`; empty for nobody."""
 
 
 # --- the records of the log: everything that changes a shard. Workers are named by their numbers.
@@ -28,58 +40,58 @@ class Term(Struct, frozen=True, tag=0, array_like=True):
 class Joined(Struct, frozen=True, tag=1, array_like=True):
     """The rule has heard of a worker's coming."""
 
-    worker: int
+    worker: f.WorkerNumber
 
 
 class Left(Struct, frozen=True, tag=2, array_like=True):
     """The rule has heard of a worker's going."""
 
-    worker: int
+    worker: f.WorkerNumber
 
 
 class Pushed(Struct, frozen=True, tag=3, array_like=True):
     """The rule has accepted a push; the shard's blocks of the gradient travel with it."""
 
-    worker: int
-    sequence: int
-    version: int
-    examples: int
+    worker: f.WorkerNumber
+    sequence: f.Sequence
+    version: f.Version
+    examples: f.Examples
 
 
 class Began(Struct, frozen=True, tag=4, array_like=True):
     """A training has begun, or its end has changed."""
 
-    fit: int
-    last_version: int
-    trainings: tuple[int, ...]
+    fit: f.Fit
+    last_version: f.Version
+    trainings: f.Trainings
 
 
 class Leased(Struct, frozen=True, tag=5, array_like=True):
     """A worker has asked for a piece of a shared data source."""
 
-    worker: int
+    worker: f.WorkerNumber
     request: LeaseRequest
 
 
 class Released(Struct, frozen=True, tag=6, array_like=True):
     """The pieces of a worker that has gone are free; or those `reserved` for one that asks for no more."""
 
-    worker: int
+    worker: f.WorkerNumber
     reserved: bool = False
 
 
 class Kept(Struct, frozen=True, tag=7, array_like=True):
     """A worker has left worker state."""
 
-    worker: int
-    sequence: int
-    data: bytes
+    worker: f.WorkerNumber
+    sequence: f.Sequence
+    data: f.WorkerStateData
 
 
 class Steered(Struct, frozen=True, tag=8, array_like=True):
     """The chief has set a number of the optimizer's state."""
 
-    leaf: int
+    leaf: f.StateLeaf
     value: float
 
 
@@ -92,41 +104,41 @@ class VoteRequest(Struct, frozen=True, array_like=True):
     `unless_after`: 0, or it is withdrawn where a later term than this has been granted to anybody.
     """
 
-    shard: int
-    lineage: str
-    term: int
-    ps: int
-    arbiter: str
-    unless_after: int = 0
+    shard: f.PsNumber
+    lineage: f.Token
+    term: f.TermNumber
+    ps: f.PsNumber
+    arbiter: f.Token
+    unless_after: f.TermNumber = 0
 
 
 class Vote(Struct, frozen=True):
     """`grant` -> `JobState`: the arbiter's word on a vote request."""
 
-    worker: int
-    incarnation: str
-    term: int
+    worker: f.WorkerNumber
+    incarnation: f.Incarnation
+    term: f.TermNumber
     yes: bool
 
 
 class ReplicaState(Struct, frozen=True, array_like=True):
     """One replica of a shard."""
 
-    shard: int
-    ps: int
+    shard: f.PsNumber
+    ps: f.PsNumber
     """The number of its ps."""
-    role: str
-    lineage: str
+    role: Literal["empty", "learner", "standby", "primary"]
+    lineage: f.Token
     term: Term
-    position: int
-    version: int
-    incarnation: str
+    position: f.Position
+    version: f.Version
+    incarnation: f.Token
     """Of the ps task."""
-    host: str = ""
-    behind: int = 0
+    host: f.Host = ""
+    behind: f.Position = 0
     """Records that the standby has not confirmed; of a primary."""
     vote_request: VoteRequest | None = None
-    fit: int = 0
+    fit: f.Fit = 0
     """The training under way."""
 
 
@@ -136,20 +148,26 @@ class ReplicaState(Struct, frozen=True, array_like=True):
 class ReplicationHello(Struct, frozen=True, tag=10, array_like=True):
     """primary -> standby, first frame: whose records come. `ps`: the number of the primary's."""
 
-    shard: int
-    ps: int
-    incarnation: str
-    number: int = 0
+    shard: f.PsNumber
+    ps: f.PsNumber
+    incarnation: f.Token
+    number: f.Count = 0
     """Of this stream among all that the primary's process has opened to the replica."""
 
 
 class HeldPush(Struct, frozen=True, array_like=True):
     """A push that the rule has accepted and not yet applied."""
 
-    worker: int
-    sequence: int
-    examples: int
-    version: int
+    worker: f.WorkerNumber
+    sequence: f.Sequence
+    examples: f.Examples
+    version: f.Version
+
+
+SourceCopy = Annotated[bytes, Meta(max_length=256 * MIB)]
+"""The ledger of a shared data source."""
+KeptState = tuple[f.Sequence, f.WorkerStateData]
+"""What a worker has left, as of so many pushes."""
 
 
 class InstallSnapshot(Struct, frozen=True, tag=11, array_like=True):
@@ -158,16 +176,16 @@ class InstallSnapshot(Struct, frozen=True, tag=11, array_like=True):
     The body: the params' blocks, the optimizer state's leaves, and the blocks of each held push.
     """
 
-    lineage: str
+    lineage: f.Token
     term: Term
-    position: int
-    version: int
+    position: f.Position
+    version: f.Version
     rule: Raw
-    held: tuple[HeldPush, ...]
+    held: Annotated[tuple[HeldPush, ...], Meta(max_length=LIMITS.blocks)]
     began: Began
-    sources: dict[str, bytes]
-    worker_state: dict[int, tuple[int, bytes]]
-    job: str
+    sources: Annotated[dict[f.Name, SourceCopy], Meta(max_length=LIMITS.sources)]
+    worker_state: Annotated[dict[f.WorkerNumber, KeptState], Meta(max_length=LIMITS.tasks)]
+    job: f.Token
 
 
 class Records(Struct, frozen=True, tag=12, array_like=True):
@@ -176,12 +194,12 @@ class Records(Struct, frozen=True, tag=12, array_like=True):
     Without records, a sign of life.
     """
 
-    lineage: str
-    term: int
-    first: int
-    version: int
+    lineage: f.Token
+    term: f.TermNumber
+    first: f.Position
+    version: f.Version
     """Of the shard after them."""
-    records: tuple[LogRecord, ...]
+    records: Annotated[tuple[LogRecord, ...], Meta(max_length=LIMITS.records)]
     asks: bool = True
     """Whether `Taken` is to be the answer; else only where nothing is taken."""
 
@@ -189,9 +207,9 @@ class Records(Struct, frozen=True, tag=12, array_like=True):
 class Taken(Struct, frozen=True, tag=13, array_like=True):
     """replica -> primary: it has everything up to record `position`; or `fenced`: why it takes nothing."""
 
-    position: int
-    fenced: str = ""
-    term: int = 0
+    position: f.Position
+    fenced: f.Text = ""
+    term: f.TermNumber = 0
     """In which it holds the shard itself; 0 where it does not."""
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainband.ps.membership.members import GUESTS, Member, Presence
+from trainband.ps.membership.members import Member, Presence
+from trainband.wire.fields import GUESTS
 
 LINGER_S = 30.0
 """How long a finished job waits for workers of the cluster that have never come, and for one that died shortly before

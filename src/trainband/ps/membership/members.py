@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainband.errors import RefusalCode, Refused
+from trainband.runtime.formatting import printable
 from trainband.runtime.signals import EXIT_CODES
+from trainband.wire.fields import GUESTS
+from trainband.wire.limits import LIMITS, Limits
+from trainband.wire.replication import arbiter_name
 
 BEATS = 3
 """Heartbeats that a worker without a stream must have missed before another process may claim its place."""
 
-GUESTS = 100_000
-"""The number of the guest worker:0, were it one; over those of all planned workers."""
+FORMER = 64
+"""Processes that have had a member's place before it and may come back: as many of the last are known."""
 
 
 class Presence(Enum):
@@ -46,8 +50,8 @@ class Member:
     streams: int = 0
     job: str = ""
     """Which one it belonged to when it joined; empty for one that had not been in any."""
-    replaces: frozenset[str] = frozenset()
-    """The processes that have had its place before, as long as it has not pushed."""
+    replaces: tuple[str, ...] = ()
+    """The processes that have had its place before, as long as it has not pushed; the last `FORMER` of them."""
     paused: bool = False
     """It is in the job, but no rule counts it: its data is used up, until its next push."""
     says_paused: bool = False
@@ -58,23 +62,38 @@ class Member:
         """Whether the rule counts it."""
         return self.presence is Presence.LIVE
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it has gone by its own word: nothing that it says later brings it back."""
+        return self.presence not in (Presence.LIVE, Presence.LOST)
+
 
 class Members:
     """The book of members. A pure object: the time is an argument, in seconds of any monotonic clock."""
 
-    def __init__(self, lease_s: float, planned: Sequence[str] = (), heartbeat_s: float = float("inf")) -> None:
+    def __init__(
+        self,
+        lease_s: float,
+        planned: Sequence[str] = (),
+        heartbeat_s: float = float("inf"),
+        limits: Limits = LIMITS,
+    ) -> None:
         """Begins empty.
 
         `planned`: the workers that the cluster lists; each has its place there as its number, in every life.
+        `limits`: how many guests, and how many processes that were replaced, are known.
         """
         self.lease_s = lease_s
         """Seconds."""
         self._heartbeat_s = heartbeat_s
+        self._limits = limits
         self._numbers = {task: number for number, task in enumerate(planned)}
+        self._planned = tuple(planned)
+        self._first_guest = 1 + max((_index(task) for task in planned if task.startswith("worker:")), default=-1)
         self._by_number: dict[int, Member] = {}
         self._by_task: dict[str, Member] = {}
-        self._replaced: set[str] = set()
-        """The processes in whose place another one has pushed since."""
+        self._replaced: dict[str, None] = {}
+        """The processes in whose place another one has pushed since, in that order; the last ones."""
 
     def __iter__(self) -> Iterator[Member]:
         """The newest member of each task name, in the order of joining."""
@@ -87,8 +106,10 @@ class Members:
 
         Raises:
           Refused: another live process holds this task's name, or one has pushed under it since this one did: what this
-            process still had under way would be taken for that.
+            process still had under way would be taken for that. Or the cluster has no such worker, nor a place for it.
+            Nothing has changed.
         """
+        number = self._number_of(task)
         if incarnation in self._replaced:
             raise Refused(
                 f"another process has taken the place of {task} in the job, while this one was silent. "
@@ -106,8 +127,12 @@ class Members:
                 f"{now - holder.heard_at:.1f} s ago. Give this process another task index, or end that one first.",
                 RefusalCode.NAME_TAKEN,
             )
-        before = frozenset() if holder is None else (holder.replaces | {holder.incarnation}) - {incarnation}
-        number = self._numbers.setdefault(task, self._guest(task))
+        if holder is None and number >= GUESTS:
+            self._make_room(task)
+        before: tuple[str, ...] = ()
+        if holder is not None:
+            others = dict.fromkeys(one for one in (*holder.replaces, holder.incarnation) if one != incarnation)
+            before = tuple(others)[-FORMER:]
         member = Member(number, task, incarnation, host, pid, joined_at=now, heard_at=now, job=job, replaces=before)
         self._by_number[member.number] = member
         self._by_task[task] = member
@@ -120,22 +145,42 @@ class Members:
         """
         return self.lease_s if holder.streams else min(self.lease_s, BEATS * self._heartbeat_s)
 
-    @staticmethod
-    def _guest(task: str) -> int:
-        """The number of a worker that nobody has planned: the same on every ps."""
-        return GUESTS + int(task.rpartition(":")[2])
+    def _number_of(self, task: str) -> int:
+        """The number of a worker. One that nobody has planned has the same on every ps."""
+        planned = self._numbers.get(task)
+        if planned is not None:
+            return planned
+        index = _index(task)
+        if not task.startswith("worker:") or not self._first_guest <= index <= self._limits.worker_index:
+            raise Refused(
+                f"{printable(task, 40)} is no worker of this cluster, and one that joins from outside has an index "
+                f"from {self._first_guest} to {self._limits.worker_index}; see trainband run --join."
+            )
+        return GUESTS + index
+
+    def _make_room(self, task: str) -> None:
+        """Forgets guests that have gone, the first of them first, until there is room for one more."""
+        guests = [member for member in self if member.number >= GUESTS]
+        gone = [member for member in guests if not member.live and not member.streams]
+        gone.sort(key=lambda member: member.heard_at)
+        for member in gone[: max(0, len(guests) + 1 - self._limits.guests)]:
+            del self._by_task[member.task], self._by_number[member.number]
+        if sum(member.number >= GUESTS for member in self) >= self._limits.guests:
+            raise Refused(f"there is no place for {task}: {self._limits.guests} workers from outside are in the job.")
 
     def name(self, number: int) -> str:
         """The task with this number, whether it has come or not."""
-        if number >= GUESTS:
-            return f"worker:{number - GUESTS}"
-        return next(task for task, other in self._numbers.items() if other == number)
+        if number < len(self._planned):
+            return self._planned[number]
+        return f"worker:{number - GUESTS if number >= GUESTS else number}"
 
     def pushed(self, member: Member) -> None:
         """Notes that a member has pushed: the processes before it do not come back."""
         if member.replaces:
-            self._replaced |= member.replaces
-            member.replaces = frozenset()
+            self._replaced.update(dict.fromkeys(member.replaces))
+            member.replaces = ()
+            while len(self._replaced) > self._limits.replaced:
+                del self._replaced[next(iter(self._replaced))]
 
     def get(self, number: int) -> Member:
         """The member with this number. Raises `Refused` if there is none."""
@@ -147,12 +192,28 @@ class Members:
             )
         return member
 
+    def get_process(self, number: int, incarnation: str) -> Member:
+        """The member with this number, as itself. Raises `Refused` if there is none, or it is another process."""
+        member = self.get(number)
+        if member.incarnation != incarnation:
+            raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
+        return member
+
     def of(self, incarnation: str) -> Member | None:
         """The newest member of its task that is this process; `None` if none is."""
         return next((member for member in self if member.incarnation == incarnation), None)
 
+    def arbiter(self, name: str) -> Member | None:
+        """The newest member of its task that is this arbiter; `None` if none is."""
+        return next((member for member in self if arbiter_name(member.incarnation) == name), None)
+
     def heard(self, member: Member, now: float) -> bool:
-        """Notes a sign of life; returns whether a member that had been lost is back by it."""
+        """Notes a sign of life; returns whether a member that had been lost is back by it.
+
+        One that has left does not live because of what it still says.
+        """
+        if member.has_left:
+            return False
         member.heard_at = now
         if member.presence is Presence.LOST and self._by_task.get(member.task) is member:
             member.presence = Presence.LIVE
@@ -175,7 +236,7 @@ class Members:
         if member.presence is not Presence.FAILED:
             asked = failure in EXIT_CODES
             member.presence = Presence.PREEMPTED if asked else Presence.FAILED if failure else Presence.LEFT
-            member.failure = "" if asked else failure
+            member.failure = "" if asked else printable(failure, self._limits.failure_length, newline="\n")
         return news
 
     def lose(self, member: Member) -> bool:
@@ -205,3 +266,9 @@ class Members:
         """Whether another book, of these tasks, says the same."""
         mine = {one.task for one in self.live()}, {one.task for one in self.at_work()}
         return mine == (set(live), set(at_work))
+
+
+def _index(task: str) -> int:
+    """The index in a task's name; -1 where it has none that can be one."""
+    digits = task.rpartition(":")[2]
+    return int(digits) if len(digits) <= 6 and digits.isascii() and digits.isdecimal() else -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainband.errors import PeerError, ProtocolError, Refused, StreamClosed
+from trainband.errors import PeerError, ProtocolError, Refused, StreamClosed, TrainbandError
 from trainband.ps.replication.failover import Fenced, Role
 from trainband.ps.replication.other_replica import OtherReplica
 from trainband.ps.replication.role_changes import RoleChanges
@@ -138,7 +138,7 @@ class RecordTaker:
                 return self._fenced()
             except ValueError as exc:
                 self._roles.cannot_follow(exc)
-                raise
+                raise ProtocolError(f"{stream.peer} sent what does not follow: {exc}.") from exc
             if was_in_doubt:
                 self._roles.stepped_down(leader)
             taken = r.Taken(failover.position)
@@ -153,7 +153,11 @@ class RecordTaker:
                 replica.follow(record, old, frame.body)
             except Exception as exc:
                 self._roles.cannot_follow(exc)
-                raise
+                if isinstance(exc, TrainbandError):
+                    raise
+                raise ProtocolError(
+                    f"{stream.peer} sent records that cannot be done here: {type(exc).__name__}: {exc}."
+                ) from exc
             if failover.holds:
                 self._roles.took_over(f"ps:{failover.other} has handed it over")
             if unheard is not None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import ProtocolError
-from trainband.ps.membership.members import GUESTS
 from trainband.ps.replication.failover import Failover, Role
 from trainband.ps.replication.shard_model import Blocks, ShardModel
 from trainband.ps.rules.base import Begin as BeginEvent
@@ -22,6 +21,7 @@ from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.server.updater import PendingPush, Updater
 from trainband.wire import messages as m
 from trainband.wire import replication as r
+from trainband.wire.fields import GUESTS
 
 
 class ShardJournal:
@@ -122,9 +122,8 @@ class ShardJournal:
     def _redo(self, updater: Updater, record: r.LogRecord, body: Sequence[NDArray[np.uint8]]) -> None:
         match record:
             case r.Pushed(worker, sequence, version, examples):
-                updater.replay(
-                    PushEvent(worker, sequence, version, examples), self._model.gradient_from_wire(updater, body)
-                )
+                gradient = self._model.gradient_from_wire(updater.shard.layout, body)
+                updater.replay(PushEvent(worker, sequence, version, examples), gradient)
             case r.Joined(worker):
                 updater.advance(JoinEvent(worker))
             case r.Left(worker):
@@ -141,7 +140,7 @@ class ShardJournal:
             case r.Released(worker, True):
                 self._model.sources.release_reserved(worker)
             case r.Kept(worker, sequence, data):
-                self._model.require_new_saver().keep(m.LeftWorkerState(worker, sequence, data))
+                self._model.require_new_saver().keep(m.LeftWorkerState(worker, "", sequence, data))
             case r.Term():
                 pass  # the book has it
 

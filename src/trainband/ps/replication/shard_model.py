@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
 from trainband.errors import ProtocolError, RefusalCode, Refused
-from trainband.model.layout import JobLayout
+from trainband.model.layout import JobLayout, ShardLayout
 from trainband.ps.description import placement_of
-from trainband.ps.membership.members import GUESTS, Members
+from trainband.ps.membership.members import Members
 from trainband.ps.replication.failover import Failover
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
@@ -29,6 +29,7 @@ from trainband.ps.server.updater import Updater
 from trainband.ps.statistics import CheckpointStatus
 from trainband.runtime import Lock, Runtime
 from trainband.wire import messages as m
+from trainband.wire.fields import GUESTS
 
 Blocks = Sequence[NDArray[Any]]
 
@@ -159,6 +160,11 @@ class ShardModel:
         self.updater.after_update = self.saver.after_update
         self.tell_rule()
 
+    @staticmethod
+    def shard_of(define: m.Define, program: Program) -> Shard:
+        """A shard of this model without values."""
+        return Shard(JobLayout.of(placement_of(define.description)).shards[define.ps], program)
+
     def _other(self, count: int) -> int:
         """The ps with the other replica: each shard's standby is on the ps after its own."""
         after = (self.number + 1) % count
@@ -181,9 +187,9 @@ class ShardModel:
             if member.number < GUESTS
         }
 
-    def gradient_from_wire(self, updater: Updater, body: Sequence[NDArray[np.uint8]]) -> Blocks:
-        """The blocks of a gradient that the primary has sent."""
-        gradient = updater.shard.layout.from_wire(body)
+    def gradient_from_wire(self, layout: ShardLayout, body: Sequence[NDArray[np.uint8]]) -> Blocks:
+        """The blocks of a gradient that the primary has sent. Raises `ProtocolError` for one of another size."""
+        gradient = layout.from_wire(body)
         if gradient is None:
             raise ProtocolError(f"the primary of {self.name} sent a gradient of another size than it defined.")
         return gradient

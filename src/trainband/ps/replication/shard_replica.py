@@ -18,11 +18,12 @@ from trainband.ps.membership.members import Member, Members
 from trainband.ps.replication.failover import Failover, Role
 from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_model import Blocks, ShardModel
-from trainband.ps.rules.registry import rule_of
+from trainband.ps.rules.registry import check_rule_state, rule_of
 from trainband.ps.server.allowed_directories import AllowedDirectories
 from trainband.ps.server.program import CompileProgram
 from trainband.ps.server.program_compiler import ProgramCompiler
 from trainband.ps.server.shard import Snapshot
+from trainband.ps.server.sources import SharedSources
 from trainband.ps.server.updater import Updater
 from trainband.runtime import Lock, Runtime
 from trainband.wire import messages as m
@@ -191,6 +192,7 @@ class ShardReplica:
         if updater.shard.initialised:
             return
         workers = len(self._cluster.spec.workers)
+        SharedSources().restore(adopt.sources, workers)  # before anything is changed: they may be no records
         self.model.require_new_saver().adopt(adopt)
         self.model.sources.restore(adopt.sources, workers)
         assert self.model.description is not None
@@ -233,25 +235,33 @@ class ShardReplica:
         """Takes everything over from the primary.
 
         Raises:
-          ProtocolError: it is not of the model that was defined.
+          ProtocolError, DataError: it is not of the model that was defined, or contradicts itself; nothing has changed.
         """
-        assert self.model.define is not None
-        assert self.model.program is not None
-        self.model.install(self.model.define, self.model.program)
-        updater = self.model.require_updater()
-        layout = updater.shard.layout
-        blocks, leaves = len(layout.blocks), len(self.model.program.state_shapes)
-        params = layout.from_wire(body[:blocks])
-        state = updater.shard.state_from_wire(body[blocks : blocks + leaves])
-        if params is None or state is None:
-            raise ProtocolError(f"the primary of {self.model.name} sent values of another size than it defined.")
-        updater.shard.restore_copy(install.version, params, state)
-        updater.rule = decode_any(install.rule, type(updater.rule), f"the primary of {self.model.name}")
+        define, program, primary = self.model.define, self.model.program, f"the primary of {self.model.name}"
+        assert define is not None
+        assert program is not None
+        rule = decode_any(install.rule, type(rule_of(define.description.rule).start(0, 0)), primary)
+        check_rule_state(rule, install.version, {(push.worker, push.sequence) for push in install.held}, primary)
+        shard = self.model.shard_of(define, program)  # one that nobody has yet
+        blocks, leaves = len(shard.layout.blocks), len(program.state_shapes)
         at = blocks + leaves
-        for push in install.held:
-            gradient = self.model.gradient_from_wire(updater, body[at : at + blocks])
+        if len(body) != at + blocks * len(install.held):
+            raise ProtocolError(f"{primary} sent {len(body)} buffers, which are not those of what it defined.")
+        params = shard.layout.from_wire(body[:blocks])
+        state = shard.state_from_wire(body[blocks:at])
+        if params is None or state is None:
+            raise ProtocolError(f"{primary} sent values of another size than it defined.")
+        held = [
+            self.model.gradient_from_wire(shard.layout, body[at + i * blocks : at + (i + 1) * blocks])
+            for i in range(len(install.held))
+        ]
+        SharedSources().take_over(install.sources)  # which may be no ledgers
+        self.model.install(define, program)
+        updater = self.model.require_updater()
+        updater.shard.restore_copy(install.version, params, state)
+        updater.rule = rule
+        for push, gradient in zip(install.held, held, strict=True):
             updater.hold(push, tuple(np.array(block) for block in gradient))
-            at += blocks
         self.model.fit, self.model.last_version = install.began.fit, install.began.last_version
         self.model.trainings, self.model.job = install.began.trainings, install.job
         self.model.sources.take_over(install.sources)

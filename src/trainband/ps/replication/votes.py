@@ -24,7 +24,7 @@ class Votes:
       roles: what is done when this replica comes to hold the shard.
       taker: what is done first.
       arbiter: called under the lock with the present one and the other replica's host: who should decide.
-      names: what a worker of this incarnation is called.
+      names: what the worker with this name of an arbiter is called.
       heard_s: called under the lock: seconds since it was heard here.
     """
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from trainband.ps.rules.events import Push, RuleError
 
+SKIPPED = 1 << 40
+"""Pushes of a worker that a shard may have missed, as where it was restored from a checkpoint: more than there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -38,6 +41,8 @@ class Ledger:
             raise RuleError(f"a push came from worker number {push.worker}, which is not in the job")
         if not 0 <= push.version <= version:
             raise RuleError(f"a push claims params of version {push.version}, but the version is {version}")
+        if push.sequence - self.seen.get(push.worker, 0) > SKIPPED:
+            raise RuleError(f"a push claims to be number {push.sequence} of its worker")
 
     def is_replay(self, push: Push) -> bool:
         """Whether this push was dealt with before, as one that is sent again after a reconnection."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any
 
-from trainband.errors import Refused
+from trainband.errors import ProtocolError, Refused
 from trainband.ps.rules.asynchronous import Async
-from trainband.ps.rules.base import Setting, UpdateRule
+from trainband.ps.rules.base import Push, RuleState, Setting, UpdateRule
 from trainband.ps.rules.bounded import Bounded
 from trainband.ps.rules.synchronous import Sync
 
 RULES: Mapping[str, type[Any]] = {"async": Async, "bounded": Bounded, "sync": Sync}
 """Every rule by its name."""
+
+
+MOST = 1 << 31
+"""Of anything that a rule counts."""
 
 
 def describe_rule(settings: Mapping[str, Any]) -> str:
@@ -34,8 +39,45 @@ def rule_of(settings: Mapping[str, Setting]) -> UpdateRule:
     name = arguments.pop("name", None)
     if name not in RULES:
         raise Refused(f"no update rule is called {name!r} here; there are {', '.join(RULES)}.")
+    kinds = {field.name: str(field.type) for field in fields(RULES[str(name)])}
+    for key, value in arguments.items():
+        if key in kinds and not _can_be(value, kinds[key]):
+            raise Refused(f"the update rule {name!r} cannot have the setting {key}={value!r}.")
     try:
         rule: UpdateRule = RULES[str(name)](**arguments)
     except (TypeError, ValueError) as exc:
         raise Refused(f"the update rule {name!r} cannot have the settings {arguments}: {exc}.") from exc
     return rule
+
+
+def check_rule_state(state: RuleState, version: int, held: Collection[tuple[int, int]], sender: str) -> None:
+    """Refuses the state of a rule that has travelled and does not go with the rest.
+
+    Args:
+      state: as it decoded.
+      version: of the shard.
+      held: (worker, sequence) of each push that the rule has accepted and not yet applied.
+      sender: of the state, for the message.
+
+    Raises:
+      ProtocolError: it is of another version, or has pushes that did not come with it.
+    """
+    step: Collection[Push] = getattr(state, "step", ())
+    workers = {*state.ledger.workers, *state.ledger.seen, *(push.worker for push in step)}
+    if (
+        state.version != version
+        or any(not 0 <= worker <= MOST for worker in workers)
+        or any((push.worker, push.sequence) not in held for push in step)
+    ):
+        raise ProtocolError(f"{sender} sent the state of an update rule that contradicts the rest of what it sent.")
+
+
+def _can_be(value: Setting, kind: str) -> bool:
+    """Whether a value that has travelled is of the kind that a rule's setting is annotated with."""
+    if value is None:
+        return "None" in kind
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if "int" in kind:
+        return isinstance(value, int) and abs(value) <= MOST
+    return math.isfinite(value) and "float" in kind

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from trainband.data.leases import PieceLedger
 from trainband.errors import ProtocolError, RefusalCode, Refused
 from trainband.model.worker_state import MOST_BESIDE_THE_MODEL_BYTES, MOST_MODELS, WorkerState
-from trainband.ps.membership.members import GUESTS, Member, Members
+from trainband.ps.membership.members import Member, Members
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.member_calls import MemberAction
 from trainband.ps.server.reserved_pieces import ReservedPieces
@@ -16,6 +19,8 @@ from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
 from trainband.ps.statistics import CheckpointStatus
 from trainband.wire import messages as m
+from trainband.wire.fields import GUESTS
+from trainband.wire.limits import LIMITS
 
 
 class CheckpointCalls:
@@ -68,18 +73,27 @@ class CheckpointCalls:
 
     def _worker_state(self, replica: ShardReplica, member: Member, worker_state: m.LeftWorkerState) -> m.JobState:
         self._check(replica, member.task, worker_state.data)
-        replica.journal.keep_worker_state(worker_state)
+        # Of pushes that this shard has not seen, as where it was restored since, no checkpoint of it waits for a state.
+        seen = replica.model.require_updater().rule.ledger.seen.get(member.number, 0)
+        replica.journal.keep_worker_state(replace(worker_state, sequence=min(worker_state.sequence, max(0, seen))))
         return self._status.job_state(replica)
 
     def _landed(self, replica: ShardReplica, _: Member, landed: m.Landed) -> m.JobState:
+        if not (math.isfinite(landed.seconds) and landed.seconds >= 0):
+            raise Refused(f"a checkpoint cannot have taken {landed.seconds} s.")
         replica.model.checkpoint = CheckpointStatus(landed.global_step, landed.nbytes, landed.seconds)
         return self._status.job_state(replica)
 
     def _save(self, replica: ShardReplica, member: Member, save: m.Save) -> m.SaveState:
         if not replica.model.require_updater().shard.initialised:
             raise Refused(f"{self._task.name} has no values yet that it could save.", RefusalCode.NOT_READY)
-        replica.model.require_saver().save(save)
-        return self._save_state(replica, member, m.SaveQuestion(save.worker, save.token, worker_state=False))
+        saver = replica.model.require_saver()
+        if save.at > replica.version + LIMITS.updates:
+            raise Refused(f"{self._task.name} is at version {replica.version}, and will not come to {save.at}.")
+        saver.save(save)
+        return self._save_state(
+            replica, member, m.SaveQuestion(save.worker, save.incarnation, save.token, worker_state=False)
+        )
 
     def _save_state(self, replica: ShardReplica, _: Member, question: m.SaveQuestion) -> m.SaveState:
         live = {member.number for member in self._members.live()}
@@ -112,6 +126,8 @@ class CheckpointCalls:
         for record in adopt.sources.values():
             PieceLedger.from_record(record)  # raises where it is none
         self._replicas.require_uninvited(replica)
+        if adopt.version > LIMITS.updates:
+            raise Refused(f"no checkpoint is of version {adopt.version}.")
         replica.adopt(adopt)
         self._reserved_pieces.note_adopted(replica.number)
         self._replicas.replicate(replica)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainband.errors import RefusalCode, Refused, StreamClosed
+from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server import permissions
 from trainband.ps.server.checkpoint_calls import CheckpointCalls
 from trainband.ps.server.job_membership import JobMembership
@@ -11,7 +12,9 @@ from trainband.ps.server.open_calls import OpenCalls
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
+from trainband.runtime.formatting import printable
 from trainband.wire.codec import decode, encode
+from trainband.wire.limits import body_bytes
 from trainband.wire.transport import ANYBODY, Caller
 
 SETTLED = ("begin", "finish", "lease", "worker_state", "pause", "steer")
@@ -52,8 +55,13 @@ class Control:
         """See `Handler.call`."""
         name, _, shard = action.partition("/")
         permissions.require_role(caller, name)
+        if len(body) > body_bytes(name):
+            raise Refused(
+                f"{self._task.name} takes at most {body_bytes(name):,} bytes for {printable(name, 40)!r}, "
+                f"and got {len(body):,}."
+            )
         with self._task.lock:
-            replica = self._replicas.home if not shard.isdecimal() else self._replicas.get(int(shard))
+            replica = self._replica(shard)
             if name == "state":
                 return encode(self._status.job_state(replica))
             if name == "vacancy":
@@ -66,14 +74,13 @@ class Control:
             return encode(open_answer(replica, decode(body, kind, sender), caller))
         if name not in self._actions:
             raise Refused(
-                f"{self._task.name} knows no action {name!r}; check that both run the same version of trainband."
+                f"{self._task.name} knows no action {printable(name, 40)!r}; "
+                "check that both run the same version of trainband."
             )
         kind, deed, answer = self._actions[name]
         record = decode(body, kind, sender)
         with self._task.lock:
-            member = self._members.get(record.worker)
-            if getattr(record, "incarnation", "") not in ("", member.incarnation):
-                raise Refused(f"another process has taken the place of {member.task} in the job.", RefusalCode.REPLACED)
+            member = self._members.get_process(record.worker, record.incarnation)
             permissions.require_member(caller, member, f"ask for {name!r}")
             if deed:
                 self._membership.require_chief(member, deed)
@@ -88,3 +95,11 @@ class Control:
                     f"{self._task.name} ends before the standby of {replica.name} has this.", RefusalCode.MOVED
                 ) from exc
         return encode(answered)  # without the lock: worker state may be large
+
+    def _replica(self, shard: str) -> ShardReplica:
+        """The replica of the shard that an action names; that of the ps's own shard where it names none."""
+        if not shard:
+            return self._replicas.home
+        if len(shard) > 6 or not (shard.isascii() and shard.isdecimal()):  # more digits are no number to Python
+            raise Refused(f"{self._task.name} has no replica of shard {printable(shard, 40)!r}.")
+        return self._replicas.get(int(shard))

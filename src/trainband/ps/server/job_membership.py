@@ -5,9 +5,10 @@ from __future__ import annotations
 from trainband.errors import RefusalCode, Refused
 from trainband.model.batch import one_data_twice
 from trainband.ps.membership.accounts import Account
-from trainband.ps.membership.members import Member, Members
+from trainband.ps.membership.members import Member, Members, Presence
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.task_state import TaskState
+from trainband.wire import messages as m
 
 
 class JobMembership:
@@ -52,9 +53,10 @@ class JobMembership:
         chief, planned = self.chief(), self.planned_chief
         if member.task in (chief, planned):
             return
-        live = sorted(self.members.live(), key=lambda one: one.number)
-        if chief == planned and live and live[0] is member:
-            return  # a chief that has died before it came here, as the other ps have told this one
+        is_lost = member.presence is Presence.LOST  # which this call, if it is served, ends
+        present = sorted([*self.members.live(), *([member] if is_lost else [])], key=lambda one: one.number)
+        if (chief == planned or is_lost) and present and present[0] is member:
+            return  # of a chief that has died before it came here, the other ps have told this one
         raise Refused(f"{member.task} may not {deed}: only the chief may, which is {chief}.", RefusalCode.NOT_CHIEF)
 
     def note_first_batch(self, member: Member, digest: str) -> None:
@@ -68,6 +70,29 @@ class JobMembership:
             if is_same and not self._has_warned and self._task.cluster.task.index == 0:
                 self._has_warned = True
                 self._task.say(one_data_twice(other.task, member.task))
+
+    def join(self, join: m.Join) -> tuple[Member, bool]:
+        """Takes a worker in; returns it and whether that is news. Where it is refused, nothing has changed.
+
+        Raises:
+          Refused: see `Members.join`.
+        """
+        member, news = self.members.join(join.task, join.incarnation, join.host, join.pid, self._task.clock(), join.job)
+        self.accounts.setdefault(member.number, Account())
+        known = {one.number for one in self.members}
+        for number in self.accounts.keys() - known:  # guests that were forgotten
+            del self.accounts[number]
+        if news:
+            member.paused = join.paused
+            self._task.log.info("%s joined from process %d on %s", join.task, join.pid, join.host)
+            self.came(member)
+        return member, news
+
+    def refuse(self, join: m.Join, why: str) -> None:
+        """Takes a process that is in the job already out of it again. One that is not in it leaves no trace."""
+        member = self.members.of(join.incarnation)
+        if member is not None and member.task == join.task and self.members.leave(member, why):
+            self.gone(member)
 
     def hear(self, member: Member) -> None:
         """Notes a sign of life. Raises `Refused` if another process has the member's place."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +19,7 @@ from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
 from trainband.wire import messages as m
 from trainband.wire import replication as r
+from trainband.wire.limits import LIMITS
 
 MemberAction = tuple[type[Any], str, Callable[[ShardReplica, Member, Any], Struct]]
 """The record that a call brings, the deed if it is one that only the chief may do, and what answers under the lock."""
@@ -51,6 +54,8 @@ class MemberCalls:
         }
 
     def _heartbeat(self, replica: ShardReplica, member: Member, beat: m.Heartbeat) -> m.JobState:
+        if member.has_left:
+            return self._status.job_state(replica)  # nothing that comes late changes that
         self._accounts[member.number].blocked_by = beat.blocked_by
         self._membership.note_first_batch(member, beat.first_batch)
         # A ps that holds a shard sees the pushes: these count more than one word, which may be belated.
@@ -65,6 +70,8 @@ class MemberCalls:
 
     def _pause(self, replica: ShardReplica, member: Member, _: m.Pause) -> m.JobState:
         replica.model.require_held()
+        if member.has_left:
+            return self._status.job_state(replica)
         self._membership.set_aside(member)
         replica.journal.free_reserved(member.number)
         return self._status.job_state(replica)
@@ -75,10 +82,25 @@ class MemberCalls:
         if not replica.is_primary:
             raise Refused(f"{self._task.name} has no values yet, so training cannot begin.", RefusalCode.NOT_READY)
         if begin.fit > replica.model.fit:  # by more than one, if this ps has died and come back
+            self._check_begin(replica, begin)
             replica.journal.begin(begin.fit, begin.last_version, begin.trainings)
             for account in self._accounts.values():
                 account.pushed_at = self._task.clock()
         return self._status.job_state(replica)
+
+    def _check_begin(self, replica: ShardReplica, begin: m.Begin) -> None:
+        """Refuses a training that no chief begins."""
+        fit, version = replica.model.fit, replica.version
+        if fit and begin.fit > fit + LIMITS.fits_missed:
+            raise Refused(f"{self._task.name} is in training {fit}, after which training {begin.fit} cannot come.")
+        # It may end before the present version: the training before it has been ended there on another ps.
+        if version + LIMITS.updates < begin.last_version != m.UNLIMITED:
+            raise Refused(
+                f"a training cannot end at version {begin.last_version}, which is {LIMITS.updates:,} updates or more "
+                f"after version {version} of {replica.name}."
+            )
+        if any(one > other for one, other in pairwise(begin.trainings)):
+            raise Refused("the trainings of a job begin one after the other, at global steps that do not decrease.")
 
     def _finish(self, replica: ShardReplica, _: Member, __: m.Finish) -> m.JobState:
         version = replica.model.require_primary().shard.version
@@ -86,11 +108,13 @@ class MemberCalls:
         return self._status.job_state(replica)
 
     def _steer(self, replica: ShardReplica, _: Member, steer: m.Steer) -> m.JobState:
+        if not math.isfinite(steer.value):
+            raise Refused(f"the optimizer's state is not set to {steer.value}, which is no finite number.")
         replica.journal.steer(steer.leaf, steer.value)
         return self._status.job_state(replica)
 
     def _vote(self, replica: ShardReplica, member: Member, vote: r.Vote) -> m.JobState:
-        if vote.incarnation == replica.failover.term.arbiter == member.incarnation:
+        if replica.failover.term.arbiter == r.arbiter_name(member.incarnation):
             self._replicas.replicator(replica).votes.granted(vote.term, vote.yes, member.task)
         return self._status.job_state(replica)
 

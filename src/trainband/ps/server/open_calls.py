@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import count
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
 
 from trainband.errors import RefusalCode, Refused
-from trainband.ps.description import first_difference
-from trainband.ps.membership.accounts import Account
+from trainband.ps.description import check_definition, first_difference
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server import permissions
@@ -20,9 +19,11 @@ from trainband.ps.server.program import COMPILER
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
+from trainband.runtime.formatting import printable
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
+from trainband.wire.limits import LIMITS
 from trainband.wire.transport import Caller
 
 OpenAction = tuple[type[Any], Callable[[ShardReplica, Any, Caller], Struct]]
@@ -51,11 +52,11 @@ class OpenCalls:
         self._task = task
         self._membership = membership
         self._members = membership.members
-        self._accounts = membership.accounts
         self._replicas = replicas
         self._lifecycle = lifecycle
         self._status = status
-        self._next_worker = 1 + max((worker.index for worker in task.cluster.spec.workers), default=-1)
+        self._first_guest = 1 + max((worker.index for worker in task.cluster.spec.workers), default=-1)
+        self._next_worker = self._first_guest
         self.actions: Mapping[str, OpenAction] = {
             "join": (m.Join, self._join),
             "define": (m.Define, self._define),
@@ -81,28 +82,24 @@ class OpenCalls:
             ):
                 raise Refused(self._of_another_job(join.task), RefusalCode.OTHER_JOB)
             self._membership.expire()  # so that the rule hears of a death before it hears of the successor
-            member, news = self._members.join(
-                join.task, join.incarnation, join.host, join.pid, self._task.clock(), join.job
-            )
-            self._accounts.setdefault(member.number, Account())
-            if news:
-                member.paused = join.paused
-                self._task.log.info("%s joined from process %d on %s", join.task, join.pid, join.host)
-                self._membership.came(member)
             try:
                 self._compare(replica, join.description, join.task)
             except Refused as exc:
-                # It is not in the job: nobody waits for it, and the next process may have its name at once.
-                self._members.leave(member, str(exc))
-                self._membership.gone(member)
+                # One that has waited for the chief to define a model is waited for no more.
+                self._membership.refuse(join, str(exc))
                 raise
+            member, _ = self._membership.join(join)
             self._membership.under_way = self._membership.under_way or bool(join.job)
             return replica.joined(member)
 
     def vacancy(self) -> m.Vacancy:
         """The addresses of the cluster, and a name for a worker that nobody has yet. Called under the lock."""
         taken = {member.task for member in self._members}
-        worker = next(i for i in count(self._next_worker) if f"worker:{i}" not in taken)
+        first, end = self._first_guest, LIMITS.worker_index + 1
+        turn = chain(range(max(first, self._next_worker), end), range(first, self._next_worker))
+        worker = next((i for i in turn if f"worker:{i}" not in taken), None)
+        if worker is None:
+            raise Refused(f"{self._task.name} has no name left for one more worker.")
         self._next_worker = worker + 1
         spec = self._task.cluster.spec
         addresses = {job: {i: spec.task_address(job, i) for i in spec.task_indices(job)} for job in spec.jobs}
@@ -117,9 +114,10 @@ class OpenCalls:
 
     def _define(self, replica: ShardReplica, define: m.Define, caller: Caller) -> m.Joined:
         with self._task.lock:
-            member = self._members.get(define.worker)
+            member = self._members.get_process(define.worker, define.incarnation)
             permissions.require_member(caller, member, "define the model")
             self._membership.require_chief(member, "define the model")
+            check_definition(define, replica.number, len(self._task.cluster.spec.ps))
             self._membership.hear(member)
             self._compare(replica, define.description, member.task)
             if replica.model.updater is not None:
@@ -148,6 +146,11 @@ class OpenCalls:
                 f"{self._task.name} runs trainband {VERSION}, and ps:{invite.replica.ps} runs {invite.trainband}: "
                 "run the same version on both, so that they come to the same values."
             )
+        number, tasks = replica.number, len(self._task.cluster.spec.ps)
+        places = {number, (number + 1) % tasks} - {self._task.cluster.task.index}
+        if invite.replica.shard != number or invite.replica.ps not in places:
+            raise Refused(f"{self._task.name} cannot follow a replica of {replica.name} on ps:{invite.replica.ps}.")
+        check_definition(invite.define, number, tasks)
         with self._task.lock:
             if replica.number in self._replicas.replicators:
                 self._replicas.replicators[replica.number].taker.await_all_taken()
@@ -180,20 +183,21 @@ class OpenCalls:
     def _leave(self, replica: ShardReplica, leave: m.Leave, caller: Caller) -> m.JobState:
         with self._task.lock:
             member = self._members.get(leave.worker)
-            if leave.incarnation not in ("", member.incarnation):
+            if leave.incarnation != member.incarnation:
                 return self._status.job_state(replica)  # its successor stays
             permissions.require_member(caller, member, "leave")
             self._membership.note_first_batch(member, leave.first_batch)
-            if self._members.leave(member, leave.failure):
+            failure = printable(leave.failure, LIMITS.failure_length, newline="\n")
+            if self._members.leave(member, failure):
                 member.heard_at = self._task.clock()
                 self._membership.gone(member)
-                self._task.log.info("%s left the job%s", member.task, f": {leave.failure}" if leave.failure else "")
-                if leave.failure:
-                    self._task.say(f"{member.task} left the job: {leave.failure}")
+                self._task.log.info("%s left the job%s", member.task, f": {failure}" if failure else "")
+                if failure:
+                    self._task.say(f"{member.task} left the job: {failure}")
             self._task.wake.set()
             return self._status.job_state(replica)
 
     def _shutdown(self, replica: ShardReplica, shutdown: m.Shutdown, _: Caller) -> m.JobState:
         with self._task.lock:
-            self._lifecycle.shut_down(shutdown.reason)
+            self._lifecycle.shut_down(printable(shutdown.reason, LIMITS.failure_length))
             return self._status.job_state(replica)

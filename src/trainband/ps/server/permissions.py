@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from trainband.cluster.identity import Role
 from trainband.errors import RefusalCode, Refused
 from trainband.ps.membership.members import Member
+from trainband.runtime.formatting import printable
 from trainband.wire.transport import Caller
 
 _READ = frozenset({Role.OBSERVER})
@@ -29,7 +30,7 @@ ROLES: Mapping[str, frozenset[Role]] = {
 
 def require_role(caller: Caller, action: str) -> None:
     """Raises `Refused` where the caller may not ask for an action."""
-    caller.require(ROLES.get(action, _WORK), f"ask for {action!r}")
+    caller.require(ROLES.get(action, _WORK), f"ask for {printable(action, 40)!r}")
 
 
 def require_member(caller: Caller, member: Member, doing: str) -> None:

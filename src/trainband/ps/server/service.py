@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
 from trainband.cluster.resolvers.checkpoint_dirs import checkpoint_dirs as checkpoint_dirs_of_environment
+from trainband.errors import RefusalCode, Refused, TrainbandError
 from trainband.ps.membership.members import Members
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.server.allowed_directories import AllowedDirectories
@@ -32,8 +33,13 @@ from trainband.ps.server.streams import Streams
 from trainband.ps.server.task_state import TaskState
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.formatting import printable
 from trainband.runtime.waiting import Say, say_on_stderr
+from trainband.wire.limits import LIMITS
 from trainband.wire.transport import ANYBODY, Caller, Stream, Tensor, Timeouts, Transport
+
+TOLD = (RefusalCode.OTHER_MODEL, RefusalCode.OTHER_VERSION)
+"""Why a worker cannot join whom the others may wait for: whoever looks at the ps reads it."""
 
 
 class ParameterService:
@@ -96,7 +102,14 @@ class ParameterService:
 
     def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
         """See `Handler.call`."""
-        return self._control.call(action, body, caller)
+        try:
+            return self._control.call(action, body, caller)
+        except TrainbandError as exc:
+            who = str(caller.identity.name) if caller.identity is not None else "whoever asked"
+            is_new = self.task.refusals.note(who, action, exc)
+            if is_new and isinstance(exc, Refused) and exc.code in TOLD:
+                self.task.say(f"refused: {printable(str(exc), LIMITS.failure_length)}")
+            raise
 
     def stream(self, stream: Stream, caller: Caller = ANYBODY) -> None:
         """See `Handler.stream`."""

@@ -162,16 +162,23 @@ class Shard:
         """Sets one number of the optimizer's state, such as a learning rate.
 
         Raises:
-          Refused: the state has no such number.
+          Refused: the state has no such number, or it cannot be this one; nothing has changed.
         """
         self._require()
         shapes = self._program.state_shapes
         if not 0 <= leaf < len(shapes) or shapes[leaf] != ():
             raise Refused(f"the optimizer's state has no number that is its leaf {leaf}.")
+        dtype = self._program.state_dtypes[leaf]
+        try:
+            with np.errstate(over="ignore"):
+                number = np.asarray(value, dtype)
+        except (OverflowError, ValueError) as exc:
+            raise Refused(f"leaf {leaf} of the optimizer's state is of {dtype}, which cannot be {value}.") from exc
+        if not np.isfinite(number):
+            raise Refused(f"leaf {leaf} of the optimizer's state is of {dtype}, which cannot be {value}.")
         if self._state_is_read:  # what is being saved will be written into again, when it is saved
             self._state, self._state_is_read = self.owned(self._state), False
-        number = self.owned([np.asarray(value, self._program.state_dtypes[leaf])])
-        self._state = (*self._state[:leaf], *number, *self._state[leaf + 1 :])
+        self._state = (*self._state[:leaf], *self.owned([number]), *self._state[leaf + 1 :])
 
     def compensate(
         self, gradient: Sequence[NDArray[Any]], then: ParamsVersion, factor: float

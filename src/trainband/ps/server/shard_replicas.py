@@ -11,6 +11,7 @@ from trainband.ps.replication.replicator import Replicator
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.program import CompileProgram
 from trainband.ps.server.task_state import TaskState
+from trainband.wire.replication import arbiter_name
 from trainband.wire.transport import Connection, Timeouts, Transport
 
 
@@ -113,18 +114,18 @@ class ShardReplicas:
 
     def _arbiter(self, present: str, other_host: str) -> str:
         """Which worker should decide who succeeds: the present one while it lives, else one on a third machine."""
-        found = self._members.of(present)
+        found = self._members.arbiter(present)
         if found is not None and found.live:
             return present
         live = sorted(self._members.live(), key=lambda member: member.number)
         elsewhere = [member for member in live if member.host not in (self._task.host, other_host)]
-        return next((member.incarnation for member in (*elsewhere, *live)), present)
+        return next((arbiter_name(member.incarnation) for member in (*elsewhere, *live)), present)
 
-    def _heard_s(self, incarnation: str) -> float:
+    def _heard_s(self, arbiter: str) -> float:
         """Seconds since a worker was heard; without end, if it is none of the job."""
-        found = self._members.of(incarnation)
+        found = self._members.arbiter(arbiter)
         return self._task.clock() - found.heard_at if found is not None else float("inf")
 
-    def _worker_name(self, incarnation: str) -> str:
-        found = self._members.of(incarnation)
+    def _worker_name(self, arbiter: str) -> str:
+        found = self._members.arbiter(arbiter)
         return found.task if found is not None else "a worker"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainband.data.leases import LeaseAnswer, LeaseRequest, PieceLedger
+from trainband.errors import DataError
+from trainband.wire.limits import LIMITS
 
 
 class SharedSources:
@@ -17,11 +19,16 @@ class SharedSources:
         """What the ledger of the source says; the first who asks for a source opens it.
 
         Raises:
-          DataError: the source was opened with other settings.
+          DataError: the source was opened with other settings, or there are too many; nothing has changed.
         """
-        if request.source not in self._ledgers:
-            self._ledgers[request.source] = PieceLedger(request.settings)
-        return self._ledgers[request.source].lease(worker, request)
+        ledger = self._ledgers.get(request.source)
+        if ledger is None:
+            if len(self._ledgers) >= LIMITS.sources:
+                raise DataError(f"a job has at most {LIMITS.sources:,} shared data sources.")
+            ledger = PieceLedger(request.settings)
+        answer = ledger.lease(worker, request)
+        self._ledgers[request.source] = ledger
+        return answer
 
     def release(self, worker: int) -> None:
         """Gives the pieces of a worker that has gone to others."""
@@ -46,11 +53,16 @@ class SharedSources:
         return {name: ledger.copy() for name, ledger in self._ledgers.items()}
 
     def take_over(self, copies: Mapping[str, bytes]) -> None:
-        """Resumes from a copy, in place of what there was."""
+        """Resumes from a copy, in place of what there was. Raises `DataError` for what is none; nothing has changed."""
         self._ledgers = {name: PieceLedger.from_copy(data) for name, data in copies.items()}
 
     def restore(self, records: Mapping[str, str], workers: int) -> None:
-        """Resumes from what a checkpoint says; pieces of workers that the cluster does not have are free."""
-        for name, record in records.items():
-            self._ledgers[name] = ledger = PieceLedger.from_record(record)
+        """Resumes from what a checkpoint says; pieces of workers that the cluster does not have are free.
+
+        Raises:
+          DataError: it is no record; nothing has changed.
+        """
+        restored = {name: PieceLedger.from_record(record) for name, record in records.items()}
+        for ledger in restored.values():
             ledger.release_all_but(range(workers))
+        self._ledgers.update(restored)

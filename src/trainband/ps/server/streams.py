@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.errors import DeadlineExceeded, ProtocolError, RefusalCode, Refused, StreamClosed
+from trainband.errors import DeadlineExceeded, ProtocolError, RefusalCode, Refused, StreamClosed, TrainbandError
 from trainband.model.layout import ShardLayout
 from trainband.ps.membership.members import Member
 from trainband.ps.replication.shard_replica import ShardReplica
@@ -20,11 +20,13 @@ from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import Traffic
 from trainband.ps.server.task_state import TaskState
+from trainband.runtime.formatting import printable
 from trainband.runtime.waiting import NOTICE_EVERY_S, Waiting
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode_any, encode
-from trainband.wire.transport import ANYBODY, Caller, Stream
+from trainband.wire.limits import LIMITS
+from trainband.wire.transport import ANYBODY, Caller, Frame, Stream
 
 WAIT_S = 0.2
 """Between two looks whether a worker still lives whose push waits for others."""
@@ -67,7 +69,7 @@ class Streams:
                 frame = stream.receive(self._task.timeouts.heartbeat_s)
                 if frame is None:
                     continue
-                message: m.Upward = decode_any(frame.header, m.Upward, member.task)
+                message: m.Upward = _decoded(frame, m.Upward, member.task)
                 if isinstance(message, m.Push):
                     self._push(stream, replica, member, message, frame.body)
                 elif isinstance(message, m.Pull):
@@ -77,10 +79,10 @@ class Streams:
                     self._send_params(stream, replica, member, m.APPLIED, 0, "")
                 else:
                     raise ProtocolError(f"{member.task} opened its stream twice.")
-        except (Refused, ProtocolError, RuleError) as exc:
-            self._fail(stream, exc)
         except (StreamClosed, DeadlineExceeded):
             pass  # the worker's end is gone: what that means for the job is decided below
+        except (TrainbandError, RuleError) as exc:
+            self._fail(stream, exc)
         finally:
             stream.close()
             if member is not None and not bootstrapping:
@@ -92,9 +94,7 @@ class Streams:
         while not self._task.stopped:
             frame = stream.receive(self._task.timeouts.heartbeat_s)
             if frame is not None:
-                message: m.Upward | r.ReplicationHello = decode_any(
-                    frame.header, m.Upward | r.ReplicationHello, stream.peer
-                )
+                message: m.Upward | r.ReplicationHello = _decoded(frame, m.Upward | r.ReplicationHello, stream.peer)
                 if isinstance(message, r.ReplicationHello):
                     permissions.require_primary(caller, message.ps)
                     return message
@@ -116,9 +116,11 @@ class Streams:
         return None
 
     def _fail(self, stream: Stream, exc: Exception) -> None:
-        self._task.say(f"refused {stream.peer}: {exc}")
+        why = printable(str(exc), LIMITS.failure_length)
+        if self._task.refusals.note(stream.peer, "a stream", exc):
+            self._task.say(f"refused {stream.peer}: {why}")
         try:
-            stream.send(encode(m.Failure(str(exc), exc.code if isinstance(exc, Refused) else RefusalCode.OTHER)))
+            stream.send(encode(m.Failure(why, exc.code if isinstance(exc, Refused) else RefusalCode.OTHER)))
         except (StreamClosed, DeadlineExceeded):
             return
 
@@ -152,10 +154,12 @@ class Streams:
         if wire_dtype:
             gradient = widened(gradient, [block.dtype for block in layout.blocks])
         finite = push.finite and all_finite([g for g, b in zip(gradient, layout.blocks, strict=True) if b.trained])
-        account = self._accounts[member.number]
         with self._task.lock:
             self._membership.hear(member)
+            if member.has_left:
+                raise Refused(f"{member.task} has left the job, and pushes no more.")
             replica.model.require_primary()
+            account = self._accounts[member.number]
             self._members.pushed(member)
             member.says_paused = False
             if member.paused:
@@ -233,3 +237,10 @@ class Streams:
             self._non_finite_said = self._task.clock()
             self._task.say(text)
         return text
+
+
+def _decoded(frame: Frame, kind: Any, sender: str) -> Any:
+    """What a worker says in the header of a frame."""
+    if len(frame.header) > LIMITS.control_bytes:
+        raise ProtocolError(f"{sender} sent a frame with a header of {len(frame.header):,} bytes.")
+    return decode_any(frame.header, kind, sender)

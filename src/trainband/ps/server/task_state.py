@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainband.cluster import Cluster
 from trainband.ps.server.allowed_directories import AllowedDirectories
+from trainband.ps.server.refusals import Refusals
 from trainband.runtime import Runtime
 from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Say
@@ -45,6 +46,7 @@ class TaskState:
         self.lock = runtime.lock()
         self.wake = runtime.event()
         """Set when the main thread should look at what has become of the job."""
+        self.refusals = Refusals(self.log, self.clock)
         self.stopped = False
         """Whether every stream should end."""
 

@@ -11,7 +11,7 @@ from trainband.checkpoint import Checkpoint
 from trainband.model.contents import contents_of_blocks
 from trainband.ps.description import Plan
 from trainband.ps.server.program import ShardOptimizer
-from trainband.ps.worker.checkpointing import ANY, RestoreFrom, restore_job
+from trainband.ps.worker.checkpointing import ANY, ME, RestoreFrom, restore_job
 from trainband.ps.worker.shard_link import Link
 from trainband.runtime import Runtime
 from trainband.runtime.waiting import Say
@@ -62,6 +62,7 @@ class Bootstrapper:
         program = optimizer.export()
         define = m.Define(
             ANY,
+            ME,
             link.index,
             self._plan.description,
             program.initialise,

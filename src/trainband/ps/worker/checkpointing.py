@@ -20,6 +20,9 @@ Record = TypeVar("Record")
 ANY = -1
 """In a record's field `worker`: to be filled in, for each ps has numbers of its own."""
 
+ME = ""
+"""In a record's field `incarnation`: to be filled in."""
+
 POLL_S = 0.02
 """Between two questions to a ps that is reading."""
 
@@ -35,7 +38,7 @@ class Ps(Protocol):
     def name(self) -> str: ...
 
     def ask(self, action: str, record: Struct, kind: type[Record]) -> Record:
-        """The answer to a record; its field `worker` is filled in."""
+        """The answer to a record; its fields `worker` and `incarnation` are filled in."""
         ...
 
 
@@ -80,7 +83,7 @@ class JobSaving:
         """The shards that have not begun to write, as far as is known."""
         # The last first: by the time that ps:0, which asks the workers for their worker state, knows of it, all do.
         for one in reversed(ps):
-            one.ask("save", m.Save(ANY, self._token, str(directory), at), m.SaveState)
+            one.ask("save", m.Save(ANY, ME, self._token, str(directory), at), m.SaveState)
 
     def waits(self) -> bool:
         """Whether a ps waits for its version, and none is writing now.
@@ -123,7 +126,7 @@ class JobSaving:
 
     def _ask(self, one: Ps, *, worker_state: bool) -> m.SaveState:
         try:
-            return one.ask("save_state", m.SaveQuestion(ANY, self._token, worker_state), m.SaveState)
+            return one.ask("save_state", m.SaveQuestion(ANY, ME, self._token, worker_state), m.SaveState)
         except Refused as exc:
             if exc.code is RefusalCode.MOVED:  # an order does not move with its shard
                 return m.SaveState(m.FORGOTTEN)
@@ -179,7 +182,7 @@ def restore_job(
         checkpoint.require(wanted, params_only=not source.optimizer)
         token = runtime.token()
         for one in ps:
-            one.ask("restore", m.Restore(ANY, token, str(checkpoint.path), source.optimizer), m.RestoreState)
+            one.ask("restore", m.Restore(ANY, ME, token, str(checkpoint.path), source.optimizer), m.RestoreState)
         states = [_read(one, token, checkpoint, say, runtime, stall_s) for one in ps]
         for one, state in zip(ps, states, strict=True):
             if state.forgotten:
@@ -200,8 +203,8 @@ def restore_job(
             continue
         # ps:0 last: when the other workers find it initialised, the others are.
         for one in reversed(ps[1:]):
-            one.ask("adopt", m.Adopt(ANY, token, step, alone=alone), m.Joined)
-        first = m.Adopt(ANY, token, step, worker_state, dict(checkpoint.manifest.sources), alone)
+            one.ask("adopt", m.Adopt(ANY, ME, token, step, alone=alone), m.Joined)
+        first = m.Adopt(ANY, ME, token, step, worker_state, dict(checkpoint.manifest.sources), alone)
         ps[0].ask("adopt", first, m.Joined)
         return checkpoint
     return None
@@ -211,7 +214,7 @@ def _read(one: Ps, token: str, checkpoint: Checkpoint, say: Say, runtime: Runtim
     waiting = Waiting(stall_s, say, runtime.clock)
     while True:
         try:
-            state = one.ask("restore_state", m.RestoreQuestion(ANY, token), m.RestoreState)
+            state = one.ask("restore_state", m.RestoreQuestion(ANY, ME, token), m.RestoreState)
             if state.done:
                 return state
             waiting.extend()  # it answers, so it reads

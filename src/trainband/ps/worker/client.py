@@ -17,7 +17,7 @@ from trainband.errors import RefusalCode, Refused, StreamClosed
 from trainband.ps.description import Plan
 from trainband.ps.statistics import PsStatus
 from trainband.ps.worker.bootstrapper import Bootstrapper, FirstValues
-from trainband.ps.worker.checkpointing import ANY, JobSaving, RestoreFrom
+from trainband.ps.worker.checkpointing import ANY, ME, JobSaving, RestoreFrom
 from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.exchange import Exchange, Exchanger
 from trainband.ps.worker.heartbeats import Heartbeats
@@ -171,11 +171,11 @@ class JobClient:
         membership = self._membership
         membership.last_version, membership.trainings = last_version, tuple(trainings)
         for link in self._links:
-            self._requests.ask(link, "begin", m.Begin(ANY, fit, last_version, membership.trainings), m.JobState)
+            self._requests.ask(link, "begin", m.Begin(ANY, ME, fit, last_version, membership.trainings), m.JobState)
 
     def finish(self) -> None:
         """Chief only: ends the training where it is."""
-        ends = [self._requests.ask(link, "finish", m.Finish(ANY), m.JobState).last_version for link in self._links]
+        ends = [self._requests.ask(link, "finish", m.Finish(ANY, ME), m.JobState).last_version for link in self._links]
         self._membership.last_version = min(ends)  # for a ps that dies now
 
     def steer(self, settings: Mapping[str, float]) -> None:
@@ -195,16 +195,16 @@ class JobClient:
 
     def landed(self, global_step: int, nbytes: int, seconds: float) -> None:
         """Chief only: tells ps:0 of a checkpoint that was committed, for whoever asks for the status."""
-        self._links[0].ask("landed", m.Landed(ANY, global_step, nbytes, seconds), m.JobState)
+        self._links[0].ask("landed", m.Landed(ANY, ME, global_step, nbytes, seconds), m.JobState)
 
     def leave_worker_state(self, data: bytes, behind: int = 0) -> None:
         """Leaves with ps:0 what this worker must find again if it resumes from so many pushes ago."""
-        left = m.LeftWorkerState(ANY, self._membership.sequence - behind, data)
+        left = m.LeftWorkerState(ANY, ME, max(0, self._membership.sequence - behind), data)
         self._requests.ask(self._links[0], "worker_state", left, m.JobState)
 
     def find_worker_state(self) -> bytes:
         """What was left for this worker, in an earlier life or a restored checkpoint; empty where nothing was."""
-        question = m.WorkerStateQuestion(ANY)
+        question = m.WorkerStateQuestion(ANY, ME)
         return self._requests.ask(self._links[0], "my_worker_state", question, m.WorkerStateAnswer).data
 
     def lease(self, request: LeaseRequest) -> LeaseAnswer:
@@ -215,7 +215,7 @@ class JobClient:
         """
         if self._membership.left:
             raise StreamClosed(f"{self._membership.task} has left the job.")
-        return self._requests.ask(self._links[0], "lease", m.Lease(ANY, request), LeaseAnswer)
+        return self._requests.ask(self._links[0], "lease", m.Lease(ANY, ME, request), LeaseAnswer)
 
     def await_begin(self, fit: int, last_version: int = m.UNLIMITED, trainings: Sequence[int] = ()) -> m.JobState:
         """Waits until the chief has begun training number `fit` on every ps; returns the state of ps:0.
@@ -250,7 +250,7 @@ class JobClient:
         """Tells every ps that nobody shall wait for this worker's next push: it has no data any more."""
         self._membership.paused = True
         for link in self._links:
-            self._requests.ask(link, "pause", m.Pause(ANY), m.JobState)
+            self._requests.ask(link, "pause", m.Pause(ANY, ME), m.JobState)
 
     def at_work(self) -> tuple[str, ...]:
         """The other workers that still train."""

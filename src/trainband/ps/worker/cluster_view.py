@@ -6,7 +6,7 @@ from trainband.ps.replication.failover import Arbiter, Role
 from trainband.ps.worker.shard_link import Link
 from trainband.runtime import Runtime
 from trainband.wire import messages as m
-from trainband.wire.replication import NOBODY, Term, VoteRequest
+from trainband.wire.replication import NOBODY, Term, VoteRequest, arbiter_name
 
 
 class ClusterView:
@@ -21,7 +21,7 @@ class ClusterView:
     def __init__(self, incarnation: str, chief: str, runtime: Runtime) -> None:
         self.chief = chief
         """The worker that has the chief's duties now."""
-        self._incarnation = incarnation
+        self._known_as = arbiter_name(incarnation)
         self._seen: dict[int, m.JobState | None] = {}
         self._clock = runtime.clock
         self._made_at = runtime.clock()
@@ -45,7 +45,7 @@ class ClusterView:
             if replica.shard == 0 and (replica.role == Role.PRIMARY.value or not begun):
                 self.chief = state.chief
         vote_requests = [replica.vote_request for replica in state.replicas if replica.vote_request is not None]
-        return [vote_request for vote_request in vote_requests if vote_request.arbiter == self._incarnation]
+        return [vote_request for vote_request in vote_requests if vote_request.arbiter == self._known_as]
 
     def grants(self, vote_request: VoteRequest) -> bool:
         """Decides a vote request, see `Arbiter`."""
@@ -61,7 +61,7 @@ class ClusterView:
                 holds = replica.role in (Role.PRIMARY.value, Role.STANDBY.value)
                 if holds and (known is None or known.number < replica.term.number):
                     newest[replica.shard] = replica.term
-        return any(term.arbiter == self._incarnation and term.standby != NOBODY for term in newest.values())
+        return any(term.arbiter == self._known_as and term.standby != NOBODY for term in newest.values())
 
     def heard(self, ps: int) -> None:
         """Notes that a ps has answered something else than a heartbeat."""

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from trainband.errors import PeerError, Refused
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.formatting import printable
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
+from trainband.wire.limits import LIMITS
 from trainband.wire.transport import Connection, Timeouts, Transport
 
 URGENT_S = 0.1
@@ -91,7 +93,8 @@ class Heartbeater:
     def leave(self, failure: str) -> None:
         """Leaves the job at this ps, after `stop`. Raises `PeerError` where the ps does not hear it."""
         if self.worker >= 0:
-            leave = encode(m.Leave(self.worker, failure, self._incarnation, self._first_batch()))
+            said = printable(failure, LIMITS.failure_length, newline="\n")
+            leave = encode(m.Leave(self.worker, self._incarnation, said, self._first_batch()))
             self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)
 
     def look(self) -> m.JobState:

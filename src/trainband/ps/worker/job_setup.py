@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trainband.checkpoint import Checkpoint
 from trainband.errors import CheckpointError, DeadlineExceeded, RefusalCode, Refused, StreamClosed
 from trainband.ps.worker.bootstrapper import Bootstrapper
-from trainband.ps.worker.checkpointing import ANY, Overtaken
+from trainband.ps.worker.checkpointing import ANY, ME, Overtaken
 from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.exchange import Exchanger
 from trainband.ps.worker.membership import Membership
@@ -101,7 +101,7 @@ class JobSetup:
         begun = max(others, key=lambda state: state.fit, default=None)
         if begun is not None and begun.fit > 0:
             for link in new:
-                begin = m.Begin(ANY, begun.fit, begun.last_version, begun.trainings)
+                begin = m.Begin(ANY, ME, begun.fit, begun.last_version, begun.trainings)
                 self._reviver.bring_back(link, bootstrapper, begin)
             return
         for link in new:  # the job is that of a chief which has died on the way, if there was one

@@ -7,7 +7,7 @@ from functools import partial
 
 from trainband.errors import CheckpointError, ModelMismatch, PeerError
 from trainband.ps.worker.bootstrapper import Bootstrapper
-from trainband.ps.worker.checkpointing import ANY
+from trainband.ps.worker.checkpointing import ANY, ME
 from trainband.ps.worker.cluster_view import ClusterView, has_nothing
 from trainband.ps.worker.exchange import Exchanger
 from trainband.ps.worker.membership import Membership
@@ -108,7 +108,7 @@ class Reviver:
                 return
             joined = self._finder.join_once(link)
             last_version = min(membership.last_version, self._cluster_view.last_version(membership.fit))
-            begin = m.Begin(ANY, membership.fit, last_version, membership.trainings)
+            begin = m.Begin(ANY, ME, membership.fit, last_version, membership.trainings)
             if not joined.initialised:
                 if nowhere:  # else another has it since this was begun
                     self.bring_back(link, bootstrapper, begin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from trainband.ps.description import Plan
-from trainband.ps.worker.checkpointing import ANY
+from trainband.ps.worker.checkpointing import ANY, ME
 from trainband.wire import messages as m
 
 
@@ -37,4 +37,4 @@ class Steering:
 
     def of_shard(self, shard: int) -> list[m.Steer]:
         """What was set, for one shard."""
-        return [m.Steer(ANY, self._leaves[shard, name], value) for name, value in self._settings.items()]
+        return [m.Steer(ANY, ME, self._leaves[shard, name], value) for name, value in self._settings.items()]
