@@ -11,7 +11,8 @@
     ├── PeerError                  another task, or the network to it
     │   ├── AddressInUse           somebody else has the port (also an OSError)
     │   ├── Unreachable            nobody answers there (also a ConnectionError)
-    │   │   └── UnknownHost        the host name of the address cannot be resolved
+    │   │   ├── UnknownHost        the host name of the address cannot be resolved
+    │   │   └── NobodyListens      its machine answers, but no process has the port
     │   ├── DeadlineExceeded       somebody is there, but did not answer in time (also a TimeoutError)
     │   ├── StreamClosed           the other end of a stream has gone (also a ConnectionError)
     │   ├── ProtocolError          what came is not what this version of trainband sends
@@ -80,6 +81,10 @@ class Unreachable(PeerError, ConnectionError):
 
 class UnknownHost(Unreachable):
     """The host name of an address cannot be resolved."""
+
+
+class NobodyListens(Unreachable):
+    """The machine of an address answers, and says that no process listens there."""
 
 
 class DeadlineExceeded(PeerError, TimeoutError):

@@ -335,6 +335,8 @@ class JobState(Struct, frozen=True):
     """See `Begin`."""
     replicas: tuple[ReplicaState, ...] = ()
     """Of this ps."""
+    complete: bool = False
+    """Whether each of them has all the updates that were asked for."""
 
 
 class Vacancy(Struct, frozen=True):
