@@ -314,6 +314,8 @@ class Leave(Struct, frozen=True):
     incarnation: str = ""
     first_batch: str = ""
     """As in `Heartbeat`: a training may be shorter than the time between two."""
+    lost: str = ""
+    """Why the values of a shard cannot be given back by anybody, so that the job is over; empty where they can."""
 
 
 class JobState(Struct, frozen=True):
@@ -337,6 +339,8 @@ class JobState(Struct, frozen=True):
     """Of this ps."""
     complete: bool = False
     """Whether each of them has all the updates that were asked for."""
+    lost: str = ""
+    """See `Leave`."""
 
 
 class Vacancy(Struct, frozen=True):

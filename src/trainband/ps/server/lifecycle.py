@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainband.errors import DeadlineExceeded
+from trainband.errors import CheckpointError, DeadlineExceeded
 from trainband.ps.membership.absence import Absence
 from trainband.ps.membership.job_end import Elsewhere, Verdict, verdict
 from trainband.ps.membership.stall_detector import StallDetector
@@ -66,6 +66,7 @@ class Lifecycle:
         """Serves until the job ends; returns why it did, in words.
 
         Raises:
+          CheckpointError: values were lost, and no worker can give them back.
           DeadlineExceeded: every worker was lost before the job was complete, and none came back.
         """
         waiting: Waiting | None = None
@@ -83,6 +84,9 @@ class Lifecycle:
                     self._reserved_pieces.free()
                     self._status.sample()
                     now = self.verdict()
+                    lost = self._membership.lost if self._membership.has_lost_values else ""
+                if lost:
+                    raise CheckpointError(lost)
                 if now.ended:
                     return now.ended
                 if not now.waiting_for:

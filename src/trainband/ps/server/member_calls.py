@@ -76,6 +76,7 @@ class MemberCalls:
             raise Refused(f"{self._task.name} has no values yet, so training cannot begin.", RefusalCode.NOT_READY)
         if begin.fit > replica.model.fit:  # by more than one, if this ps has died and come back
             replica.journal.begin(begin.fit, begin.last_version, begin.trainings)
+            self._membership.lost = ""  # of a job before this one
             for account in self._accounts.values():
                 account.pushed_at = self._task.clock()
         return self._status.job_state(replica)

@@ -178,6 +178,8 @@ class OpenCalls:
             if leave.incarnation not in ("", member.incarnation):
                 return self._status.job_state(replica)  # its successor stays
             self._membership.note_first_batch(member, leave.first_batch)
+            if leave.lost:
+                self._membership.lose_values(leave.lost)
             if self._members.leave(member, leave.failure):
                 member.heard_at = self._task.clock()
                 self._membership.gone(member)

@@ -103,6 +103,7 @@ class Server:
 
         Raises:
           SystemExit: SIGTERM has ended a ps before its job was complete; the code is 143.
+          CheckpointError: on a ps, values were lost, and no worker can give them back.
           DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
         """
         if self._service is not None:

@@ -130,6 +130,7 @@ class ParameterService:
         """Serves until the job ends; returns why it did, in words.
 
         Raises:
+          CheckpointError: values were lost, and no worker can give them back.
           DeadlineExceeded: every worker was lost before the job was complete, and none came back.
         """
         return self.lifecycle.run()

@@ -61,7 +61,9 @@ class JobClient:
             for shard in range(len(ps))
         ]
         self._log = task_logger(__name__, membership.task)
-        self._cluster_view = view = ClusterView(membership.incarnation, str(cluster.spec.chief), runtime)
+        self._cluster_view = view = ClusterView(
+            membership.incarnation, str(cluster.spec.chief), runtime, timeouts.lease_s
+        )
         self._heartbeats = Heartbeats(ps, membership, links, view, revive=lambda: self._reviver.look())
         self._finder = ShardFinder(membership, view, self._heartbeats)
         self._requests = ShardRequests(membership, self._finder)
@@ -154,7 +156,7 @@ class JobClient:
         self._log.info("leaves the job%s", f": {failure}" if failure else "")
         self._heartbeats.stop()
         self._reviver.wait()
-        self._heartbeats.leave(failure)
+        self._heartbeats.leave(failure, self._finder.lost if failure else "")
         if membership.standbys and membership.joined and not failure:
             self._heartbeats.hand_over_decisions()
         self._heartbeats.close()

@@ -88,10 +88,10 @@ class Heartbeater:
         if self._thread.is_alive():
             self._thread.join(self._timeouts.grace_s)
 
-    def leave(self, failure: str) -> None:
+    def leave(self, failure: str, lost: str = "") -> None:
         """Leaves the job at this ps, after `stop`. Raises `PeerError` where the ps does not hear it."""
         if self.worker >= 0:
-            leave = encode(m.Leave(self.worker, failure, self._incarnation, self._first_batch()))
+            leave = encode(m.Leave(self.worker, failure, self._incarnation, self._first_batch(), lost))
             self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)
 
     def look(self) -> m.JobState:

@@ -44,6 +44,12 @@ class ShardFinder:
         self._heartbeats = heartbeats
         self._log = task_logger(__name__, membership.task)
 
+    @property
+    def lost(self) -> str:
+        """Why nobody can give a shard its values back, where this worker or another one has found that; else empty."""
+        found = (str(exc) for exc in self.unrecoverable.values() if isinstance(exc, CheckpointError))
+        return next(found, self._cluster_view.lost)
+
     def find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
         """Joins whichever ps has the shard.
 
@@ -146,6 +152,8 @@ class ShardFinder:
         def ready(joined: m.Joined, nobody: bool) -> bool:  # noqa: ARG001 - see `find`
             if link.index in self.unrecoverable:
                 raise self.unrecoverable[link.index]
+            if self._cluster_view.lost:
+                raise CheckpointError(self._cluster_view.lost)
             return joined.initialised and joined.fit >= self._membership.fit
 
         return ready
