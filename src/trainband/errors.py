@@ -17,6 +17,7 @@
     │   ├── StreamClosed           the other end of a stream has gone (also a ConnectionError)
     │   ├── ProtocolError          what came is not what this version of trainband sends
     │   └── Refused                the other task said no, and why
+    ├── ResourceExhausted          the machine gives this process no more threads or descriptors
     ├── CheckpointError            a checkpoint or its directory
     │   ├── DamagedCheckpoint      a file of it is missing, or is not what its manifest says
     │   └── DirectoryLocked        another job writes into this directory
@@ -135,6 +136,10 @@ class Refused(PeerError):
     def is_for_another(self) -> bool:
         """Whether this task is not, or not any more, the one that holds the shard and knows the worker."""
         return self.code in (RefusalCode.MOVED, RefusalCode.NOT_READY, RefusalCode.UNKNOWN_WORKER)
+
+
+class ResourceExhausted(TrainbandError):
+    """The machine gives this process no more threads or descriptors."""
 
 
 class CheckpointError(TrainbandError):

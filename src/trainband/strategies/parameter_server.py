@@ -24,6 +24,7 @@ from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.ps.server.server import Server
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
+from trainband.runtime import limits
 from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import BatchSharding
@@ -241,7 +242,8 @@ class ParameterServer(Scoped, Strategy):
                 f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
                 "has it evaluate the checkpoints."
             )
-        task = str(self._cluster.task)
+        task, ps = str(self._cluster.task), len(self._cluster.spec.ps)
+        limits.require(task, ps * (1 + self._standbys), f"for {ps} ps")
         if self._local is not None:
             mesh = self._local.mesh()
         else:

@@ -37,6 +37,7 @@ class Server:
     Raises:
       ClusterError: the cluster has no such task, or its address is not one of this machine.
       AddressInUse: another process has the port.
+      ResourceExhausted: a ps may not have the descriptors or threads that it needs for the cluster's workers.
     """
 
     def __init__(
@@ -69,6 +70,8 @@ class Server:
         self._service: ParameterService | None = None
         self._closing = runtime.lock()
         if self._cluster.is_ps:
+            workers = len(self._cluster.spec.workers)
+            runtime.require_room(str(self._cluster.task), workers, f"for {workers} workers")
             self._service = self._new_service(
                 cluster=self._cluster,
                 timeouts=self._timeouts,

@@ -117,10 +117,12 @@ class JobClient:
             membership.plan, first_values, restore, timeouts=timeouts, say=membership.say, runtime=membership.runtime
         )
         note_joined()
-        # Before the first: its lease must not end while this worker waits for another ps to come up.
-        self._heartbeats.start()
         for link in self._links:
             find(link, until=lambda *_: True, whom=f"{link} to come up")
+            if link is self._links[0]:
+                # At once: its lease must not end while this worker waits for another ps to come up. Not before: a
+                # worker that cannot have the threads leaves the job with that error, and whoever is in it hears of it.
+                self._heartbeats.start()
         waiting = membership.waiting(timeouts.start_s)
         if self.is_chief:
             self._setup.try_once(bootstrapper, waiting)

@@ -8,9 +8,9 @@ from trainband.errors import (
     CheckpointError,
     DeadlineExceeded,
     ModelMismatch,
-    PeerError,
     RefusalCode,
     Refused,
+    ResourceExhausted,
     StreamClosed,
     UnknownHost,
     Unreachable,
@@ -36,7 +36,7 @@ class ShardFinder:
     """
 
     def __init__(self, membership: Membership, cluster_view: ClusterView, heartbeats: Heartbeats) -> None:
-        self.unrecoverable: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
+        self.unrecoverable: dict[int, CheckpointError | ModelMismatch | ResourceExhausted] = {}
         """Of shards that cannot be given their values again: why."""
         self._membership = membership
         self._timeouts = membership.timeouts
