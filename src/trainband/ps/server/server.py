@@ -11,6 +11,7 @@ from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.server.service import ParameterService
 from trainband.runtime import SYSTEM, Runtime, signals
+from trainband.runtime.system import leave_uncollected
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
 from trainband.wire import messages as m
 from trainband.wire.codec import decode
@@ -111,6 +112,7 @@ class Server:
         """
         if self._service is not None:
             note_joined()
+            leave_uncollected()
             dismiss = self._service.dismiss
             self._say(f"{self._cluster.task} is at {self._cluster.address}")
             try:
