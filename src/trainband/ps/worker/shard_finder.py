@@ -47,8 +47,11 @@ class ShardFinder:
     @property
     def lost(self) -> str:
         """Why nobody can give a shard its values back, where this worker or another one has found that; else empty."""
-        found = (str(exc) for exc in self.unrecoverable.values() if isinstance(exc, CheckpointError))
-        return next(found, self._cluster_view.lost)
+        return self._cluster_view.lost if self._first_lost is None else str(self._first_lost)
+
+    @property
+    def _first_lost(self) -> CheckpointError | None:
+        return next((exc for exc in list(self.unrecoverable.values()) if isinstance(exc, CheckpointError)), None)
 
     def find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
         """Joins whichever ps has the shard.
@@ -150,6 +153,8 @@ class ShardFinder:
         """Whether a ps that was joined again has what this worker needs to go on."""
 
         def ready(joined: m.Joined, nobody: bool) -> bool:  # noqa: ARG001 - see `find`
+            if self._first_lost is not None:  # of any shard: all tasks shall end with the same error
+                raise self._first_lost
             if link.index in self.unrecoverable:
                 raise self.unrecoverable[link.index]
             if self._cluster_view.lost:
