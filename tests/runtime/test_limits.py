@@ -49,7 +49,9 @@ def test_a_ps_says_how_many_descriptors_it_lacks_and_for_whom() -> None:
         except ResourceExhausted as exc:
             print(exc)
     """)
-    assert out.startswith("ps:0 needs about 64 open descriptors for 4 workers, and may have 40: raise the hard limit (")
+    assert out.startswith(
+        "ps:0 needs about 64 open descriptors for 4 workers, and may have 40 at most: before it starts, "
+    )
 
 
 def test_the_launcher_says_so_before_it_starts_anything() -> None:
@@ -64,7 +66,7 @@ def test_the_launcher_says_so_before_it_starts_anything() -> None:
         except ResourceExhausted as exc:
             print(exc)
     """)
-    assert out.startswith("the launcher needs about 80 open descriptors for 8 tasks, and may have 40: ")
+    assert out.startswith("the launcher needs about 80 open descriptors for 8 tasks, and may have 40 at most: ")
 
 
 def test_threads_that_cannot_be_made_are_named() -> None:

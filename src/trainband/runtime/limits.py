@@ -55,8 +55,9 @@ def require_descriptors(task: str, count: int, why: str) -> None:
     limit = raise_descriptor_limit()
     if limit < count:
         raise ResourceExhausted(
-            f"{task} needs about {count} open descriptors {why}, and may have {limit}: raise the hard limit "
-            f"(ulimit -Hn {count}, or LimitNOFILE= of a systemd unit) before it is started, or use fewer tasks."
+            f"{task} needs about {count} open descriptors {why}, and may have {limit} at most: before it starts, raise "
+            f"the hard limit (ulimit -n {count} as root, LimitNOFILE= of a systemd unit, --ulimit nofile= of a "
+            "container), or use fewer tasks."
         )
 
 
