@@ -85,13 +85,14 @@ class Lifecycle:
                     self._status.sample()
                     now = self.verdict()
                     lost = self._membership.lost if self._membership.has_lost_values else ""
+                    have_come = any(True for _ in self._members)
                 if lost:
                     raise CheckpointError(lost)
                 if now.ended:
                     return now.ended
                 if not now.waiting_for:
                     self._other_ps.forget()
-                elif list(self._members):
+                elif have_come:
                     self._other_ps.ask_one()
                 if now.waiting_for:
                     if waiting is None or reason != now.waiting_for:
