@@ -64,6 +64,7 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 	@$(BIN)/python -m bench.ps_mnist --rule bounded
 	@$(BIN)/python -m bench.push_pull
 	@$(BIN)/python -m bench.scaling
+	@$(BIN)/python -m bench.many_workers
 	@$(BIN)/python -m bench.stragglers
 	@$(BIN)/python -m bench.checkpoint
 	@$(BIN)/python -m bench.input_path

@@ -11,12 +11,14 @@
     ├── PeerError                  another task, or the network to it
     │   ├── AddressInUse           somebody else has the port (also an OSError)
     │   ├── Unreachable            nobody answers there (also a ConnectionError)
-    │   │   └── UnknownHost        the host name of the address cannot be resolved
+    │   │   ├── UnknownHost        the host name of the address cannot be resolved
+    │   │   └── NobodyListens      its machine answers, but no process has the port
     │   ├── DeadlineExceeded       somebody is there, but did not answer in time (also a TimeoutError)
     │   ├── StreamClosed           the other end of a stream has gone (also a ConnectionError)
     │   ├── ProtocolError          what came is not what this version of trainband sends
     │   └── Refused                the other task said no, and why
     │       └── AuthenticationError    one of the two has not proved that it belongs to the job
+    ├── ResourceExhausted          the machine gives this process no more threads or descriptors
     ├── CheckpointError            a checkpoint or its directory
     │   ├── DamagedCheckpoint      a file of it is missing, or is not what its manifest says
     │   └── DirectoryLocked        another job writes into this directory
@@ -83,6 +85,10 @@ class UnknownHost(Unreachable):
     """The host name of an address cannot be resolved."""
 
 
+class NobodyListens(Unreachable):
+    """The machine of an address answers, and says that no process listens there."""
+
+
 class DeadlineExceeded(PeerError, TimeoutError):
     """A peer is there but gave no answer in time."""
 
@@ -146,6 +152,10 @@ class AuthenticationError(Refused):
 
     def __init__(self, message: str, code: RefusalCode = RefusalCode.UNPROVED) -> None:
         super().__init__(message, code)
+
+
+class ResourceExhausted(TrainbandError):
+    """The machine gives this process no more threads or descriptors."""
 
 
 class CheckpointError(TrainbandError):

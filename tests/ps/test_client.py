@@ -16,12 +16,22 @@ from tests.ps.plans import plan_of, tree_of
 
 from trainband.cluster import Cluster, Task
 from trainband.data.leases import LeaseRequest, SourceSettings
-from trainband.errors import DeadlineExceeded, ModelMismatch, PeerError, Refused, StreamClosed, UnknownHost, Unreachable
+from trainband.errors import (
+    DeadlineExceeded,
+    ModelMismatch,
+    PeerError,
+    Refused,
+    ResourceExhausted,
+    StreamClosed,
+    UnknownHost,
+    Unreachable,
+)
 from trainband.model.placement import RoundRobin
 from trainband.ps.description import Plan
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
+from trainband.runtime import SystemRuntime, Thread
 from trainband.runtime.signals import PREEMPTED
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
@@ -607,3 +617,26 @@ def test_without_checkpoints_a_ps_that_is_gone_is_not_waited_for(make: Callable[
     break_off(client)
     with pytest.raises(StreamClosed, match="ps:0 is not there any more"):
         client.push(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=8, finite=True)
+
+
+class Threadless(SystemRuntime):
+    """A machine on which no more threads can be started."""
+
+    def thread(self, work: Callable[[], object], name: str) -> Thread:
+        thread = super().thread(work, name)
+        thread.start = self.refuse  # type: ignore[method-assign]
+        return thread
+
+    @staticmethod
+    def refuse() -> None:
+        raise ResourceExhausted("no more threads")
+
+
+def test_one_that_can_have_no_threads_leaves_with_that_error(make: Callable[..., Job]) -> None:
+    job = make(ps=2, workers=1)
+    plan = sgd_plan(ps=2)
+    client = job.client(plan, 0, runtime=Threadless())
+    with pytest.raises(ResourceExhausted, match="no more threads") as caught:
+        client.join(first_values(plan, PARAMS))
+    client.leave(f"{type(caught.value).__name__}: {caught.value}")
+    assert "worker:0 left the job: ResourceExhausted: no more threads" in job.said

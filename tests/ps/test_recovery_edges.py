@@ -451,6 +451,21 @@ def test_a_chief_that_comes_back_together_with_a_ps(make: Callable[..., Job]) ->
     again.leave()
 
 
+def test_the_first_ps_and_the_chief_die_together_and_only_the_ps_returns(make: Callable[..., Job]) -> None:
+    """Nobody holds the first shard, who would say who the chief is: the new ps does, once it knows all workers."""
+    plan = plan_of(PARAMS, optax.sgd(0.1), ps=1)
+    job = make(ps=1, workers=2, timeouts=QUICK)
+    chief, other, now = two_workers(job, plan, NO_CHECKPOINTS)
+    kill(chief)
+    kill_ps(job, 0)
+    job.start_ps(0)
+    now = push(other, plan, now)
+    assert now.restarted
+    assert other.is_chief
+    other.finish()
+    other.leave()
+
+
 def test_an_heir_waits_until_every_ps_knows_that_the_chief_is_gone(make: Callable[..., Job]) -> None:
     plan = steerable()
     job = make(ps=2, workers=2, timeouts=replace(QUICK, heartbeat_s=0.5))

@@ -235,6 +235,35 @@ def test_every_rule_goes_on_from_where_it_was(make: Callable[..., Job], rule: Up
         np.testing.assert_allclose(leaf, expected[name], rtol=1e-5)
 
 
+def test_every_task_ends_with_the_same_error_where_the_values_are_lost(make: Callable[..., Job]) -> None:
+    """The chief finds that no ps has them, and tells the others by way of the ps."""
+    plan = replicated()
+    job = make(ps=2, workers=2)
+    chief, other = job.client(plan, 0), job.client(plan, 1)
+    joined = in_thread(lambda: chief.join(first_values(plan, PARAMS)), "chief")
+    others = other.join(first_values(plan, PARAMS))
+    chiefs = joined.result(20)
+    for client in (chief, other):
+        client.await_begin(1, 20)
+    for dying in (0, 1):
+        kill_ps(job, dying)
+    for dying in (0, 1):
+        job.start_ps(dying)
+
+    def train(client: JobClient, now: Exchange) -> None:
+        try:
+            push(client, plan, now)
+        except CheckpointError as exc:
+            client.leave(f"{exc}")
+            raise
+
+    pushes = [in_thread(partial(train, chief, chiefs), "chief"), in_thread(partial(train, other, others), "other")]
+    errors = [ending.exception(2 * QUICK.lease_s) for ending in (*pushes, *job.running[2:])]
+    assert {type(error) for error in errors} == {CheckpointError}
+    (said,) = {str(error) for error in errors}
+    assert "has lost its values, and this job saves none" in said
+
+
 def test_both_ps_die(make: Callable[..., Job]) -> None:
     """Nothing can help: the chief says so, and ends."""
     plan = replicated()

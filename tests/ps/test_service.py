@@ -695,6 +695,20 @@ def test_run_ends_when_the_last_worker_leaves(ps: Ps) -> None:
     assert running.result(10.0) == "the job is complete"
 
 
+def test_a_ps_that_was_stopped_after_its_last_update_does_not_wait_for_its_workers(ps: Ps) -> None:
+    """They have left, and could not say so. The chief alone would be waited for, were it known to have died."""
+    ps.ready(steps=0)
+    running = in_thread(ps.service.run, "run")
+    absence = ps.service.lifecycle._absence  # noqa: SLF001
+    until(lambda: absence._looked_at is not None, "its first look")  # noqa: SLF001
+    ps.clock.now += 100.0
+    until(lambda: absence.stood_still, "the look after it")
+    for _ in range(2):
+        ps.clock.now += LEASE_S / 2
+        until(lambda: absence._looked_at == ps.clock.now or running.done(), "another look")  # noqa: SLF001
+    assert running.result(5.0) == "the job is complete"
+
+
 def test_a_ps_that_is_dismissed_serves_until_the_workers_have_left(ps: Ps) -> None:
     ps.ready(steps=10)
     running = in_thread(ps.service.run, "run")

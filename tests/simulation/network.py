@@ -17,11 +17,11 @@ from trainband.cluster.identity import Identity
 from trainband.errors import (
     AddressInUse,
     DeadlineExceeded,
+    NobodyListens,
     RefusalCode,
     Refused,
     StreamClosed,
     TrainbandError,
-    Unreachable,
 )
 from trainband.wire.arena import Arena
 from trainband.wire.serving import answer, closed_here, ended, serve, stopping, vanished
@@ -405,7 +405,7 @@ class Network:
     ) -> None:
         if server is None or not (server.open and server.process.alive):
             # A connection belongs to one life of a server: the next life never sees what was sent to this one.
-            gone = Unreachable(f"nobody listens at {target}.")
+            gone = NobodyListens(f"nobody listens at {target}.")
             self._carry(target, caller.name, lambda: future.resolve(None, gone))
             return
 
@@ -447,7 +447,7 @@ class Network:
 
         def arrive() -> None:
             if server is None or not (server.open and server.process.alive):
-                gone = Unreachable(f"nobody listens at {target}.")
+                gone = NobodyListens(f"nobody listens at {target}.")
                 self._carry(target, caller.name, lambda: future.resolve(None, gone))
             else:
                 server.process.receive(accept)

@@ -191,6 +191,9 @@ class SimulatedRuntime:
     def not_at_exit(self, call: Callable[[], object]) -> None:
         """Nothing either."""
 
+    def require_room(self, task: str, peers: int, why: str) -> None:
+        """There is always room."""
+
     def sigterm_raises(self) -> AbstractContextManager[None]:
         return nullcontext()  # a process that does not listen dies
 

@@ -14,7 +14,7 @@ from tests.simulation.network import End, Network, TaskTransport, Weather
 from tests.simulation.process import Process
 from tests.simulation.runtime import SimulatedRuntime
 from tests.simulation.scheduler import Scheduler
-from trainband.errors import DeadlineExceeded, PeerError, Refused, StreamClosed, Unreachable
+from trainband.errors import DeadlineExceeded, NobodyListens, PeerError, Refused, StreamClosed
 from trainband.wire.transport import ANYBODY, Caller, Stream, Tensor
 
 ADDRESS = "ps-0:2222"
@@ -137,7 +137,7 @@ def test_a_dead_process_is_unreachable_and_a_paused_one_answers_later() -> None:
     pair.ps.die()
     pair.ask("yes", b"8")
     pair.pass_time(0.5)
-    assert pair.results[-1] is Unreachable
+    assert pair.results[-1] is NobodyListens
 
 
 def test_a_paused_process_does_nothing_until_it_goes_on() -> None:
@@ -160,7 +160,7 @@ def test_what_is_sent_to_one_life_never_comes_to_the_next() -> None:
     successor = pair.serve(pair.process("ps:0"))
     pair.pass_time(3.0)
     assert not successor.asked
-    assert pair.results == [Unreachable]
+    assert pair.results == [NobodyListens]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -264,9 +264,9 @@ def test_an_error_of_one_of_several_is_raised() -> None:
     done: list[int] = []
 
     def fail() -> None:
-        raise Unreachable("gone")
+        raise NobodyListens("gone")
 
     pair.do(lambda: runtime.run_all([lambda: done.append(1), fail, lambda: done.append(2)], "some"))
     pair.pass_time(1.0)
-    assert pair.results == [Unreachable]
+    assert pair.results == [NobodyListens]
     assert sorted(done) == [1, 2]

@@ -24,6 +24,7 @@ from tests.wire.serving import EchoHandler
 from trainband.errors import (
     AddressInUse,
     DeadlineExceeded,
+    NobodyListens,
     Refused,
     StreamClosed,
     Unreachable,
@@ -103,7 +104,7 @@ class TestAddresses:
         first.stop(1.0)
         connection = transport.connect(address, FAST)
         for _ in range(3):
-            with pytest.raises(Unreachable, match=rf"nobody listens at {address}"):
+            with pytest.raises(NobodyListens, match=rf"nobody listens at {address}"):
                 connection.call("echo", timeout_s=5.0)
         with pytest.raises(Unreachable):
             connection.open_stream(timeout_s=5.0)

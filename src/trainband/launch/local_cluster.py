@@ -43,12 +43,17 @@ from trainband.launch.ports import ReservedPorts
 from trainband.launch.process import Reaper, TaskProcess
 from trainband.launch.supervision import Supervision, advance
 from trainband.launch.worker_group import WorkerGroup
+from trainband.runtime import limits
 from trainband.runtime.signals import signal_pipe
 
 _logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.05
+DESCRIPTORS = 32
+DESCRIPTORS_PER_TASK = 6
+"""Its three pipes, its process, its port, and one in passing."""
+
 _GRACE = Grace()
 _RESTARTS = Restarts()
 
@@ -260,6 +265,8 @@ class LocalCluster:
         self.close()
 
     def _start(self) -> None:
+        tasks = sum(self._sizes.values())
+        limits.require_descriptors("the launcher", DESCRIPTORS + DESCRIPTORS_PER_TASK * tasks, f"for {tasks} tasks")
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
         leftovers = [self._share_what_is_compiled()] if self._restarts.limit else []

@@ -124,6 +124,10 @@ class Runtime(Protocol):
         """Takes `at_exit` back."""
         ...
 
+    def require_room(self, task: str, peers: int, why: str) -> None:
+        """Raises `ResourceExhausted` where a task cannot have what it needs to speak with so many others."""
+        ...
+
     def sigterm_raises(self) -> AbstractContextManager[None]:
         """Within, SIGTERM raises in the main thread, see `trainband.runtime.signals.sigterm_raises`."""
         ...

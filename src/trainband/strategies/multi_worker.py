@@ -13,6 +13,7 @@ from trainband.errors import ClusterError
 from trainband.model.mesh_context import DATA
 from trainband.model.model import Model
 from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.system import leave_uncollected
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.engine import SpmdEngine
 from trainband.spmd.process_group import ProcessGroup
@@ -84,6 +85,7 @@ class MultiWorkerMirrored(MeshStrategy):
                 "with trainband run --ps 0; or use ParameterServer."
             )
         if cluster.task.trains:
+            leave_uncollected()
             if cluster.shares_its_host and (taken := take_gpu(cluster.device_index)):
                 say(f"{cluster.task} {taken}")
             self._group = ProcessGroup(

@@ -27,7 +27,9 @@ from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.ps.server.server import Server
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
+from trainband.runtime import limits
 from trainband.runtime.overrides import override
+from trainband.runtime.system import leave_uncollected
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.strategies.base import Strategy
@@ -157,6 +159,7 @@ class ParameterServer(Scoped, Strategy):
             self._update.check(len(cluster.spec.workers))
         except ValueError as exc:
             raise ClusterError(f"ParameterServer: {exc}") from None
+        leave_uncollected()
         # Both take effect only before JAX starts its backends, so this comes first in a program.
         # Handing each small computation to another thread costs 0.05 ms; a worker and a ps wait for it anyway.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -250,7 +253,8 @@ class ParameterServer(Scoped, Strategy):
                 f"{self._cluster.task} takes no part in the training; Trainer.fit with checkpoint_dir= and validation= "
                 "has it evaluate the checkpoints."
             )
-        task = str(self._cluster.task)
+        task, ps = str(self._cluster.task), len(self._cluster.spec.ps)
+        limits.require(task, ps * (1 + self._standbys), f"for {ps} ps")
         if self._local is not None:
             mesh = self._local.mesh()
         else:

@@ -30,6 +30,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import DeadlineExceeded, PeerError, ProtocolError, StreamClosed
+from ..runtime.limits import start_thread
 from .arena import Arena, as_bytes
 from .outbox import Outbox, batch_of
 from .serving import closed_here, ended, stopping, vanished
@@ -503,7 +504,7 @@ class Pulse:
                 self._thread = threading.Thread(target=self._run, name=f"trainband-pulse-{self._name}", daemon=True)
                 # A thread that comes back from C++ into an interpreter that has ended may abort the process.
                 atexit.register(self.close)
-                self._thread.start()
+                start_thread(self._thread)
 
     def remove(self, stream: ExchangeStream) -> None:
         """Looks after it no longer."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import secrets
 import select
@@ -25,7 +26,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeadlineExceeded, PeerError, ProtocolError, Refused, StreamClosed, Unreachable
+from ..errors import DeadlineExceeded, PeerError, ProtocolError, Refused, ResourceExhausted, StreamClosed, Unreachable
+from ..runtime.limits import start_thread
 from .arena import aligned, as_bytes
 from .segment import InSlot, OutSlot, Segment, map_received
 from .serving import closed_here, ended, serve, stopping, vanished
@@ -445,15 +447,24 @@ class LocalDoor:
             self._start(connection)
 
     def _start(self, connection: socket.socket) -> None:
-        stream = LocalStream(connection, "a task on this machine", self._timeouts, lambda _stream: None)
+        try:
+            stream = LocalStream(connection, "a task on this machine", self._timeouts, lambda _stream: None)
+        except OSError:  # out of descriptors: it is served over the network, or told there
+            connection.close()
+            return
         thread = threading.Thread(
             target=self._serve, args=(stream,), name=f"trainband-local-{self.address}", daemon=True
         )
-        with self._lock:
-            if not self._stopping and len(self._serving) < _MOST_GUESTS:
-                self._serving[thread] = stream
-                thread.start()
-                return
+        try:
+            with self._lock:
+                if not self._stopping and len(self._serving) < _MOST_GUESTS:
+                    start_thread(thread)
+                    self._serving[thread] = stream
+                    return
+        except ResourceExhausted as exc:
+            logging.getLogger("trainband.wire").error("%s serves no more streams: %s", self.address, exc)
+            stream.end(str(exc))
+            return
         stream.close()
 
     def _serve(self, stream: LocalStream) -> None:

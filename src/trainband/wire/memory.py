@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.identity import Identity
-from ..errors import AddressInUse, DeadlineExceeded, Unreachable
+from ..errors import AddressInUse, DeadlineExceeded, NobodyListens, Unreachable
 from .arena import Arena, as_bytes
 from .serving import answer, closed_here, ended, serve, stopping
 from .transport import Bytes, Connection, Frame, Handler, Listener, Stream, Timeouts
@@ -291,4 +291,4 @@ class MemoryTransport:
 
 
 def _nobody(address: str) -> Unreachable:
-    return Unreachable(f"nobody listens at {address}; check that the task runs and that the address is right.")
+    return NobodyListens(f"nobody listens at {address}; check that the task runs and that the address is right.")

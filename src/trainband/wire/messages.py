@@ -330,6 +330,8 @@ class Leave(Struct, frozen=True):
     failure: f.Text
     first_batch: f.Token = ""
     """As in `Heartbeat`: a training may be shorter than the time between two."""
+    lost: f.Text = ""
+    """Why the values of a shard cannot be given back by anybody, so that the job is over; empty where they can."""
 
 
 class JobState(Struct, frozen=True):
@@ -351,6 +353,10 @@ class JobState(Struct, frozen=True):
     """See `Begin`."""
     replicas: Annotated[tuple[ReplicaState, ...], Meta(max_length=LIMITS.tasks)] = ()
     """Of this ps."""
+    complete: bool = False
+    """Whether each of them has all the updates that were asked for."""
+    lost: f.Text = ""
+    """See `Leave`."""
 
 
 class Vacancy(Struct, frozen=True):

@@ -17,7 +17,7 @@ from typing import Any
 
 from trainband.cluster.certificate_files import PS_NAME, CertificateFiles, Certified, Revocations, read_uri
 from trainband.cluster.identity import Identity
-from trainband.errors import AuthenticationError, ClusterError, DeadlineExceeded, Unreachable
+from trainband.errors import AuthenticationError, ClusterError, DeadlineExceeded, NobodyListens, Unreachable
 from trainband.wire import port as ports
 
 
@@ -111,8 +111,9 @@ class Tls:
             raise ports.unknown_host(address) from None
         except ConnectionResetError:
             raise self._refused_us(address, "it hung up") from None
-        except OSError:
-            raise Unreachable(
+        except OSError as exc:
+            kind = NobodyListens if isinstance(exc, ConnectionRefusedError) else Unreachable
+            raise kind(
                 f"nobody listens at {address}; check that the task runs and that the address is right."
             ) from None
         assert der is not None

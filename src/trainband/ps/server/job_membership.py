@@ -30,6 +30,9 @@ class JobMembership:
         self.planned_chief = str(task.cluster.spec.chief)
         self._last_chief = self.planned_chief
         self._has_warned = False
+        self.lost = ""
+        """Why the job is over with values that nobody can give back, as a worker has said that left; else empty."""
+        self._lost_at = 0.0
         self.under_way = False
         """Whether somebody has joined who has been in the job before this ps was."""
 
@@ -132,6 +135,18 @@ class JobMembership:
             self._task.log.info("lost %s: not heard for %g s", member.task, self._task.timeouts.lease_s)
             self._task.say(f"{member.task} is gone: not heard for {self._task.timeouts.lease_s:g} s")
             self.gone(member)
+
+    def lose_values(self, why: str) -> None:
+        """Notes that nobody can give a shard its values back: every worker hears it with its next heartbeat."""
+        self.lost, self._lost_at = why, self._task.clock()
+
+    @property
+    def has_lost_values(self) -> bool:
+        """Whether the job is over because of that, and every worker has heard it, or had a lease for that."""
+        if not self.lost or self.members.live():
+            return False
+        came = {member.task for member in self.members}
+        return came.issuperset(self.planned) or self._task.clock() - self._lost_at >= self._task.timeouts.lease_s
 
     def stream_ended(self, member: Member) -> None:
         """A stream of `member` has ended. Unless the member left, it is lost at once; its heartbeat may bring it back.

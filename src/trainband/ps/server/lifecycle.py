@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from trainband.errors import DeadlineExceeded
-from trainband.ps.membership.job_end import Verdict, verdict
+from trainband.errors import CheckpointError, DeadlineExceeded
+from trainband.ps.membership.absence import Absence
+from trainband.ps.membership.job_end import Elsewhere, Verdict, verdict
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.server.job_membership import JobMembership
+from trainband.ps.server.other_ps import OtherPs
 from trainband.ps.server.reserved_pieces import ReservedPieces
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
@@ -31,6 +33,7 @@ class Lifecycle:
       stall_detector: looks at workers that live and do not get on.
       reserved_pieces: what a checkpoint has reserved for workers.
       status: whose rates are kept fresh.
+      other_ps: are asked how the job is where no worker is left.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Lifecycle:
         stall_detector: StallDetector,
         reserved_pieces: ReservedPieces,
         status: StatusReporter,
+        other_ps: OtherPs,
     ) -> None:
         self._task = task
         self._membership = membership
@@ -49,6 +53,8 @@ class Lifecycle:
         self._stall_detector = stall_detector
         self._reserved_pieces = reserved_pieces
         self._status = status
+        self._other_ps = other_ps
+        self._absence = Absence(task.timeouts.lease_s)
         self._dismissed = False
         self._dismissed_at: float | None = None
         self._shutdown_reason = ""
@@ -60,6 +66,7 @@ class Lifecycle:
         """Serves until the job ends; returns why it did, in words.
 
         Raises:
+          CheckpointError: values were lost, and no worker can give them back.
           DeadlineExceeded: every worker was lost before the job was complete, and none came back.
         """
         waiting: Waiting | None = None
@@ -68,14 +75,25 @@ class Lifecycle:
             while True:
                 with self._task.lock:
                     self._membership.expire()
+                    self._absence.note(
+                        self._task.clock(), live=bool(self._members.live()), silent=self._other_ps.are_silent
+                    )
                     description = self._replicas.home.model.description
                     self._stall_detector.handle_stalled(description.stall_s if description is not None else 0.0)
                     self._stall_detector.break_deadlocks()
                     self._reserved_pieces.free()
                     self._status.sample()
                     now = self.verdict()
+                    lost = self._membership.lost if self._membership.has_lost_values else ""
+                    have_come = any(True for _ in self._members)
+                if lost:
+                    raise CheckpointError(lost)
                 if now.ended:
                     return now.ended
+                if not now.waiting_for:
+                    self._other_ps.forget()
+                elif have_come:
+                    self._other_ps.ask_one()
                 if now.waiting_for:
                     if waiting is None or reason != now.waiting_for:
                         waiting, reason = Waiting(now.timeout_s, self._task.say, self._task.clock), now.waiting_for
@@ -129,6 +147,7 @@ class Lifecycle:
             ),
             start_s=self._task.timeouts.start_s,
             now=now,
+            elsewhere=self._elsewhere(now),
         )
         if not self._dismissed:
             return found
@@ -138,6 +157,21 @@ class Lifecycle:
             found = Verdict(ended=PREEMPTED)
         self.cut_short = not self._replicas.are_complete()
         return found
+
+    def _elsewhere(self, now: float) -> Elsewhere:
+        """What is known of the job from outside, where no worker is left. Called under the lock."""
+        absence, lease_s = self._absence, self._task.timeouts.lease_s
+        if self._members.live():
+            return Elsewhere.UNKNOWN
+        if self._other_ps.have_completed():
+            return Elsewhere.COMPLETE
+        if len(self._task.cluster.spec.ps) == 1:
+            over = absence.stood_still
+        else:
+            over = (absence.stood_still or absence.was_cut_off) and self._other_ps.are_gone(lease_s)
+        if not (over and absence.is_deserted(now)):
+            return Elsewhere.UNKNOWN
+        return Elsewhere.OVER if self._replicas.have_standbys() else Elsewhere.AWAY
 
     def _serves_yet(self, now: float) -> bool:
         """Whether, though this ps was dismissed, workers are there that may have something to finish."""

@@ -84,6 +84,7 @@ class MemberCalls:
         if begin.fit > replica.model.fit:  # by more than one, if this ps has died and come back
             self._check_begin(replica, begin)
             replica.journal.begin(begin.fit, begin.last_version, begin.trainings)
+            self._membership.lost = ""  # of a job before this one
             for account in self._accounts.values():
                 account.pushed_at = self._task.clock()
         return self._status.job_state(replica)

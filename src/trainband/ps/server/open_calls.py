@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from trainband.errors import RefusalCode, Refused
 from trainband.ps.description import check_definition, first_difference
+from trainband.ps.membership.members import Member
 from trainband.ps.replication.failover import Role
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server import permissions
@@ -187,6 +188,8 @@ class OpenCalls:
                 return self._status.job_state(replica)  # its successor stays
             permissions.require_member(caller, member, "leave")
             self._membership.note_first_batch(member, leave.first_batch)
+            if leave.lost and self._believes_lost(member):
+                self._membership.lose_values(printable(leave.lost, LIMITS.failure_length, newline="\n"))
             failure = printable(leave.failure, LIMITS.failure_length, newline="\n")
             if self._members.leave(member, failure):
                 member.heard_at = self._task.clock()
@@ -196,6 +199,16 @@ class OpenCalls:
                     self._task.say(f"{member.task} left the job: {failure}")
             self._task.wake.set()
             return self._status.job_state(replica)
+
+    def _believes_lost(self, member: Member) -> bool:
+        """Whether values are lost because this worker says so: any may to a ps that has none, else the chief alone."""
+        if all(replica.failover.role is Role.EMPTY for replica in self._replicas):
+            return True
+        try:
+            self._membership.require_chief(member, "say that values are lost")
+        except Refused:
+            return False
+        return True
 
     def _shutdown(self, replica: ShardReplica, shutdown: m.Shutdown, _: Caller) -> m.JobState:
         with self._task.lock:

@@ -13,6 +13,7 @@ from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, PeerError
 from trainband.ps.server.service import ParameterService
 from trainband.runtime import SYSTEM, Runtime, signals
+from trainband.runtime.system import leave_uncollected
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
 from trainband.wire import messages as m
 from trainband.wire.codec import decode
@@ -44,6 +45,7 @@ class Server:
       ClusterError: the cluster has no such task, its address is not one of this machine, or other machines reach it
         and there is no security.
       AddressInUse: another process has the port.
+      ResourceExhausted: a ps may not have the descriptors or threads that it needs for the cluster's workers.
     """
 
     def __init__(
@@ -79,6 +81,8 @@ class Server:
         self._service: ParameterService | None = None
         self._closing = runtime.lock()
         if self._cluster.is_ps:
+            workers = len(self._cluster.spec.workers)
+            runtime.require_room(str(self._cluster.task), workers, f"for {workers} workers")
             self._service = self._new_service(
                 cluster=self._cluster,
                 timeouts=self._timeouts,
@@ -114,10 +118,12 @@ class Server:
 
         Raises:
           SystemExit: SIGTERM has ended a ps before its job was complete; the code is 143.
+          CheckpointError: on a ps, values were lost, and no worker can give them back.
           DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
         """
         if self._service is not None:
             note_joined()
+            leave_uncollected()
             dismiss = self._service.dismiss
             self._say(f"{self._cluster.task} is at {self._cluster.address}")
             try:

@@ -25,6 +25,7 @@ from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.lifecycle import Lifecycle
 from trainband.ps.server.member_calls import MemberCalls
 from trainband.ps.server.open_calls import OpenCalls
+from trainband.ps.server.other_ps import OtherPs
 from trainband.ps.server.program import CompiledProgram, CompileProgram
 from trainband.ps.server.reserved_pieces import ReservedPieces
 from trainband.ps.server.shard_replicas import ShardReplicas
@@ -83,7 +84,15 @@ class ParameterService:
         self.reserved_pieces = ReservedPieces(task, members, replicas)
         traffic = Traffic()
         self._status = StatusReporter(task, membership, replicas, self.stall_detector, traffic)
-        self.lifecycle = Lifecycle(task, membership, replicas, self.stall_detector, self.reserved_pieces, self._status)
+        self.lifecycle = Lifecycle(
+            task,
+            membership,
+            replicas,
+            self.stall_detector,
+            self.reserved_pieces,
+            self._status,
+            OtherPs(task, replicas, transport),
+        )
         self.streams = Streams(task, membership, replicas, traffic)
         self._control = Control(
             task,
@@ -135,6 +144,7 @@ class ParameterService:
         """Serves until the job ends; returns why it did, in words.
 
         Raises:
+          CheckpointError: values were lost, and no worker can give them back.
           DeadlineExceeded: every worker was lost before the job was complete, and none came back.
         """
         return self.lifecycle.run()

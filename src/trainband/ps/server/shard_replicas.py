@@ -95,6 +95,11 @@ class ShardReplicas:
         held = [replica for replica in self if replica.failover.role in (Role.PRIMARY, Role.STANDBY)]
         return bool(held) and all(replica.model.complete for replica in held)
 
+    def have_standbys(self) -> bool:
+        """Whether another ps can hold any shard of this one."""
+        descriptions = [replica.model.description for replica in self]
+        return any(description is not None and description.standbys > 0 for description in descriptions)
+
     def require_uninvited(self, replica: ShardReplica) -> None:
         """Refuses values for a shard that another ps holds."""
         if not replica.is_primary and self._task.clock() - replica.invited_at < self._task.timeouts.lease_s:

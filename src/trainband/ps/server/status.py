@@ -68,6 +68,8 @@ class StatusReporter:
             chief=self._membership.chief(),
             trainings=replica.model.trainings,
             replicas=tuple(one.state() for one in self._replicas),
+            complete=self._replicas.are_complete(),
+            lost=self._membership.lost,
         )
 
     def ps_status(self, replica: ShardReplica | None = None) -> PsStatus:

@@ -64,7 +64,9 @@ class JobClient:
             for shard in range(len(ps))
         ]
         self._log = task_logger(__name__, membership.task)
-        self._cluster_view = view = ClusterView(membership.incarnation, str(cluster.spec.chief), runtime)
+        self._cluster_view = view = ClusterView(
+            membership.incarnation, str(cluster.spec.chief), runtime, timeouts.lease_s
+        )
         self._heartbeats = Heartbeats(ps, membership, links, view, revive=lambda: self._reviver.look())
         self._finder = ShardFinder(membership, view, self._heartbeats)
         self._requests = ShardRequests(membership, self._finder)
@@ -118,10 +120,12 @@ class JobClient:
             membership.plan, first_values, restore, timeouts=timeouts, say=membership.say, runtime=membership.runtime
         )
         note_joined()
-        # Before the first: its lease must not end while this worker waits for another ps to come up.
-        self._heartbeats.start()
         for link in self._links:
             find(link, until=lambda *_: True, whom=f"{link} to come up")
+            if link is self._links[0]:
+                # At once: its lease must not end while this worker waits for another ps to come up. Not before: a
+                # worker that cannot have the threads leaves the job with that error, and whoever is in it hears of it.
+                self._heartbeats.start()
         waiting = membership.waiting(timeouts.start_s)
         if self.is_chief:
             self._setup.try_once(bootstrapper, waiting)
@@ -157,7 +161,7 @@ class JobClient:
         self._log.info("leaves the job%s", f": {failure}" if failure else "")
         self._heartbeats.stop()
         self._reviver.wait()
-        self._heartbeats.leave(failure)
+        self._heartbeats.leave(failure, self._finder.lost if failure else "")
         if membership.standbys and membership.joined and not failure:
             self._heartbeats.hand_over_decisions()
         self._heartbeats.close()

@@ -16,14 +16,20 @@ class ClusterView:
       incarnation: of this worker.
       chief: the cluster's.
       runtime: this task's.
+      lease_s: within which every worker that lives has joined a ps that is new.
     """
 
-    def __init__(self, incarnation: str, chief: str, runtime: Runtime) -> None:
+    def __init__(self, incarnation: str, chief: str, runtime: Runtime, lease_s: float) -> None:
         self.chief = chief
         """The worker that has the chief's duties now."""
         self._known_as = arbiter_name(incarnation)
+        self.lost = ""
+        """Why nobody can give a shard its values back, as another worker has found; empty where none has."""
         self._seen: dict[int, m.JobState | None] = {}
         self._clock = runtime.clock
+        self._lease_s = lease_s
+        self._nobody_since: float | None = None
+        """Since when no ps that was heard has had the first shard."""
         self._made_at = runtime.clock()
         self._heard_at: dict[int, float] = {}
         self._unanswered: dict[int, int] = {}
@@ -33,7 +39,8 @@ class ClusterView:
     def note(self, ps: int, state: m.JobState | None, *, begun: bool) -> list[VoteRequest]:
         """Notes an answer, `None` where there was none; returns the vote requests that this worker must decide.
 
-        `begun`: whether a training has begun. From then on, who the chief is the ps knows that holds the first shard.
+        `begun`: whether a training has begun. From then on, who the chief is the ps knows that holds the first shard;
+        or, if none does, one that has come in its place, once it knows all workers.
         """
         self._seen[ps] = state
         if state is None:
@@ -41,11 +48,22 @@ class ClusterView:
             return []
         self._unanswered[ps] = 0
         self.heard(ps)
+        self.lost = self.lost or (state.lost if begun else "")
+        orphaned = self._is_orphaned()
         for replica in state.replicas:
-            if replica.shard == 0 and (replica.role == Role.PRIMARY.value or not begun):
+            if replica.shard == 0 and (replica.role == Role.PRIMARY.value or not begun or orphaned):
                 self.chief = state.chief
         vote_requests = [replica.vote_request for replica in state.replicas if replica.vote_request is not None]
         return [vote_request for vote_request in vote_requests if vote_request.arbiter == self._known_as]
+
+    def _is_orphaned(self) -> bool:
+        """Whether for a lease no ps that was heard has had the first shard."""
+        states = [state for state in self._seen.values() if state is not None]
+        if not all(has_nothing(state, 0) for state in states):
+            self._nobody_since = None
+        elif self._nobody_since is None:
+            self._nobody_since = self._clock()
+        return self._nobody_since is not None and self._clock() - self._nobody_since >= self._lease_s
 
     def grants(self, vote_request: VoteRequest) -> bool:
         """Decides a vote request, see `Arbiter`."""

@@ -90,11 +90,13 @@ class Heartbeater:
         if self._thread.is_alive():
             self._thread.join(self._timeouts.grace_s)
 
-    def leave(self, failure: str) -> None:
+    def leave(self, failure: str, lost: str = "") -> None:
         """Leaves the job at this ps, after `stop`. Raises `PeerError` where the ps does not hear it."""
         if self.worker >= 0:
             said = printable(failure, LIMITS.failure_length, newline="\n")
-            leave = encode(m.Leave(self.worker, self._incarnation, said, self._first_batch()))
+            leave = encode(
+                m.Leave(self.worker, self._incarnation, said, self._first_batch(), lost[: LIMITS.failure_length])
+            )
             self._connection.call("leave", leave, timeout_s=self._timeouts.grace_s)
 
     def look(self) -> m.JobState:

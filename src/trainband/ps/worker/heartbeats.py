@@ -91,13 +91,16 @@ class Heartbeats:
         for heartbeater in self.heartbeaters:
             heartbeater.wait()
 
-    def leave(self, failure: str) -> None:
-        """Tells every ps that this worker leaves, after `stop`."""
+    def leave(self, failure: str, lost: str = "") -> None:
+        """Tells every ps that this worker leaves, after `stop`.
+
+        `lost`: why nobody can give a shard its values back, if that is so.
+        """
         # One that was asked to leave may come back: the job is not over by that, though nobody else be at work.
         why = failure or self._membership.request
         for heartbeater in self.heartbeaters:
             try:
-                heartbeater.leave(why)
+                heartbeater.leave(why, lost)
             except PeerError as exc:
                 # One that fails has said enough; a ps that is new does not miss it.
                 is_unknown = isinstance(exc, Refused) and exc.code is RefusalCode.UNKNOWN_WORKER

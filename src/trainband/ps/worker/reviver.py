@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from trainband.errors import CheckpointError, ModelMismatch, PeerError
+from trainband.errors import CheckpointError, ModelMismatch, PeerError, ResourceExhausted
 from trainband.ps.worker.bootstrapper import Bootstrapper
 from trainband.ps.worker.checkpointing import ANY, ME
 from trainband.ps.worker.cluster_view import ClusterView, has_nothing
@@ -92,8 +92,13 @@ class Reviver:
             thread = self._threads.get(shard)
             if (thread is None or not thread.is_alive()) and shard not in self._finder.unrecoverable:
                 work = partial(self._revive, shard, bootstrapper)
-                self._threads[shard] = thread = self._membership.runtime.thread(work, "trainband-revive")
-                thread.start()
+                thread = self._membership.runtime.thread(work, "trainband-revive")
+                try:
+                    thread.start()
+                except ResourceExhausted as exc:  # for the main thread: this one has others to hear
+                    self._finder.unrecoverable[shard] = exc
+                else:
+                    self._threads[shard] = thread
 
     def _revive(self, shard: int, bootstrapper: Bootstrapper) -> None:
         """Chief only: gives a shard that nobody has any more its part of the last checkpoint."""

@@ -8,9 +8,9 @@ from trainband.errors import (
     CheckpointError,
     DeadlineExceeded,
     ModelMismatch,
-    PeerError,
     RefusalCode,
     Refused,
+    ResourceExhausted,
     StreamClosed,
     UnknownHost,
     Unreachable,
@@ -36,13 +36,22 @@ class ShardFinder:
     """
 
     def __init__(self, membership: Membership, cluster_view: ClusterView, heartbeats: Heartbeats) -> None:
-        self.unrecoverable: dict[int, PeerError | CheckpointError | ModelMismatch] = {}
+        self.unrecoverable: dict[int, CheckpointError | ModelMismatch | ResourceExhausted] = {}
         """Of shards that cannot be given their values again: why."""
         self._membership = membership
         self._timeouts = membership.timeouts
         self._cluster_view = cluster_view
         self._heartbeats = heartbeats
         self._log = task_logger(__name__, membership.task)
+
+    @property
+    def lost(self) -> str:
+        """Why nobody can give a shard its values back, where this worker or another one has found that; else empty."""
+        return self._cluster_view.lost if self._first_lost is None else str(self._first_lost)
+
+    @property
+    def _first_lost(self) -> CheckpointError | None:
+        return next((exc for exc in list(self.unrecoverable.values()) if isinstance(exc, CheckpointError)), None)
 
     def find(self, link: Link, until: Callable[[m.Joined, bool], bool], whom: str) -> m.Joined:
         """Joins whichever ps has the shard.
@@ -144,8 +153,12 @@ class ShardFinder:
         """Whether a ps that was joined again has what this worker needs to go on."""
 
         def ready(joined: m.Joined, nobody: bool) -> bool:  # noqa: ARG001 - see `find`
+            if self._first_lost is not None:  # of any shard: all tasks shall end with the same error
+                raise self._first_lost
             if link.index in self.unrecoverable:
                 raise self.unrecoverable[link.index]
+            if self._cluster_view.lost:
+                raise CheckpointError(self._cluster_view.lost)
             return joined.initialised and joined.fit >= self._membership.fit
 
         return ready

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
+from trainband.runtime.limits import start_thread
 from trainband.runtime.waiting import Say
 from trainband.wire import port as ports
 from trainband.wire.flight.sockets import connections, received_bytes
@@ -117,7 +118,7 @@ class Doorkeeper:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"trainband-door-{port}", daemon=True)
         atexit.register(self.close)
-        self._thread.start()
+        start_thread(self._thread)
 
     def admit(self, peer: str) -> None:
         """A call on this connection was let in: it is no stranger's any more."""

@@ -10,6 +10,7 @@ import pyarrow.flight as flight
 from trainband.errors import (
     AuthenticationError,
     DeadlineExceeded,
+    NobodyListens,
     PeerError,
     ProtocolError,
     RefusalCode,
@@ -37,7 +38,8 @@ def translate(exc: Exception, address: str, timeout_s: float | None = None) -> P
     if isinstance(exc, flight.FlightUnavailableError):
         if _UNRESOLVED.search(str(exc)):
             return ports.unknown_host(address)
-        return Unreachable(f"nobody listens at {address}; check that the task runs and that the address is right.")
+        kind = NobodyListens if "Connection refused" in str(exc) else Unreachable
+        return kind(f"nobody listens at {address}; check that the task runs and that the address is right.")
     if isinstance(exc, flight.FlightTimedOutError):
         waited = "in time" if timeout_s is None else f"in {timeout_s:g} s"
         return DeadlineExceeded(f"{address} gave no answer {waited}; check that it runs, or wait for longer.")

@@ -1,0 +1,115 @@
+"""Limits: how many descriptors and threads this machine gives to a process, and errors that say so where they run out.
+
+Called where a task begins, never on import: a program that only looks at its data keeps its limits.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from trainband.errors import ResourceExhausted
+
+MOST_DESCRIPTORS = 1 << 20
+"""What no task needs. Where the hard limit is without end, as in some containers, programs that a task starts would
+otherwise take minutes to close every descriptor that they might have."""
+
+BASE_DESCRIPTORS = 32
+"""Of a process that has loaded JAX and Arrow, and of what it has open for a moment: a dozen, measured, and as many
+again."""
+
+DESCRIPTORS_PER_PEER = 8
+"""Of a ps for each worker and of a worker for each ps: two connections, the stream's socket, two doorbells, and the
+memory that is under way. Seven were measured over shared memory, two over the network."""
+
+BASE_THREADS = 16
+THREADS_PER_PEER = 2
+
+
+def raise_descriptor_limit() -> int:
+    """Raises the soft limit of open descriptors to the hard one; returns what it is then."""
+    try:
+        import resource
+    except ImportError:  # not on this platform, which has no such limit
+        return MOST_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # macOS has yet another limit, and does not name it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def require_descriptors(task: str, count: int, why: str) -> None:
+    """Raises the limit of open descriptors as far as it goes.
+
+    Args:
+      task: who needs them.
+      count: how many.
+      why: what for, as `for 64 workers`.
+
+    Raises:
+      ResourceExhausted: they are not enough even then.
+    """
+    limit = raise_descriptor_limit()
+    if limit < count:
+        raise ResourceExhausted(
+            f"{task} needs about {count} open descriptors {why}, and may have {limit} at most: before it starts, raise "
+            f"the hard limit (ulimit -n {count} as root, LimitNOFILE= of a systemd unit, --ulimit nofile= of a "
+            "container), or use fewer tasks."
+        )
+
+
+def require_threads(task: str, count: int, why: str) -> None:
+    """Makes so many threads at the same time, which end at once: gRPC would abort the process for want of one.
+
+    Args:
+      task: who needs them.
+      count: how many.
+      why: what for, as `for 64 workers`.
+
+    Raises:
+      ResourceExhausted: they cannot be made.
+    """
+    enough = threading.Event()
+    made: list[threading.Thread] = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=enough.wait, name="trainband-limit", daemon=True)
+            start_thread(thread)
+            made.append(thread)
+    except ResourceExhausted:
+        raise ResourceExhausted(
+            f"{task} needs about {count} threads {why}, and can have {len(made)}: {_ADVICE}, or use fewer tasks."
+        ) from None
+    finally:
+        enough.set()
+        for thread in made:
+            thread.join()
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Starts a new thread.
+
+    Raises:
+      ResourceExhausted: this process cannot have one more.
+    """
+    try:
+        thread.start()
+    except RuntimeError as exc:
+        raise no_thread(thread.name, exc) from exc
+
+
+def no_thread(name: str, exc: RuntimeError) -> ResourceExhausted:
+    """The error for a thread that could not be started."""
+    return ResourceExhausted(f"the thread {name} cannot be started ({exc}): {_ADVICE}.")
+
+
+def require(task: str, peers: int, why: str) -> None:
+    """Sees to it that a task can have what it needs to speak with so many others, see the two above."""
+    require_descriptors(task, BASE_DESCRIPTORS + DESCRIPTORS_PER_PEER * peers, why)
+    require_threads(task, BASE_THREADS + THREADS_PER_PEER * peers, why)
+
+
+_ADVICE = "look at the limits of processes (ulimit -u), of memory (ulimit -v), and of the container (pids.max)"
