@@ -159,6 +159,7 @@ class Script:
     alive = True
     silent_s = 0.0
     keeps = False
+    most_bytes = 0
 
     def __init__(self, *items: Any) -> None:
         self.items = deque(items)

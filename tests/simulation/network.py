@@ -88,6 +88,7 @@ class End:
     """
 
     transport = "simulated"
+    most_bytes = 0
 
     def __init__(self, network: Network, owner: Process, *, keeps: bool) -> None:
         self.network = network

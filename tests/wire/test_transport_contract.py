@@ -25,6 +25,7 @@ from trainband.errors import (
     AddressInUse,
     DeadlineExceeded,
     NobodyListens,
+    ProtocolError,
     Refused,
     StreamClosed,
     Unreachable,
@@ -330,6 +331,19 @@ class TestWaiting:
         stream.send(b"x")
         threading.Timer(0.05, wire.handler.finish.set).start()
         assert receive(stream).header == b"x"
+
+
+class TestLimits:
+    def test_a_frame_larger_than_expected_ends_the_stream(self, wire: Wire) -> None:
+        stream = wire.connection.open_stream(timeout_s=5.0)
+        stream.send(b"echo", [np.zeros(1000, np.uint8)])
+        assert receive(stream).header == b"echo"
+        stream.most_bytes = 999
+        stream.send(b"echo", [np.zeros(1000, np.uint8)])
+        with pytest.raises(ProtocolError, match="a frame of 1,000 bytes, where 999 are the most"):
+            receive(stream)
+        with pytest.raises((ProtocolError, StreamClosed)):
+            receive(stream)
 
 
 class TestEnds:

@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from ..errors import DeadlineExceeded, PeerError, ProtocolError, StreamClosed
 from ..runtime.limits import start_thread
 from .arena import Arena, as_bytes
+from .limits import LIMITS
 from .outbox import Outbox, batch_of
-from .serving import closed_here, ended, stopping, vanished
+from .serving import closed_here, ended, stopping, too_large, vanished
 from .transport import Bytes, Frame, Timeouts
 
 logger = logging.getLogger("trainband.wire")
@@ -100,6 +101,7 @@ class ExchangeStream:
         self._writing_since: float | None = None
         self._stalled = False
         self._broken = False  # a sign of life could not be sent
+        self.most_bytes = LIMITS.frame_bytes
         self.abort_at: float | None = None
         """When the pulse shall end whatever the stream is blocked in, on the clock of `time.monotonic`."""
 
@@ -312,6 +314,8 @@ class ExchangeStream:
             return Frame(header)
         if raw_sizes != self._raw_sizes:
             self._raw_sizes, self._sizes = raw_sizes, struct.unpack(f"<{arrays}Q", raw_sizes)
+        if sum(self._sizes) > self.most_bytes:
+            raise self._end(too_large(self._peer, sum(self._sizes), self.most_bytes))
         try:
             views = self._arena.views(self._sizes)
         except (MemoryError, ValueError) as exc:

@@ -46,6 +46,7 @@ class Limits:
       program_bytes: of each of the two programs of an update.
       update_text_length: characters of a traced update program.
       worker_state_bytes: of what one worker must find again.
+      frame_bytes: of the body of a frame, where whoever receives it does not know what to expect.
     """
 
     control_bytes: int = 1 * MIB
@@ -76,6 +77,7 @@ class Limits:
     program_bytes: int = 256 * MIB
     update_text_length: int = 64 * MIB
     worker_state_bytes: int = 1 * GIB
+    frame_bytes: int = 1024 * GIB
 
 
 LIMITS = Limits()

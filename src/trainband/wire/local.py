@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from ..errors import DeadlineExceeded, PeerError, ProtocolError, Refused, ResourceExhausted, StreamClosed, Unreachable
 from ..runtime.limits import start_thread
 from .arena import aligned, as_bytes
+from .limits import LIMITS
 from .segment import InSlot, OutSlot, Segment, map_received
-from .serving import closed_here, ended, serve, stopping, vanished
+from .serving import closed_here, ended, serve, stopping, too_large, vanished
 from .transport import ANYBODY, Caller, Frame, Handler, Timeouts
 
 # kind, slot, flags, bytes of header, arrays, sequence number of the body
@@ -59,6 +60,7 @@ class LocalStream:
         self, connection: socket.socket, peer: str, timeouts: Timeouts, forget: Callable[[LocalStream], None]
     ) -> None:
         connection.setblocking(False)
+        self.most_bytes = LIMITS.frame_bytes
         self._socket = connection
         self._peer = peer
         self._timeouts = timeouts
@@ -325,6 +327,8 @@ class LocalStream:
             return Frame(header, tuple(np.empty(0, np.uint8) for _ in range(arrays)))
         if segment is None:
             raise ValueError("no segment")
+        if sum(slot.sizes) > self.most_bytes:
+            raise self._end(too_large(self._peer, sum(slot.sizes), self.most_bytes))
         return Frame(header, segment.views(slot.sizes, start))
 
     def knock(self, ticket: bytes) -> None:

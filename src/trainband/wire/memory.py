@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ..cluster.identity import Identity
 from ..errors import AddressInUse, DeadlineExceeded, NobodyListens, Unreachable
 from .arena import Arena, as_bytes
-from .serving import answer, closed_here, ended, serve, stopping
+from .limits import LIMITS
+from .serving import answer, closed_here, ended, serve, stopping, too_large
 from .transport import Bytes, Connection, Frame, Handler, Listener, Stream, Timeouts
 
 _DEPTH = 16
@@ -39,6 +40,7 @@ class _MemoryStream:
     """One end of a stream."""
 
     def __init__(self, peer: str, outgoing: _Pipe, incoming: _Pipe, stall_s: float, keeps: bool) -> None:
+        self.most_bytes = LIMITS.frame_bytes
         self._peer = peer
         self._keeps = keeps
         self._outgoing = outgoing
@@ -105,6 +107,10 @@ class _MemoryStream:
                 return None
             header, body = pipe.frames.popleft()
             pipe.changed.notify_all()
+        nbytes = sum(array.size for array in body)
+        if nbytes > self.most_bytes:
+            self.end("")
+            raise too_large(self._peer, nbytes, self.most_bytes)
         views = self._arena.views(tuple(array.size for array in body))
         for view, array in zip(views, body, strict=True):
             np.copyto(view, array)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ..errors import RefusalCode, Refused, StreamClosed, TrainbandError
+from ..errors import ProtocolError, RefusalCode, Refused, StreamClosed, TrainbandError
 from .transport import ANYBODY, Caller, Handler, Stream
 
 logger = logging.getLogger("trainband.wire")
@@ -52,6 +52,11 @@ def serve(handler: Handler, stream: Stream, address: str, caller: Caller = ANYBO
 def ended(peer: str, reason: str) -> StreamClosed:
     """The error for a stream whose other end has closed it."""
     return StreamClosed(f"{peer} closed the stream: {reason}" if reason else f"{peer} closed the stream.")
+
+
+def too_large(peer: str, nbytes: int, most: int) -> ProtocolError:
+    """The error for a frame that is larger than what is expected."""
+    return ProtocolError(f"{peer} sent a frame of {nbytes:,} bytes, where {most:,} are the most.")
 
 
 def vanished(peer: str) -> StreamClosed:

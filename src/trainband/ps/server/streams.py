@@ -66,6 +66,8 @@ class Streams:
                 return
             member, replica, bootstrapping = opened
             while not self._task.stopped:
+                shard = replica.model.shard
+                stream.most_bytes = LIMITS.frame_bytes if shard is None else shard.layout.nbytes
                 frame = stream.receive(self._task.timeouts.heartbeat_s)
                 if frame is None:
                     continue
@@ -91,12 +93,14 @@ class Streams:
     def _opened(self, stream: Stream, caller: Caller) -> tuple[Member, ShardReplica, bool] | r.ReplicationHello | None:
         """Who has opened a stream, and whether for first values only; `None` where this ps ends first."""
         waiting = Waiting(self._task.timeouts.connect_s, self._task.say, self._task.clock)
+        stream.most_bytes = 0  # a name has no body
         while not self._task.stopped:
             frame = stream.receive(self._task.timeouts.heartbeat_s)
             if frame is not None:
                 message: m.Upward | r.ReplicationHello = _decoded(frame, m.Upward | r.ReplicationHello, stream.peer)
                 if isinstance(message, r.ReplicationHello):
                     permissions.require_primary(caller, message.ps)
+                    stream.most_bytes = LIMITS.frame_bytes
                     return message
                 if not isinstance(message, m.Open):
                     raise ProtocolError(f"{stream.peer} did not say who it is before anything else.")
