@@ -44,8 +44,8 @@ class Stream(Protocol):
     """One end of an ordered two-way flow of frames. One thread may send while another receives.
 
     Attributes:
-      most_bytes: the largest body that is received: a frame that has more, or says so, ends the stream before any memory
-        is taken for it.
+      most_bytes: the largest body that is received: a frame that has more, or says so, ends the stream before any
+        memory is taken for it.
     """
 
     most_bytes: int

@@ -1,0 +1,116 @@
+"""What strangers may take of a Flight listener."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pyarrow.flight as plain
+import pytest
+from tests.wire.harness import FAST, wait_until
+from tests.wire.serving import EchoHandler
+
+from trainband.cluster.identity import Identity
+from trainband.errors import RefusalCode, Refused
+from trainband.wire.flight import FlightConnection, FlightListener
+from trainband.wire.flight.doorkeeper import Allowance, ConnectionLimits, Refusals
+from trainband.wire.security import Security
+
+LIMITS = ConnectionLimits(
+    stranger_s=0.3, stranger_bytes=10_000, strangers=8, strangers_per_host=4, calls_per_s=5.0, call_burst=20
+)
+SECURITY = Security(Identity("ps:0", "x"), b"s" * 32)
+
+
+class Watched:
+    """A listener and what it says."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.listener = FlightListener(
+            "127.0.0.1:0", EchoHandler(), FAST, security=SECURITY, limits=LIMITS, say=self.said.append
+        )
+
+    def connect(self) -> socket.socket:
+        host, _, port = self.listener.address.rpartition(":")
+        return socket.create_connection((host, int(port)), 2.0)
+
+    def has_said(self, words: str) -> bool:
+        return any(words in line for line in self.said)
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    one = Watched()
+    yield one
+    one.listener.stop(1.0)
+
+
+def closed(one: socket.socket) -> bool:
+    one.settimeout(0.01)
+    try:
+        while one.recv(1 << 16):  # gRPC says something first
+            continue
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def test_who_says_nothing_is_cut_off(watched: Watched) -> None:
+    with watched.connect() as one:
+        assert not closed(one)
+        wait_until(lambda: closed(one), "its end")
+    wait_until(lambda: watched.has_said("no call of its was let in for 0.3 s"), "the word")
+
+
+def test_who_proves_nothing_sends_little(watched: Watched) -> None:
+    client = plain.connect(f"grpc://{watched.listener.address}")
+    with pytest.raises(plain.FlightError):
+        list(client.do_action(plain.Action("join", b"x" * (64 << 20)), plain.FlightCallOptions(timeout=10.0)))
+    client.close()
+    wait_until(lambda: watched.has_said("sent more than 10,000 bytes"), "the word")
+
+
+def test_strangers_are_few(watched: Watched) -> None:
+    held = [watched.connect() for _ in range(12)]
+    wait_until(lambda: watched.has_said("more than 4 connections without a call"), "the word")
+    for one in held:
+        one.close()
+
+
+def test_who_has_proved_itself_stays(watched: Watched) -> None:
+    security = Security(Identity("worker:0", "y"), SECURITY.secret)
+    connection = FlightConnection(watched.listener.address, FAST, security)
+    assert connection.call("echo", b"x" * 100_000, timeout_s=5.0) == b"x" * 100_000
+    time.sleep(0.6)  # longer than a stranger may stay
+    assert connection.call("echo", b"y", timeout_s=5.0) == b"y"
+    with pytest.raises(Refused, match="more than 5 calls a second") as caught:  # noqa: PT012
+        for _ in range(100):
+            connection.call("echo", b"", timeout_s=5.0)
+    assert caught.value.code is RefusalCode.BUSY
+    connection.close()
+
+
+def test_a_refusal_is_said_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    refusals = Refusals(said.append, "10.0.0.7:2222")
+    for port in range(100):
+        refusals.note(f"10.0.0.9:{port}", "because")
+    refusals.note("10.0.0.9:1", "of another thing")
+    refusals.note("10.0.0.8:1", "because")
+    assert len(said) == 3
+    now = time.monotonic() + 61.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    refusals.note("10.0.0.9:5", "because")
+    assert len(said) == 4
+
+
+def test_allowances_come_back_with_time() -> None:
+    allowance = Allowance(10.0, 5)
+    assert [allowance.take("a", 0.0) for _ in range(6)] == [True] * 5 + [False]
+    assert allowance.take("b", 0.0)
+    assert not allowance.take("a", 0.05)
+    assert allowance.take("a", 0.2)
