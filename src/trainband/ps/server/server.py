@@ -9,6 +9,9 @@ from typing import Any
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, PeerError
+from trainband.ps.server.program import CompileProgram
+from trainband.ps.server.programs.checker import CheckedPrograms
+from trainband.ps.server.programs.limits import ProgramLimits
 from trainband.ps.server.service import ParameterService
 from trainband.runtime import SYSTEM, Runtime, signals
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
@@ -33,6 +36,7 @@ class Server:
       timeouts: how long to wait for what.
       say: where lines for people go.
       runtime: its clock and threads; this machine's.
+      program_limits: what the update program that a chief sends may take, in size, memory, work and time.
 
     Raises:
       ClusterError: the cluster has no such task, or its address is not one of this machine.
@@ -49,6 +53,7 @@ class Server:
         timeouts: Timeouts | None = None,
         say: Say = say_on_stderr,
         runtime: Runtime = SYSTEM,
+        program_limits: ProgramLimits | None = None,
     ) -> None:
         if isinstance(cluster, Cluster):
             if job_name is not None or task_index is not None:
@@ -65,6 +70,7 @@ class Server:
         self._transport = transport or Network()
         self._say = say
         self._runtime = runtime
+        self._program_limits = program_limits
         self._listener: Listener | None = None
         self._service: ParameterService | None = None
         self._closing = runtime.lock()
@@ -79,9 +85,12 @@ class Server:
             )
             self._listener = self._transport.listen(self._cluster.address, self._service, self._timeouts)
 
-    def _new_service(self, **settings: Any) -> ParameterService:
+    def _new_service(self, *, compile_program: CompileProgram | None = None, **settings: Any) -> ParameterService:
         """What a ps serves with."""
-        return ParameterService(**settings)
+        if compile_program is None:
+            compile_program = CheckedPrograms(self._program_limits)
+            compile_program.prepare()  # before the transport has threads, and JAX its devices: it may fork yet
+        return ParameterService(compile_program=compile_program, **settings)
 
     @property
     def cluster(self) -> Cluster:

@@ -71,7 +71,8 @@ class Bootstrapper:
             alone,
             program.jax,
         )
-        return link.call("define", define, m.Joined, self._timeouts.stall_s)
+        # A ps checks the program in a process that it gives as long; its refusal says more than a deadline.
+        return link.call("define", define, m.Joined, 2 * self._timeouts.stall_s)
 
     def restore(self, links: Sequence[Link], at: int | None, *, alone: bool = False) -> Checkpoint | None:
         """Has these ps take their values from a checkpoint, see `restore_job`; `None` where there is none."""
