@@ -210,7 +210,7 @@ PRIVATE = {
     "jaxlib": ("spmd/inside.py", "ps/server/programs/inside.py"),
     "keras": ("keras/inside.py",),
 }
-"""Libraries of which we need what they do not promise to keep, and the files that may: one in each layer with a need."""
+"""Libraries of which we need what they do not promise to keep, and the files that may: one in a layer."""
 
 
 def test_what_is_private_of_a_library_is_used_in_one_file_of_a_layer() -> None:

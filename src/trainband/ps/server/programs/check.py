@@ -10,14 +10,11 @@ from jax import export
 from trainband.errors import Refused
 from trainband.ps.server.program import UpdateProgram
 from trainband.ps.server.programs import inside
+from trainband.ps.server.programs.inside import Unreadable
 from trainband.ps.server.programs.limits import MIB, ProgramLimits
 from trainband.ps.server.programs.operations import DTYPES
 from trainband.ps.server.programs.signature import Signature
 from trainband.ps.server.programs.verifier import Verifier
-
-
-class Unreadable(Exception):
-    """The bytes are not what this version of JAX reads as an exported function."""
 
 
 def check_size(program: UpdateProgram, limits: ProgramLimits) -> None:

@@ -6,6 +6,7 @@ It is forked from a ps, or started by one as `python -c`, and answers `Question`
 from __future__ import annotations
 
 import gc
+import math
 import os
 import socket
 import sys
@@ -17,8 +18,9 @@ import msgspec
 from trainband.errors import TrainbandError
 from trainband.ps.server.program import CompiledProgram, UpdateProgram
 from trainband.ps.server.programs import confinement
-from trainband.ps.server.programs.check import Unreadable, checked
+from trainband.ps.server.programs.check import checked
 from trainband.ps.server.programs.exchange import Gone, Question, Verdict, receive, send
+from trainband.ps.server.programs.inside import Unreadable
 from trainband.ps.server.programs.limits import GIB
 
 _WORDS = 2000
@@ -35,8 +37,9 @@ def serve(descriptor: int, *, parent: int) -> None:
     lacking = confinement.confine(parent=parent)
     gc.freeze()  # what a fork shares with the ps stays shared
     jax.config.update("jax_platforms", "cpu")
-    # Machine code in a cache that a ps reads would be as good as a program that nobody has checked.
-    jax.config.update("jax_enable_compilation_cache", False)
+    # It may read the cache of compiled programs, which ps have written of programs that were checked, and writes
+    # nothing there: machine code that it had made would be as good as a program that nobody has checked.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
     with socket.socket(fileno=descriptor) as connection:
         try:
             send(connection, lacking.encode())
@@ -81,9 +84,7 @@ def _verdict(question: Question) -> Verdict:
         return Verdict(refused=f"is refused: {exc}"[:_WORDS])
     except Exception as exc:
         why = f"{type(exc).__name__}: {exc}"
-        return Verdict(
-            refused=f"cannot be checked, compiled or run here ({why[:_WORDS]}); train with another optimizer."
-        )
+        return Verdict(refused=f"cannot be checked, compiled or run here ({why[:_WORDS]}); use another optimizer.")
     finally:
         jax.clear_caches()
     return Verdict(canonical.initialise, canonical.update)

@@ -46,12 +46,19 @@ def backends_have_started() -> bool:
     return bool(xla_bridge.backends_are_initialized())
 
 
+class Unreadable(Exception):
+    """The bytes are not what this version of JAX reads as an exported function."""
+
+
 @contextmanager
 def module_of(exported: export.Exported) -> Iterator[Any]:
     """The MLIR module of an exported function, verified by MLIR, within its context."""
     with mlir.make_ir_context():
-        module = _jax.mlir.deserialize_portable_artifact(exported.mlir_module_serialized)
-        module.operation.verify()
+        try:
+            module = _jax.mlir.deserialize_portable_artifact(exported.mlir_module_serialized)
+            module.operation.verify()
+        except Exception as exc:
+            raise Unreadable(str(exc)) from exc
         yield module
 
 
