@@ -238,6 +238,17 @@ REFUSED: dict[str, tuple[Callable[[], UpdateProgram], str]] = {
         ),
         "the composite operation my.thing",
     ),
+    "a top_k of another size": (
+        lambda: of_text(
+            f"""%r:2 = stablehlo.composite "chlo.top_k" %p
+                {{composite_attributes = {{k = 1000 : i64}}, decomposition = @f}}
+                : ({VECTOR}) -> ({VECTOR}, tensor<{SIZE}xi32>)
+            return %r#0 : {VECTOR}""",
+            f"""func.func private @f(%x: {VECTOR}) -> ({VECTOR}, tensor<{SIZE}xi32>) {{
+              %i = stablehlo.iota dim = 0 : tensor<{SIZE}xi32> return %x, %i : {VECTOR}, tensor<{SIZE}xi32> }}""",
+        ),
+        "a composite operation chlo.top_k with other types or settings",
+    ),
     "a sort by what is no order": (
         lambda: of_text(sort("%c = stablehlo.constant dense<true> : tensor<i1> stablehlo.return %c : tensor<i1>")),
         "not proven to be an order",

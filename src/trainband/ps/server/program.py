@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
+from jax.sharding import SingleDeviceSharding
 from numpy.typing import NDArray
 
 from trainband.errors import ModelError, ProtocolError
@@ -282,7 +284,11 @@ class CompiledProgram:
             update = export.deserialize(bytearray(program.update))
         except Exception as exc:
             raise unreadable(program, sender, str(exc)) from exc
-        self._initialise = jax.jit(initialise.call)
+        # Said outright: else JAX compiles again for each way in which arrays may have come to the one device, and the
+        # first three updates all wait.
+        here = SingleDeviceSharding(jax.local_devices(backend=PLATFORM)[0])
+        jit = partial(jax.jit, in_shardings=here, out_shardings=here)
+        self._initialise = jit(initialise.call)
         self.state_shapes: tuple[tuple[int, ...], ...] = tuple(aval.shape for aval in initialise.out_avals)
         self._params = initialise.in_avals
         self.state_dtypes = tuple(np.dtype(aval.dtype) for aval in initialise.out_avals)
@@ -304,8 +310,8 @@ class CompiledProgram:
 
         # Donated: the state, and an old version of the params. A fresh 400 MB output costs 0.1-1.1 s of page
         # faults on a two-core machine, an update into donated memory 0.03 s.
-        self._update = jax.jit(run, donate_argnums=(1, 3), keep_unused=True)
-        self._scaled_update = jax.jit(run_scaled, donate_argnums=(1, 3), keep_unused=True)
+        self._update = jit(run, donate_argnums=(1, 3), keep_unused=True)
+        self._scaled_update = jit(run_scaled, donate_argnums=(1, 3), keep_unused=True)
 
         # While somebody saves the state, the new one goes into other memory.
         def run_beside(params: Blocks, state: Blocks, gradient: Blocks, spare: Blocks, spare_state: Blocks) -> Any:
@@ -318,8 +324,8 @@ class CompiledProgram:
             del spare_state
             return run_scaled(params, state, gradient, spare, scale)
 
-        self._update_beside = jax.jit(run_beside, donate_argnums=(3, 4), keep_unused=True)
-        self._scaled_update_beside = jax.jit(run_scaled_beside, donate_argnums=(3, 4), keep_unused=True)
+        self._update_beside = jit(run_beside, donate_argnums=(3, 4), keep_unused=True)
+        self._scaled_update_beside = jit(run_scaled_beside, donate_argnums=(3, 4), keep_unused=True)
 
     def owned(self, arrays: Sequence[Any]) -> Blocks:
         return tuple(jnp.array(array, copy=True) for array in arrays)

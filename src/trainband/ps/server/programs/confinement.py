@@ -122,7 +122,7 @@ def allow(memory_bytes: int, time_s: float) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = _address_space()
     if used:
-        wanted = used + memory_bytes
+        wanted = used + min(memory_bytes, os.sysconf("SC_PHYS_PAGES") * resource.getpagesize())
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     spent = resource.getrusage(resource.RUSAGE_SELF)

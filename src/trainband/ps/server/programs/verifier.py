@@ -247,9 +247,21 @@ class Verifier:
             [result.type for result in operation.results],
         ):
             raise self._refusal(f"a composite operation {name} that does not fit its function")
-        shapes = [inside.tensor(value.type) for value in (*operation.operands, *operation.results)]
-        if name != "chlo.top_k" and any(shape != shapes[0] for shape in shapes):
-            raise self._refusal(f"a composite operation {name} between different types")
+        shapes = [self._tensor(value) for value in (*operation.operands, *operation.results)]
+        # XLA goes by the name and the settings, and not by the function: they must say what it says.
+        attributes: dict[str, Any] = {str(key): operation.attributes[key] for key in operation.attributes}
+        settings = attributes.get("composite_attributes", ())
+        given = {str(entry.name): str(entry.attr).partition(" ")[0] for entry in settings}
+        if name == "chlo.top_k":
+            shape, element = shapes[0]
+            k = shapes[1][0][-1] if len(shapes) == 3 and shape and shapes[1][0] else -1
+            wanted = [((*shape[:-1], k), element), ((*shape[:-1], k), "i32")]
+            fits = shapes[1:] == wanted and k <= shape[-1] and given.pop("is_stable", "true") in ("true", "false")
+            fits = fits and given == {"k": str(k)}
+        else:
+            fits = all(one == shapes[0] for one in shapes) and len(operation.results) == 1 and not given
+        if not fits:
+            raise self._refusal(f"a composite operation {name} with other types or settings than JAX makes it with")
         return self._call(callee, (None,) * len(operation.operands))
 
     def _custom_call(
