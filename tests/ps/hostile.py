@@ -114,8 +114,9 @@ def mutated(program: UpdateProgram, seed: int) -> UpdateProgram:
 
 def mutate_and_check(data: bytes, program: UpdateProgram, trained: tuple[bool, ...], checker: ProgramChecker) -> bool:
     """Has a program that `data` has changed checked; whether it was accepted. Anything but a refusal is raised."""
+    limits = ProgramLimits(time_s=20.0, time_s_per_mib=1.0)
     try:
-        checker.check(mutated(program, int.from_bytes(data, "little")), "worker:0", trained, ProgramLimits(time_s=20.0))
+        checker.check(mutated(program, int.from_bytes(data, "little")), "worker:0", trained, limits)
     except (Refused, ProtocolError):
         return False
     return True

@@ -167,13 +167,14 @@ class ProgramChecker:
         except Refused as exc:
             raise Refused(f"the update program of {sender} is refused: {exc}") from None
         x64 = bool(jax.config.read("jax_enable_x64"))
+        time_s = limits.time_of(len(program.initialise) + len(program.update))
         question = Question(
-            program.initialise, program.update, program.jax, program.signature, tuple(trained), limits, x64
+            program.initialise, program.update, program.jax, program.signature, tuple(trained), limits, time_s, x64
         )
         encoded = msgspec.msgpack.encode(question)
         digest = hashlib.sha256(encoded).digest()
         with self._lock:
-            verdict = self._found.get(digest) or self._asked(encoded, digest, limits)
+            verdict = self._found.get(digest) or self._asked(encoded, digest, question)
         if verdict.unreadable:
             raise unreadable(program, sender, verdict.unreadable)
         if verdict.refused:
@@ -200,26 +201,26 @@ class ProgramChecker:
         process, self._process = self._living(), None
         return process.end() if process is not None else None
 
-    def _asked(self, encoded: bytes, digest: bytes, limits: ProgramLimits) -> Verdict:
+    def _asked(self, encoded: bytes, digest: bytes, question: Question) -> Verdict:
         try:
-            verdict = self._answered(encoded, limits)
+            verdict = self._answered(encoded, question)
         except TimeoutError:
             self._end()
-            verdict = Verdict(refused=_too_long(limits))
+            verdict = Verdict(refused=_too_long(question.time_s))
         except Crashed as exc:
-            verdict = Verdict(refused=_crashed(exc.status, limits))
+            verdict = Verdict(refused=_crashed(exc.status, question.time_s))
         self._found[digest] = verdict
         while len(self._found) > _KEPT or sum(len(v.update) for v in self._found.values()) > _KEPT_BYTES:
             self._found.popitem(last=False)
         return verdict
 
-    def _answered(self, encoded: bytes, limits: ProgramLimits) -> Verdict:
+    def _answered(self, encoded: bytes, question: Question) -> Verdict:
         process = self._ready()
-        until = SYSTEM.clock() + limits.time_s
+        until = SYSTEM.clock() + question.time_s
         try:
-            process.connection.settimeout(limits.time_s)
+            process.connection.settimeout(question.time_s)
             send(process.connection, encoded)
-            most = 4 * limits.program_bytes + MIB
+            most = 4 * question.limits.program_bytes + MIB
             answer = receive(process.connection, most, lambda: until - SYSTEM.clock())
             return msgspec.msgpack.decode(answer, type=Verdict)
         except (Gone, msgspec.MsgspecError):
@@ -248,17 +249,17 @@ class ProgramChecker:
         return process
 
 
-def _too_long(limits: ProgramLimits) -> str:
+def _too_long(time_s: float) -> str:
     return (
-        f"did not finish in {limits.time_s:g} s, in which it must be parsed, checked, compiled and run once: make the "
+        f"did not finish in {time_s:.3g} s, in which it must be parsed, checked, compiled and run once: make the "
         "optimizer simpler, or let it take longer with ProgramLimits(time_s=...)."
     )
 
 
-def _crashed(status: int | None, limits: ProgramLimits) -> str:
+def _crashed(status: int | None, time_s: float) -> str:
     number = -status if status is not None and status < 0 else 0
     if number in (signal.SIGXCPU, signal.SIGALRM):
-        return _too_long(limits)
+        return _too_long(time_s)
     how = f" (signal {number})" if number else "" if status is None else f" (exit status {status})"
     return (
         f"crashed the checker{how}: it is damaged, or needs more memory than ProgramLimits(memory_bytes=...) allows or "

@@ -45,7 +45,7 @@ def serve(descriptor: int, *, parent: int) -> None:
             send(connection, lacking.encode())
             while True:
                 question = msgspec.msgpack.decode(receive(connection, 4 * GIB, lambda: None), type=Question)
-                confinement.allow(question.limits.memory_of(question.signature.nbytes), question.limits.time_s)
+                confinement.allow(question.limits.memory_of(question.signature.nbytes), question.time_s)
                 verdict = _verdict(question)
                 confinement.rest()
                 send(connection, msgspec.msgpack.encode(verdict))

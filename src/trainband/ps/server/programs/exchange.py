@@ -23,6 +23,7 @@ class Question(Struct, frozen=True):
     signature: Signature
     trained: tuple[bool, ...]
     limits: ProgramLimits
+    time_s: float
     x64: bool
     """Whether this process's JAX computes with 64 bits."""
 
