@@ -32,6 +32,7 @@ PUBLIC = [
     "OneDevice",
     "ParameterServer",
     "ProfilerHook",
+    "ProgramLimits",
     "Retention",
     "RoundRobin",
     "Server",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainband.ps.rules import Async as Async
     from trainband.ps.rules import Bounded as Bounded
     from trainband.ps.rules import Sync as Sync
+    from trainband.ps.server.programs.limits import ProgramLimits as ProgramLimits
     from trainband.ps.server.server import Server as Server
     from trainband.strategies import Mirrored as Mirrored
     from trainband.strategies import ModelParallel as ModelParallel
@@ -77,6 +78,7 @@ _HOMES = {
     "OneDevice": "strategies",
     "ParameterServer": "strategies",
     "ProfilerHook": "train",
+    "ProgramLimits": "ps.server.programs.limits",
     "Retention": "checkpoint",
     "RoundRobin": "model.placement",
     "Server": "ps.server.server",

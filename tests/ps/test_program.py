@@ -125,6 +125,23 @@ def test_the_program_is_the_optimizer(name: str) -> None:
         assert_close(got, wanted)
 
 
+def test_the_first_updates_wait_for_no_compiler(caplog: pytest.LogCaptureFixture) -> None:
+    plan = plan_of(small_params(), optax.adam(1e-2))
+    (first,) = blocks_of(plan, small_params())
+    program = CompiledProgram(plan.shard_optimizer(0).export(), "the test")
+    blocks = program.owned(first)
+    spare = program.room_like(blocks)
+    with caplog.at_level("WARNING", "jax"), jax.log_compiles():
+        program.warm_up()
+        assert "Compiling jit(run)" in caplog.text
+        caplog.clear()
+        state = program.initialise(blocks)
+        for _ in range(4):
+            new, state = program.update(blocks, state, first, spare)
+            spare, blocks = blocks, new
+    assert "Compiling" not in caplog.text
+
+
 def test_state_that_changes_its_dtype_is_refused_or_runs() -> None:
     params = {"w": np.ones(3, jnp.bfloat16), "v": np.ones(3, np.float32)}
     optimizer = optax.inject_hyperparams(optax.adam)(learning_rate=1e-2)  # its float32 b1 promotes the moments

@@ -24,6 +24,7 @@ from trainband.model.placement import GreedyBytes, Placement, PlacementPolicy, S
 from trainband.model.variables import PyTree, Variables
 from trainband.ps.description import Plan
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
+from trainband.ps.server.programs.limits import ProgramLimits
 from trainband.ps.server.server import Server
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
@@ -67,6 +68,7 @@ class ParameterServer(Scoped, Strategy):
       strict: refuse to compute on the CPU where another device was asked for that is not there.
       transport: how bytes travel; by default Arrow Flight, with shared memory between tasks of one machine.
       timeouts: how long to wait for what.
+      program_limits: what a ps allows the optimizer that it is sent, in size, memory, work and time.
       say: where lines for people go.
 
     Raises:
@@ -88,6 +90,7 @@ class ParameterServer(Scoped, Strategy):
         strict: bool = False,
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
+        program_limits: ProgramLimits | None = None,
         say: Say = say_on_stderr,
         replicas: int | None = None,
     ) -> None:
@@ -111,6 +114,7 @@ class ParameterServer(Scoped, Strategy):
         self._strict = strict
         self._transport = transport or Network(say=say)
         self._timeouts = timeouts or Timeouts()
+        self._program_limits = program_limits
         self._say = say
         if local is not None and (not isinstance(local, Mirrored) or local.central_storage or device is not None):
             raise ClusterError(
@@ -186,6 +190,7 @@ class ParameterServer(Scoped, Strategy):
             timeouts=self._timeouts,
             say=self._say,
             checkpoint_dir=(*checkpoint_dirs, *checkpoint_dirs_of_environment()),
+            program_limits=self._program_limits,
         ) as server:
             return server.join()
 

@@ -173,7 +173,6 @@ class OpenCalls:
                     "install the same on both if they matter"
                 )
             program = replica.compiler.compile(invite.define, f"ps:{invite.replica.ps}")
-            program.warm_up()  # not when the primary waits
             with self._task.lock:
                 if replica.failover.role is Role.EMPTY:
                     replica.model.install(invite.define, program)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
+from jax.sharding import SingleDeviceSharding
 from numpy.typing import NDArray
 
 from trainband.errors import ModelError, ProtocolError
@@ -27,6 +29,7 @@ from trainband.model.optimizer import Optimizer, apply_updates
 from trainband.model.random_keys import key_kinds, with_keys, without_keys
 from trainband.model.variables import PyTree, Variables
 from trainband.ps.server.gradients import compensated, weighted_mean
+from trainband.ps.server.programs.signature import Signature
 
 PLATFORM = "cpu"
 """What a ps computes on. The chief may trace on any other."""
@@ -43,6 +46,8 @@ class UpdateProgram:
     update: bytes
     jax: str = ""
     """The version of JAX that has exported them, for messages."""
+    signature: Signature | None = None
+    """What they must take and give, where a definition says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +212,7 @@ class Program(Protocol):
         ...
 
     def warm_up(self) -> None:
-        """Makes one update of nothing, so that the next does not wait for its compilation."""
+        """Compiles, so that neither the first values nor the first update wait for it."""
         ...
 
     def initialise(self, params: Blocks) -> Blocks:
@@ -255,6 +260,15 @@ class CompileProgram(Protocol):
     def __call__(self, program: UpdateProgram, sender: str, trained: Sequence[bool], /) -> Program: ...
 
 
+def unreadable(program: UpdateProgram, sender: str, why: str) -> ProtocolError:
+    """The error for bytes that are no program which this version of JAX can run."""
+    return ProtocolError(
+        f"the update program that {sender} exported with JAX {program.jax or 'of an unknown version'} cannot "
+        f"be loaded by JAX {jax.__version__} here ({why}); install one version of JAX on all tasks: it reads "
+        "what versions up to six months older, and up to three weeks newer, have exported."
+    )
+
+
 class CompiledProgram:
     """An update program, compiled for this process's CPU; see `Program`."""
 
@@ -269,12 +283,12 @@ class CompiledProgram:
             initialise = export.deserialize(bytearray(program.initialise))
             update = export.deserialize(bytearray(program.update))
         except Exception as exc:
-            raise ProtocolError(
-                f"the update program that {sender} exported with JAX {program.jax or 'of an unknown version'} cannot "
-                f"be loaded by JAX {jax.__version__} here ({exc}); install one version of JAX on all tasks: it reads "
-                "what versions up to six months older, and up to three weeks newer, have exported."
-            ) from exc
-        self._initialise = jax.jit(initialise.call)
+            raise unreadable(program, sender, str(exc)) from exc
+        # Said outright: else JAX compiles again for each way in which arrays may have come to the one device, and the
+        # first three updates all wait.
+        here = SingleDeviceSharding(jax.local_devices(backend=PLATFORM)[0])
+        jit = partial(jax.jit, in_shardings=here, out_shardings=here)
+        self._initialise = jit(initialise.call)
         self.state_shapes: tuple[tuple[int, ...], ...] = tuple(aval.shape for aval in initialise.out_avals)
         self._params = initialise.in_avals
         self.state_dtypes = tuple(np.dtype(aval.dtype) for aval in initialise.out_avals)
@@ -296,8 +310,8 @@ class CompiledProgram:
 
         # Donated: the state, and an old version of the params. A fresh 400 MB output costs 0.1-1.1 s of page
         # faults on a two-core machine, an update into donated memory 0.03 s.
-        self._update = jax.jit(run, donate_argnums=(1, 3), keep_unused=True)
-        self._scaled_update = jax.jit(run_scaled, donate_argnums=(1, 3), keep_unused=True)
+        self._update = jit(run, donate_argnums=(1, 3), keep_unused=True)
+        self._scaled_update = jit(run_scaled, donate_argnums=(1, 3), keep_unused=True)
 
         # While somebody saves the state, the new one goes into other memory.
         def run_beside(params: Blocks, state: Blocks, gradient: Blocks, spare: Blocks, spare_state: Blocks) -> Any:
@@ -310,8 +324,8 @@ class CompiledProgram:
             del spare_state
             return run_scaled(params, state, gradient, spare, scale)
 
-        self._update_beside = jax.jit(run_beside, donate_argnums=(3, 4), keep_unused=True)
-        self._scaled_update_beside = jax.jit(run_scaled_beside, donate_argnums=(3, 4), keep_unused=True)
+        self._update_beside = jit(run_beside, donate_argnums=(3, 4), keep_unused=True)
+        self._scaled_update_beside = jit(run_scaled_beside, donate_argnums=(3, 4), keep_unused=True)
 
     def owned(self, arrays: Sequence[Any]) -> Blocks:
         return tuple(jnp.array(array, copy=True) for array in arrays)
@@ -320,9 +334,17 @@ class CompiledProgram:
         return tuple(jnp.empty_like(block) for block in blocks)
 
     def warm_up(self) -> None:
-        blocks = tuple(jnp.zeros(aval.shape, aval.dtype) for aval in self._params)
-        gradient = tuple(np.zeros(aval.shape, aval.dtype) for aval in self._params)
-        self.update(blocks, self.initialise(blocks), gradient, tuple(jnp.zeros_like(block) for block in blocks))
+        # To compile needs no memory of the shard's size, as an update of nothing would.
+        blocks = tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self._params)
+        state = tuple(jax.ShapeDtypeStruct(*leaf) for leaf in zip(self.state_shapes, self.state_dtypes, strict=True))
+        self._initialise.lower(blocks).compile()
+        self._update.lower(blocks, state, blocks, blocks).compile()
+
+    def run_once(self) -> None:
+        """Makes one update of nothing."""
+        zeros = [np.zeros(aval.shape, aval.dtype) for aval in self._params]
+        blocks, spare = (tuple(jax.device_put(block) for block in zeros) for _ in range(2))  # compiles nothing
+        self.update(blocks, self.initialise(blocks), zeros, spare)
 
     def initialise(self, params: Blocks) -> Blocks:
         state: Blocks = jax.block_until_ready(self._initialise(params))

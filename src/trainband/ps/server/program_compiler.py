@@ -10,6 +10,7 @@ from trainband.model.layout import JobLayout
 from trainband.ps.description import placement_of
 from trainband.ps.rules.registry import rule_of
 from trainband.ps.server.program import CompileProgram, Program, UpdateProgram
+from trainband.ps.server.programs.signature import Signature
 from trainband.runtime import Runtime
 from trainband.wire import messages as m
 
@@ -42,10 +43,13 @@ class ProgramCompiler:
             return self._compiled[1]
 
     def _compile(self, define: m.Define, layout: JobLayout, sender: str) -> Program:
-        trained = [block.trained for block in layout.shards[define.ps].blocks]
-        program = self._compile_program(UpdateProgram(define.initialise, define.update, define.jax), sender, trained)
-        _check_contents(define, program.state_shapes)
         rule_of(define.description.rule)
+        shard = layout.shards[define.ps]
+        signature = Signature.of(shard, _state_sizes(define))
+        exported = UpdateProgram(define.initialise, define.update, define.jax, signature)
+        program = self._compile_program(exported, sender, [block.trained for block in shard.blocks])
+        _check_contents(define, program.state_shapes)
+        program.warm_up()  # not when the service's lock is held, and everybody waits
         return program
 
 
@@ -53,8 +57,11 @@ def _same(one: m.Define, other: m.Define) -> bool:
     return (one.ps, one.initialise, one.update, one.state) == (other.ps, other.initialise, other.update, other.state)
 
 
+def _state_sizes(define: m.Define) -> list[int]:
+    return [sum(piece.size for piece in pieces) for pieces in define.state]
+
+
 def _check_contents(define: m.Define, state_shapes: Sequence[tuple[int, ...]]) -> None:
     """Refuses a description of the optimizer state that does not fit its program."""
-    sizes = [sum(piece.size for piece in pieces) for pieces in define.state]
-    if sizes != [math.prod(shape) for shape in state_shapes]:
+    if _state_sizes(define) != [math.prod(shape) for shape in state_shapes]:
         raise Refused("the definition says of the optimizer state other sizes than its program has.")

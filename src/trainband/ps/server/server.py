@@ -11,6 +11,9 @@ from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.identity import Identity
 from trainband.cluster.resolvers.joined import note_joined
 from trainband.errors import ClusterError, PeerError
+from trainband.ps.server.program import CompileProgram
+from trainband.ps.server.programs.checker import CheckedPrograms
+from trainband.ps.server.programs.limits import ProgramLimits
 from trainband.ps.server.service import ParameterService
 from trainband.runtime import SYSTEM, Runtime, signals
 from trainband.runtime.system import leave_uncollected
@@ -40,6 +43,7 @@ class Server:
         anywhere else. `None`: those that `TRAINBAND_CHECKPOINT_DIR` names, else the current directory and that of
         temporary files.
       runtime: its clock and threads; this machine's.
+      program_limits: what the update program that a chief sends may take, in size, memory, work and time.
 
     Raises:
       ClusterError: the cluster has no such task, its address is not one of this machine, or other machines reach it
@@ -59,6 +63,7 @@ class Server:
         say: Say = say_on_stderr,
         checkpoint_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         runtime: Runtime = SYSTEM,
+        program_limits: ProgramLimits | None = None,
     ) -> None:
         if isinstance(cluster, Cluster):
             if job_name is not None or task_index is not None:
@@ -77,6 +82,7 @@ class Server:
         self._transport = transport.speaking_as(Identity(str(self._cluster.task), incarnation))
         self._say = say
         self._runtime = runtime
+        self._program_limits = program_limits
         self._listener: Listener | None = None
         self._service: ParameterService | None = None
         self._closing = runtime.lock()
@@ -94,9 +100,12 @@ class Server:
             )
             self._listener = self._transport.listen(self._cluster.address, self._service, self._timeouts)
 
-    def _new_service(self, **settings: Any) -> ParameterService:
+    def _new_service(self, *, compile_program: CompileProgram | None = None, **settings: Any) -> ParameterService:
         """What a ps serves with."""
-        return ParameterService(**settings)
+        if compile_program is None:
+            compile_program = CheckedPrograms(self._program_limits)
+            compile_program.prepare()  # before the transport has threads, and JAX its devices: it may fork yet
+        return ParameterService(compile_program=compile_program, **settings)
 
     @property
     def cluster(self) -> Cluster:

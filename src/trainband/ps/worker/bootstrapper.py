@@ -11,6 +11,7 @@ from trainband.checkpoint import Checkpoint
 from trainband.model.contents import contents_of_blocks
 from trainband.ps.description import Plan
 from trainband.ps.server.program import ShardOptimizer
+from trainband.ps.server.programs.limits import LONGEST_S
 from trainband.ps.worker.checkpointing import ANY, ME, RestoreFrom, restore_job
 from trainband.ps.worker.shard_link import Link
 from trainband.runtime import Runtime
@@ -72,7 +73,8 @@ class Bootstrapper:
             alone,
             program.jax,
         )
-        return link.call("define", define, m.Joined, self._timeouts.stall_s)
+        # A ps checks the program in a process that it gives as long; its refusal says more than a deadline.
+        return link.call("define", define, m.Joined, self._timeouts.stall_s + LONGEST_S)
 
     def restore(self, links: Sequence[Link], at: int | None, *, alone: bool = False) -> Checkpoint | None:
         """Has these ps take their values from a checkpoint, see `restore_job`; `None` where there is none."""
