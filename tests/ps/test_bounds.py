@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.fuzz.targets_wire import Frames, pair, snapshot_of
 from tests.ps.jobs import PARAMS, Script, sgd_plan
 from tests.ps.plans import plan_of
-from tests.ps.test_service import Ps, life
+from tests.ps.test_service import Ps, life, worker_state
 
 from trainband.data.leases import LeaseAnswer, LeaseRequest, SourceSettings
 from trainband.errors import DataError, ProtocolError, RefusalCode, Refused, TrainbandError
@@ -270,9 +270,9 @@ def test_a_training_has_an_end_or_none() -> None:
 
 def test_a_worker_state_is_of_no_more_pushes_than_were_seen(ps: Ps) -> None:
     ps.play(0, ps.push(3))
-    ps.call("worker_state", m.LeftWorkerState(0, life(0), 1 << 60, b"data"), m.JobState)
+    ps.call("worker_state", m.LeftWorkerState(0, life(0), 1 << 60, worker_state()), m.JobState)
     saver = ps.service.replicas.home.model.require_saver()
-    assert saver.all_worker_states() == {0: (3, b"data")}
+    assert saver.all_worker_states() == {0: (3, worker_state())}
 
 
 def test_a_push_does_not_use_up_all_numbers_of_its_worker(ps: Ps) -> None:
