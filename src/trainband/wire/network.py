@@ -7,7 +7,7 @@ import time
 
 from ..cluster.credentials import Credentials
 from ..cluster.identity import OBSERVER, Identity
-from ..cluster.resolvers.credentials import resolve_credentials
+from ..cluster.resolvers.credentials import MEANING, resolve_credentials
 from ..errors import ClusterError, Unreachable
 from ..runtime.waiting import Say, say_on_stderr
 from . import port as ports
@@ -126,6 +126,7 @@ class Network:
         self._say = say
 
     def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:
+        ports.check(address)
         if not (self._credentials.protect or self._credentials.insecure or ports.is_loopback(address)):
             raise ClusterError(
                 f"{self._identity.name} would serve at {address}, where other machines reach it, without security: "
@@ -134,6 +135,8 @@ class Network:
                 "(`trainband certs`, TRAINBAND_TLS). On a network that nobody else reaches, TRAINBAND_INSECURE=1 (with "
                 "trainband run: --insecure) does without."
             )
+        if self._credentials.insecure and not ports.is_loopback(address):
+            self._say(f"WARNING: {self._identity.name} at {address}: {MEANING}")
         return _NetworkListener(address, handler, timeouts, self._shared_memory, self._security(), self._say)
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
