@@ -16,6 +16,7 @@ PUBLIC = [
     "CheckpointSaverHook",
     "Cluster",
     "ClusterSpec",
+    "ConnectionLimits",
     "EarlyStopping",
     "Evaluation",
     "FinalOpsHook",

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from trainband.train import SummarySaverHook as SummarySaverHook
     from trainband.train import Trainer as Trainer
     from trainband.train import ValidationHook as ValidationHook
+    from trainband.wire.flight import ConnectionLimits as ConnectionLimits
     from trainband.wire.network import Network as Network
     from trainband.wire.transport import Timeouts as Timeouts
 
@@ -62,6 +63,7 @@ _HOMES = {
     "CheckpointSaverHook": "train",
     "Cluster": "cluster",
     "ClusterSpec": "cluster",
+    "ConnectionLimits": "wire.flight",
     "EarlyStopping": "train",
     "Evaluation": "train",
     "FinalOpsHook": "train",

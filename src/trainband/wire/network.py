@@ -11,7 +11,7 @@ from ..cluster.resolvers.credentials import MEANING, resolve_credentials
 from ..errors import ClusterError, Unreachable
 from ..runtime.waiting import Say, say_on_stderr
 from . import port as ports
-from .flight import FlightConnection, FlightListener
+from .flight import ConnectionLimits, FlightConnection, FlightListener
 from .local import LocalDoor, LocalStream, is_supported, open_local_stream
 from .security import Security
 from .transport import Connection, Handler, Listener, Stream, Timeouts
@@ -21,12 +21,19 @@ class _NetworkListener:
     """A Flight listener, and a door for the tasks on this machine."""
 
     def __init__(
-        self, address: str, handler: Handler, timeouts: Timeouts, shared_memory: bool, security: Security, say: Say
+        self,
+        address: str,
+        handler: Handler,
+        timeouts: Timeouts,
+        shared_memory: bool,
+        security: Security,
+        limits: ConnectionLimits,
+        say: Say,
     ) -> None:
         self._door = LocalDoor(handler, timeouts) if shared_memory else None
         door = self._door.name if self._door is not None else ""
         try:
-            self._flight = FlightListener(address, handler, timeouts, door, security=security, say=say)
+            self._flight = FlightListener(address, handler, timeouts, door, security=security, limits=limits, say=say)
         except BaseException:
             if self._door is not None:
                 self._door.stop(timeouts.grace_s)
@@ -106,6 +113,7 @@ class Network:
       shared_memory: `False` sends everything over the network, also within the machine. macOS always does.
       credentials: with which both ends prove who they are; those that the environment gives where `None`.
       identity: as whom this one speaks.
+      limits: what a listener lets its peers take.
       say: where it says whom it has refused.
 
     Raises:
@@ -118,11 +126,13 @@ class Network:
         *,
         credentials: Credentials | None = None,
         identity: Identity = OBSERVER,
+        limits: ConnectionLimits | None = None,
         say: Say = say_on_stderr,
     ) -> None:
         self._shared_memory = shared_memory and is_supported()
         self._credentials = resolve_credentials() if credentials is None else credentials
         self._identity = identity
+        self._limits = limits or ConnectionLimits()
         self._say = say
 
     def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:
@@ -137,13 +147,21 @@ class Network:
             )
         if self._credentials.insecure and not ports.is_loopback(address):
             self._say(f"WARNING: {self._identity.name} at {address}: {MEANING}")
-        return _NetworkListener(address, handler, timeouts, self._shared_memory, self._security(), self._say)
+        return _NetworkListener(
+            address, handler, timeouts, self._shared_memory, self._security(), self._limits, self._say
+        )
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
         return _NetworkConnection(address, timeouts, self._shared_memory, self._security())
 
     def speaking_as(self, identity: Identity) -> Network:
-        return Network(self._shared_memory, credentials=self._credentials, identity=identity, say=self._say)
+        return Network(
+            self._shared_memory,
+            credentials=self._credentials,
+            identity=identity,
+            limits=self._limits,
+            say=self._say,
+        )
 
     def _security(self) -> Security:
         return Security.of(self._credentials, self._identity)

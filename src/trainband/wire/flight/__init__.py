@@ -15,6 +15,7 @@ from __future__ import annotations
 from trainband.cluster.credentials import NO_CREDENTIALS, Credentials
 from trainband.cluster.identity import OBSERVER, Identity
 from trainband.wire.flight.connection import FlightConnection as FlightConnection
+from trainband.wire.flight.doorkeeper import ConnectionLimits as ConnectionLimits
 from trainband.wire.flight.listener import FlightListener as FlightListener
 from trainband.wire.security import Security
 from trainband.wire.transport import Connection, Handler, Listener, Timeouts
