@@ -20,8 +20,9 @@ from tests.wire.processes import task
 from tests.wire.serving import EchoHandler
 
 from trainband.errors import DeadlineExceeded, ProtocolError, StreamClosed, Unreachable
-from trainband.wire import local
-from trainband.wire.local import LocalDoor, LocalStream, open_local_stream
+from trainband.wire import local, local_door
+from trainband.wire.local import LocalStream
+from trainband.wire.local_door import LocalDoor, open_local_stream
 from trainband.wire.network import Network
 from trainband.wire.transport import Frame, Timeouts
 
@@ -211,7 +212,7 @@ class TestDoors:
         network = Network()
         listener = network.listen("127.0.0.1:0", EchoHandler(), FAST)
         connection = network.connect(listener.address, FAST)
-        real = local._may_talk  # noqa: SLF001
+        real = local_door._may_talk  # noqa: SLF001
         seen: queue.SimpleQueue[bool] = queue.SimpleQueue()
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
 
@@ -225,7 +226,7 @@ class TestDoors:
             seen.put(real(Stranger()))  # type: ignore[arg-type]
             return False
 
-        monkeypatch.setattr(local, "_may_talk", judge)
+        monkeypatch.setattr(local_door, "_may_talk", judge)
         stream = connection.open_stream(timeout_s=5.0)
         assert stream.transport == "flight"
         assert seen.get(timeout=5.0) is False

@@ -11,10 +11,7 @@ whose descriptors travel over the socket, and the kernel takes all of them back 
 from __future__ import annotations
 
 import contextlib
-import errno
-import logging
 import os
-import secrets
 import select
 import socket
 import struct
@@ -26,13 +23,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeadlineExceeded, PeerError, ProtocolError, Refused, ResourceExhausted, StreamClosed, Unreachable
-from ..runtime.limits import start_thread
+from ..errors import DeadlineExceeded, PeerError, ProtocolError
 from .arena import aligned, as_bytes
 from .limits import LIMITS
 from .segment import InSlot, OutSlot, Segment, map_received
-from .serving import closed_here, ended, serve, stopping, too_large, vanished
-from .transport import ANYBODY, Caller, Frame, Handler, Timeouts
+from .serving import closed_here, ended, stopping, too_large, vanished
+from .transport import Frame, Timeouts
 
 # kind, slot, flags, bytes of header, arrays, sequence number of the body
 _PREFIX = struct.Struct("<BBHIIxxxxQ")
@@ -390,169 +386,6 @@ class LocalStream:
 def _end_of(sizes: tuple[int, ...]) -> int:
     """How many bytes a body needs at most."""
     return sum(map(aligned, sizes))
-
-
-def _may_talk(connection: socket.socket) -> bool:
-    """Whether the other end is of our user or root: everybody on the machine can reach an abstract socket."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", raw)
-    return user in (os.geteuid(), 0)
-
-
-def _anybody(_: bytes) -> Caller:
-    return ANYBODY
-
-
-_MOST_GUESTS = 1024
-"""Streams that a door serves at a time."""
-
-
-class LocalDoor:
-    """Where shared-memory streams of one listener come in.
-
-    Args:
-      handler: serves them.
-      timeouts: how long to wait for what.
-    """
-
-    def __init__(self, handler: Handler, timeouts: Timeouts) -> None:
-        self.name = f"trainband/{secrets.token_hex(16)}"
-        self.address = self.name
-        """Of the listener this is a door of, for messages."""
-        self.caller_of: Callable[[bytes], Caller] = _anybody
-        """Who comes in with a ticket. Raises `Refused` where nobody may."""
-        self._handler = handler
-        self._timeouts = timeouts
-        self._lock = threading.Lock()
-        self._serving: dict[threading.Thread, LocalStream] = {}
-        self._stopping = False
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            self._socket.bind(f"\0{self.name}")
-            self._socket.listen(128)
-        except OSError:
-            self._socket.close()
-            raise
-        self._thread = threading.Thread(target=self._accept, name="trainband-local-door", daemon=True)
-        self._thread.start()
-
-    def _accept(self) -> None:
-        while not self._stopping:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError as exc:
-                if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED) and not self._stopping:
-                    time.sleep(0.1)  # out of descriptors: try again when some stream has ended
-                    continue
-                return
-            if not _may_talk(connection):
-                connection.close()
-                continue
-            self._start(connection)
-
-    def _start(self, connection: socket.socket) -> None:
-        try:
-            stream = LocalStream(connection, "a task on this machine", self._timeouts, lambda _stream: None)
-        except OSError:  # out of descriptors: it is served over the network, or told there
-            connection.close()
-            return
-        thread = threading.Thread(
-            target=self._serve, args=(stream,), name=f"trainband-local-{self.address}", daemon=True
-        )
-        try:
-            with self._lock:
-                if not self._stopping and len(self._serving) < _MOST_GUESTS:
-                    start_thread(thread)
-                    self._serving[thread] = stream
-                    return
-        except ResourceExhausted as exc:
-            logging.getLogger("trainband.wire").error("%s serves no more streams: %s", self.address, exc)
-            stream.end(str(exc))
-            return
-        stream.close()
-
-    def _serve(self, stream: LocalStream) -> None:
-        reason = ""
-        try:
-            ticket = stream.receive(self._timeouts.connect_s)
-            if ticket is None:
-                reason = "it said nothing"
-                return
-            caller = self.caller_of(ticket.header)
-            stream.welcome()
-            reason = serve(self._handler, stream, self.address, caller)
-        except Refused as exc:
-            reason = str(exc)
-        except PeerError:
-            pass  # it went before it was welcomed
-        finally:
-            stream.end(reason)
-            with self._lock:
-                self._serving.pop(threading.current_thread(), None)
-
-    def stop(self, grace_s: float) -> None:
-        """As `Listener.stop`."""
-        deadline = time.monotonic() + grace_s
-        with self._lock:
-            self._stopping = True
-            serving = dict(self._serving)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept()
-        for stream in serving.values():
-            stream.refuse_more()
-        others = serving.keys() - {threading.current_thread()}
-        soon = time.monotonic() + 0.8 * grace_s
-        for thread in others:
-            thread.join(max(0.0, soon - time.monotonic()))
-        for stream in serving.values():
-            stream.cut()
-        for thread in (*others, self._thread):
-            thread.join(max(0.0, deadline - time.monotonic()))
-        self._socket.close()
-
-
-def open_local_stream(
-    name: str,
-    peer: str,
-    timeouts: Timeouts,
-    timeout_s: float,
-    forget: Callable[[LocalStream], None],
-    ticket: bytes = b"",
-) -> LocalStream:
-    """Opens a stream through the door of that name.
-
-    Args:
-      peer: the address of the door's listener, for messages.
-      ticket: what the listener wants to see of those who come in.
-      forget: called when the stream is closed.
-
-    Raises:
-      Unreachable: no such door on this machine, or it is not open to this user.
-      DeadlineExceeded: it is there, but did not open.
-    """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        connection.settimeout(timeout_s)
-        connection.connect(f"\0{name}")
-        if not _may_talk(connection):
-            raise Unreachable(f"the shared memory of {peer} belongs to another user.")
-    except TimeoutError as exc:
-        connection.close()
-        raise DeadlineExceeded(f"{peer} did not open a stream in {timeout_s:g} s.") from exc
-    except OSError as exc:
-        connection.close()
-        raise exc if isinstance(exc, PeerError) else Unreachable(f"{peer} is not on this machine.") from exc
-    stream = LocalStream(connection, peer, timeouts, forget)
-    try:
-        stream.knock(ticket)
-        welcome = stream.receive(timeout_s)
-    except StreamClosed as exc:
-        stream.close()
-        raise Unreachable(f"{peer} does not share memory with this user.") from exc
-    if welcome is None:
-        stream.close()
-        raise DeadlineExceeded(f"{peer} did not open a stream in {timeout_s:g} s.")
-    return stream
 
 
 def is_supported() -> bool:

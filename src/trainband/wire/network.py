@@ -12,7 +12,8 @@ from ..errors import ClusterError, Unreachable
 from ..runtime.waiting import Say, say_on_stderr
 from . import port as ports
 from .flight import ConnectionLimits, FlightConnection, FlightListener
-from .local import LocalDoor, LocalStream, is_supported, open_local_stream
+from .local import LocalStream, is_supported
+from .local_door import LocalDoor, open_local_stream
 from .security import Security
 from .transport import Connection, Handler, Listener, Stream, Timeouts
 
