@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -12,7 +15,7 @@ from tests.wire.harness import FAST, wait_until
 from tests.wire.serving import EchoHandler
 
 from trainband.cluster.identity import Identity
-from trainband.errors import RefusalCode, Refused
+from trainband.errors import PeerError, RefusalCode, Refused
 from trainband.wire.flight import FlightConnection, FlightListener
 from trainband.wire.flight.doorkeeper import Allowance, ConnectionLimits, Refusals
 from trainband.wire.security import Security
@@ -114,3 +117,42 @@ def test_allowances_come_back_with_time() -> None:
     assert allowance.take("b", 0.0)
     assert not allowance.take("a", 0.05)
     assert allowance.take("a", 0.2)
+
+
+SHORT_OF_DESCRIPTORS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from tests.wire.test_doorkeeper import LIMITS, SECURITY
+from tests.wire.harness import FAST
+from tests.wire.serving import EchoHandler
+from trainband.wire.flight import FlightListener
+listener = FlightListener("127.0.0.1:0", EchoHandler(), FAST, security=SECURITY, limits=LIMITS)
+print(listener.address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_newcomer_gets_in_though_strangers_have_all_descriptors() -> None:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", SHORT_OF_DESCRIPTORS]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        host, _, port = address.rpartition(":")
+        held = [socket.create_connection((host, int(port)), 2.0) for _ in range(120)]
+
+        def is_let_in() -> bool:
+            connection = FlightConnection(address, FAST, Security(Identity("worker:0", "y"), SECURITY.secret))
+            try:
+                return connection.call("echo", b"hello", timeout_s=2.0) == b"hello"
+            except PeerError:
+                return False
+            finally:
+                connection.close()
+
+        wait_until(is_let_in, "an answer", 20.0)
+        for one in held:
+            one.close()
+        process.communicate(timeout=20.0)

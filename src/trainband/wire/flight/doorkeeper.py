@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -25,6 +26,8 @@ _BUSY_LOOK_S = 0.05
 """Between two looks while strangers are there: as long as one can send before it is noticed."""
 _LOOK_S = 0.2
 _SAY_EVERY_S = 60.0
+_RESERVE = 8
+"""Descriptors that are kept for looking around when there is none left."""
 _MOST_SAID = 1024
 
 
@@ -115,6 +118,7 @@ class Doorkeeper:
         self._lock = threading.Lock()
         self._admitted: set[str] = set()
         self._since: dict[str, float] = {}
+        self._reserve = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(_RESERVE)]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"trainband-door-{port}", daemon=True)
         atexit.register(self.close)
@@ -132,14 +136,22 @@ class Doorkeeper:
         atexit.unregister(self.close)
         if self._thread is not threading.current_thread():
             self._thread.join(2.0)
+        self._release()
 
     def _run(self) -> None:
         wait_s = _LOOK_S
         while not self._over.wait(wait_s):
             try:
                 wait_s = _BUSY_LOOK_S if self._look() else _LOOK_S
+                while len(self._reserve) < _RESERVE and not self._over.is_set():
+                    self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
             except OSError:  # no descriptor is left to look with: strangers may have taken them
-                wait_s = _BUSY_LOOK_S
+                self._release()
+                wait_s = 0.0
+
+    def _release(self) -> None:
+        while self._reserve:
+            os.close(self._reserve.pop())
 
     def _look(self) -> bool:
         """Cuts off strangers that take too much; returns whether any are left."""
@@ -151,7 +163,8 @@ class Doorkeeper:
         for peer, connection in connections(self._port):
             here.add(peer)
             if peer not in admitted:
-                strangers[peer] = received_bytes(connection)
+                with contextlib.suppress(OSError):  # it has just been closed
+                    strangers[peer] = received_bytes(connection)
         with self._lock:
             self._admitted -= admitted - here
         self._since = {peer: self._since.get(peer, now) for peer in strangers}

@@ -41,7 +41,7 @@ def translate(exc: Exception, address: str, timeout_s: float | None = None) -> P
         kind = NobodyListens if "Connection refused" in str(exc) else Unreachable
         return kind(f"nobody listens at {address}; check that the task runs and that the address is right.")
     if isinstance(exc, flight.FlightTimedOutError):
-        waited = "in time" if timeout_s is None else f"in {timeout_s:g} s"
+        waited = "in time" if timeout_s is None else f"in {timeout_s:.3g} s"
         return DeadlineExceeded(f"{address} gave no answer {waited}; check that it runs, or wait for longer.")
     if isinstance(exc, (flight.FlightCancelledError, pa.ArrowCancelled)):
         return StreamClosed(f"the stream to {address} was cut.")
