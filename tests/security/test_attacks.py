@@ -46,7 +46,7 @@ def survives(programs: Programs, ps: Program, address: str, attacker: Program, m
     at_most = resident_bytes(ps.pid) + MOST_BYTES
     before = step_of(programs, address, machine)
     report = attacker.succeed()
-    assert report.count(": refused (") == 15, report
+    assert report.count(": refused (") == 16, report
     assert resident_bytes(ps.pid) < at_most
     until(lambda: step_of(programs, address, machine) > before, "a step after the attacks")
     refused = [line for _, line in ps.lines if " refused " in line]

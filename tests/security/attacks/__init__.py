@@ -34,6 +34,7 @@ ATTACKS = (
     Attack("reading", "list and read the variables", bodies.reading),
     Attack("assignment", "assign a variable with a body without end", bodies.assignment),
     Attack("bomb", "33 kB that unpack to gigabytes", bodies.bomb),
+    Attack("squeezed call", "a call that gRPC unpacks to gigabytes", bodies.squeezed_call),
     Attack("large call", "a call with a body of gigabytes", bodies.large_call),
     Attack("silence", "connections that say nothing", connections.silence),
     Attack("streams", "streams that say nothing", connections.streams),

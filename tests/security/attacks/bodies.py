@@ -66,6 +66,19 @@ def bomb(address: str) -> str:
     return _put(address, batch, LARGE, pa.ipc.IpcWriteOptions(compression="zstd"))
 
 
+def squeezed_call(address: str) -> str:
+    """A control call that gRPC unpacks to thirty times what strangers may send, before it asks anybody."""
+    gzip = [("grpc.default_compression_algorithm", 2), ("grpc.default_compression_level", 3)]
+    client = flight.FlightClient(f"grpc://{address}", generic_options=gzip)
+    achieved = 0
+    for _ in range(4):
+        with contextlib.suppress(*_REFUSALS):
+            list(client.do_action(flight.Action("join", pa.py_buffer(np.zeros(LARGE // 4, np.uint8))), _options()))
+            achieved += 1
+    client.close()
+    return f"{achieved} calls" if achieved else ""
+
+
 def large_call(address: str) -> str:
     """A control call that gRPC reads to its end before it asks anybody."""
     client = flight.connect(f"grpc://{address}")

@@ -37,7 +37,8 @@ class ConnectionLimits:
 
     Attributes:
       stranger_s: seconds until the first call of a new connection must have been let in.
-      stranger_bytes: what may come in on a connection until then.
+      stranger_bytes: what may come in on a connection until then, where calls need a proof: whoever has one proves
+        itself first, in some hundred bytes. gRPC unpacks what comes compressed, to a thousand times as much.
       strangers: how many such connections there may be at a time; the oldest go first.
       strangers_per_host: as `strangers`, from one host.
       unopened_streams_per_host: streams from one host that have not yet said whose they are.
@@ -47,7 +48,7 @@ class ConnectionLimits:
     """
 
     stranger_s: float = 10.0
-    stranger_bytes: int = 256 << 10
+    stranger_bytes: int = 32 << 10
     strangers: int = 512
     strangers_per_host: int = 256
     unopened_streams_per_host: int = 256
