@@ -13,6 +13,7 @@ from tests.fuzz.run import corpus_of, mutated
 TARGETS = [target for name, target in vars(targets_frames).items() if name.startswith("fuzz_")]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)
 def test_a_few_hundred_inputs(target: Callable[[bytes], None]) -> None:
     dice = random.Random(7)

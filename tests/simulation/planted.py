@@ -21,7 +21,7 @@ from tests.simulation.checks import (
     waiting,
     worker_state,
 )
-from tests.simulation.faults import Crash, Terminate, Trouble
+from tests.simulation.faults import Break, Crash, Pause, Terminate, Trouble
 from tests.simulation.network import CALM, Weather
 from tests.simulation.run import Outcome, Plant, run_scenario
 from tests.simulation.scenario import STANDBYS, STANDBYS_ANY, Scenario
@@ -102,9 +102,9 @@ def generous(original: Any) -> Any:
 def any_incarnation(original: Any) -> Any:
     """A process that was replaced leaves late, and takes its successor along."""
 
-    def leave(self: OpenCalls, replica: Any, leave: Any) -> Any:
+    def leave(self: OpenCalls, replica: Any, leave: Any, caller: Any) -> Any:
         present = self._members.get(leave.worker).incarnation
-        return original(self, replica, structs.replace(leave, incarnation=present))
+        return original(self, replica, structs.replace(leave, incarnation=present), caller)
 
     return leave
 
@@ -242,6 +242,35 @@ def _loses_chief(seed: int) -> Scenario:
     return _job(seed=seed, updates=60, step_s=(1.0, 1.0), trouble=trouble)
 
 
+def _is_replaced(seed: int) -> Scenario:
+    """A worker is stopped until another process has its place, and then leaves."""
+    faults = (Pause(6.0 + 0.05 * seed, "worker:1", 6.0, successor=True),)
+    return _job(seed=seed, updates=80, trouble=Trouble(30.0, CALM, faults))
+
+
+def _loses_streams(seed: int) -> Scenario:
+    """A stream breaks every half second, and what was pushed over it comes again."""
+    faults = tuple(Break(3.0 + 0.02 * (seed % 12) + 0.5 * number) for number in range(6))
+    trouble = Trouble(12.0, CALM, faults)
+    quick = (1.0, 1.0, 0.3, 0.3)
+    return _job(
+        seed=seed,
+        rule=Bounded(staleness=0),
+        workers=4,
+        shards=1,
+        updates=20,
+        step_s=quick,
+        overlap=True,
+        trouble=trouble,
+    )
+
+
+def _loses_many_streams(seed: int) -> Scenario:
+    """Streams break all the time, so that pushes come to each ps in another order."""
+    trouble = Trouble(30.0, Weather(broken_stream=0.3, slow=0.3), ())
+    return _job(seed=seed, rule=Sync(), workers=3, updates=60, step_s=(0.3, 0.3, 0.3), trouble=trouble)
+
+
 class Planted(NamedTuple):
     """A bug.
 
@@ -267,7 +296,7 @@ class Planted(NamedTuple):
 
 PLANTED: Mapping[str, Planted] = {
     "forget-lease": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", waiting.SILENT),
-    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK, 136),
+    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK, 250),
     "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE),
     "piece-again": Planted(patched((SharedSources, "lease", generous)), "async", pieces.SHARED),
     "one-clock-more": Planted(
@@ -282,13 +311,22 @@ PLANTED: Mapping[str, Planted] = {
         rules.AHEAD,
     ),
     "count-the-left": Planted(patched((SyncState, "advance", counts_the_left)), "sync", waiting.LEFT),
-    "any-incarnation": Planted(patched((OpenCalls, "_leave", any_incarnation)), "async", rules.HONEST, 213),
-    "keep-replays": Planted(patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT, 119),
+    "any-incarnation": Planted(
+        patched((OpenCalls, "_leave", any_incarnation)), "async", rules.HONEST, scenario=_is_replaced
+    ),
+    "keep-replays": Planted(
+        patched((Updater, "_taken", keeps_replays)), "bounded", updates.KEPT, scenario=_loses_streams
+    ),
     # A ps that comes back must not wait for who was planned at the beginning.
     "plan-anew": Planted(
         patched((ShardReplica, "adopt", plans_anew)), "sync", liveness.STUCK, scenario=_loses_worker_and_ps
     ),
-    "deadlocks": Planted(patched((StallDetector, "break_deadlocks", instead(nothing))), "sync", liveness.DEADLOCK, 183),
+    "deadlocks": Planted(
+        patched((StallDetector, "break_deadlocks", instead(nothing))),
+        "sync",
+        liveness.DEADLOCK,
+        scenario=_loses_many_streams,
+    ),
     # Of the two replicas of a shard.
     "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST, 6),
     "unfenced": Planted(patched((Failover, "take", unfenced)), STANDBYS_ANY, failover.TWO, 25),
@@ -302,7 +340,7 @@ PLANTED: Mapping[str, Planted] = {
     "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, failover.TWO, 5),
     "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, failover.TWO, 5),
     # What else a standby has to follow.
-    "steers-alone": Planted(patched((ShardJournal, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST, 44),
+    "steers-alone": Planted(patched((ShardJournal, "_redo", follows_without(r.Steered))), STANDBYS, steering.LOST),
     "forgets-worker-state": Planted(
         patched((ShardJournal, "_redo", follows_without(r.Kept))),
         STANDBYS,

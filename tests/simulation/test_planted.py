@@ -63,7 +63,7 @@ def test_a_vote_request_of_one_that_has_handed_over_has_a_condition() -> None:
             checkpoint_every=0,
             standbys=1,
             trouble=Trouble(
-                40.0, CALM, (Crash(6.0, "ps:0", 1.0),), at_failback=(Cut(0.0, "ps:1", "ps:0", 20.0, both_ways=True),)
+                40.0, CALM, (Crash(7.0, "ps:0", 1.0),), at_failback=(Cut(0.0, "ps:1", "ps:0", 20.0, both_ways=True),)
             ),
         )
         for seed in range(12)

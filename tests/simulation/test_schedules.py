@@ -65,8 +65,8 @@ def _require_bad(kind: str, outcomes: Sequence[Outcome]) -> None:
         return
     for fault in ("successor=True", "both_ways=False"):
         assert sum(fault in text for text in told) > 2, fault
-    assert sum(isinstance(record, Refusal) for record in records) > 2
-    assert sum(isinstance(record, Restored) and record.version > 0 for record in records) > 2
+    assert any(isinstance(record, Refusal) for record in records)
+    assert any(isinstance(record, Restored) and record.version > 0 for record in records)
 
 
 def _require_bad_for_standbys(kind: str, records: Sequence[Record], told: Sequence[str]) -> None:

@@ -306,6 +306,10 @@ class World:
         else:
             self._tell(f"{process} ends: {type(failure).__name__}: {failure}")
             if "to initialise the variables" in str(failure):  # whoever starts that job looks for its chief
+                if self._names[0] in self._done:
+                    self._tell(f"{name} is not needed any more: the chief is done")
+                    self._unfinished.discard(name)
+                    return
                 self.begin_anew()
         if not self._alive(name):
             self.scheduler.after(RESTART_S, partial(self._restart, name))

@@ -121,6 +121,8 @@ class OpenCalls:
             check_definition(define, replica.number, len(self._task.cluster.spec.ps))
             self._membership.hear(member)
             self._compare(replica, define.description, member.task)
+            if replica.is_bootstrapping and define.job:
+                replica.model.job = define.job  # else that of a chief which has died on the way
             if replica.model.updater is not None:
                 return replica.joined(member)
         program = replica.compiler.compile(define, member.task)

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint
+from trainband.errors import DeadlineExceeded
 from trainband.model.contents import contents_of_blocks
 from trainband.ps.description import Plan
 from trainband.ps.server.program import ShardOptimizer
@@ -15,7 +16,7 @@ from trainband.ps.server.programs.limits import LONGEST_S
 from trainband.ps.worker.checkpointing import ANY, ME, RestoreFrom, restore_job
 from trainband.ps.worker.shard_link import Link
 from trainband.runtime import Runtime
-from trainband.runtime.waiting import Say
+from trainband.runtime.waiting import Say, Waiting
 from trainband.wire import messages as m
 from trainband.wire.transport import Timeouts
 
@@ -73,8 +74,14 @@ class Bootstrapper:
             alone,
             program.jax,
         )
-        # A ps checks the program in a process that it gives as long; its refusal says more than a deadline.
-        return link.call("define", define, m.Joined, self._timeouts.stall_s + LONGEST_S)
+        # A ps checks the program in a process that it gives so long. An answer may also be lost: whoever asks again
+        # gets that of the check which is under way.
+        waiting = Waiting(self._timeouts.stall_s + LONGEST_S, self._say, self._runtime.clock)
+        while True:
+            try:
+                return link.call("define", define, m.Joined, self._timeouts.stall_s)
+            except DeadlineExceeded:
+                waiting.check(f"{link} to check the update program", "check that it runs and is not overloaded")
 
     def restore(self, links: Sequence[Link], at: int | None, *, alone: bool = False) -> Checkpoint | None:
         """Has these ps take their values from a checkpoint, see `restore_job`; `None` where there is none."""

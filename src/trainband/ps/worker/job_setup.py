@@ -104,8 +104,9 @@ class JobSetup:
                 begin = m.Begin(ANY, ME, begun.fit, begun.last_version, begun.trainings)
                 self._reviver.bring_back(link, bootstrapper, begin)
             return
-        for link in new:  # the job is that of a chief which has died on the way, if there was one
-            membership.job = bootstrapper.define(link, membership.job).job or membership.job
+        for link in new:
+            if bootstrapper.define(link, membership.job).job != membership.job:
+                raise Overtaken(f"{link} has got the values of another job meanwhile")
         if bootstrapper.source is not None:
             # Where some have values already, a chief has died between them.
             at = max((state.version for state in others), default=None)
