@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.keras.beside import compiled, expect_same_history, fits, rows, small, trained
+from tests.programs import until
 from tests.ps.jobs import FAST, in_thread, spec_of
 
 import keras
 import trainband
 from keras import layers
 from trainband.cluster import Cluster, Task
-from trainband.errors import ModelError
+from trainband.errors import ModelError, Unreachable
 from trainband.strategies import ParameterServer
 from trainband.wire.memory import MemoryTransport
 
@@ -60,14 +62,19 @@ class Job:
             job = model._trainband._job  # noqa: SLF001 - a program's end closes it
             if job is not None:
                 job.trainer.close()
-        for task in self._spec.ps:
-            connection = self._transport.connect(self._spec.address(task), FAST)
-            try:
-                connection.call("shutdown", b"\x81\xa6reason\xa0", timeout_s=5.0)
-            except Exception:
-                continue
-        for future in self._serving:
+        for task, future in zip(self._spec.ps, self._serving, strict=True):
+            until(partial(self._ends, task, future), f"{task} to be asked to end")
             future.exception(20.0)
+
+    def _ends(self, task: Task, serving: Future[str]) -> bool:
+        if serving.done():
+            return True
+        connection = self._transport.connect(self._spec.address(task), FAST)
+        try:
+            connection.call("shutdown", b"\x81\xa6reason\xa0", timeout_s=5.0)
+        except Unreachable:  # it may only be about to serve
+            return False
+        return True
 
 
 @pytest.fixture
