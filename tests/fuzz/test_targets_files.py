@@ -78,6 +78,7 @@ VALID: list[tuple[Callable[[bytes], None], bytes]] = [
     (targets.fuzz_tf_config, json.dumps(CONFIG).encode()),
     (targets.fuzz_lease_record, ledger().record().encode()),
     (targets.fuzz_lease_copy, ledger().copy()),
+    (targets.fuzz_idx, bytes.fromhex("00000803ffffffffff07080100000000")),
 ]
 
 

@@ -60,6 +60,8 @@ def parse(data: bytes, ndim: int, *, name: str) -> NDArray[np.uint8]:
     if len(data) < header:
         raise DataError(f"{name} ends inside its header, after {len(data)} of {header} bytes; fetch it again.")
     shape = struct.unpack(f">{ndim}I", data[4:header])
+    if math.prod(filter(None, shape)) > MOST_BYTES:  # which NumPy refuses, even where another size is 0
+        raise DataError(f"{name} has the shape {list(shape)}, which is more than {MOST_BYTES} bytes; fetch it again.")
     wanted = header + math.prod(shape)
     if len(data) != wanted:
         state = "is cut off" if len(data) < wanted else "is too long"
