@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import trainband.compat.tf1 as tf
 from tests.compat.operations_table import TABLE
+
+import trainband.compat.tf1 as tf
 
 
 NEED_SHAPES = ("stack_unstack", "embedding_parts")
@@ -72,3 +73,33 @@ def test_batch_normalization_by_a_fed_choice() -> None:
 
 def _flat(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _run(fetches: Any, feeds: Any = None) -> Any:
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(fetches, feeds)
+
+
+def test_derivatives_by_tensors_that_depend_on_each_other() -> None:
+    x = tf.constant(1.0)
+    y = 2 * x
+    z = x + y
+    v = tf.Variable(3.0)
+    h = v * v
+    rows = tf.Variable(np.ones((3, 2), np.float32))
+    some = tf.gather(rows, [0, 2])
+    again = v.read_value()
+    of_rows = tf.gradients(tf.reduce_sum(some * some), [rows, some])
+    assert _run(tf.gradients(z, [x, y])) == [3, 1]
+    assert _run(tf.gradients([z * y, z], [x, y, z])) == [15, 6, 3]
+    assert _run(tf.gradients(h * v, [v, h])) == [27, 3]
+    assert _run(tf.gradients(z, [x, y], stop_gradients=[y])) == [1, 1]
+    assert _run(tf.gradients(v * again, [again, v])) == [3, 6]
+    assert _run(of_rows)[1].tolist() == [[2, 2], [2, 2]]
+    assert _run(tf.convert_to_tensor(of_rows[0])).tolist() == [[2, 2], [0, 0], [2, 2]]
+    unknown = tf.placeholder_with_default([1.0, 2.0], None)
+    twice = unknown * 2
+    slopes = tf.gradients(twice * unknown, [unknown, twice])
+    assert [one.tolist() for one in _run(slopes)] == [[4, 8], [1, 2]]
+    assert _run(tf.gradients(slopes[0] * twice, twice)[0]).tolist() == [6, 12]

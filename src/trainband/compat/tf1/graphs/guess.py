@@ -1,7 +1,7 @@
 """What is known of an operation's outputs if its inputs' ranks are unknown, or only some sizes work.
 
-Where `infer` finds nothing, an operation is evaluated under further assumptions: numbers of axes, unknown sizes equal to
-known ones, and numbers in place of computed shapes. The dtypes of its outputs follow from any assumption that works;
+Where `infer` finds nothing, an operation is evaluated under further assumptions: numbers of axes, unknown sizes equal
+to known ones, and numbers in place of computed shapes. The dtypes of its outputs follow from any assumption that works;
 a shape is known only where it does not depend on the number of axes.
 """
 

@@ -102,6 +102,7 @@ class Frame:
       values: of tensors that are known.
       outer: the frame that has the values of all tensors except those of `inner` operations.
       inner: the operations to compute again here; all, if `None`.
+      added: what is added to tensors that are computed here, so that a derivative by them can be taken.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Frame:
         values: Mapping[Tensor, Any] | None = None,
         outer: Frame | None = None,
         inner: Collection[Operation] | None = None,
+        added: Mapping[Tensor, Any] | None = None,
     ) -> None:
         self.state = state
         self.keys = keys
@@ -121,6 +123,9 @@ class Frame:
         """Their learning rates and the like."""
         self._outer = outer
         self._inner = inner
+        self._added: dict[Tensor, tuple[Any, ...]] = dict(outer._added) if outer is not None else {}
+        for tensor, value in (added or {}).items():
+            self._added[tensor] = (*self._added.get(tensor, ()), value)
 
     def run(self, schedule: Schedule) -> None:
         """Runs the operations whose order matters, in that order."""
@@ -134,9 +139,11 @@ class Frame:
             self._compute_all(tensor.op)
         return self.values[tensor] if tensor in self.values else self._outer_value(tensor)
 
-    def child(self, values: Mapping[Tensor, Any], inner: Collection[Operation]) -> Frame:
+    def child(
+        self, values: Mapping[Tensor, Any], inner: Collection[Operation], added: Mapping[Tensor, Any] | None = None
+    ) -> Frame:
         """Return a frame that computes some operations again from other values, and takes all others from here."""
-        return Frame(dict(self.state), self.keys, values, self, inner)
+        return Frame(dict(self.state), self.keys, values, self, inner, added)
 
     def _outer_value(self, tensor: Tensor) -> Any:
         if self._outer is None:
@@ -179,7 +186,8 @@ class Frame:
             raise InvalidArgumentError(None, op, f"{op.type} of inputs of the shapes {shapes}: {text}") from exc
         for output, result in zip(op.outputs, results, strict=True):
             if output not in self.values:
-                self.values[output] = _as_declared(result, output)
+                declared = _as_declared(result, output)
+                self.values[output] = sum(self._added[output], declared) if output in self._added else declared
 
 
 def _as_declared(value: Any, tensor: Tensor) -> Any:
@@ -235,33 +243,33 @@ def _passes_on(op: Operation) -> bool:
     return not op.attributes.get("flat") and any(output.dtype.is_floating for output in op.outputs)
 
 
-def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor]) -> set[Operation]:
-    """The operations through which the derivative of some targets by some roots goes.
+def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor], stops: Collection[Tensor]) -> set[Operation]:
+    """The operations through which the derivative of some targets by some roots goes, up to the stops.
 
-    A root that is computed from another root still counts as a root.
+    Those between two roots are among them.
     """
-    roots = set(roots)
+    roots, stops = set(roots), set(stops)
     state: dict[Operation, bool | None] = {}
-    stack = [target.op for target in targets if target not in roots]
+    stack = [target.op for target in targets if target not in stops]
     while stack:
         op = stack[-1]
         if state.get(op) is not None:
             stack.pop()
             continue
-        missing = [t.op for t in op.inputs if t not in roots and t.op not in state]
+        missing = [t.op for t in op.inputs if t not in stops and t.op not in state]
         if op not in state and missing:
             state[op] = None
             stack += missing
             continue
-        state[op] = _passes_on(op) and any(t in roots or state.get(t.op) for t in op.inputs)
+        state[op] = _passes_on(op) and any(t in roots or (t not in stops and state.get(t.op)) for t in op.inputs)
         stack.pop()
     through: set[Operation] = set()
-    waiting = [target.op for target in targets if target not in roots]
+    waiting = [target.op for target in targets if target not in stops]
     while waiting:
         op = waiting.pop()
         if state.get(op) and op not in through:
             through.add(op)
-            waiting += [tensor.op for tensor in op.inputs if tensor not in roots]
+            waiting += [tensor.op for tensor in op.inputs if tensor not in stops]
     return through
 
 
