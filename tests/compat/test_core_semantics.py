@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.compat.operations_table import TABLE
 
 import trainband.compat.tf1 as tf
-
 
 NEED_SHAPES = ("stack_unstack", "embedding_parts")
 """How many outputs, or rows, must be known while recording."""
@@ -103,3 +104,128 @@ def test_derivatives_by_tensors_that_depend_on_each_other() -> None:
     slopes = tf.gradients(twice * unknown, [unknown, twice])
     assert [one.tolist() for one in _run(slopes)] == [[4, 8], [1, 2]]
     assert _run(tf.gradients(slopes[0] * twice, twice)[0]).tolist() == [6, 12]
+
+
+def _ran_twice(fetch: Any, feeds: Any, variable: Any) -> list[Any]:
+    """What a fetch gives and leaves in a variable, without feeds and with them."""
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return [value for one in (None, feeds) for value in (session.run(fetch, one), session.run(variable))]
+
+
+def test_a_loop_reads_what_it_has_assigned() -> None:
+    v = tf.Variable(2.0)
+
+    def squared(i: Any) -> Any:
+        with tf.control_dependencies([tf.assign(v, tf.square(v))]):
+            return i + 1
+
+    def either(i: Any) -> Any:
+        changed = tf.cond(tf.equal(i % 2, 0), lambda: tf.assign(v, v + 10.0), lambda: tf.assign(v, v * 2.0))
+        with tf.control_dependencies([changed]):
+            return i + 1
+
+    def summed(i: Any, total: Any) -> Any:
+        with tf.control_dependencies([v.assign_add(1.0)]):
+            return i + 1, total + v.read_value()
+
+    rounds = tf.placeholder_with_default(4, [])
+    for body, result in ((squared, 65536.0), (either, 68.0)):
+        loop = tf.while_loop(lambda i: i < rounds, body, [0])
+        assert _ran_twice(loop, {rounds: 0}, v) == [4, result, 0, result]
+    assert _ran_twice(tf.while_loop(lambda i, _: i < 3, summed, [0, 0.0]), None, v)[0] == (3, 12.0)
+    until = tf.while_loop(lambda i: v < 100.0, squared, [0])
+    assert _ran_twice(until, None, v) == [3, 256.0, 0, 256.0]
+
+
+def test_a_branch_assigns_what_the_other_leaves() -> None:
+    v, p = tf.Variable(2.0), tf.placeholder_with_default(True, [])
+
+    def assigned() -> Any:
+        with tf.control_dependencies([v.assign(7.0)]):
+            return tf.constant(1.0)
+
+    def in_loop() -> Any:
+        def body(i: Any) -> Any:
+            return tf.cond(
+                i > 1.0, lambda: tf.tuple([i + 1.0], control_inputs=[v.assign_add(10.0)])[0], lambda: i + 1.0
+            )
+
+        return tf.while_loop(lambda i: i < 3.0, body, [0.0])
+
+    unneeded = tf.cond(p, lambda: (v.assign(0.0), tf.constant(3.0))[1], lambda: tf.constant(4.0))
+    assert _ran_twice(tf.cond(p, assigned, in_loop), {p: False}, v) == [1, 7, 3, 17]
+    assert _ran_twice(unneeded, {p: False}, v) == [3, 2, 4, 2]
+    with tf.control_dependencies([v.assign(5.0)]):
+        after = tf.cond(p, lambda: v * 2.0, lambda: 0.0)
+    assert _run(after) == 10
+    late = tf.cond(v.assign(6.0) > 5.0, lambda: v.read_value(), lambda: 0.0)
+    assert _run(late) == 6
+
+
+def test_derivatives_by_variables_that_branches_and_loops_read() -> None:
+    v, x = tf.Variable(3.0), tf.constant(2.0)
+    loop = tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, a * v * x), [0, 1.0])[1]
+    fed = tf.placeholder_with_default(3, [])
+    long = tf.while_loop(lambda i, _: i < fed, lambda i, a: (i + 1, tf.cond(i < 9, lambda: a * v, lambda: a)), [0, x])[
+        1
+    ]
+    assert _run(tf.gradients(loop, [v, x])) == [216, 324]
+    assert _run(tf.gradients(long, [v, x])) == [54, 27]
+    assert _run(tf.gradients(tf.cond(fed > 0, lambda: v, lambda: x), v)) == [1]
+
+
+def test_structures_and_shapes_of_loops() -> None:
+    class Flow:
+        def __init__(self, flow: Any) -> None:
+            self.flow = flow
+
+        def _nest_flatten(self) -> list[Any]:
+            return [self.flow]
+
+        def _nest_pack(self, values: list[Any]) -> Flow:
+            return Flow(values[0])
+
+    flow = tf.while_loop(lambda f: f.flow < 3, lambda f: Flow(f.flow + 1), [Flow(tf.constant(0))])
+    both = tf.cond(tf.constant(True), lambda: {"f": Flow(tf.constant(1))}, lambda: {"f": Flow(tf.constant(2))})
+    grown = tf.while_loop(
+        lambda i, _: i < 3, lambda i, x: (i + 1, tf.concat([x, x], 0)), [0, tf.constant([1.0])],
+        shape_invariants=[tf.TensorShape([]), tf.TensorShape([None])], parallel_iterations=1, swap_memory=True,
+    )  # fmt: skip
+    assert _run([flow.flow, both["f"].flow]) == [3, 1]
+    assert _run(grown[1]).tolist() == [1] * 8
+    assert grown[1].shape.as_list() == [None]
+    assert isinstance(tf.while_loop(lambda i: i < 3, lambda i: [i + 1], [0], return_same_structure=True), list)
+    with pytest.raises(ValueError, match="enters the loop with shape"):
+        tf.while_loop(lambda x: tf.size(x) < 9, lambda x: tf.concat([x, x], 0), [tf.constant([1.0])])
+    rows = tf.cond(
+        tf.constant(True),
+        lambda: tf.IndexedSlices(tf.constant([2.0]), tf.constant([0])),
+        lambda: tf.IndexedSlices(tf.constant([3.0]), tf.constant([1])),
+    )
+    assert isinstance(rows, tf.IndexedSlices)
+
+
+def test_counting_up_to_a_limit() -> None:
+    v = tf.Variable(0)
+    with tf.Session() as session:
+        session.run(v.initializer)
+        assert [session.run(v.count_up_to(2)), session.run(tf.count_up_to(v, 2))] == [0, 1]
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(v.count_up_to(2))
+        assert session.run(v) == 2
+
+
+def test_an_endless_loop_ends_by_an_interrupt() -> None:
+    v = tf.Variable(0)
+    endless = tf.while_loop(
+        lambda i: i >= 0, lambda i: tf.tuple([i * 1], control_inputs=[v.assign_add(1)])[0], [v.read_value()]
+    )
+    with tf.Session() as session:
+        session.run(v.initializer)
+        pressed = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        pressed.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.run(endless)
+        pressed.join()
+        assert session.run(v) > 0

@@ -52,7 +52,7 @@ def guess(compute: Callable[..., Sequence[Any]], inputs: Sequence[Input]) -> lis
     alike = ranked[: len(RANKS)] if unranked else ranked
     found = [outputs for sizes in alike if (outputs := attempts.outputs(sizes)) is not None]
     if found and (not unranked or len(found) > len(RANKS) // 2):
-        return [(each[0][0], _in_common([shape for _, shape in each])) for each in zip(*found, strict=True)]
+        return [(each[0][0], in_common([shape for _, shape in each])) for each in zip(*found, strict=True)]
     for choices in () if found else _filled(inputs, ranked):
         found = [outputs for sizes in choices if (outputs := attempts.outputs(sizes)) is not None]
         if found or attempts.count > MOST_TRIED:
@@ -63,7 +63,7 @@ def guess(compute: Callable[..., Sequence[Any]], inputs: Sequence[Input]) -> lis
         return None
     open_ = unranked or all(size is None for one in inputs for size in one.shape.sizes or ())
     return [
-        (each[0][0], TensorShape(None) if open_ else _in_common([shape for _, shape in each]))
+        (each[0][0], TensorShape(None) if open_ else in_common([shape for _, shape in each]))
         for each in zip(*found, strict=True)
     ]
 
@@ -134,7 +134,8 @@ def _probes(one: Input, sizes: Sizes, values: bool) -> tuple[Probe, Probe]:
     return first, second
 
 
-def _in_common(shapes: Sequence[TensorShape]) -> TensorShape:
+def in_common(shapes: Sequence[TensorShape]) -> TensorShape:
+    """What is true of all of some shapes."""
     ranks = {shape.ndims for shape in shapes}
     if len(ranks) != 1 or None in ranks:
         return TensorShape(None)

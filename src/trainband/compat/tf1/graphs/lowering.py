@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -32,12 +32,15 @@ class Schedule:
     ) -> None:
         self.fed = frozenset(fed)
         roots = [one if isinstance(one, Operation) else one.op for one in fetches if one not in self.fed]
-        self.needed = _needed(roots, self.fed, region)
-        self.ordered = [op for op in _ordered(self.needed, self.fed) if op.stateful or op.early]
+        self.needed = needed_operations(roots, self.fed, region)
+        self.ordered = [
+            op for op in _ordered(self.needed, self.fed) if op.early or (op.stateful and not op.attributes.get("pure"))
+        ]
         self.reads = {variable.op_name: variable for op in self.needed for variable in op.reads}
         self.writes = {variable.op_name: variable for op in self.needed for variable in op.writes}
         self.is_random = any(_has(op, "seed") for op in self.needed)
         self.has_effects = any(_has(op, "effect") for op in self.needed)
+        self.has_loops = any(_has(op, "uncounted") for op in self.needed)
 
 
 def _has(op: Operation, attribute: str) -> bool:
@@ -47,7 +50,8 @@ def _has(op: Operation, attribute: str) -> bool:
     )
 
 
-def _needed(roots: Iterable[Operation], fed: Collection[Tensor], region: Region | None) -> list[Operation]:
+def needed_operations(roots: Iterable[Operation], fed: Collection[Tensor], region: Region | None) -> list[Operation]:
+    """The operations of a region that have to run before some of them can."""
     found: dict[Operation, None] = {}
     waiting = list(roots)
     while waiting:
@@ -123,6 +127,8 @@ class Frame:
         """Their learning rates and the like."""
         self._outer = outer
         self._inner = inner
+        self._before: dict[Operation, dict[str, Any]] = {} if outer is None else outer._before
+        """The state in which branches and loops that change it began, for those that compute them again."""
         self._added: dict[Tensor, tuple[Any, ...]] = dict(outer._added) if outer is not None else {}
         for tensor, value in (added or {}).items():
             self._added[tensor] = (*self._added.get(tensor, ()), value)
@@ -172,6 +178,17 @@ class Frame:
             if not one.outputs or any(output not in self.values for output in one.outputs):
                 self._compute(one)
 
+    def _results(self, op: Operation, arguments: Sequence[Any]) -> Sequence[Any]:
+        if not op.stateful:
+            return op.compute(*arguments)  # type: ignore[no-any-return]
+        if "regions" not in op.attributes or not op.writes:
+            return op.compute(self, *arguments)  # type: ignore[no-any-return]
+        now, self.state = self.state, dict(self._before.setdefault(op, dict(self.state)))
+        results: Sequence[Any] = op.compute(self, *arguments)
+        now.update({variable.op_name: self.state[variable.op_name] for variable in op.writes})
+        self.state = now
+        return results
+
     def _compute(self, op: Operation) -> None:
         try:
             with np.errstate(all="ignore"):
@@ -179,7 +196,7 @@ class Frame:
                     results = op.compute(self)
                 else:
                     arguments = [self.values[tensor] for tensor in op.inputs]
-                    results = op.compute(self, *arguments) if op.stateful else op.compute(*arguments)
+                    results = self._results(op, arguments)
         except (TypeError, ValueError) as exc:  # of shapes that were not known while recording
             shapes = ", ".join(str(np.shape(self.values[tensor])) for tensor in op.inputs if tensor in self.values)
             text = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
@@ -239,7 +256,9 @@ class Computation:
 
 
 def _passes_on(op: Operation) -> bool:
-    """Whether a derivative goes through an operation."""
+    """Whether a derivative goes through an operation: not through an assignment."""
+    if op.writes and "regions" not in op.attributes:
+        return False
     return not op.attributes.get("flat") and any(output.dtype.is_floating for output in op.outputs)
 
 
@@ -271,30 +290,3 @@ def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor], stops: Coll
             through.add(op)
             waiting += [tensor.op for tensor in op.inputs if tensor not in stops]
     return through
-
-
-def capture(region: Region, outputs: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors from outside that a region's operations use, and outputs that come from outside."""
-    inner = set(region.operations)
-    found: dict[Tensor, None] = {}
-    for op in region.operations:
-        for tensor in op.inputs:
-            if not region.contains(tensor.op) and tensor.op not in inner:
-                found[tensor] = None
-    for output in outputs:
-        if not region.contains(output.op):
-            found[output] = None
-    return list(found)
-
-
-def region_function(region: Region, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> Callable[..., Any]:
-    """A region as a function: (the state, keys, values of `given`) to (outputs' values, the changed state)."""
-    operations = [op for op in region.operations if op.stateful]
-    schedule = Schedule([*outputs, *operations], given, region)
-
-    def call(state: Mapping[str, Any], keys: Keys | None, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        frame = Frame(dict(state), keys, dict(zip(given, values, strict=True)))
-        frame.run(schedule)
-        return [frame.value(output) for output in outputs], frame.state
-
-    return call

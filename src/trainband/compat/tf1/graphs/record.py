@@ -151,8 +151,7 @@ def constant(array: np.ndarray[Any, Any], name: str = "Const", dtype: DType | No
     kind = dtype or as_dtype(array.dtype)
     if kind.numpy != array.dtype:
         array = array.astype(kind.numpy)
-    with get_default_graph().control_dependencies(None):
-        return record_tensor("Const", lambda: array, name=name, value=array, dtypes=[kind], folds=True)
+    return record_tensor("Const", lambda: array, name=name, value=array, dtypes=[kind], folds=True)
 
 
 def is_tensor(value: Any) -> bool:

@@ -78,6 +78,12 @@ class IndexedSlices:
             [self.values, self.indices],
         )
 
+    def _nest_flatten(self) -> list[Tensor]:
+        return [self.values, self.indices]
+
+    def _nest_pack(self, values: list[Any]) -> IndexedSlices:
+        return IndexedSlices(values[0], values[1], self.dense_shape)
+
     def __neg__(self) -> IndexedSlices:
         return IndexedSlices(-self.values, self.indices, self.dense_shape)  # type: ignore[operator]
 

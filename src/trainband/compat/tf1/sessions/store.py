@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
+from trainband.compat.ops import interrupt
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
@@ -78,11 +80,13 @@ class LocalStore(Store):
         if computation.schedule.is_random:
             self._counter += 1
             counter = np.uint32(self._counter)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), interrupt.watched() if computation.schedule.has_loops else nullcontext():
             values, late, changed = compiled(kept, changing, feeds, counter, self._base)
-        if computation.schedule.has_effects:
-            raise_noted()
-        state.update(changed)
+            if computation.schedule.has_loops:
+                jax.block_until_ready((values, changed))
+            if computation.schedule.has_effects:
+                raise_noted()
+            state.update(changed)
         return values, late
 
     @override
