@@ -134,7 +134,7 @@ def test_a_loop_reads_what_it_has_assigned() -> None:
         loop = tf.while_loop(lambda i: i < rounds, body, [0])
         assert _ran_twice(loop, {rounds: 0}, v) == [4, result, 0, result]
     assert _ran_twice(tf.while_loop(lambda i, _: i < 3, summed, [0, 0.0]), None, v)[0] == (3, 12.0)
-    until = tf.while_loop(lambda i: v < 100.0, squared, [0])
+    until = tf.while_loop(lambda _: v < 100.0, squared, [0])
     assert _ran_twice(until, None, v) == [3, 256.0, 0, 256.0]
 
 
@@ -229,3 +229,67 @@ def test_an_endless_loop_ends_by_an_interrupt() -> None:
             session.run(endless)
         pressed.join()
         assert session.run(v) > 0
+
+
+def test_each_thread_has_its_own_graph_session_and_scopes() -> None:
+    turn = threading.Barrier(2, timeout=30)
+    found: dict[int, Any] = {}
+
+    def work(place: int) -> None:
+        graph = tf.Graph()
+        with graph.as_default(), tf.Session() as session, tf.variable_scope(f"scope{place}"), tf.device("/cpu:0"):
+            turn.wait()
+            with tf.name_scope(f"inner{place}"), tf.control_dependencies([tf.no_op()]):
+                turn.wait()
+                x = tf.constant(place, name="x")
+                turn.wait()
+            v = tf.get_variable("v", [], initializer=tf.constant_initializer(place))
+            turn.wait()
+            session.run(tf.global_variables_initializer())
+            found[place] = (
+                tf.get_default_graph() is graph,
+                tf.get_default_session() is session,
+                x.name,
+                v.name,
+                v.eval(),
+            )
+
+    threads = [threading.Thread(target=work, args=[place]) for place in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = {n: (True, True, f"scope{n}/inner{n}/x:0", f"scope{n}/v:0", n) for n in (1, 2)}
+    assert found == expected
+    assert tf.get_default_graph().get_operations() == []
+
+
+def test_threads_record_into_one_graph_and_run_in_one_session() -> None:
+    v = tf.Variable(0)
+    graph, added = tf.get_default_graph(), v.assign_add(1)
+
+    def work() -> None:
+        with graph.as_default():
+            for _ in range(20):
+                with tf.name_scope("same"):
+                    tf.constant(1)
+                session.run(added)
+
+    with tf.Session() as session:
+        session.run(v.initializer)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert session.run(v) == 80
+    names = [op.name for op in graph.get_operations()]
+    assert len(names) == len(set(names)) == len({op.number for op in graph.get_operations()})
+
+
+def test_an_inner_graph_that_is_also_the_outer_one() -> None:
+    first, second = tf.Graph(), tf.Graph()
+    with first.as_default(), second.as_default():
+        with first.as_default():
+            pass
+        assert tf.get_default_graph() is second

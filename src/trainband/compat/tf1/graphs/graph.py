@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -204,28 +205,52 @@ class Region:
         return region is self
 
 
+class _Open(threading.local):
+    """The scopes that a thread has opened in a graph."""
+
+    def __init__(self) -> None:
+        self.scope = ""
+        self.devices: list[Any] = []
+        self.control: list[list[Operation]] = []
+        self.region: Region | None = None
+        self.variable_scope: Any = None
+
+
 class Graph:
-    """A recorded computation."""
+    """A recorded computation. Each thread that records into it has its own scopes."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self._by_name: dict[str, Operation] = {}
         self._names: dict[str, int] = {}
         self._collections: dict[Any, list[Any]] = {}
-        self._scope = ""
-        self._devices: list[Any] = []
-        self._control: list[list[Operation]] = []
         self._finalized = False
-        self.region: Region | None = None
-        """The region to which operations are recorded now."""
+        self._open = _Open()
+        self._recording = threading.RLock()
         self.seed: int | None = None
         """What `tf.set_random_seed` has set."""
         self.variables: dict[str, Any] = {}
         """All of them, by name."""
-        self.variable_scope: Any = None
-        """The open variable scope; `variable_scope` keeps it here."""
         self.shared: dict[str, Any] = {}
         """What `get_variable` has made, by name."""
+
+    @property
+    def region(self) -> Region | None:
+        """The region to which operations are recorded now."""
+        return self._open.region
+
+    @region.setter
+    def region(self, region: Region | None) -> None:
+        self._open.region = region
+
+    @property
+    def variable_scope(self) -> Any:
+        """The open variable scope; `variable_scope` keeps it here."""
+        return self._open.variable_scope
+
+    @variable_scope.setter
+    def variable_scope(self, scope: Any) -> None:
+        self._open.variable_scope = scope
 
     # --- recording
 
@@ -241,41 +266,43 @@ class Graph:
         for tensor in op.inputs:
             if tensor.graph is not self:
                 raise ValueError(f"{tensor} must be from the same graph as {op.name} (defined at {op.where}).")
-        op.number = len(self.operations)
         op.region = self.region
         if self.region is not None:
             self.region.operations.append(op)
-        self.operations.append(op)
-        self._by_name[op.name] = op
+        with self._recording:
+            op.number = len(self.operations)
+            self.operations.append(op)
+            self._by_name[op.name] = op
 
     def place(self, op: Operation) -> None:
         """Sets an operation's device from the open scopes."""
-        if self._devices:
+        if self._open.devices:
             try:
-                op.device = resolve(self._devices, op)
+                op.device = resolve(self._open.devices, op)
             except ValueError as exc:
                 raise ValueError(f"{exc} ({op.type} {op.name} at {op.where})") from exc
 
     def control_inputs(self) -> list[Operation]:
         """Return what must run before an operation that is recorded now."""
-        return list(dict.fromkeys(op for group in self._control for op in group))
+        return list(dict.fromkeys(op for group in self._open.control for op in group))
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """A name in the open scope that no other operation has."""
-        full = f"{self._scope}{name}"
-        key = full.lower()
-        count = self._names.get(key, 0)
-        if mark_as_used:
-            self._names[key] = count + 1
-        if count == 0:
-            return full
-        while f"{key}_{count}" in self._names:
-            count += 1
-        unique = f"{full}_{count}"
-        if mark_as_used:
-            self._names[key] = count + 1
-            self._names[unique.lower()] = 1
-        return unique
+        with self._recording:
+            full = f"{self._open.scope}{name}"
+            key = full.lower()
+            count = self._names.get(key, 0)
+            if mark_as_used:
+                self._names[key] = count + 1
+            if count == 0:
+                return full
+            while f"{key}_{count}" in self._names:
+                count += 1
+            unique = f"{full}_{count}"
+            if mark_as_used:
+                self._names[key] = count + 1
+                self._names[unique.lower()] = 1
+            return unique
 
     def exact_name(self, name: str) -> str:
         """Return a name that ends with `/` without the slash, independently of the open scope, and reserve it."""
@@ -303,11 +330,12 @@ class Graph:
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
         """Makes this the default graph."""
-        _stack.append(self)
+        stack = _defaults.stack
+        stack.append(self)
         try:
             yield self
         finally:
-            _stack.remove(self)
+            del stack[len(stack) - 1 - stack[::-1].index(self)]
 
     @contextmanager
     def name_scope(self, name: str | None) -> Iterator[str]:
@@ -316,23 +344,27 @@ class Graph:
         Raises:
           ValueError: the name is not valid.
         """
-        if name and not _NAME.fullmatch(name.rstrip("/")) and not (self._scope and re.fullmatch(r"[\w.\\/>-]*", name)):
+        if (
+            name
+            and not _NAME.fullmatch(name.rstrip("/"))
+            and not (self._open.scope and re.fullmatch(r"[\w.\\/>-]*", name))
+        ):
             raise ValueError(f"'{name}' is not a valid scope name")
-        before = self._scope
+        before = self._open.scope
         if not name:
-            self._scope = ""
+            self._open.scope = ""
         elif name.endswith("/"):
-            self._scope = name
+            self._open.scope = name
         else:
-            self._scope = self.unique_name(name) + "/"
+            self._open.scope = self.unique_name(name) + "/"
         try:
-            yield self._scope
+            yield self._open.scope
         finally:
-            self._scope = before
+            self._open.scope = before
 
     def get_name_scope(self) -> str:
         """The open scope, without the last `/`."""
-        return self._scope.rstrip("/")
+        return self._open.scope.rstrip("/")
 
     @contextmanager
     def device(self, name_or_function: Any) -> Iterator[None]:
@@ -341,9 +373,9 @@ class Graph:
         Raises:
           ValueError: the string is no device.
         """
-        before = self._devices
+        before = self._open.devices
         if name_or_function is None:
-            self._devices = []
+            self._open.devices = []
         else:
             wanted = name_or_function
             if isinstance(wanted, DeviceSpec):
@@ -354,43 +386,43 @@ class Graph:
                 except ValueError as exc:
                     raise ValueError(f"{exc} (tf.device at {user_line()})") from exc
                 wanted = str(wanted)
-            self._devices = [*before, wanted]
+            self._open.devices = [*before, wanted]
         try:
             yield
         finally:
-            self._devices = before
+            self._open.devices = before
 
     @contextmanager
     def control_dependencies(self, control_inputs: Any) -> Iterator[None]:
         """Makes operations inside run after these. `None` ignores the outer scopes."""
-        before = self._control
+        before = self._open.control
         if control_inputs is None:
-            self._control = []
+            self._open.control = []
         else:
-            self._control = [*before, [one for item in control_inputs for one in _operations_in(item)]]
+            self._open.control = [*before, [one for item in control_inputs for one in _operations_in(item)]]
         try:
             yield
         finally:
-            self._control = before
+            self._open.control = before
 
     @contextmanager
     def recording(self, region: Region) -> Iterator[None]:
         """What is recorded inside belongs to a region."""
-        before, control = self.region, self._control
-        self.region, self._control = region, []
+        before, control = self.region, self._open.control
+        self.region, self._open.control = region, []
         try:
             yield
         finally:
-            self.region, self._control = before, control
+            self.region, self._open.control = before, control
 
     @contextmanager
     def outside_scopes(self) -> Iterator[None]:
         """Ignores the open name scopes for operations made inside."""
-        before, self._scope = self._scope, ""
+        before, self._open.scope = self._open.scope, ""
         try:
             yield
         finally:
-            self._scope = before
+            self._open.scope = before
 
     # --- finding
 
@@ -465,13 +497,20 @@ class Graph:
         return list(self._collections)
 
 
-_stack: list[Graph] = []
-_default = Graph()
+class _Defaults(threading.local):
+    """A thread's graphs: those that are open, and the one that it records into otherwise."""
+
+    def __init__(self) -> None:
+        self.stack: list[Graph] = []
+        self.otherwise = Graph()
+
+
+_defaults = _Defaults()
 
 
 def get_default_graph() -> Graph:
-    """The graph that is recorded into now."""
-    return _stack[-1] if _stack else _default
+    """The graph that this thread records into now."""
+    return _defaults.stack[-1] if _defaults.stack else _defaults.otherwise
 
 
 def reset_default_graph() -> None:
@@ -480,10 +519,9 @@ def reset_default_graph() -> None:
     Raises:
       AssertionError: inside of `with graph.as_default()`.
     """
-    global _default
-    if _stack:
+    if _defaults.stack:
         raise AssertionError("Do not use tf.reset_default_graph() to clear nested graphs.")
-    _default = Graph()
+    _defaults.otherwise = Graph()
 
 
 def _operations_in(item: Any) -> list[Operation]:

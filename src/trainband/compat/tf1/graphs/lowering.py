@@ -127,11 +127,11 @@ class Frame:
         """Their learning rates and the like."""
         self._outer = outer
         self._inner = inner
-        self._before: dict[Operation, dict[str, Any]] = {} if outer is None else outer._before
+        self.before: dict[Operation, dict[str, Any]] = {} if outer is None else outer.before
         """The state in which branches and loops that change it began, for those that compute them again."""
-        self._added: dict[Tensor, tuple[Any, ...]] = dict(outer._added) if outer is not None else {}
+        self.added: dict[Tensor, tuple[Any, ...]] = dict(outer.added) if outer is not None else {}
         for tensor, value in (added or {}).items():
-            self._added[tensor] = (*self._added.get(tensor, ()), value)
+            self.added[tensor] = (*self.added.get(tensor, ()), value)
 
     def run(self, schedule: Schedule) -> None:
         """Runs the operations whose order matters, in that order."""
@@ -183,7 +183,7 @@ class Frame:
             return op.compute(*arguments)  # type: ignore[no-any-return]
         if "regions" not in op.attributes or not op.writes:
             return op.compute(self, *arguments)  # type: ignore[no-any-return]
-        now, self.state = self.state, dict(self._before.setdefault(op, dict(self.state)))
+        now, self.state = self.state, dict(self.before.setdefault(op, dict(self.state)))
         results: Sequence[Any] = op.compute(self, *arguments)
         now.update({variable.op_name: self.state[variable.op_name] for variable in op.writes})
         self.state = now
@@ -204,7 +204,7 @@ class Frame:
         for output, result in zip(op.outputs, results, strict=True):
             if output not in self.values:
                 declared = _as_declared(result, output)
-                self.values[output] = sum(self._added[output], declared) if output in self._added else declared
+                self.values[output] = sum(self.added[output], declared) if output in self.added else declared
 
 
 def _as_declared(value: Any, tensor: Tensor) -> Any:

@@ -44,7 +44,7 @@ class Body:
         self.captured = list(dict.fromkeys(t for t in used if not region.contains(t.op) and t not in self.variables))
 
     def function(self, given: Sequence[Tensor], outputs: Sequence[Tensor] | None = None) -> Function:
-        """The body as a function of the variables, of `given`, and of its hoisted reads, in the order of `names`."""
+        """The body as a function of the state, of `given`, and after that of its hoisted reads, in their order."""
         wanted = self.outputs if outputs is None else tuple(outputs)
         reads = {tensor for _, tensors in self.hoisted.values() for tensor in tensors}
         needed = needed_operations([t.op for t in wanted if self.region.contains(t.op)], given, self.region)

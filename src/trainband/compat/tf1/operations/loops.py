@@ -98,8 +98,8 @@ def _check_types(
         if not shape.is_compatible_with(after.shape):
             hint = "" if varying else " To allow this, pass a less specific shape as shape_invariants."
             raise ValueError(
-                f"Input tensor '{start.name}' enters the loop with shape {shape}, but has shape {after.shape} after one "
-                f"iteration.{hint} (at {user_line()})"
+                f"Input tensor '{start.name}' enters the loop with shape {shape}, but has shape {after.shape} after "
+                f"one iteration.{hint} (at {user_line()})"
             )
 
 
