@@ -259,7 +259,7 @@ def test_each_thread_has_its_own_graph_session_and_scopes() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    expected = {n: (True, True, f"scope{n}/inner{n}/x:0", f"scope{n}/v:0", n) for n in (1, 2)}
+    expected = {n: (True, f"scope{n}/inner{n}/x:0", f"scope{n}/v:0", n) for n in (1, 2)}
     assert found == expected
     assert tf.get_default_graph().get_operations() == []
 

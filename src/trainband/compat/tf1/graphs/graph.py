@@ -15,6 +15,7 @@ from trainband.compat.tf1.graphs.device_spec import DeviceSpec, resolve
 from trainband.compat.tf1.graphs.infer import Probe, probes_of_shape
 from trainband.compat.tf1.graphs.where import user_line
 
+_INNER_NAME = re.compile(r"[\w.\\/>-]*")
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainband.compat.ops.dtypes import DType
+from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Operation, Region, Stored, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.keys import Keys
 from trainband.compat.tf1.graphs.lowering import Frame, Schedule, needed_operations
+from trainband.compat.tf1.graphs.record import record
 
 Function = Callable[[Mapping[str, Any], "Keys | None", Sequence[Any]], tuple[list[Any], dict[str, Any]]]
 """(the state, random keys, values of what is given) to (values of the outputs, the changed state)."""
@@ -91,3 +94,12 @@ def read_before(bodies: Sequence[Body], after: Sequence[Operation]) -> dict[str,
         return {}
     with get_default_graph().control_dependencies(after):
         return {name: variable.read_value() for name, variable in variables.items()}
+
+
+def loop_variable(dtype: DType, shape: TensorShape) -> Tensor:
+    """Record what stands for a value that changes from one round of a loop to the next."""
+
+    def compute() -> Any:
+        raise RuntimeError("A loop variable has a value only inside its loop.")
+
+    return record("LoopVariable", compute, dtypes=[dtype], shapes=[shape], name="Identity").outputs[0]

@@ -69,12 +69,12 @@ def cond(
     pred: Any,
     true_fn: Callable[[], Any] | None = None,
     false_fn: Callable[[], Any] | None = None,
-    strict: bool = False,  # noqa: ARG001 - a list of one stays a list here
+    strict: bool = False,
     name: str | None = None,
     fn1: Callable[[], Any] | None = None,
     fn2: Callable[[], Any] | None = None,
 ) -> Any:
-    """Record one of two branches, chosen by a condition at run time.
+    """Record one of two branches, chosen by a condition at run time. Without `strict`, a list of one is that one.
 
     Raises:
       TypeError: a branch is not callable.
@@ -100,7 +100,8 @@ def cond(
                     f"and {b.dtype.name} from false_fn. (at {user_line()})"
                 )
         op = _branching(chosen, (on_true, on_false), outputs)
-    return pack_like(yes, op.outputs)
+    found = pack_like(yes, op.outputs)
+    return found[0] if not strict and isinstance(found, list | tuple) and len(found) == 1 else found
 
 
 def _branching(pred: Tensor, regions: tuple[Region, Region], outputs: Sequence[tuple[Tensor, Tensor]]) -> Operation:
@@ -155,27 +156,3 @@ def _branching(pred: Tensor, regions: tuple[Region, Region], outputs: Sequence[t
         name="Merge",
         attributes={"regions": regions, "pure": is_pure(bodies)},
     )
-
-
-def case(
-    pred_fn_pairs: Any,
-    default: Callable[[], Any] | None = None,
-    exclusive: bool = False,  # noqa: ARG001
-    name: str = "case",
-) -> Any:
-    """Record the first of several branches whose condition is true.
-
-    Raises:
-      ValueError: there is no default.
-    """
-    pairs = list(pred_fn_pairs.items()) if isinstance(pred_fn_pairs, dict) else list(pred_fn_pairs)
-    if default is None:
-        raise ValueError("case() needs a default.")
-    result = default
-    for pred, function in reversed(pairs):
-        result = _either(pred, function, result, name)
-    return result()
-
-
-def _either(pred: Any, function: Callable[[], Any], other: Callable[[], Any], name: str) -> Callable[[], Any]:
-    return lambda: cond(pred, function, other, name=name)

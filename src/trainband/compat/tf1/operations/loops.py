@@ -19,7 +19,7 @@ from trainband.compat.tf1.graphs.keys import Keys
 from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, known_value, record
-from trainband.compat.tf1.graphs.region import Body, is_pure, read_before, state_of
+from trainband.compat.tf1.graphs.region import Body, is_pure, loop_variable, read_before, state_of
 from trainband.compat.tf1.graphs.where import user_line
 
 
@@ -59,7 +59,7 @@ def while_loop(
         shapes = _invariants(shape_invariants, starts)
         inside = Region(graph.region)
         with graph.recording(inside):
-            flat = [_loop_variable(one, shape) for one, shape in zip(starts, shapes, strict=True)]
+            flat = [loop_variable(one.dtype, shape) for one, shape in zip(starts, shapes, strict=True)]
             structured = pack_like(first, flat)
             arguments = structured if isinstance(structured, list | tuple) else [structured]
             check = convert(cond(*arguments), bool_)
@@ -101,14 +101,6 @@ def _check_types(
                 f"Input tensor '{start.name}' enters the loop with shape {shape}, but has shape {after.shape} after "
                 f"one iteration.{hint} (at {user_line()})"
             )
-
-
-def _loop_variable(start: Tensor, shape: TensorShape) -> Tensor:
-    def compute() -> Any:
-        raise RuntimeError("A loop variable has a value only inside its loop.")
-
-    found: Tensor = record("LoopVariable", compute, dtypes=[start.dtype], shapes=[shape], name="Identity").outputs[0]
-    return found
 
 
 def _looping(
