@@ -41,7 +41,9 @@ _TABLE: dict[str, str] = {
         operations.array: boolean_mask
         operations.random: set_random_seed get_seed
         operations.clip: clip_by_global_norm global_norm
-        operations.gradients: gradients hessians
+        operations.gradients: gradients hessians UnconnectedGradients AggregationMethod
+        graphs.custom_gradient: custom_gradient RegisterGradient NotDifferentiable NoGradient=NotDifferentiable
+        graphs.graph_def: GraphDef NodeDef
         operations.control_flow: no_op group tuple=tuple_ cond
         operations.case: case switch_case
         operations.functional: map_fn scan foldl foldr

@@ -12,6 +12,7 @@ from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.default_session import needed_session
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec, resolve
+from trainband.compat.tf1.graphs.graph_def import GraphDef, NodeDef
 from trainband.compat.tf1.graphs.infer import Probe, probes_of_shape
 from trainband.compat.tf1.graphs.where import user_line
 
@@ -183,6 +184,11 @@ class Operation:
         """Itself."""
         return self
 
+    @property
+    def node_def(self) -> NodeDef:
+        """Its name, type, inputs and device."""
+        return NodeDef.of(self)
+
     def run(self, feed_dict: Any = None, session: Any = None) -> None:
         """Runs it in a session, the default one if none is given."""
         needed_session(session, "Operation.run").run(self, feed_dict)
@@ -215,6 +221,11 @@ class _Open(threading.local):
         self.control: list[list[Operation]] = []
         self.region: Region | None = None
         self.variable_scope: Any = None
+        self.overrides: dict[str, str] = {}
+
+
+GRADIENTS: dict[str, Callable[[Operation], Operation]] = {}
+"""Of each derivative that a script has registered: what gives it to an operation."""
 
 
 class Graph:
@@ -232,6 +243,8 @@ class Graph:
         """What `tf.set_random_seed` has set."""
         self.variables: dict[str, Any] = {}
         """All of them, by name."""
+        self._unfeedable: set[Any] = set()
+        self._unfetchable: set[Any] = set()
         self.shared: dict[str, Any] = {}
         """What `get_variable` has made, by name."""
 
@@ -407,6 +420,46 @@ class Graph:
             self._open.control = before
 
     @contextmanager
+    def gradient_override_map(self, op_type_map: dict[str, str] | None) -> Iterator[None]:
+        """Operations of these types that are made inside have derivatives of these names. `None` ends all overrides.
+
+        Raises:
+          TypeError: it is no dictionary of strings.
+        """
+        if not all(isinstance(one, str) for pair in (op_type_map or {}).items() for one in pair):
+            raise TypeError("op_type_map must be a dictionary mapping strings to strings")
+        before = self._open.overrides
+        self._open.overrides = {} if op_type_map is None else {**before, **op_type_map}
+        try:
+            yield
+        finally:
+            self._open.overrides = before
+
+    def override_of(self, type_: str) -> Callable[[Operation], Operation] | None:
+        """Return what gives operations of a type their overridden derivative, if there is one.
+
+        Raises:
+          LookupError: no such derivative is registered.
+        """
+        name = self._open.overrides.get(type_)
+        if name is None:
+            return None
+        if name not in GRADIENTS:
+            raise LookupError(f"gradient registry has no entry for: {name}")
+        return GRADIENTS[name]
+
+    @contextmanager
+    def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:  # noqa: ARG002
+        """Gives operations made inside the device of another."""
+        with self.device(getattr(op, "device", "") or None):
+            yield
+
+    @contextmanager
+    def container(self, container_name: str) -> Iterator[str]:
+        """Changes nothing: there are no containers."""
+        yield container_name
+
+    @contextmanager
     def recording(self, region: Region) -> Iterator[None]:
         """What is recorded inside belongs to a region."""
         before, control = self.region, self._open.control
@@ -437,6 +490,10 @@ class Graph:
         Raises:
           KeyError: there is none.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"Operation names are strings (or similar), not {type(name).__name__}.")
+        if ":" in name:
+            raise ValueError(f"Name '{name}' appears to refer to a Tensor, not a Operation.")
         if name not in self._by_name:
             raise KeyError(f"The name '{name}' refers to an Operation not in the graph.")
         return self._by_name[name]
@@ -448,14 +505,22 @@ class Graph:
           KeyError: there is none.
           ValueError: it names no tensor.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"Tensor names are strings (or similar), not {type(name).__name__}.")
         operation, colon, index = name.partition(":")
-        if not colon or not index.isdigit():
-            raise ValueError(f"The name '{name}' looks like a name of an Operation, not of a Tensor, 'operation:0'.")
+        if not colon:
+            raise ValueError(
+                f"The name '{name}' refers to an Operation, not a Tensor. Tensor names must be of the form "
+                '"<op_name>:<output_index>".'
+            )
+        if not index.isdigit():
+            raise ValueError(f"The name '{name}' is no name of a Tensor, which is \"<op_name>:<output_index>\".")
+        absent = f"The name '{name}' refers to a Tensor which does not exist. The operation, '{operation}', "
         if operation not in self._by_name:
-            raise KeyError(f"The name '{name}' refers to a Tensor which does not exist. There is no '{operation}'.")
+            raise KeyError(f"{absent}does not exist in the graph.")
         outputs = self._by_name[operation].outputs
         if int(index) >= len(outputs):
-            raise KeyError(f"The name '{name}' refers to a Tensor which does not exist: it has {len(outputs)} outputs.")
+            raise KeyError(f"{absent}exists but only has {len(outputs)} outputs.")
         return outputs[int(index)]
 
     def as_graph_element(self, obj: Any, allow_tensor: bool = True, allow_operation: bool = True) -> Any:
@@ -493,9 +558,55 @@ class Graph:
             return list(found)
         return [one for one in found if hasattr(one, "name") and re.match(scope, one.name)]
 
-    def get_all_collection_keys(self) -> list[Any]:
+    def add_to_collections(self, names: Any, value: Any) -> None:
+        """Puts something into several collections, or into one."""
+        for name in {names: None} if isinstance(names, str) else dict.fromkeys(names):
+            self.add_to_collection(name, value)
+
+    def clear_collection(self, name: Any) -> None:
+        """Empties a collection."""
+        self._collections.pop(name, None)
+
+    @property
+    def collections(self) -> list[Any]:
         """The names of the collections."""
         return list(self._collections)
+
+    def get_all_collection_keys(self) -> list[Any]:
+        """The names of the collections that are not empty."""
+        return [name for name, contents in self._collections.items() if contents and isinstance(name, str)]
+
+    # --- what sessions may do with it
+
+    def prevent_feeding(self, tensor: Tensor) -> None:
+        """Forbids feeding a tensor."""
+        self._unfeedable.add(tensor)
+
+    def is_feedable(self, tensor: Any) -> bool:
+        """Whether a tensor may be fed."""
+        return tensor not in self._unfeedable
+
+    def prevent_fetching(self, op: Operation) -> None:
+        """Forbids fetching an operation and its outputs."""
+        self._unfetchable.add(op)
+
+    def is_fetchable(self, tensor_or_op: Any) -> bool:
+        """Whether a tensor or an operation may be fetched."""
+        return tensor_or_op.op not in self._unfetchable
+
+    @property
+    def version(self) -> int:
+        """How many operations there are: it grows with each."""
+        return len(self.operations)
+
+    @property
+    def building_function(self) -> bool:
+        """No: there are no functions."""
+        return False
+
+    def as_graph_def(self, from_version: int | None = None, add_shapes: bool = False) -> GraphDef:  # noqa: ARG002
+        """A list of the operations, without what they compute."""
+        return GraphDef(tuple(NodeDef.of(op) for op in self.operations[from_version or 0 :]))
 
 
 class _Defaults(threading.local):

@@ -33,6 +33,7 @@ def record(
     folds: bool = False,
     graph: Graph | None = None,
     abstract: Compute | None = None,
+    overridden: bool = False,
     **more: Any,
 ) -> Operation:
     """Record an operation. Its outputs get the shapes and dtypes that `compute` gives, unless they are passed.
@@ -42,6 +43,7 @@ def record(
       count: how many outputs.
       dtypes, shapes: of the outputs, if they are known beforehand.
       value: of the only output, a constant.
+      overridden: whether it has a derivative of the script's own already.
       abstract: what shapes and dtypes are found with, where `compute` takes more than the inputs' values. What it
         raises is left to the run.
 
@@ -76,7 +78,8 @@ def record(
         op.outputs.append(Tensor(op, index, dtype, shape, known))
     graph.place(op)
     graph.add(op)
-    return op
+    override = None if overridden else graph.override_of(type_)
+    return op if override is None else override(op)
 
 
 def _inferred(

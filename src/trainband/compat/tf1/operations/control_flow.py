@@ -35,11 +35,20 @@ def group(*inputs: Any, name: str | None = None) -> Operation:
 
 
 def tuple_(tensors: Sequence[Any], name: str | None = None, control_inputs: Any = None) -> list[Any]:
-    """Return the same tensors, none of which is available before all are."""
+    """Return the same tensors, none of which is available before all are.
+
+    Raises:
+      ValueError: all are `None`.
+    """
     graph = get_default_graph()
     known = [one for one in tensors if one is not None]
+    if not known:
+        raise ValueError(f"tuple() must have at least one Tensor, got {tensors}.")
     with graph.name_scope(name or "tuple"), graph.control_dependencies([*known, *(control_inputs or [])]):
-        return [None if one is None else recorded(array.identity)(one) for one in tensors]
+        return [
+            one if one is None else no_op("group_deps") if isinstance(one, Operation) else recorded(array.identity)(one)
+            for one in tensors
+        ]
 
 
 def with_dependencies(dependencies: Sequence[Any], output: Any, name: str | None = None) -> Any:

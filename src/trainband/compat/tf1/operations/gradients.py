@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from trainband.compat.tf1.graphs.lowering import Frame, depends_on
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+from trainband.compat.tf1.operations.array import reshape
+from trainband.compat.tf1.operations.operators import slice_item
 from trainband.compat.tf1.operations.recorder import recorded
 
 
@@ -235,17 +238,41 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def hessians(ys: Any, xs: Any, name: str = "hessians") -> list[Any]:
-    """The second derivatives by each of `xs`, which are vectors.
+def hessians(
+    ys: Any,
+    xs: Any,
+    name: str = "hessians",
+    colocate_gradients_with_ops: bool = False,  # noqa: ARG001
+    gate_gradients: Any = None,  # noqa: ARG001
+    aggregation_method: Any = None,  # noqa: ARG001
+) -> list[Any]:
+    """The second derivatives by each of `xs`: of the shape of `x`, twice.
 
     Raises:
-      ValueError: one is not a vector of a known size.
+      ValueError: the shape of one is not known.
     """
     result = []
     for x in _listed(xs):
         (first,) = gradients(ys, x, name=name)
-        sizes = convert(x).shape.sizes
-        if sizes is None or len(sizes) != 1 or sizes[0] is None:
-            raise ValueError(f"hessians() supports only vectors of a known size, got {x}.")
-        result.append(recorded(array.stack)([convert(gradients(first[i], x, name=name)[0]) for i in range(sizes[0])]))
+        shape = convert(x).shape
+        if not shape.is_fully_defined():
+            raise ValueError(f"hessians() needs tensors of known shapes, got {x}.")
+        sizes, flat = shape.as_list(), reshape(convert(first), [-1])
+        rows = [convert(gradients(slice_item(flat, i), x, name=name)[0]) for i in range(shape.num_elements() or 0)]
+        result.append(reshape(recorded(array.stack)(rows), [*sizes, *sizes]))
     return result
+
+
+class UnconnectedGradients(enum.Enum):
+    """What `tf.gradients` gives where nothing connects two tensors."""
+
+    NONE = "none"
+    ZERO = "zero"
+
+
+class AggregationMethod:
+    """How derivatives are added up. This changes nothing: XLA decides."""
+
+    ADD_N = DEFAULT = 0
+    EXPERIMENTAL_TREE = 1
+    EXPERIMENTAL_ACCUMULATE_N = 2
