@@ -246,13 +246,8 @@ def test_each_thread_has_its_own_graph_session_and_scopes() -> None:
             v = tf.get_variable("v", [], initializer=tf.constant_initializer(place))
             turn.wait()
             session.run(tf.global_variables_initializer())
-            found[place] = (
-                tf.get_default_graph() is graph,
-                tf.get_default_session() is session,
-                x.name,
-                v.name,
-                v.eval(),
-            )
+            mine = tf.get_default_graph() is graph and tf.get_default_session() is session
+            found[place] = mine, x.name, v.name, v.eval()
 
     threads = [threading.Thread(target=work, args=[place]) for place in (1, 2)]
     for thread in threads:
@@ -293,3 +288,106 @@ def test_an_inner_graph_that_is_also_the_outer_one() -> None:
         with first.as_default():
             pass
         assert tf.get_default_graph() is second
+
+
+def test_functions_of_rows() -> None:
+    rows, v = tf.placeholder_with_default([1.0, 2.0, 3.0], [None]), tf.Variable(2.0)
+    sums = tf.scan(lambda a, x: a + x, rows)
+    scaled = tf.map_fn(lambda x: x * v, rows)
+    pairs = tf.map_fn(lambda x: (x, tf.cast(x, tf.int32)), rows, dtype=(tf.float32, tf.int32))
+    assert _run(sums).tolist() == [1, 3, 6]
+    assert _run(tf.scan(lambda a, x: a + x, rows, reverse=True)).tolist() == [6, 5, 3]
+    assert _run(tf.scan(lambda a, x: (a[0] + x, a[1] * x), rows, initializer=(1.0, 2.0)))[1].tolist() == [2, 4, 12]
+    assert _run([tf.foldl(lambda a, x: a - x, rows), tf.foldr(lambda a, x: a - x, rows, initializer=1.0)]) == [-4, -5]
+    assert [one.tolist() for one in _run(pairs)] == [[1, 2, 3], [1, 2, 3]]
+    assert [np.sum(one) for one in _run([scaled, *tf.gradients(scaled, [v, rows])])] == [12, 6, 6]
+    named = tf.map_fn(
+        lambda pair: pair[1] * 2.0, (tf.constant([b"a", b"b"]), tf.constant([1.0, 2.0])), dtype=tf.float32
+    )
+    assert _run(named).tolist() == [2, 4]
+    counted = tf.map_fn(lambda x: tf.tuple([x], control_inputs=[v.assign_add(x)])[0], rows)
+    assert _ran_twice(counted, {rows: [5.0]}, v)[1::2] == [8, 13]
+    with pytest.raises(ValueError, match="not scalars"):
+        tf.map_fn(lambda x: x, 3.0)
+    with pytest.raises(ValueError, match="say which by dtype"):
+        tf.map_fn(lambda x: x > 0, rows)
+
+
+def test_branches_by_number() -> None:
+    n = tf.placeholder(tf.int32, [])
+    ten, twenty = (lambda: tf.constant(10)), (lambda: tf.constant(20))
+    listed = tf.switch_case(n, [ten, twenty])
+    named = tf.switch_case(n, {4: ten, 7: twenty}, default=lambda: tf.constant(-1))
+    bare = tf.case({tf.equal(n, 4): ten, tf.equal(n, 7): twenty})
+    with tf.Session() as session:
+        assert session.run([listed, named], {n: 0}) == [10, -1]
+        assert session.run([listed, named, bare], {n: 7}) == [20, 20, 20]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="None of the conditions"):
+            session.run(bare, {n: 1})
+
+
+def test_second_derivatives_of_any_shape_and_rows_as_weights() -> None:
+    matrix, x = tf.constant([[1.0, 2.0]]), tf.constant([1.0, 2.0])
+    rows = tf.IndexedSlices(tf.constant([5.0]), tf.constant([1]), tf.constant([2]))
+    assert _run(tf.hessians(matrix**3, matrix)[0]).tolist() == [[[[6, 0]], [[0, 12]]]]
+    assert _run(tf.gradients(x * 3.0, x, grad_ys=rows)[0]).tolist() == [0, 15]
+    unconnected = tf.gradients(tf.constant(1.0), x, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    assert _run(unconnected[0]).tolist() == [0, 0]
+
+
+def test_derivatives_of_the_scripts_own() -> None:
+    graph, x, v = tf.get_default_graph(), tf.constant(2.0), tf.Variable(3.0)
+
+    def softplus(x: Any) -> Any:
+        e = tf.exp(x)
+        return tf.log(1 + e), lambda dy: dy * (1 - 1 / (1 + e))
+
+    def scaled(x: Any) -> Any:
+        def derivative(dy: Any, variables: Any) -> Any:
+            return dy * 5.0, [dy * 7.0 for _ in variables]
+
+        return x * v, derivative
+
+    name = f"own {id(graph)}"
+    tf.RegisterGradient(name)(lambda op, slope: slope * op.inputs[0] * 100.0)
+    with graph.gradient_override_map({"PyFunc": name, "Sign": name}):
+        called = tf.py_func(lambda a: a, [x], tf.float32)
+        called.set_shape([])
+        both = called + tf.sign(x)
+    large = tf.constant(100.0)
+    cubed = tf.custom_gradient(lambda x: (x * x * x, lambda dy: dy * 3.0 * x * x))
+    (slope,) = tf.gradients(cubed(x), x)
+    assert _run(tf.gradients(tf.custom_gradient(softplus)(large), large)) == [1]
+    assert _run([slope, *tf.gradients(slope, x)]) == [12, 12]
+    assert _run(tf.gradients(tf.custom_gradient(scaled)(x), [x, v])) == [5, 7]
+    assert _run(tf.gradients(both, x)) == [400]
+    with pytest.raises(KeyError):
+        tf.RegisterGradient(name)(abs)
+    with graph.gradient_override_map({"Exp": "nobody"}), pytest.raises(LookupError):
+        tf.exp(x)
+
+
+def test_what_graphs_say_of_themselves() -> None:
+    graph, x = tf.get_default_graph(), tf.placeholder(tf.float32, [], name="x")
+    y = tf.add(x, x, name="y")
+    graph.add_to_collections(["a", "b"], y)
+    graph.clear_collection("a")
+    assert graph.get_all_collection_keys() == ["b"]
+    assert [(node.name, node.op, node.input) for node in graph.as_graph_def().node][1] == ("y", "Add", ["x", "x"])
+    for name, error in (("y", ValueError), ("y:1", KeyError), ("z:0", KeyError), (y, TypeError)):
+        with pytest.raises(error):
+            graph.get_tensor_by_name(name)
+    graph.prevent_feeding(x)
+    graph.prevent_fetching(y.op)
+    with tf.Session() as session:
+        with pytest.raises(ValueError, match="may not be fed"):
+            session.run(x, {x: 1.0})
+        with pytest.raises(ValueError, match="not fetchable"):
+            session.run(y)
+
+
+def test_a_constant_waits_for_what_it_depends_on() -> None:
+    v = tf.Variable(1.0)
+    with tf.control_dependencies([v.assign(2.0)]):
+        constant = tf.constant(5)
+    assert _ran_twice(constant, None, v)[:2] == [5, 2]

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from trainband.compat.tf1.graphs.graph import GRADIENTS, Operation, Region, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Frame
@@ -22,7 +21,7 @@ Derivative = Callable[[Sequence[Tensor]], Sequence[Any]]
 
 
 def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function whose derivative is the second value that `f` returns, a function of the derivatives by its results.
+    """Make a function whose derivative `f` returns as its second value, a function of the derivatives by its results.
 
     If that takes `variables`, it gets the variables that `f` reads, and returns their derivatives as a second list.
     """
@@ -127,6 +126,7 @@ def with_derivative(
             ]
             found, _ = function(frame.state, frame.keys, [*real, *arrays[second:]])
             by_input = {i: one for (i, _), one in zip(known, found, strict=True)}
+            # None, unlike zeros, is not multiplied with what is infinite on the way to an input.
             return tuple(_cotangent(array, by_input.get(i)) for i, array in enumerate(arrays))
 
         passed.defvjp(forward, backward)
@@ -147,6 +147,6 @@ def with_derivative(
 
 
 def _cotangent(array: Any, slope: Any) -> Any:
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        return np.zeros(array.shape, jax.dtypes.float0)
-    return jnp.zeros_like(array) if slope is None else jnp.broadcast_to(slope, array.shape).astype(array.dtype)
+    if slope is None or not jnp.issubdtype(array.dtype, jnp.floating):
+        return None
+    return jnp.broadcast_to(slope, array.shape).astype(array.dtype)

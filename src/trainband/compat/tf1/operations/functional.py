@@ -53,8 +53,8 @@ def map_fn(
     kinds = [one.dtype for one in tensors] if wanted is None else [_kind_of(one) for one in flatten(wanted)]
     if [one.dtype for one in found] != kinds:
         raise ValueError(
-            f"fn must return tensors of {[one.name for one in kinds]}, got {[one.dtype.name for one in found]}; say which "
-            f"by dtype (at {user_line()})"
+            f"fn must return tensors of {[one.name for one in kinds]}, got {[one.dtype.name for one in found]}; say "
+            f"which by dtype (at {user_line()})"
         )
     return pack_like(structure[0] if wanted is None or isinstance(structure[0], list | tuple | dict) else wanted, found)
 
@@ -70,7 +70,7 @@ def scan(
     reverse: bool = False,
     name: str | None = None,
 ) -> Any:
-    """The results of `fn(result so far, row)` for each row; without an initializer, the first row is the first result."""
+    """The results of `fn(result so far, row)` for each row. Without an initializer, the first is the first row."""
     with get_default_graph().name_scope(name or "scan"):
         structure, first, rows = _begun(fn, elems, initializer, reverse=reverse)
         found = _over_rows(_folding(fn, structure, elems, each=True), first, rows, reverse=reverse)[len(first) :]
@@ -219,4 +219,4 @@ def _one_by_one(once: Any, carry: Any, rows: Sequence[Any], many: int, *, revers
     kept: list[Any] = [None] * many
     for number in reversed(range(many)) if reverse else range(many):
         carry, kept[number] = once(carry, (number, [one[number] for one in rows]))
-    return carry, [array.stack([np.asarray(v) if isinstance(v, bytes | str) else v for v in each]) for each in zip(*kept, strict=True)]
+    return carry, [array.stack(each) for each in zip(*kept, strict=True)]
