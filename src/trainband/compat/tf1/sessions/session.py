@@ -144,10 +144,15 @@ class Session:
             raise TypeError(f"Cannot interpret feed_dict key as Tensor: {exc} (at {user_line()})") from exc
         if not isinstance(element, Tensor):
             raise TypeError(f"Cannot interpret feed_dict key as Tensor: {key!r} (at {user_line()})")
+        if not self._graph.is_feedable(element):
+            raise ValueError(f"Tensor {element.name} may not be fed. (at {user_line()})")
         return element
 
     def _prepare(self, form: _Form, fed: tuple[Tensor, ...]) -> Prepared:
         elements = [self._element(leaf) for leaf in form.leaves]
+        for element in elements:
+            if not self._graph.is_fetchable(element):
+                raise ValueError(f"{element.name} has been marked as not fetchable. (at {user_line()})")
         tensors, late, asked, readers = (
             list[Tensor](),
             dict[str, Variable](),
@@ -270,12 +275,12 @@ class _Form:
         if fetches is None:
             raise TypeError(f"Argument `fetches` = None has invalid type NoneType. Cannot be None. (at {user_line()})")
         self._fetches = fetches
-        self.leaves = nest.flatten(fetches)
+        self.leaves = nest.flatten(fetches, objects=False)
         self.key = (_shape_of(fetches), tuple(id(leaf) if not isinstance(leaf, str) else leaf for leaf in self.leaves))
 
     def build(self, values: Sequence[Any]) -> Any:
         """The values in this form."""
-        return nest.pack_like(self._fetches, values)
+        return nest.pack_like(self._fetches, values, objects=False)
 
 
 def _shape_of(fetches: Any) -> Any:
