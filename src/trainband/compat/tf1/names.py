@@ -99,6 +99,7 @@ _TABLE: dict[str, str] = {
         training.coordinator: Coordinator QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
+        training.looper_thread: LooperThread
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
