@@ -227,6 +227,8 @@ class Graph:
         """The open variable scope; `variable_scope` keeps it here."""
         self.shared: dict[str, Any] = {}
         """What `get_variable` has made, by name."""
+        self.here = DeviceSpec()
+        """The job and task that run it, in a cluster."""
 
     # --- recording
 

@@ -50,7 +50,7 @@ class JobModel:
         self.shared: dict[str, Variable] = {
             variable.op_name: variable
             for variable in graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
-            if variable is not self.step and not is_slot(variable)
+            if variable is not self.step and not is_slot(variable) and is_shared(variable)
         }
         self.updates = updates_of_job(graph, self.step, self.shared, len(spec.ps))
 
@@ -103,11 +103,12 @@ class JobModel:
         still = jax.lax.stop_gradient(params)
         values = {**still, **state, **batch.own, **self.step_value(batch.step)}
         frame = Frame(values, Keys.of_step(key), dict(zip(computation.fed, batch.feeds, strict=True)))
-        frame.pushes = {}
+        frame.pushes = dict.fromkeys(self.updates)
         frame.run(computation.schedule)
         gradient = {name: jnp.zeros_like(value) for name, value in still.items()}
         for name, push in frame.pushes.items():
-            gradient[name] = push.astype(still[name].dtype)
+            if push is not None:
+                gradient[name] = push.astype(still[name].dtype)
         for name, update in self.updates.items():
             if isinstance(update.rule, Addition):
                 gradient[name] = frame.state[name] - still[name]

@@ -25,6 +25,7 @@ from trainband.compat.tf1.graphs.graph import Graph, Stored
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.examined import Examined, examine
+from trainband.compat.tf1.sessions.follow_up import FollowUp
 from trainband.compat.tf1.sessions.job_model import JobModel
 from trainband.compat.tf1.sessions.job_rules import is_shared
 from trainband.compat.tf1.sessions.placement import ByDevice
@@ -145,6 +146,8 @@ class JobStore(Store):
             if not known.shared or known.initialises:
                 return self._local.run(computation, feeds)
             self.join()
+        if known.trains and known.follow_up is not None:
+            return self._train_and_follow(known.follow_up, feeds)
         if known.trains:
             return self._train(computation, known, feeds)
         if not known.shared:
@@ -156,7 +159,9 @@ class JobStore(Store):
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """Runs something that makes no update, on the current values."""
         if known.written and known.initialises:
-            return [], []  # the job has its values: another worker's initialiser has no effect
+            # The job has its values: another worker's initialiser changes only that worker's own variables.
+            own = [v.initializer for v in computation.writes.values() if not is_shared(v)]
+            return self._local.run(Computation(own, []), []) if own else ([], [])
         model = self._joined().model
         for variable in known.written:
             if not model.can_assign(variable.op_name):
@@ -202,6 +207,12 @@ class JobStore(Store):
         if found["own"]:
             self._local.put(found["own"])
         return values, late
+
+    def _train_and_follow(self, split: FollowUp, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Runs an update, and then what the script wants to see its effect, such as a copy of the new values."""
+        found = self.run(split.first, feeds)
+        self._pull()
+        return split.joined(found, self._local.run(split.second, split.feeds(found, feeds)))
 
     def _all_slots(self, model: JobModel) -> dict[str, Any]:
         return {v.op_name: v for v in self._graph.variables.values() if is_slot(v) or v is model.step}

@@ -8,6 +8,7 @@ import jax
 
 from trainband import cluster as tb
 from trainband.compat.tf1.graphs.config import ConfigProto
+from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, UnimplementedError
 from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.sessions import targets
@@ -144,6 +145,7 @@ class Server:
             return
         cluster = _as_trainband(spec, job_name, task_index)
         self._cluster = cluster
+        self._here = DeviceSpec(job=job_name, task=task_index)
         # Before JAX starts: waiting for another thread costs each small computation 0.05 ms.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         if cluster.is_ps:
@@ -163,6 +165,7 @@ class Server:
                 f"a session of {self._cluster.task} in a cluster without ps: variables live on parameter servers here, "
                 "and each task runs its own graph; add a job ps to the cluster",
             )
+        graph.here = self._here
         return JobStore(self._cluster, graph, config)
 
     def start(self) -> None:

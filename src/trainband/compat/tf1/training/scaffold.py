@@ -11,12 +11,10 @@ from trainband.checkpoint import CheckpointDirectory
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
-from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.state import (
     global_variables,
     global_variables_initializer,
-    local_variables,
     local_variables_initializer,
 )
 from trainband.compat.tf1.scripts import logging
@@ -111,12 +109,13 @@ def begin(
                 init_fn(session)
     if isinstance(store, JobStore):
         store.join()
+        # No other task initialises what this one has for itself, such as the slots of its local variables.
+        own = store.missing(session.graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
+        session.run([session.graph.variables[name].initializer for name in own])
     if local_init_op is not None:
         session.run(local_init_op)
-    graph = session.graph
-    with graph.as_default():
-        every: list[Variable] = [*global_variables(), *local_variables()]
-    if missing := store.missing(every):
+    keys = (GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES)
+    if missing := store.missing([one for key in keys for one in session.graph.get_collection(key)]):
         raise RuntimeError("Init operations did not make model ready. Variables not initialized: " + ", ".join(missing))
 
 
