@@ -84,11 +84,15 @@ _TABLE: dict[str, str] = {
         training.global_step: assert_global_step
         training.saver: Saver
         training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state
-        training.checkpoint_files: update_checkpoint_state CheckpointState list_variables load_variable
+        training.checkpoint_files: update_checkpoint_state CheckpointState get_checkpoint_mtimes remove_checkpoint
+        training.checkpoint_reader: CheckpointReader NewCheckpointReader=CheckpointReader load_checkpoint
+        training.checkpoint_reader: list_variables load_variable init_from_checkpoint
         sessions.server: ClusterSpec Server
         graphs.device: replica_device_setter
         training.supervisor: Supervisor
-        training.scaffold: Scaffold ChiefSessionCreator WorkerSessionCreator SessionCreator SessionManager
+        training.scaffold: Scaffold ChiefSessionCreator WorkerSessionCreator SessionCreator
+        training.session_manager: SessionManager
+        training.basic_loops: basic_train_loop
         training.monitored: MonitoredTrainingSession MonitoredSession SingularMonitoredSession
         training.session_run_hook: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues
         training.timer: SecondOrStepTimer

@@ -301,6 +301,8 @@ class Graph:
         """Allows recording again."""
         self._finalized = False
 
+    _unsafe_unfinalize = unfinalize  # the name that scripts use
+
     # --- scopes
 
     @contextmanager
