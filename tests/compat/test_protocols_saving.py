@@ -156,9 +156,7 @@ def test_scaffolds_take_over_and_find_what_they_need() -> None:
     w = tf.get_variable("w", [], initializer=tf.constant_initializer(1.0))
     order: list[str] = []
     assign = w.assign(5.0)
-    first = tf.train.Scaffold(
-        init_fn=lambda _, session: order.append(f"first {session.run(w)}"), local_init_op=assign
-    )
+    first = tf.train.Scaffold(init_fn=lambda _, session: order.append(f"first {session.run(w)}"), local_init_op=assign)
     second = tf.train.Scaffold(copy_from_scaffold=first)
     assert second.local_init_op is assign
     assert second.finalize() is second
@@ -267,7 +265,10 @@ def test_clusters_in_every_form() -> None:
     assert (spec.task_indices("trainer"), spec.num_tasks("trainer")) == ([1, 7], 2)
     assert sorted(spec.jobs) == ["ps", "trainer"]
     message = spec.as_cluster_def()
-    assert [(job.name, dict(job.tasks)) for job in message.job] == [("ps", {0: "a:1"}), ("trainer", {1: "b:1", 7: "c:1"})]
+    assert [(job.name, dict(job.tasks)) for job in message.job] == [
+        ("ps", {0: "a:1"}),
+        ("trainer", {1: "b:1", 7: "c:1"}),
+    ]
     assert tf.train.ClusterSpec(message) == spec
     assert spec != tf.train.ClusterSpec({"ps": ["a:1"]})
     assert spec

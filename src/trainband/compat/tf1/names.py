@@ -87,7 +87,8 @@ _TABLE: dict[str, str] = {
         training.checkpoint_files: update_checkpoint_state CheckpointState get_checkpoint_mtimes remove_checkpoint
         training.checkpoint_reader: CheckpointReader NewCheckpointReader=CheckpointReader load_checkpoint
         training.checkpoint_reader: list_variables load_variable init_from_checkpoint
-        sessions.server: ClusterSpec Server
+        sessions.server: Server
+        sessions.cluster_spec: ClusterSpec ClusterDef JobDef ServerDef
         graphs.device: replica_device_setter
         training.supervisor: Supervisor
         training.scaffold: Scaffold ChiefSessionCreator WorkerSessionCreator SessionCreator

@@ -35,6 +35,7 @@ class JobModel:
 
     Args:
       first_values: called on the chief, once the job needs values.
+      ps_job: what the script's devices call the ps.
 
     Attributes:
       step: the graph's global step.
@@ -42,10 +43,11 @@ class JobModel:
       updates: how each of the job's params changes, by name.
     """
 
-    def __init__(self, graph: Graph, spec: ClusterSpec, first_values: FirstValues) -> None:
+    def __init__(self, graph: Graph, spec: ClusterSpec, first_values: FirstValues, ps_job: str = "ps") -> None:
         self._graph = graph
         self._spec = spec
         self._first = first_values
+        self._ps_job = ps_job
         self.step = used_step(graph)
         self.shared: dict[str, Variable] = {
             variable.op_name: variable
@@ -74,7 +76,7 @@ class JobModel:
         found = {}
         for name, variable in self.shared.items():
             spec = DeviceSpec.from_string(variable.device)
-            if spec.job == "ps" and spec.task is not None:
+            if spec.job == self._ps_job and spec.task is not None:
                 found[name] = self._spec.task_indices("ps").index(spec.task)
         return found
 

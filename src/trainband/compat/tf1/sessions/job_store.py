@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +63,20 @@ class _Job:
 
 
 class JobStore(Store):
-    """A store whose variables live on parameter servers. For one session at a time."""
+    """A store whose variables live on parameter servers. For one session at a time.
 
-    def __init__(self, cluster: Cluster, graph: Graph, config: ConfigProto, say: Say = say_on_stderr) -> None:
+    Args:
+      names: what trainband calls the jobs, by the names that the script's devices use; by default the same.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        graph: Graph,
+        config: ConfigProto,
+        names: Mapping[str, str] | None = None,
+        say: Say = say_on_stderr,
+    ) -> None:
         self._cluster = cluster
         self._graph = graph
         self._say = say
@@ -76,7 +87,8 @@ class JobStore(Store):
         self._pending: dict[str, Any] = {}
         self._known: dict[Computation, Examined] = {}
         self._closed = False
-        jobs: dict[str, tuple[int, ...]] = {job: tuple(cluster.spec.task_indices(job)) for job in cluster.spec.jobs}
+        self._names = dict(names or {job: job for job in cluster.spec.jobs})
+        jobs = {job: tuple(cluster.spec.task_indices(same)) for job, same in self._names.items()}
         self.devices = Devices(jobs, here(config), config.allow_soft_placement)
 
     @property
@@ -101,7 +113,8 @@ class JobStore(Store):
             return
         # For the whole process: the job's threads must use the graph's dtypes, too.
         jax.config.update("jax_enable_x64", True)
-        model = JobModel(self._graph, self._cluster.spec, self._first_values)
+        ps_job = next((job for job, same in self._names.items() if same == "ps"), "ps")
+        model = JobModel(self._graph, self._cluster.spec, self._first_values, ps_job)
         trainer = Trainer(
             init=model.first_params,
             init_state=model.first_state,

@@ -74,7 +74,9 @@ def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[Any]) -> list[float]:
     return [path.stat().st_mtime for prefix in checkpoint_prefixes for path in files_of(prefix)]
 
 
-def remove_checkpoint(checkpoint_prefix: Any, checkpoint_format_version: Any = None, meta_graph_suffix: str = "") -> None:
+def remove_checkpoint(
+    checkpoint_prefix: Any, checkpoint_format_version: Any = None, meta_graph_suffix: str = ""
+) -> None:
     """Deletes a checkpoint that a saver has written."""
     del checkpoint_format_version, meta_graph_suffix
     Path(str(checkpoint_prefix) + SUFFIX).unlink(missing_ok=True)

@@ -204,4 +204,3 @@ class Saver:
                 self._next_for_good += self._every_s
                 continue
             remove_checkpoint(oldest)
-
