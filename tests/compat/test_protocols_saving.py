@@ -165,7 +165,7 @@ def test_scaffolds_take_over_and_find_what_they_need() -> None:
     with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(second)) as session:
         assert session.run(w) == 5.0
     assert order == ["first 1.0"]
-    tf.get_default_graph()._unsafe_unfinalize()
+    tf.get_default_graph()._unsafe_unfinalize()  # noqa: SLF001 - what scripts use
     third = tf.train.Scaffold(copy_from_scaffold=first, init_fn=lambda _, __: order.append("third"))
     third.init_fn(None)
     assert order == ["first 1.0", "third"]
@@ -214,7 +214,7 @@ def test_a_supervisor_runs_loops_and_services(tmp_path: Path) -> None:
 def test_errors_leave_a_managed_session_and_the_end_of_data_does_not() -> None:
     w = tf.get_variable("w", [], initializer=tf.constant_initializer(1.0))
     for error in (tf.errors.OutOfRangeError(None, None, "end"), ZeroDivisionError("wrong")):
-        tf.get_default_graph()._unsafe_unfinalize()
+        tf.get_default_graph()._unsafe_unfinalize()  # noqa: SLF001 - what scripts use
         sv = tf.train.Supervisor(ready_op=None, local_init_op=None)
         assert sv.summary_writer is None
         try:
@@ -302,7 +302,7 @@ def test_devices_of_replicas() -> None:
         total = v + w
     assert [v.device, w.device] == ["/job:store/task:0/device:CPU:0", "/job:store/task:1/device:CPU:0"]
     assert total.device == "/job:worker/task:0/device:GPU:1"
-    with tf.device(setter(ps_tasks=2, ps_ops=["Const"], ps_strategy=lambda op: 1)):
+    with tf.device(setter(ps_tasks=2, ps_ops=["Const"], ps_strategy=lambda _: 1)):
         c = tf.constant(1.0)
         v = tf.Variable(0.0)
     assert (c.device, v.device) == ("/job:ps/task:1", "/job:worker")

@@ -98,7 +98,7 @@ _TABLE: dict[str, str] = {
         training.session_run_hook: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues
         training.timer: SecondOrStepTimer
         training.hooks: StopAtStepHook LoggingTensorHook NanTensorHook NanLossDuringTrainingError FinalOpsHook
-        training.hooks: FeedFnHook GlobalStepWaiterHook
+        training.hooks: FeedFnHook GlobalStepWaiterHook ProfilerHook
         training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
         training.summary_hooks: StepCounterHook SummarySaverHook
         training.coordinator: Coordinator QueueRunner start_queue_runners add_queue_runner

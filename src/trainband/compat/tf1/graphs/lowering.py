@@ -217,7 +217,7 @@ class Computation:
         late_variables: Mapping[str, Any] | None = None,
         done: Collection[Operation] = (),
     ) -> None:
-        """`late`: variables whose values are wanted as they are after everything else has run; `done`: see `Schedule`."""
+        """`late`: variables whose values are wanted as they are in the end. `done`: see `Schedule`."""
         self.fetches = [one for one in fetches if isinstance(one, Tensor)]
         self.fed = tuple(fed)
         self.late = tuple(late)

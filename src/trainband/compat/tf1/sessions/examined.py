@@ -17,7 +17,8 @@ class Examined:
     """What a job has to know of a computation.
 
     Attributes:
-      trains: whether it makes an update. Where the graph trains no shared variable, adding to one or counting a step is.
+      trains: whether it makes an update; in a graph that trains no shared variable, adding to one is an update, too,
+        and so is counting a step.
       shared: the job's variables that it uses.
       own, own_read: the names of this process's own variables that it touches, and those that it reads.
       written: the variables of the job that it changes.

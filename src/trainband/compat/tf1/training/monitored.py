@@ -104,6 +104,12 @@ class MonitoredSession:
         """The session without hooks."""
         return self._running()
 
+    @property
+    def _sess(self) -> Session:  # scripts go down by this name to save by hand
+        return self._running()
+
+    _tf_sess = raw_session
+
     def should_stop(self) -> bool:
         """Whether there is nothing more to do."""
         if self._is_closed or self._is_to_stop or self._coordinator.should_stop():
