@@ -22,16 +22,18 @@ FLAGS = flags.FLAGS
 WINDOW = 3
 
 
-def model(weight: Any, bias: Any, x: Any, y: Any) -> Any:
+def model(variables: list[Any], x: Any, y: Any) -> Any:
+    weight, bias = variables
     return tf.reduce_mean(tf.square(tf.reduce_sum(x * weight, 1) + bias - y))
 
 
 def downpour(shared: list[Any], local: list[Any], x: Any, y: Any, step: Any) -> list[Any]:
     inner = tf.train.MomentumOptimizer(0.05, 0.5)
-    pushed, trained = [], []
+    pushed: list[Any] = []
+    trained: list[Any] = []
     for _ in range(WINDOW):
         with tf.control_dependencies(trained):
-            gradients, _ = zip(*inner.compute_gradients(model(*local, x, y), var_list=local), strict=True)
+            gradients, _ = zip(*inner.compute_gradients(model(local, x, y), var_list=local), strict=True)
             pushed.append(gradients)
             trained = [inner.apply_gradients(zip(gradients, local, strict=True))]
     means = [tf.add_n(list(parts)) / WINDOW for parts in zip(*pushed, strict=True)]
@@ -43,7 +45,7 @@ def downpour(shared: list[Any], local: list[Any], x: Any, y: Any, step: Any) -> 
 
 def accumulate(shared: list[Any], local: list[Any], x: Any, y: Any, step: Any) -> list[Any]:
     optimizer = tf.train.AdamOptimizer(0.05)
-    gradients = [gradient for gradient, _ in optimizer.compute_gradients(model(*shared, x, y), var_list=shared)]
+    gradients = [gradient for gradient, _ in optimizer.compute_gradients(model(shared, x, y), var_list=shared)]
     add = tf.group(*(own.assign_add(gradient / WINDOW) for own, gradient in zip(local, gradients, strict=True)))
     push = optimizer.apply_gradients([(own.value(), whole) for own, whole in zip(local, shared, strict=True)], step)
     with tf.control_dependencies([push]):
@@ -52,7 +54,7 @@ def accumulate(shared: list[Any], local: list[Any], x: Any, y: Any, step: Any) -
 
 
 def elastic(shared: list[Any], local: list[Any], x: Any, y: Any, step: Any) -> list[Any]:
-    train = tf.train.GradientDescentOptimizer(0.1).minimize(model(*local, x, y), var_list=local)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(model(local, x, y), var_list=local)
     pulls = []
     for own, whole in zip(local, shared, strict=True):
         difference = 0.4 * (own - whole)

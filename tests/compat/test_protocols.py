@@ -34,10 +34,15 @@ def aborted(text: str = "gone") -> Exception:
 # --- coordinators
 
 
+def fail(error: Exception) -> None:
+    """Raises an error."""
+    raise error
+
+
 def fail_in(coord: Any, error: Exception) -> None:
     """Reports an error to a coordinator, as threads do."""
     try:
-        raise error
+        fail(error)
     except type(error):
         coord.request_stop(sys.exc_info())
 
@@ -65,15 +70,15 @@ def test_join_raises_what_stopped_it() -> None:
 def test_the_end_of_data_stops_without_an_error() -> None:
     coord = tf.train.Coordinator()
     with coord.stop_on_exception():
-        raise tf.errors.OutOfRangeError(None, None, "end")
+        fail(tf.errors.OutOfRangeError(None, None, "end"))
     coord.join([])
     strict = tf.train.Coordinator(clean_stop_exception_types=(KeyError,))
     with strict.stop_on_exception():
-        raise KeyError("clean")
+        fail(KeyError("clean"))
     strict.join([])
     strict.clear_stop()
     with strict.stop_on_exception():
-        raise tf.errors.OutOfRangeError(None, None, "end")
+        fail(tf.errors.OutOfRangeError(None, None, "end"))
     with pytest.raises(tf.errors.OutOfRangeError):
         strict.join([])
 
@@ -239,7 +244,7 @@ def test_step_functions() -> None:
                 session.run_step_fn(wrong)
         assert session.run(step) == 1
         session.run_step_fn(stop)
-        raise AssertionError("not reached")
+        fail(AssertionError("not reached"))
     assert calls[-1] == "end"
 
 

@@ -211,6 +211,11 @@ def test_a_supervisor_runs_loops_and_services(tmp_path: Path) -> None:
         tf.train.Supervisor(graph=tf.Graph(), saver=None, summary_op=None).summary_computed(None, None)
 
 
+def fail(error: Exception) -> None:
+    """Raises an error."""
+    raise error
+
+
 def test_errors_leave_a_managed_session_and_the_end_of_data_does_not() -> None:
     w = tf.get_variable("w", [], initializer=tf.constant_initializer(1.0))
     for error in (tf.errors.OutOfRangeError(None, None, "end"), ZeroDivisionError("wrong")):
@@ -220,7 +225,7 @@ def test_errors_leave_a_managed_session_and_the_end_of_data_does_not() -> None:
         try:
             with sv.managed_session() as session, sv.stop_on_exception():
                 session.run(w)
-                raise error
+                fail(error)
         except ZeroDivisionError:
             assert not isinstance(error, tf.errors.OpError)
         else:
