@@ -106,6 +106,15 @@ def test_how_savers_name_and_keep(tmp_path: Path) -> None:
         again.restore(tf.Session(), None)
 
 
+def test_a_graph_is_described_in_a_file(tmp_path: Path) -> None:
+    w = tf.get_variable("w", [], initializer=tf.constant_initializer(1.0))
+    meta = tf.train.export_meta_graph(str(tmp_path / "a.meta"))
+    assert w.op.name in [node.name for node in meta.graph_def.node]
+    assert tf.train.Saver().export_meta_graph(str(tmp_path / "b.meta")) is not None
+    assert (tmp_path / "a.meta").exists()
+    assert (tmp_path / "b.meta").exists()
+
+
 # --- session managers
 
 

@@ -105,6 +105,7 @@ _TABLE: dict[str, str] = {
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
         training.looper_thread: LooperThread
+        training.meta_graph: export_meta_graph import_meta_graph
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError

@@ -23,6 +23,7 @@ from trainband.compat.tf1.training.checkpoint_files import (
     remove_checkpoint,
     update_checkpoint_state,
 )
+from trainband.compat.tf1.training.meta_graph import MetaGraphDef, export_meta_graph
 from trainband.compat.tf1.training.partitions import axis_of, pieces
 
 
@@ -174,6 +175,10 @@ class Saver:
                     )
                 values[part.op_name] = piece.astype(part.dtype.numpy)
         sess.store.assign(values)
+
+    def export_meta_graph(self, filename: Any = None, *_: Any, **__: Any) -> MetaGraphDef:
+        """Describe the graph; see `tf.train.export_meta_graph`."""
+        return export_meta_graph(filename, self._graph)
 
     @property
     def last_checkpoints(self) -> list[str]:
