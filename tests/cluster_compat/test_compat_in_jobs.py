@@ -13,6 +13,7 @@ from tests.programs import ROOT, Program, Programs
 
 SCRIPTS = ROOT / "examples" / "tf1"
 FEATURES = ROOT / "tests" / "cluster_compat" / "features.py"
+LOCAL_MODELS = ROOT / "tests" / "cluster_compat" / "local_models.py"
 
 
 def start(
@@ -177,6 +178,32 @@ def test_what_one_worker_assigns_stays_whatever_others_push(
     with np.load(tmp_path / "0.npz") as found:
         assert found["scale"] == 0.5
         assert found["seen"] >= 20 * 6
+
+
+@pytest.mark.parametrize("style", ["downpour", "accumulate", "elastic"])
+def test_a_local_model_on_one_worker_is_trained_as_in_one_process(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path, style: str
+) -> None:
+    alone, job = tmp_path / "alone", tmp_path / "job"
+    by_itself = programs.python(
+        "alone", "-m", "trainband.compat", str(LOCAL_MODELS), f"--style={style}", f"--values={alone}"
+    )
+    tasks = start(programs, LOCAL_MODELS, ports[:1], ports[1:2], f"--style={style}", f"--values={job}")
+    assert by_itself.succeed() == tasks["worker:0"].succeed() == "trained [2.0, -1.0, 0.5]\n"
+    tasks["ps:0"].succeed()
+    with np.load(f"{alone}0.npz") as wanted, np.load(f"{job}0.npz") as found:
+        for name in wanted:
+            np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("style", ["downpour", "accumulate", "elastic"])
+def test_two_workers_with_local_models_train_one(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path, style: str
+) -> None:
+    tasks = start(programs, LOCAL_MODELS, ports[:1], ports[1:3], f"--style={style}", f"--values={tmp_path}/")
+    for name in ("worker:0", "worker:1"):
+        assert tasks[name].succeed() == "trained [2.0, -1.0, 0.5]\n"
+    tasks["ps:0"].succeed()
 
 
 def test_trainband_run_tells_a_script_by_its_flags(programs: Programs) -> None:

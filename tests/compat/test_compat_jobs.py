@@ -18,6 +18,7 @@ from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.sessions.job_model import JobModel
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, updates_of
+from trainband.compat.tf1.sessions.server import roles
 from trainband.model.placement import GreedyBytes
 from trainband.model.variables import Variable, Variables
 from trainband.ps.description import Plan
@@ -196,14 +197,30 @@ def test_cluster_specs_and_servers() -> None:
         assert session.run(tf.constant(3)) == 3
 
 
+def test_jobs_may_have_other_names() -> None:
+    assert roles(["trainer", "pserver", "master"]) == {"trainer": "worker", "pserver": "ps", "master": "chief"}
+    assert roles(["steps", "ps"])["ps"] == "ps"
+    with pytest.raises(ValueError, match="'learner' and 'actor' of the cluster are both taken for 'worker'"):
+        roles(["learner", "actor", "ps"])
+    server = tf.train.Server({"pserver": ["127.0.0.1:1"], "trainer": {3: "127.0.0.1:2"}}, "trainer", 3)
+    with tf.device("/job:pserver/task:0"):
+        w = tf.get_variable("w", [2])
+    with tf.device("/job:trainer/task:3"):
+        mine = tf.get_variable("mine", [2])
+        other = tf.Variable(tf.zeros([2]), collections=["local_variables"], trainable=False)
+    with tf.Session(server.target) as session:
+        session.run([w.initializer, mine.initializer, other.initializer])
+        spec = ClusterSpec({"ps": ["a:1"], "worker": {3: "b:1"}})
+        model = JobModel(tf.get_default_graph(), spec, lambda _: {}, "pserver")
+    assert (set(model.shared), model.homes()) == ({"w"}, {"w": 0})
+
+
 def test_a_synchronous_optimizer_in_one_process_is_the_optimizer() -> None:
     w = tf.get_variable("w", [], initializer=tf.ones_initializer())
     step = tf.train.get_or_create_global_step()
     optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.5), 1)
     with pytest.raises(ValueError, match="Global step is required"):
         optimizer.minimize(w)
-    with pytest.raises(ValueError, match="should be called after apply_gradients"):
-        optimizer.make_session_run_hook(True)
     train = optimizer.minimize(tf.square(w), global_step=step)
     hook = optimizer.make_session_run_hook(is_chief=True)
     with tf.train.MonitoredTrainingSession(hooks=[hook]) as session:

@@ -89,21 +89,28 @@ _TABLE: dict[str, str] = {
         training.global_step: assert_global_step
         training.saver: Saver
         training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state
-        training.checkpoint_files: update_checkpoint_state CheckpointState list_variables load_variable
-        sessions.server: ClusterSpec Server
+        training.checkpoint_files: update_checkpoint_state CheckpointState get_checkpoint_mtimes remove_checkpoint
+        training.checkpoint_reader: CheckpointReader NewCheckpointReader=CheckpointReader load_checkpoint
+        training.checkpoint_reader: list_variables load_variable init_from_checkpoint
+        sessions.server: Server
+        sessions.cluster_spec: ClusterSpec ClusterDef JobDef ServerDef
         graphs.device: replica_device_setter
         training.supervisor: Supervisor
-        training.scaffold: Scaffold ChiefSessionCreator WorkerSessionCreator SessionCreator SessionManager
+        training.scaffold: Scaffold ChiefSessionCreator WorkerSessionCreator SessionCreator
+        training.session_manager: SessionManager
+        training.basic_loops: basic_train_loop
         training.monitored: MonitoredTrainingSession MonitoredSession SingularMonitoredSession
         training.session_run_hook: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues
         training.timer: SecondOrStepTimer
         training.hooks: StopAtStepHook LoggingTensorHook NanTensorHook NanLossDuringTrainingError FinalOpsHook
-        training.hooks: FeedFnHook GlobalStepWaiterHook
+        training.hooks: FeedFnHook GlobalStepWaiterHook ProfilerHook
         training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
         training.summary_hooks: StepCounterHook SummarySaverHook
         training.coordinator: Coordinator QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
+        training.looper_thread: LooperThread
+        training.meta_graph: export_meta_graph import_meta_graph
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError

@@ -247,6 +247,8 @@ class Graph:
         self._unfetchable: set[Any] = set()
         self.shared: dict[str, Any] = {}
         """What `get_variable` has made, by name."""
+        self.here = DeviceSpec()
+        """The job and task that run it, in a cluster."""
 
     @property
     def region(self) -> Region | None:
@@ -338,6 +340,8 @@ class Graph:
     def unfinalize(self) -> None:
         """Allows recording again."""
         self._finalized = False
+
+    _unsafe_unfinalize = unfinalize  # the name that scripts use
 
     # --- scopes
 
@@ -606,7 +610,7 @@ class Graph:
 
     def as_graph_def(self, from_version: int | None = None, add_shapes: bool = False) -> GraphDef:  # noqa: ARG002
         """A list of the operations, without what they compute."""
-        return GraphDef(tuple(NodeDef.of(op) for op in self.operations[from_version or 0 :]))
+        return GraphDef.of(self.operations[from_version or 0 :])
 
 
 class _Defaults(threading.local):

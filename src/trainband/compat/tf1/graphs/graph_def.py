@@ -1,44 +1,36 @@
-"""GraphDef: the operations of a graph as a list of records, to look at. It cannot be run or stored."""
+"""GraphDef: a graph as a list of its operations, for scripts that look at names and types."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 
-class _Operation(Protocol):
-    name: str
-    type: str
-    device: str
-    inputs: tuple[Any, ...]
-    control_inputs: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeDef:
-    """An operation: its name, its type, and where its inputs come from; `^` marks a control dependency."""
+    """An operation: its name, its type, the names of its inputs (`^name` for a control input), and its device."""
 
-    name: str
-    op: str
-    input: Sequence[str] = ()
+    name: str = ""
+    op: str = ""
+    input: list[str] = field(default_factory=list)
     device: str = ""
     attr: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, operation: _Operation) -> NodeDef:
-        """The record of an operation."""
-        inputs = [one.name.removesuffix(":0") for one in operation.inputs]
-        return cls(
-            operation.name,
-            operation.type,
-            [*inputs, *(f"^{one.name}" for one in operation.control_inputs)],
-            operation.device,
-        )
+    def of(cls, op: Any) -> NodeDef:
+        """Describe an operation."""
+        inputs = [tensor.name.removesuffix(":0") for tensor in op.inputs]
+        return cls(op.name, op.type, [*inputs, *(f"^{one.name}" for one in op.control_inputs)], op.device)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GraphDef:
-    """The operations of a graph, in the order in which they were recorded."""
+    """The operations of a graph. It describes a graph; no graph can be made from it."""
 
-    node: Sequence[NodeDef] = ()
+    node: list[NodeDef] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, operations: Iterable[Any]) -> GraphDef:
+        """Describe operations."""
+        return cls([NodeDef.of(op) for op in operations])

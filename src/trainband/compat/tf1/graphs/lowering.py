@@ -26,14 +26,19 @@ class Schedule:
       fetches: tensors and operations.
       fed: tensors whose values are given.
       region: the region that all of it belongs to: `None` for the graph itself.
+      done: operations that have run; what is needed of their outputs is among `fed`.
     """
 
     def __init__(
-        self, fetches: Iterable[Tensor | Operation], fed: Collection[Tensor], region: Region | None = None
+        self,
+        fetches: Iterable[Tensor | Operation],
+        fed: Collection[Tensor],
+        region: Region | None = None,
+        done: Collection[Operation] = (),
     ) -> None:
         self.fed = frozenset(fed)
         roots = [one if isinstance(one, Operation) else one.op for one in fetches if one not in self.fed]
-        self.needed = needed_operations(roots, self.fed, region)
+        self.needed = needed_operations(roots, self.fed, region, done)
         self.ordered = [
             op for op in _ordered(self.needed, self.fed) if op.early or (op.stateful and not op.attributes.get("pure"))
         ]
@@ -51,13 +56,15 @@ def _has(op: Operation, attribute: str) -> bool:
     )
 
 
-def needed_operations(roots: Iterable[Operation], fed: Collection[Tensor], region: Region | None) -> list[Operation]:
+def needed_operations(
+    roots: Iterable[Operation], fed: Collection[Tensor], region: Region | None, done: Collection[Operation] = ()
+) -> list[Operation]:
     """The operations of a region that have to run before some of them can."""
     found: dict[Operation, None] = {}
     waiting = list(roots)
     while waiting:
         op = waiting.pop()
-        if op in found or is_hosted(op) or (region is not None and not region.contains(op)):
+        if op in found or op in done or is_hosted(op) or (region is not None and not region.contains(op)):
             continue
         if region is None and op.region is not None:
             raise InvalidArgumentError(
@@ -123,7 +130,7 @@ class Frame:
         self.keys = keys
         self.values: dict[Tensor, Any] = dict(values or {})
         self.pushes: dict[str, Any] | None = None
-        """If a ps makes the updates: the gradients to push, by variable."""
+        """If ps make updates: by variable that they update, the gradient to push, `None` until there is one."""
         self.hyper: dict[str, dict[str, Any]] = {}
         """Their learning rates and the like."""
         self._outer = outer
@@ -234,12 +241,13 @@ class Computation:
         *,
         late: Sequence[str] = (),
         late_variables: Mapping[str, Any] | None = None,
+        done: Collection[Operation] = (),
     ) -> None:
-        """`late`: variables whose values are wanted as they are after everything else has run."""
+        """`late`: variables whose values are wanted as they are in the end. `done`: see `Schedule`."""
         self.fetches = [one for one in fetches if isinstance(one, Tensor)]
         self.fed = tuple(fed)
         self.late = tuple(late)
-        self.schedule = Schedule(fetches, fed)
+        self.schedule = Schedule(fetches, fed, done=done)
         self.reads = dict(self.schedule.reads) | {
             name: variable for name, variable in (late_variables or {}).items() if name not in self.schedule.writes
         }

@@ -114,6 +114,14 @@ class Variable:
         self.initializer.attributes["initializes"] = self
         self._read = self._fresh_read(f"{name}/read")
 
+    def begin_with(self, value: Any) -> None:
+        """Makes something else its first value."""
+        self.initial_value = convert(value, self.dtype)
+        self.initializer = self._assign(
+            self.initial_value, "Assign", lambda _, new: new, reads=False, name=f"{self.op_name}/Assign"
+        ).op
+        self.initializer.attributes["initializes"] = self
+
     def _fresh_read(self, name: str) -> Tensor:
         def read(frame: Any) -> tuple[Any, ...]:
             return (frame.state[self.op_name],)

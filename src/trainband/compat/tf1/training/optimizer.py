@@ -163,7 +163,7 @@ class Optimizer:
 
         def compute(frame: Frame, *values: Any) -> list[Any]:
             given, numbers = values[: len(inputs)], dict(zip(hyper, values[len(inputs) :], strict=True))
-            if frame.pushes is not None:
+            if frame.pushes is not None and variable.op_name in frame.pushes:
                 shape = tuple(size or 0 for size in variable.shape.sizes or ())
                 dense = dense_from_rows(given[0], given[1], shape) if rows else given[0]
                 frame.pushes[variable.op_name] = jnp.asarray(dense)
@@ -200,8 +200,8 @@ class Optimizer:
         factors = [self._tensor(factor, self.hyper()[factor], variable.dtype) for variable, factor in pairs]
 
         def compute(frame: Frame, *values: Any) -> list[Any]:
-            if frame.pushes is None:
-                for (variable, _), factor in zip(pairs, values, strict=True):
+            for (variable, _), factor in zip(pairs, values, strict=True):
+                if variable.op_name in frame.state:  # a ps keeps its own
                     frame.state[variable.op_name] = frame.state[variable.op_name] * factor
             return []
 
@@ -243,7 +243,7 @@ class Optimizer:
             if (graph, name) not in self._shared:
                 value = self.hyper()[factor]
                 one = Variable(lambda value=value: convert(value, variable.dtype), trainable=False, name=name)
-                one.op.attributes["slot_of"] = (None, name)
+                one.op.attributes |= {"slot_of": (None, name), "slot_beside": variable}
                 self._shared[graph, name] = one
 
     def _slot_title(self, name: str) -> str:
