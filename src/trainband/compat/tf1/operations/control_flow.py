@@ -14,7 +14,7 @@ from trainband.compat.ops.dtypes import bool_, string
 from trainband.compat.ops.loops import run_loop
 from trainband.compat.tf1.graphs.errors import OpError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Stored, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.lowering import Frame, capture, region_function
+from trainband.compat.tf1.graphs.lowering import FAILED, Frame, capture, region_function
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.where import user_line
@@ -125,14 +125,14 @@ def _branching(pred: Tensor, regions: tuple[Region, Region], outputs: Sequence[t
                     whole[i] = value
                 found, after = function(state, frame.keys, whole)
                 typed = [jnp.asarray(v, pair[0].dtype.numpy) for v, pair in zip(found, outputs, strict=True)]
-                return typed, {name: jnp.asarray(after[name]) for name in names}
+                return typed, {name: jnp.asarray(after[name]) for name in state}
 
             return run
 
-        state = {name: jnp.asarray(frame.state[name]) for name in names}
+        state = {name: jnp.asarray(frame.state[name]) for name in names} | _checked(frame)
         arguments = [jnp.asarray(values[i]) for i in numeric]
         found, after = jax.lax.cond(chosen, *map(branch, functions), arguments, state)
-        frame.state.update({v.op_name: after[v.op_name] for v in writes})
+        frame.state.update({name: after[name] for name in (*(v.op_name for v in writes), *_checked(frame))})
         return list(found)
 
     shapes = [a.shape if a.shape == b.shape else None for a, b in outputs]
@@ -149,6 +149,11 @@ def _branching(pred: Tensor, regions: tuple[Region, Region], outputs: Sequence[t
         name="Merge",
         attributes={"regions": regions},
     )
+
+
+def _checked(frame: Frame) -> dict[str, Any]:
+    """What the checks of a frame have found, as a part of its state that branches and loops carry."""
+    return {FAILED: jnp.asarray(frame.state[FAILED], np.int32)} if FAILED in frame.state else {}
 
 
 def case(
@@ -253,7 +258,7 @@ def _looping(
         most = None if limit is None else values[-1]
         values = values[: len(values) - (limit is not None)]
         begin, constants = values[: len(starts)], values[len(starts) :]
-        state = {name: jnp.asarray(frame.state[name]) for name in names}
+        state = {name: jnp.asarray(frame.state[name]) for name in names} | _checked(frame)
 
         def continues(carry: Any, fixed: Sequence[Any]) -> Any:
             return judge(carry[1], None, [*carry[0], *fixed])[0][0]
@@ -265,14 +270,14 @@ def _looping(
                 jnp.asarray(v, start.dtype.numpy).astype(start.dtype.numpy)
                 for v, start in zip(found, starts, strict=True)
             ]
-            return typed, {name: jnp.asarray(after[name]) for name in names}
+            return typed, {name: jnp.asarray(after[name]) for name in state}
 
         rounds = counted(begin, constants, most)
         first = [jnp.asarray(v, start.dtype.numpy) for v, start in zip(begin, starts, strict=True)]
         found, after = run_loop(
             continues, once, (first, state), list(constants), rounds=rounds, most=most, differentiable=back_prop
         )
-        frame.state.update({v.op_name: after[v.op_name] for v in writes})
+        frame.state.update({name: after[name] for name in (*(v.op_name for v in writes), *_checked(frame))})
         return list(found)
 
     return record(

@@ -11,7 +11,7 @@ import numpy as np
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
-from trainband.compat.tf1.graphs.errors import FailedPreconditionError
+from trainband.compat.tf1.graphs.errors import FailedPreconditionError, OpError
 from trainband.compat.tf1.graphs.graph import Stored
 from trainband.compat.tf1.graphs.keys import Keys, fresh_base
 from trainband.compat.tf1.graphs.lowering import Computation
@@ -79,9 +79,14 @@ class LocalStore(Store):
             self._counter += 1
             counter = np.uint32(self._counter)
         with jax.enable_x64(True):
-            values, late, changed = compiled(kept, changing, feeds, counter, self._base)
+            values, late, changed, failed = compiled(kept, changing, feeds, counter, self._base)
         if computation.schedule.has_effects:
             raise_noted()
+        try:
+            computation.raise_failed(failed)
+        except OpError:
+            state.update({name: changed[name] for name in changing})  # as they were; the old arrays are donated
+            raise
         state.update(changed)
         return values, late
 
