@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainband.compat.ops import (
     activations,
     array,
+    bitwise,
     clipping,
     convolution,
     cross_entropy,
@@ -17,13 +18,16 @@ from trainband.compat.ops import (
     metrics,
     normalization,
     random,
+    rearranging,
     reductions,
+    segments,
 )
 from trainband.compat.ops.table import TABLE, Op
 
 MODULES = (
     activations,
     array,
+    bitwise,
     clipping,
     convolution,
     cross_entropy,
@@ -36,7 +40,9 @@ MODULES = (
     metrics,
     normalization,
     random,
+    rearranging,
     reductions,
+    segments,
 )
 """The modules whose import fills the table."""
 

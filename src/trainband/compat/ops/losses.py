@@ -13,7 +13,7 @@ from trainband.compat.ops.cross_entropy import (
     softmax_cross_entropy_of_constants,
     sparse_softmax_cross_entropy,
 )
-from trainband.compat.ops.math import cast, squared_difference
+from trainband.compat.ops.math import abs_, cast, squared_difference
 from trainband.compat.ops.table import op
 
 
@@ -66,14 +66,14 @@ def squared_errors(labels: Any, predictions: Any) -> Any:
 def absolute_errors(labels: Any, predictions: Any) -> Any:
     """The absolute differences."""
     y, p = _pair(labels, predictions)
-    return jnp.abs(p - y)
+    return abs_(p - y)
 
 
 @op("", type="huber", tensors="labels predictions")
 def huber_losses(labels: Any, predictions: Any, delta: Any) -> Any:
     """Half the squares of differences up to `delta`, and beyond it the straight line that continues them."""
     y, p = _pair(labels, predictions)
-    error = jnp.abs(p - y)
+    error = abs_(p - y)
     small = jnp.minimum(error, delta)
     return 0.5 * small * small + delta * (error - small)
 

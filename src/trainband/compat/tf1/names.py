@@ -43,8 +43,13 @@ _TABLE: dict[str, str] = {
         operations.clip: clip_by_global_norm global_norm
         operations.gradients: gradients hessians
         operations.control_flow: no_op group tuple=tuple_ cond case while_loop
-        operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ assert_equal check_numerics
-        operations.printing: add_check_numerics_ops
+        operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ check_numerics
+        operations.printing: add_check_numerics_ops verify_tensor_all_finite
+        operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
+        operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
+        operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype
+        operations.assertions: assert_proper_iterable assert_rank assert_rank_at_least assert_rank_in assert_scalar
+        operations.assertions: is_non_decreasing is_strictly_increasing is_numeric_tensor
         operations.initializers: zeros_initializer=Zeros ones_initializer=Ones constant_initializer=Constant
         operations.initializers: random_normal_initializer=RandomNormal truncated_normal_initializer=TruncatedNormal
         operations.initializers: random_uniform_initializer=RandomUniform variance_scaling_initializer=VarianceScaling
@@ -129,7 +134,17 @@ _TABLE: dict[str, str] = {
         operations.state: global_variables=global_variables_initializer local_variables=local_variables_initializer
         operations.state: variables=variables_initializer
     """,
-    "tf.math": "",
+    "tf.math": """
+        operations.assertions: is_non_decreasing is_strictly_increasing
+    """,
+    "tf.debugging": """
+        operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
+        operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
+        operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype
+        operations.assertions: assert_proper_iterable assert_rank assert_rank_at_least assert_rank_in assert_scalar
+        operations.assertions: is_non_decreasing is_strictly_increasing is_numeric_tensor
+        operations.printing: Assert=assert_ check_numerics assert_all_finite=verify_tensor_all_finite
+    """,
     "tf.random": """
         operations.random: set_random_seed
     """,
@@ -175,7 +190,7 @@ def _all() -> dict[str, dict[str, tuple[str, str]]]:
     found = {space: _read(table) for space, table in _TABLE.items()}
     for space, ops in v1_names().items():
         for name in ops:
-            found[space].setdefault(name, (OPS, f"{space}.{name}"))
+            found.setdefault(space, {}).setdefault(name, (OPS, f"{space}.{name}"))
     return found
 
 
