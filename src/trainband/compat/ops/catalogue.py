@@ -17,10 +17,12 @@ from trainband.compat.ops import (
     matrices,
     metrics,
     normalization,
+    pooling,
     random,
     rearranging,
     reductions,
     segments,
+    spectral,
 )
 from trainband.compat.ops.table import TABLE, Op
 
@@ -39,10 +41,12 @@ MODULES = (
     matrices,
     metrics,
     normalization,
+    pooling,
     random,
     rearranging,
     reductions,
     segments,
+    spectral,
 )
 """The modules whose import fills the table."""
 

@@ -70,7 +70,7 @@ _TABLE: dict[str, str] = {
         operations.losses: Reduction compute_weighted_loss mean_squared_error absolute_difference huber_loss log_loss
         operations.losses: hinge_loss cosine_distance softmax_cross_entropy sparse_softmax_cross_entropy
         operations.losses: sigmoid_cross_entropy add_loss get_losses get_regularization_losses get_regularization_loss
-        operations.losses: get_total_loss
+        operations.losses: get_total_loss mean_pairwise_squared_error
     """,
     "tf.metrics": """
         operations.metrics: mean accuracy precision recall mean_squared_error mean_absolute_error
