@@ -59,7 +59,7 @@ def _compare(case: Case, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert len(mine["outputs"]) == len(theirs["outputs"])
     for one, other in zip(mine["outputs"], theirs["outputs"], strict=True):
         assert one["dtype"] == other["dtype"], "dtype"
-        assert one.get("name") == other.get("name"), "name"
+        assert "train(" not in case.key or one["name"] == other["name"], f"name: {one.get('name')}"
         known = other["static"]
         if known is not None and None not in known:
             assert one["static"] == known, "static shape"

@@ -6,7 +6,8 @@
     tf.pow(x, y) ; x=f([2, 0, -1]) ; y=f([3, 0, 2])
     ~ tf.pow(x, 2) ; x=i([3])  # differs: why
 
-An input is fed, or a constant if its name is in capitals. One that is a list of arrays is fed in so many runs. A line
+An input is fed, or a constant if its name is in capitals. Of a list of
+arrays, one is fed in each of three runs, or the last again. A line
 that begins with `~` is one in which trainband differs from TensorFlow on purpose; it is not compared.
 
 It needs NumPy only, and is run with TensorFlow or `compat.tf1` as `tf`.
@@ -42,6 +43,10 @@ _VALUES: dict[str, Any] = {
     "nan": np.nan, "inf": np.inf, "np": np,
 }  # fmt: skip
 """What the inputs are written with: dtypes by their first letters, and normal and positive random numbers."""
+
+
+RUNS = 3
+"""How often a case with a state is run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,8 @@ class _Recorded:
 
     def __init__(self, tf: Any, case: Case) -> None:
         given = case.values()
-        self.runs = 1
         self.feeds: dict[Any, Any] = {}
+        self.scope = tf.get_variable_scope().name
         names: dict[str, Any] = {}
         for name, value in given.items():
             if name.isupper():
@@ -102,7 +107,6 @@ class _Recorded:
             shape = first.shape if len(shapes) == 1 else [None, *first.shape[1:]]
             names[name] = tf.placeholder(tf.as_dtype(first.dtype), shape)
             self.feeds[names[name]] = value
-            self.runs = max(self.runs, len(value) if isinstance(value, list) else 1)
         helpers = {"metric": lambda pair: Steps(pair[1], pair[0]), "train": lambda *a: _train(tf, *a)}
         self.result = eval(case.expression, {"tf": tf, "np": np, **helpers}, names)
         self.gradients: dict[str, Any] = {}
@@ -131,14 +135,19 @@ class _Recorded:
 
     def fed(self, run: int) -> dict[Any, Any]:
         """What a run is fed."""
-        return {tensor: value[run] if isinstance(value, list) else value for tensor, value in self.feeds.items()}
+        return {
+            tensor: value[min(run, len(value) - 1)] if isinstance(value, list) else value
+            for tensor, value in self.feeds.items()
+        }
 
     def described(self, values: list[Any]) -> dict[str, Any]:
         """What is compared."""
         rest = iter(values)
         return {
             "outputs": [
-                {"value": next(rest), "dtype": one.dtype.base_dtype.name, "static": _static(one)} for one in self.outputs
+                {"value": next(rest), "dtype": one.dtype.base_dtype.name, "static": _static(one)}
+                | ({"name": one.name.replace(self.scope, "scope")} if isinstance(self.result, Steps) else {})
+                for one in self.outputs
             ],
             "gradients": {
                 name: None if one is None else {"value": next(rest)} for name, one in self.gradients.items()
@@ -154,11 +163,13 @@ def _weights(tf: Any, output: Any) -> Any:
 
 def _train(tf: Any, optimizer: Any, gradient: Any, rows: Any = None) -> Steps:
     """An optimizer's steps by given gradients: of a whole variable, or of some of its rows."""
+    scope = tf.get_variable_scope().name + "/"
     with tf.variable_scope("model"):
         variable = tf.get_variable("w", initializer=tf.constant(_normal(4, 2, seed=7)))
     slices = gradient if rows is None else tf.IndexedSlices(gradient, rows, [4, 2])
     step = optimizer.apply_gradients([(slices, variable)])
-    return Steps(step, sorted(tf.global_variables(), key=lambda one: str(one.name)))
+    kept = [one for one in tf.global_variables() if one.name.startswith(scope)]
+    return Steps(step, sorted(kept, key=lambda one: str(one.name)))
 
 
 def _flat(value: Any) -> list[Any]:
@@ -175,56 +186,42 @@ def _static(tensor: Any) -> list[int | None] | None:
 def compute(tf: Any, cases: Iterable[Case], alone: bool = False) -> dict[str, Any]:
     """What each case gives, by its line: outputs and gradients, or `{"error": its class}`.
 
-    All are one run, except those with a state, and all if `alone` or if that one run fails.
+    Many cases are one run, except if `alone` or if that run fails.
     """
+    of_state: list[Case] = []
+    others: list[Case] = []
+    for case in cases:
+        (of_state if "metric(" in case.key or "train(" in case.key else others).append(case)
+    return _in_one_graph(tf, others, alone) | _in_one_graph(tf, of_state, alone)
+
+
+def _in_one_graph(tf: Any, cases: list[Case], alone: bool) -> dict[str, Any]:
     results: dict[str, Any] = {}
     recorded: dict[str, _Recorded] = {}
-    stateful: list[Case] = []
     with tf.Graph().as_default(), tf.Session() as session:
-        for case in cases:
+        for number, case in enumerate(cases):
             try:
-                one = _Recorded(tf, case) if "metric(" not in case.key and "train(" not in case.key else None
+                with tf.variable_scope(f"case{number}"):
+                    recorded[case.key] = _Recorded(tf, case)
             except Exception as exc:
                 results[case.key] = {"error": type(exc).__name__, "text": str(exc)}
-                continue
-            if one is None:
-                stateful.append(case)
-            else:
-                recorded[case.key] = one
-        if not alone and recorded:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        groups = [{key: one} for key, one in recorded.items()] if alone else [recorded]
+        for group in groups:
             try:
-                feeds = {tensor: value for one in recorded.values() for tensor, value in one.fed(0).items()}
-                values = session.run([one.fetches for one in recorded.values()], feeds)
-            except Exception:
-                alone = True
-            else:
-                results |= {
-                    key: one.described(mine) for (key, one), mine in zip(recorded.items(), values, strict=True)
-                }
-        if alone:
-            for key, one in recorded.items():
-                results[key] = _run(session, one)
-    for case in stateful:
-        with tf.Graph().as_default(), tf.Session() as session:
-            try:
-                one = _Recorded(tf, case)
-                session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+                results |= _run(session, group)
             except Exception as exc:
-                results[case.key] = {"error": type(exc).__name__, "text": str(exc)}
-                continue
-            results[case.key] = _run(session, one)
+                if not alone:
+                    return _in_one_graph(tf, cases, alone=True)
+                results |= {key: {"error": type(exc).__name__, "text": str(exc)} for key in group}
     return results
 
 
-def _run(session: Any, one: _Recorded) -> dict[str, Any]:
-    try:
-        if isinstance(one.result, Steps):
-            for run in range(one.runs):
-                session.run(one.result.each, one.fed(run))
-            found = one.described(session.run(one.outputs))
-            for output, tensor in zip(found["outputs"], one.outputs, strict=True):
-                output["name"] = tensor.name
-            return found
-        return one.described(session.run(one.fetches, one.fed(0)))
-    except Exception as exc:
-        return {"error": type(exc).__name__, "text": str(exc)}
+def _run(session: Any, group: dict[str, _Recorded]) -> dict[str, Any]:
+    """The results of some cases: those with a state are run in turn, and then all are looked at."""
+    steps = [one.result.each for one in group.values() if isinstance(one.result, Steps)]
+    for run in range(RUNS if steps else 0):
+        session.run(steps, {tensor: value for one in group.values() for tensor, value in one.fed(run).items()})
+    feeds = {} if steps else {tensor: value for one in group.values() for tensor, value in one.fed(0).items()}
+    values = session.run([one.fetches for one in group.values()], feeds)
+    return {key: one.described(mine) for (key, one), mine in zip(group.items(), values, strict=True)}

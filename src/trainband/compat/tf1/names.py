@@ -75,6 +75,13 @@ _TABLE: dict[str, str] = {
     "tf.metrics": """
         operations.metrics: mean accuracy precision recall mean_squared_error mean_absolute_error
         operations.metrics: root_mean_squared_error
+        operations.metrics: auc average_precision_at_k false_negatives false_negatives_at_thresholds false_positives
+        operations.metrics: false_positives_at_thresholds mean_cosine_distance mean_iou mean_per_class_accuracy
+        operations.metrics: mean_relative_error mean_tensor percentage_below precision_at_k precision_at_thresholds
+        operations.metrics: precision_at_top_k recall_at_k recall_at_thresholds recall_at_top_k
+        operations.metrics: sensitivity_at_specificity sparse_average_precision_at_k sparse_precision_at_k
+        operations.metrics: specificity_at_sensitivity true_negatives true_negatives_at_thresholds true_positives
+        operations.metrics: true_positives_at_thresholds
     """,
     "tf.summary": """
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
@@ -83,6 +90,7 @@ _TABLE: dict[str, str] = {
         training.optimizer: Optimizer
         training.optimizers: GradientDescentOptimizer MomentumOptimizer AdamOptimizer AdagradOptimizer
         training.optimizers: AdadeltaOptimizer RMSPropOptimizer FtrlOptimizer
+        training.optimizers: ProximalGradientDescentOptimizer ProximalAdagradOptimizer AdagradDAOptimizer
         training.sync_replicas: SyncReplicasOptimizer SyncReplicasOptimizerV2=SyncReplicasOptimizer
         training.moving_average: ExponentialMovingAverage
         training.global_step: get_global_step create_global_step get_or_create_global_step global_step

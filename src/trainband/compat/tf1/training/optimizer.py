@@ -232,6 +232,8 @@ class Optimizer:
 
     def _make_slots(self, rule: Rule, variable: Any) -> None:
         graph = variable.graph
+        outer = graph.variable_scope.name if graph.variable_scope is not None else ""
+        prefix = f"{outer}/" if outer else ""  # TensorFlow makes slots in the open scope, under the whole name
         for name, first in rule.slots:
             slots = self._slots.setdefault(name, {})
             if _key(variable) not in slots:
@@ -241,7 +243,7 @@ class Optimizer:
                     slot = Variable(
                         lambda sizes=sizes, first=first, dtype=dtype: constant(np.full(sizes, first, dtype.numpy)),
                         trainable=False,
-                        name=f"{variable.op_name}/{self._slot_title(name)}",
+                        name=f"{prefix}{variable.op_name}/{self._slot_title(name)}",
                     )
                 slot.op.attributes["slot_of"] = (variable, name)
                 slots[_key(variable)] = slot
