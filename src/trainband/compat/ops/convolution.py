@@ -59,10 +59,10 @@ def _convolution(name: str, type_: str, axes: int, v1: str) -> Callable[..., Any
     def compute(
         input: Any,  # noqa: A002 - TensorFlow's names
         filter: Any,  # noqa: A002
-        strides: Any = 1,
-        padding: Any = "VALID",
+        strides: Any,
+        padding: Any,
         data_format: str = usual,
-        dilations: Any = None,
+        dilations: Any = (1,) * (axes + 2),
     ) -> Any:
         return _convolved(input, filter, strides, padding, data_format, dilations)
 

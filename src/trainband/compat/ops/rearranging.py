@@ -200,7 +200,7 @@ def batch_to_space(input: Any, crops: Any, block_size: Any) -> Any:  # noqa: A00
 
 
 @op(
-    v1_names="tf.extract_image_patches tf.image.extract_image_patches tf.image.extract_patches",
+    v1_names="tf.extract_image_patches",
     type="ExtractImagePatches",
     tensors="images",
     v1="images sizes strides rates padding name ksizes=sizes",
@@ -282,6 +282,6 @@ def unique_with_counts(x: Any, out_idx: Any = int32) -> Any:
 )  # fmt: skip
 def setdiff1d(x: Any, y: Any, out_idx: Any = int32) -> Any:
     """The numbers that are not among others, and where they are. They must be known."""
-    known = _known(x, "setdiff1d: x")
+    known = np.ravel(_known(x, "setdiff1d: x"))
     places = np.flatnonzero(~np.isin(known, _known(y, "setdiff1d: y")))
     return known[places], places.astype(as_dtype(out_idx).numpy)

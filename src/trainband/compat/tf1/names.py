@@ -61,6 +61,8 @@ _TABLE: dict[str, str] = {
     """,
     "tf.nn": """
         operations.embedding: embedding_lookup
+        operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
+        operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler
     """,
     "tf.layers": """
         operations.layers: dense conv2d conv2d_transpose max_pooling2d average_pooling2d flatten dropout
