@@ -70,7 +70,9 @@ def _compare(case: Case, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
         _close(one["value"], other["value"], "value")
     for name, gradient in theirs["gradients"].items():
         if gradient is None:
-            assert mine["gradients"][name] is None or not np.any(mine["gradients"][name]["value"]), f"gradient of {name}"
+            assert mine["gradients"][name] is None or not np.any(mine["gradients"][name]["value"]), (
+                f"gradient of {name}"
+            )
         else:
             assert mine["gradients"].get(name) is not None, f"no gradient of {name}"
             _close(mine["gradients"][name]["value"], gradient["value"], f"gradient of {name}")

@@ -15,7 +15,6 @@ import sys
 from typing import Any
 
 import numpy as np
-
 from tests.compat.conformance.cases import HERE, TABLES, compute, read
 
 

@@ -12,7 +12,9 @@ from trainband.compat.ops.arrays import ArgumentError, axis_of
 from trainband.compat.ops.table import op
 
 
-def _activation(names: str, type_: str, function: Callable[[Any], Any], *, v1_names: str = "", kinds: str = "float") -> Callable[[Any], Any]:
+def _activation(
+    names: str, type_: str, function: Callable[[Any], Any], *, v1_names: str = "", kinds: str = "float"
+) -> Callable[[Any], Any]:
     def compute(features: Any) -> Any:
         return function(features)
 
@@ -35,7 +37,9 @@ elu = _activation("tf.nn.elu", "Elu", jax.nn.elu)
 selu = _activation("tf.nn.selu", "Selu", _selu)
 softplus = _activation("tf.math.softplus tf.nn.softplus", "Softplus", jax.nn.softplus)
 softsign = _activation("tf.math.softsign tf.nn.softsign", "Softsign", jax.nn.soft_sign)
-log_sigmoid = _activation("tf.math.log_sigmoid tf.nn.log_sigmoid", "LogSigmoid", jax.nn.log_sigmoid, v1_names="tf.log_sigmoid")
+log_sigmoid = _activation(
+    "tf.math.log_sigmoid tf.nn.log_sigmoid", "LogSigmoid", jax.nn.log_sigmoid, v1_names="tf.log_sigmoid"
+)
 swish = _activation("tf.nn.silu tf.nn.swish", "Swish", jax.nn.swish)
 
 

@@ -267,8 +267,7 @@ def ensure_shape(x: Any, shape: Any) -> Any:
     """The same array, which must have this shape, of which sizes may be unknown."""
     wanted = dims_of(shape)
     if wanted is not None and (
-        len(wanted) != np.ndim(x)
-        or any(a is not None and a != b for a, b in zip(wanted, x.shape, strict=True))
+        len(wanted) != np.ndim(x) or any(a is not None and a != b for a, b in zip(wanted, x.shape, strict=True))
     ):
         raise ArgumentError(f"Shape of tensor {x.shape} is not compatible with expected shape {wanted}.")
     return x

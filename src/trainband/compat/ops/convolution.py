@@ -145,7 +145,8 @@ conv3d_transpose = _transposed("conv3d_transpose", "Conv3DBackpropInput", 3, _TR
 
 @op(
     v1_names="tf.nn.conv2d_backprop_input", type="Conv2DBackpropInput", tensors="input_sizes filter out_backprop",
-    shapes="input_sizes", v1="input_sizes filter out_backprop strides padding -use_cudnn_on_gpu=True data_format dilations name",
+    shapes="input_sizes",
+    v1="input_sizes filter out_backprop strides padding -use_cudnn_on_gpu=True data_format dilations name",
 )  # fmt: skip
 def conv2d_backprop_input(
     input_sizes: Any, filter: Any, out_backprop: Any, strides: Any, padding: Any,  # noqa: A002
@@ -157,7 +158,8 @@ def conv2d_backprop_input(
 
 @op(
     v1_names="tf.nn.conv2d_backprop_filter", type="Conv2DBackpropFilter", tensors="input filter_sizes out_backprop",
-    shapes="filter_sizes", v1="input filter_sizes out_backprop strides padding -use_cudnn_on_gpu=True data_format dilations name",
+    shapes="filter_sizes",
+    v1="input filter_sizes out_backprop strides padding -use_cudnn_on_gpu=True data_format dilations name",
 )  # fmt: skip
 def conv2d_backprop_filter(
     input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any,  # noqa: A002

@@ -55,7 +55,13 @@ def _checked_places(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     return tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))
 
 
-@op("tf.gather_nd", type="GatherNd", tensors="params indices", v1="params indices name -batch_dims", kinds={"indices": "int"})
+@op(
+    "tf.gather_nd",
+    type="GatherNd",
+    tensors="params indices",
+    v1="params indices name -batch_dims",
+    kinds={"indices": "int"},
+)
 def gather_nd(params: Any, indices: Any) -> Any:
     """The elements or slices at these places."""
     return jnp.asarray(params)[_checked_places(indices, params.shape)]

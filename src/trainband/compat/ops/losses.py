@@ -35,8 +35,7 @@ def weighted_loss(losses: Any, weights: Any, reduction: str = Reduction.SUM_BY_N
     if jnp.ndim(w) == jnp.ndim(losses) + 1 and w.shape[-1] == 1:
         w = w[..., 0]
     if jnp.ndim(w) and (
-        jnp.ndim(w) != jnp.ndim(losses)
-        or any(a not in (1, b) for a, b in zip(w.shape, losses.shape, strict=True))
+        jnp.ndim(w) != jnp.ndim(losses) or any(a not in (1, b) for a, b in zip(w.shape, losses.shape, strict=True))
     ):
         raise ArgumentError(
             f"weights can not be broadcast to values. values.shape={losses.shape}. weights.shape={w.shape}."

@@ -82,7 +82,9 @@ logical_not = _unary("tf.math.logical_not tf.logical_not", "LogicalNot", "logica
 is_nan = _unary("tf.math.is_nan", "IsNan", jnp.isnan, v1_names="tf.is_nan", kinds="float")
 is_inf = _unary("tf.math.is_inf", "IsInf", jnp.isinf, v1_names="tf.is_inf", kinds="float")
 is_finite = _unary("tf.math.is_finite", "IsFinite", jnp.isfinite, v1_names="tf.is_finite", kinds="float")
-stop_gradient = _unary("tf.stop_gradient", "StopGradient", jax.lax.stop_gradient, flat=True, kinds="float int bool complex string")
+stop_gradient = _unary(
+    "tf.stop_gradient", "StopGradient", jax.lax.stop_gradient, flat=True, kinds="float int bool complex string"
+)
 asinh = _unary("tf.math.asinh tf.asinh", "Asinh", jnp.arcsinh)
 acosh = _unary("tf.math.acosh tf.acosh", "Acosh", jnp.arccosh)
 atanh = _unary("tf.math.atanh tf.atanh", "Atanh", jnp.arctanh)
@@ -221,16 +223,28 @@ logical_and = _binary("tf.math.logical_and tf.logical_and", "LogicalAnd", "logic
 logical_or = _binary("tf.math.logical_or tf.logical_or", "LogicalOr", "logical_or", kinds="bool")
 logical_xor = _binary("", "LogicalXor", "logical_xor", v1_names="tf.logical_xor tf.math.logical_xor", kinds="bool")
 div_no_nan = _binary("tf.math.div_no_nan", "DivNoNan", _quotient_or_zero, v1_names="tf.div_no_nan", folds=False)
-multiply_no_nan = _binary(
-    "tf.math.multiply_no_nan", "MulNoNan", lambda x, y: jnp.where(y == 0, 0, x) * y, folds=False
-)
+multiply_no_nan = _binary("tf.math.multiply_no_nan", "MulNoNan", lambda x, y: jnp.where(y == 0, 0, x) * y, folds=False)
 xlogy = _binary(
-    "tf.math.xlogy", "Xlogy", lambda x, y: x * jnp.where(x == 0, 0, jnp.log(jnp.where(x == 0, 1, y))), folds=False, kinds="float"
+    "tf.math.xlogy",
+    "Xlogy",
+    lambda x, y: x * jnp.where(x == 0, 0, jnp.log(jnp.where(x == 0, 1, y))),
+    folds=False,
+    kinds="float",
 )
 xlog1py = _binary(
-    "tf.math.xlog1py", "Xlog1py", lambda x, y: x * jnp.where(x == 0, 0, jnp.log1p(jnp.where(x == 0, 0, y))), folds=False, kinds="float"
+    "tf.math.xlog1py",
+    "Xlog1py",
+    lambda x, y: x * jnp.where(x == 0, 0, jnp.log1p(jnp.where(x == 0, 0, y))),
+    folds=False,
+    kinds="float",
 )
-xdivy = _binary("tf.math.xdivy", "Xdivy", lambda x, y: x * jnp.where(x == 0, 0, 1 / jnp.where(x == 0, 1, y)), folds=False, kinds="float")
+xdivy = _binary(
+    "tf.math.xdivy",
+    "Xdivy",
+    lambda x, y: x * jnp.where(x == 0, 0, 1 / jnp.where(x == 0, 1, y)),
+    folds=False,
+    kinds="float",
+)
 zeta = _binary("tf.math.zeta", "Zeta", _first_only(special.zeta), v1_names="tf.zeta", folds=False, kinds="float")
 
 

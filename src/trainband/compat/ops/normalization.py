@@ -60,7 +60,9 @@ def moments(x: Any, axes: Any, keepdims: Any = False) -> Any:
 def weighted_moments(x: Any, axes: Any, frequency_weights: Any, keepdims: Any = False) -> Any:
     """The mean and the variance over some axes, where each element counts as often as its weight says."""
     where = axes_of(axes)
-    weights = jnp.broadcast_to(frequency_weights.astype(x.dtype), jnp.broadcast_shapes(frequency_weights.shape, x.shape))
+    weights = jnp.broadcast_to(
+        frequency_weights.astype(x.dtype), jnp.broadcast_shapes(frequency_weights.shape, x.shape)
+    )
     total = jnp.sum(weights, where, keepdims=True)
     mean = jnp.sum(weights * x, where, keepdims=True) / total
     spread = jnp.sum(weights * jnp.square(x - jax.lax.stop_gradient(mean)), where, keepdims=True) / total
@@ -99,7 +101,8 @@ def normalize_moments(counts: Any, mean_ss: Any, variance_ss: Any, shift: Any = 
     v1_names="tf.nn.batch_norm_with_global_normalization",
     type="BatchNormWithGlobalNormalization",
     tensors="x mean variance offset scale",
-    v1="t=x m=mean v=variance beta=offset gamma=scale variance_epsilon scale_after_normalization name input=x mean variance",
+    v1="t=x m=mean v=variance beta=offset gamma=scale variance_epsilon scale_after_normalization name input=x "
+    "mean variance",
 )
 def batch_norm_with_global_normalization(
     x: Any, mean: Any, variance: Any, offset: Any, scale: Any, variance_epsilon: Any, scale_after_normalization: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,12 @@ from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.table import op
 
 
-@op("tf.shape_n", type="ShapeN", lists="input", outputs=lambda input, out_type: len(input), folds=True)
+def _count_of(name: str) -> Callable[..., int]:
+    """As many outputs as a list has arrays."""
+    return lambda **arguments: len(arguments[name])
+
+
+@op("tf.shape_n", type="ShapeN", lists="input", outputs=_count_of("input"), folds=True)
 def shape_n(input: Sequence[Any], out_type: Any = int32) -> Any:  # noqa: A002 - TensorFlow's name
     """The sizes of several arrays."""
     return [np.array(one.shape, as_dtype(out_type).numpy) for one in input]
@@ -51,7 +56,7 @@ def roll(input: Any, shift: Any, axis: Any) -> Any:  # noqa: A002
     return input
 
 
-@op("tf.meshgrid", type="Meshgrid", lists="args", outputs=lambda args, indexing: len(args))
+@op("tf.meshgrid", type="Meshgrid", lists="args", outputs=_count_of("args"))
 def meshgrid(*args: Any, indexing: str = "xy") -> Any:
     """The coordinates of a grid, an array for each axis."""
     return jnp.meshgrid(*args, indexing=indexing)
@@ -173,9 +178,7 @@ def _pairs(value: Any, what: str) -> list[list[int]]:
     return np.reshape(sizes_of(value, what), (-1, 2)).tolist()
 
 
-@op(
-    "tf.space_to_batch_nd", type="SpaceToBatchND", tensors="input block_shape paddings", shapes="block_shape paddings"
-)
+@op("tf.space_to_batch_nd", type="SpaceToBatchND", tensors="input block_shape paddings", shapes="block_shape paddings")
 def space_to_batch_nd(input: Any, block_shape: Any, paddings: Any) -> Any:  # noqa: A002
     """The places within each block as separate examples."""
     return blocks_to_batch(input, sizes_of(block_shape, "the blocks"), _pairs(paddings, "the paddings"))
@@ -229,7 +232,7 @@ def _known(value: Any, what: str) -> Any:
     "tf.dynamic_partition",
     type="DynamicPartition",
     tensors="data partitions",
-    outputs=lambda data, partitions, num_partitions: int(num_partitions),
+    outputs=lambda num_partitions, **_: int(num_partitions),
 )
 def dynamic_partition(data: Any, partitions: Any, num_partitions: Any) -> Any:
     """The rows of each part; to which part each belongs must be known."""

@@ -104,6 +104,7 @@ def count_nonzero(input: Any, axis: Any = None, keepdims: Any = False, dtype: An
     """How many elements are not zero."""
     return jnp.sum(input != 0, axis=axes_of(axis), keepdims=bool(keepdims)).astype(as_dtype(dtype).numpy)
 
+
 def _without_nan(x: Any, instead: float) -> Any:
     return jnp.where(x != x, instead, x) if is_floating(x) else x
 
@@ -159,9 +160,7 @@ cumulative_logsumexp = _cumulative(
 )
 
 
-@op(
-    "tf.linalg.norm tf.norm", type="norm", tensors="tensor", v1="tensor ord axis keepdims name keep_dims=keepdims"
-)
+@op("tf.linalg.norm tf.norm", type="norm", tensors="tensor", v1="tensor ord axis keepdims name keep_dims=keepdims")
 def norm(tensor: Any, ord: Any = "euclidean", axis: Any = None, keepdims: Any = None) -> Any:  # noqa: A002
     """The Euclidean norm of the elements, or that of another order, also of matrices for the orders 1 and infinity."""
     where: dict[str, Any] = {"axis": axes_of(axis), "keepdims": bool(keepdims)}

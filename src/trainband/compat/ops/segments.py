@@ -108,7 +108,7 @@ def _segmented(name: str, reduce: Reduce, *, is_sorted: bool) -> Callable[..., A
 
 for _name, _reduce in (
     ("sum", _sum), ("mean", _mean), ("prod", _product),
-    ("max", _extreme("max", lambda dtype: 0)), ("min", _extreme("min", lambda dtype: 0)),
+    ("max", _extreme("max", lambda _: 0)), ("min", _extreme("min", lambda _: 0)),
 ):  # fmt: skip
     _segmented(f"segment_{_name}", _reduce, is_sorted=True)
 for _name, _reduce in (

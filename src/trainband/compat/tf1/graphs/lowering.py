@@ -14,7 +14,6 @@ from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
 from trainband.compat.tf1.graphs.keys import Keys
 
-
 FAILED = "/failed"
 """The name in a frame's state of what its checks have found: 0, or 1 and the number of the operation that failed."""
 

@@ -52,7 +52,9 @@ def _comparison(title: str, holds: Callable[[Any, Any], Any], says: str) -> Call
 
 
 def _sign(title: str, holds: Callable[[Any], Any], says: str) -> Callable[..., Operation]:
-    def check(x: Any, data: Any = None, summarize: Any = None, message: Any = None, name: str | None = None) -> Operation:
+    def check(
+        x: Any, data: Any = None, summarize: Any = None, message: Any = None, name: str | None = None
+    ) -> Operation:
         del summarize
         return _demand(name or title, [convert(x)], lambda a: jnp.all(holds(a)), message, data)
 
@@ -102,7 +104,7 @@ def assert_integer(x: Any, message: Any = None, name: str | None = None) -> Oper
     """Raises `TypeError` unless a tensor holds whole numbers."""
     found = convert(x)
     if not found.dtype.is_integer:
-        raise TypeError(f"{_said(message)}Expected \"x\" to be integer type. Found: {found.dtype!r} ({found.name})")
+        raise TypeError(f'{_said(message)}Expected "x" to be integer type. Found: {found.dtype!r} ({found.name})')
     return no_op(name or "assert_integer/statically_determined_is_integer")
 
 
@@ -132,7 +134,9 @@ def _said(message: Any) -> str:
     return f"{message} " if message else ""
 
 
-def _ranked(x: Any, title: str, holds: Callable[[int], bool], says: str, message: Any, data: Any, name: Any) -> Operation:
+def _ranked(
+    x: Any, title: str, holds: Callable[[int], bool], says: str, message: Any, data: Any, name: Any
+) -> Operation:
     tensor = convert(x)
     rank = tensor.shape.ndims
     if rank is None:

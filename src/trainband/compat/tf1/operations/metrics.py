@@ -232,7 +232,11 @@ def auc(
     if curve not in ("ROC", "PR"):
         raise ValueError(f"curve must be either ROC or PR, {curve} unknown")
     inner = sorted(thresholds) if thresholds is not None else None
-    points = metrics.spread_thresholds(num_thresholds) if inner is None else [-metrics.EPSILON, *inner, 1.0 + metrics.EPSILON]
+    points = (
+        metrics.spread_thresholds(num_thresholds)
+        if inner is None
+        else [-metrics.EPSILON, *inner, 1.0 + metrics.EPSILON]
+    )
     return _of(_at_all(labels, predictions, weights, points), metrics.area_under_curve, curve, summation_method)
 
 
