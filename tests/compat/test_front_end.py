@@ -96,7 +96,7 @@ import tensorflow.contrib.slim as slim
 flags = tf.app.flags
 flags.DEFINE_string("a", "", "")
 flags.DEFINE_strings("b", "", "")
-x = tf.nn.relu(tf.nn.conv3d(tf.constant(1.0)))
+x = tf.nn.relu(tf.nn.conv4d(tf.constant(1.0)))
 y = tf.train.AdamOptimizer(0.1).minimise(x)
 
 def later():
@@ -110,7 +110,7 @@ def test_check_lists_what_is_missing_with_lines(tmp_path: Path, capsys: pytest.C
         (3, "tf.python.ops"),
         (4, "tf.contrib.slim"),
         (7, "tf.flags.DEFINE_strings"),
-        (8, "tf.nn.conv3d"),
+        (8, "tf.nn.conv4d"),
         (12, "tf.contrib.rnn"),
         (12, "tf.data"),
         (12, "tf.image"),
@@ -120,7 +120,7 @@ def test_check_lists_what_is_missing_with_lines(tmp_path: Path, capsys: pytest.C
     assert main(["--check", str(path)]) == 1
     shown = capsys.readouterr().out.splitlines()
     assert shown[-1] == "7 names missing"
-    assert shown[3].startswith(f"{path}:8: tf.nn.conv3d is not in trainband's TensorFlow 1 front end")
+    assert shown[3].startswith(f"{path}:8: tf.nn.conv4d is not in trainband's TensorFlow 1 front end")
     assert "tf.nn.conv2d" in shown[3]
     assert main(["--check", str(tmp_path / "nothing.py")]) == 2
     (tmp_path / "old.py").write_text("print 'python 2'\n")

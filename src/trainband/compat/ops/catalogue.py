@@ -5,6 +5,8 @@ from __future__ import annotations
 from trainband.compat.ops import (
     activations,
     array,
+    bitwise,
+    candidates,
     clipping,
     convolution,
     cross_entropy,
@@ -16,14 +18,20 @@ from trainband.compat.ops import (
     matrices,
     metrics,
     normalization,
+    pooling,
     random,
+    rearranging,
     reductions,
+    segments,
+    spectral,
 )
 from trainband.compat.ops.table import TABLE, Op
 
 MODULES = (
     activations,
     array,
+    bitwise,
+    candidates,
     clipping,
     convolution,
     cross_entropy,
@@ -35,8 +43,12 @@ MODULES = (
     matrices,
     metrics,
     normalization,
+    pooling,
     random,
+    rearranging,
     reductions,
+    segments,
+    spectral,
 )
 """The modules whose import fills the table."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.checks import check_range
 from trainband.compat.ops.table import op
 
 
@@ -21,6 +22,7 @@ def places_in_part(ids: Any, number: int, rows: Sequence[int], strategy: str) ->
       rows: how many rows each part has.
       strategy: `mod`: the parts take turns; `div`: each has a range.
     """
+    check_range(ids, sum(rows), "ids")
     if strategy == "mod":
         mine, place = ids % len(rows) == number, ids // len(rows)
     else:

@@ -50,6 +50,15 @@ _TABLE: dict[str, str] = {
         operations.loops: while_loop
         operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ assert_equal check_numerics
         operations.printing: add_check_numerics_ops
+        operations.gradients: gradients hessians
+        operations.control_flow: no_op group tuple=tuple_ cond case while_loop
+        operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ check_numerics
+        operations.printing: add_check_numerics_ops verify_tensor_all_finite
+        operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
+        operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
+        operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype
+        operations.assertions: assert_proper_iterable assert_rank assert_rank_at_least assert_rank_in assert_scalar
+        operations.assertions: is_non_decreasing is_strictly_increasing is_numeric_tensor
         operations.initializers: zeros_initializer=Zeros ones_initializer=Ones constant_initializer=Constant
         operations.initializers: random_normal_initializer=RandomNormal truncated_normal_initializer=TruncatedNormal
         operations.initializers: random_uniform_initializer=RandomUniform variance_scaling_initializer=VarianceScaling
@@ -61,6 +70,8 @@ _TABLE: dict[str, str] = {
     """,
     "tf.nn": """
         operations.embedding: embedding_lookup
+        operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
+        operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler
     """,
     "tf.layers": """
         operations.layers: dense conv2d conv2d_transpose max_pooling2d average_pooling2d flatten dropout
@@ -70,11 +81,18 @@ _TABLE: dict[str, str] = {
         operations.losses: Reduction compute_weighted_loss mean_squared_error absolute_difference huber_loss log_loss
         operations.losses: hinge_loss cosine_distance softmax_cross_entropy sparse_softmax_cross_entropy
         operations.losses: sigmoid_cross_entropy add_loss get_losses get_regularization_losses get_regularization_loss
-        operations.losses: get_total_loss
+        operations.losses: get_total_loss mean_pairwise_squared_error
     """,
     "tf.metrics": """
         operations.metrics: mean accuracy precision recall mean_squared_error mean_absolute_error
         operations.metrics: root_mean_squared_error
+        operations.metrics: auc average_precision_at_k false_negatives false_negatives_at_thresholds false_positives
+        operations.metrics: false_positives_at_thresholds mean_cosine_distance mean_iou mean_per_class_accuracy
+        operations.metrics: mean_relative_error mean_tensor percentage_below precision_at_k precision_at_thresholds
+        operations.metrics: precision_at_top_k recall_at_k recall_at_thresholds recall_at_top_k
+        operations.metrics: sensitivity_at_specificity sparse_average_precision_at_k sparse_precision_at_k
+        operations.metrics: specificity_at_sensitivity true_negatives true_negatives_at_thresholds true_positives
+        operations.metrics: true_positives_at_thresholds
     """,
     "tf.summary": """
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
@@ -83,6 +101,7 @@ _TABLE: dict[str, str] = {
         training.optimizer: Optimizer
         training.optimizers: GradientDescentOptimizer MomentumOptimizer AdamOptimizer AdagradOptimizer
         training.optimizers: AdadeltaOptimizer RMSPropOptimizer FtrlOptimizer
+        training.optimizers: ProximalGradientDescentOptimizer ProximalAdagradOptimizer AdagradDAOptimizer
         training.sync_replicas: SyncReplicasOptimizer SyncReplicasOptimizerV2=SyncReplicasOptimizer
         training.moving_average: ExponentialMovingAverage
         training.global_step: get_global_step create_global_step get_or_create_global_step global_step
@@ -141,7 +160,17 @@ _TABLE: dict[str, str] = {
         operations.state: global_variables=global_variables_initializer local_variables=local_variables_initializer
         operations.state: variables=variables_initializer
     """,
-    "tf.math": "",
+    "tf.math": """
+        operations.assertions: is_non_decreasing is_strictly_increasing
+    """,
+    "tf.debugging": """
+        operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
+        operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
+        operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype
+        operations.assertions: assert_proper_iterable assert_rank assert_rank_at_least assert_rank_in assert_scalar
+        operations.assertions: is_non_decreasing is_strictly_increasing is_numeric_tensor
+        operations.printing: Assert=assert_ check_numerics assert_all_finite=verify_tensor_all_finite
+    """,
     "tf.random": """
         operations.random: set_random_seed
     """,
@@ -187,7 +216,7 @@ def _all() -> dict[str, dict[str, tuple[str, str]]]:
     found = {space: _read(table) for space, table in _TABLE.items()}
     for space, ops in v1_names().items():
         for name in ops:
-            found[space].setdefault(name, (OPS, f"{space}.{name}"))
+            found.setdefault(space, {}).setdefault(name, (OPS, f"{space}.{name}"))
     return found
 
 

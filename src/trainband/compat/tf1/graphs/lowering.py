@@ -9,10 +9,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.checks import noting
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.keys import Keys
+
+FAILED = "/failed"
+"""The name in a frame's state of what its checks have found: 0, or 1 and the number of the operation that failed."""
 
 
 class Schedule:
@@ -133,6 +137,8 @@ class Frame:
         """If ps make updates: by variable that they update, the gradient to push, `None` until there is one."""
         self.hyper: dict[str, dict[str, Any]] = {}
         """Their learning rates and the like."""
+        self.guarded: dict[str, Any] = {}
+        """Of variables that a failed check has already kept as they were: `FAILED` at that time."""
         self._outer = outer
         self._inner = inner
         self.before: dict[Operation, dict[str, Any]] = {} if outer is None else outer.before
@@ -158,6 +164,23 @@ class Frame:
     ) -> Frame:
         """Return a frame that computes some operations again from other values, and takes all others from here."""
         return Frame(dict(self.state), self.keys, values, self, inner, added)
+
+    def checked(self) -> dict[str, Any]:
+        """What its checks have found, as a part of its state that branches and loops carry."""
+        return {FAILED: jnp.asarray(self.state[FAILED], np.int32)} if FAILED in self.state else {}
+
+    def rows_if_unfailed(self, rows: Any, size: int, names: Iterable[str]) -> Any:
+        """Return the numbers of rows to change in variables; numbers out of range if a check has failed."""
+        failed = self.state.get(FAILED, 0)
+        for name in names:
+            self.guarded[name] = failed
+        return rows if isinstance(failed, int) else jnp.where(failed == 0, rows, size)
+
+    def _check(self, op: Operation, holds: Any, message: str) -> None:
+        if FAILED in self.state:
+            op.attributes["demand"] = message
+            before = jnp.asarray(self.state[FAILED], np.int32)
+            self.state[FAILED] = jnp.where((before == 0) & ~holds, np.int32(op.number + 1), before)
 
     def _outer_value(self, tensor: Tensor) -> Any:
         if self._outer is None:
@@ -199,7 +222,7 @@ class Frame:
 
     def _compute(self, op: Operation) -> None:
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), noting(lambda holds, message: self._check(op, holds, message)):
                 if op.early:
                     results = op.compute(self)
                 else:
@@ -255,13 +278,33 @@ class Computation:
 
     def __call__(
         self, state: Mapping[str, Any], feeds: Sequence[Any], keys: Keys | None
-    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
-        """(values of the fetched tensors, of the late variables, of the changed variables)."""
-        frame = Frame(dict(state), keys, dict(zip(self.fed, feeds, strict=True)))
+    ) -> tuple[list[Any], list[Any], dict[str, Any], Any]:
+        """(values of the fetched tensors, of the late variables, of the changed variables, what the checks found).
+
+        If a check fails, the changed variables have the values that they had.
+        """
+        frame = Frame({**state, FAILED: 0}, keys, dict(zip(self.fed, feeds, strict=True)))
         frame.run(self.schedule)
         values = [frame.value(tensor) for tensor in self.fetches]
         changed = {name: frame.state[name] for name in self.writes if name in frame.state}
-        return values, [frame.state[name] for name in self.late], changed
+        failed = frame.state[FAILED]
+        if isinstance(failed, int):
+            return values, [frame.state[name] for name in self.late], changed, None
+        for name in changed.keys() & state.keys():
+            if frame.guarded.get(name) is not failed:
+                changed[name] = jnp.where(failed == 0, changed[name], state[name])
+        return values, [frame.state[name] for name in self.late], changed, failed
+
+    def raise_failed(self, failed: Any) -> None:
+        """Raises the error of a check that failed, if one did.
+
+        Raises:
+          InvalidArgumentError: of that operation.
+        """
+        number = 0 if failed is None else int(failed)
+        if number:
+            op = self.schedule.needed[0].graph.operations[number - 1]
+            raise InvalidArgumentError(None, op, op.attributes["demand"])
 
 
 def _passes_on(op: Operation) -> bool:

@@ -9,6 +9,7 @@ import jax
 
 from trainband.compat.ops.array import concat
 from trainband.compat.ops.arrays import numpy_or_jax
+from trainband.compat.ops.checks import check_range
 from trainband.compat.ops.dtypes import DType, as_dtype
 from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
 from trainband.compat.ops.shapes import TensorShape
@@ -325,6 +326,9 @@ def scatter(
     """Changes rows of a variable; the result is its new value."""
 
     def write(frame: Any, rows: Any, new: Any) -> tuple[Any, ...]:
+        size = frame.state[variable.op_name].shape[0]
+        check_range(rows, size)
+        rows = frame.rows_if_unfailed(rows, size, [variable.op_name])
         frame.state[variable.op_name] = change(frame.state[variable.op_name], rows, new)
         return (frame.state[variable.op_name],)
 

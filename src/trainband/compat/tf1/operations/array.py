@@ -93,4 +93,6 @@ def boolean_mask(tensor: Any, mask: Any, name: str = "boolean_mask", axis: int |
         raise ValueError(
             f"boolean_mask with a computed mask has a size that is unknown before a run is compiled (at {user_line()})."
         )
+    if known.ndim > 1:
+        return recorded(indexing.boolean_mask)(tensor, known, name, axis or 0)  # type: ignore[no-any-return]
     return recorded(indexing.gather)(tensor, indexing.true_places(known), name=name, axis=axis or 0)  # type: ignore[no-any-return]

@@ -138,18 +138,19 @@ def _branching(pred: Tensor, regions: tuple[Region, Region], outputs: Sequence[t
                     v if pair[0].dtype == string else jnp.asarray(v, pair[0].dtype.numpy)
                     for v, pair in zip(found, outputs, strict=True)
                 ]
-                return typed, {name: jnp.asarray(after[name]) for name in names}
+                return typed, {name: jnp.asarray(after[name]) for name in (*names, *checked)}
 
             return run
 
-        state = {name: jnp.asarray(frame.state[name]) for name in held}
+        checked = frame.checked()
+        state = {name: jnp.asarray(frame.state[name]) for name in held} | checked
         branches = [branch(body, function) for body, function in zip(bodies, functions, strict=True)]
         if isinstance(chosen, np.ndarray | np.generic | bool):
             found, after = branches[0 if chosen else 1]([values[i] for i in numeric], state)
         else:
             arguments = [jnp.asarray(values[i]) for i in numeric]
             found, after = jax.lax.cond(chosen, *branches, arguments, state)
-        frame.state.update({v.op_name: after[v.op_name] for v in writes})
+        frame.state.update({name: after[name] for name in (*(v.op_name for v in writes), *checked)})
         return list(found)
 
     return record(

@@ -15,7 +15,7 @@ from trainband.compat.ops import array
 from trainband.compat.ops.arrays import axis_of
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.lowering import Frame, depends_on
+from trainband.compat.tf1.graphs.lowering import FAILED, Frame, depends_on
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
@@ -166,7 +166,9 @@ def _operation(
         points = [jnp.asarray(frame.value(tensor)) for tensor in leaves]
         halted = {tensor: jax.lax.stop_gradient(frame.value(tensor)) for tensor in stops}
 
-        def forward(values: Sequence[Any], added: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
+        def forward(
+            values: Sequence[Any], added: Sequence[Any]
+        ) -> tuple[list[Any], tuple[dict[int, Any], Any]]:
             known = {**halted, **dict(zip(leaves, values, strict=True))}
             more = dict(zip(between, added, strict=False))
             if nested:
@@ -174,16 +176,19 @@ def _operation(
             child = frame.child(known, inner, more)
             outputs = [child.value(target) for target in targets]
             # Those that are not reached by a derivative are constants of it, and are left out.
-            return [jnp.asarray(one) for one in outputs], {
+            aside = {
                 i: child.values[tensor]
                 for i, tensor in enumerate(passed)
                 if tensor in child.values and tensor not in known
             }
+            return [jnp.asarray(one) for one in outputs], (aside, child.state.get(FAILED, 0))
 
-        zeros = _zeros(between, lambda: forward(points, ())[1], passed)
-        outputs, pull_back, aside = jax.vjp(forward, points, zeros, has_aux=True)
+        zeros = _zeros(between, lambda: forward(points, ())[1][0], passed)
+        outputs, pull_back, (aside, failed) = jax.vjp(forward, points, zeros, has_aux=True)
         for i, value in aside.items():
             frame.values.setdefault(passed[i], value)
+        if FAILED in frame.state and not isinstance(failed, int):
+            frame.state[FAILED] = failed
         seeds: list[Any] = [
             jnp.ones_like(output)
             if cotangent is None

@@ -118,7 +118,8 @@ def _looping(
         most = None if limit is None else values[-1]
         values = values[: len(values) - (limit is not None)]
         begin, constants = values[: len(starts)], values[len(starts) :]
-        state = {name: jnp.asarray(frame.state[name]) for name in names}
+        checked = frame.checked()
+        state = {name: jnp.asarray(frame.state[name]) for name in names} | checked
 
         def keys_in(number: Any) -> Keys | None:
             return None if frame.keys is None else frame.keys.round(number)
@@ -132,14 +133,14 @@ def _looping(
                 jnp.asarray(v, start.dtype.numpy).astype(start.dtype.numpy)
                 for v, start in zip(found, starts, strict=True)
             ]
-            return typed, {name: jnp.asarray(after[name]) for name in names}
+            return typed, {name: jnp.asarray(after[name]) for name in state}
 
         rounds = counted(begin, constants[: len(body.captured)], most)
         first = [jnp.asarray(v, start.dtype.numpy) for v, start in zip(begin, starts, strict=True)]
         found, after = run_loop(
             continues, once, (first, state), list(constants), rounds=rounds, most=most, differentiable=back_prop
         )
-        frame.state.update({v.op_name: after[v.op_name] for v in writes})
+        frame.state.update({name: after[name] for name in (*(v.op_name for v in writes), *checked)})
         return list(found)
 
     return record(

@@ -10,6 +10,7 @@ import jax
 import jax.experimental
 import numpy as np
 
+from trainband.compat.ops.checks import check
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.effects import guarded
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
@@ -116,16 +117,18 @@ def py_func(
     return list(op.outputs) if several else op.outputs[0]
 
 
-def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], name: str | None) -> Operation:
+def asserting(
+    type_: str, data: Sequence[Tensor], holds: Callable[..., Any], name: str | None, message: str = ""
+) -> Operation:
     """Record an operation that makes a run fail if a condition does not hold."""
 
     def compute(*values: Any) -> Any:
         def look(good: Any, *shown: Any) -> None:
             if not bool(good):
-                raise InvalidArgumentError(
-                    None, op, f"assertion failed: {' '.join(_shown(value, 3) for value in shown)}"
-                )
+                texts = " ".join(_shown(value, 3) for value in shown)
+                raise InvalidArgumentError(None, op, f"assertion failed: {message} {texts}")
 
+        check(lambda: holds(*values), "assertion failed")
         jax.debug.callback(guarded(look), holds(*values), *values)
         return []
 
@@ -143,22 +146,10 @@ def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], na
 
 def assert_(condition: Any, data: Sequence[Any], summarize: int | None = None, name: str | None = None) -> Operation:  # noqa: ARG001
     """Make a run fail if a condition does not hold."""
-    return _asserting("Assert", [convert(condition), *(convert(one) for one in data)], lambda c, *_: c.all(), name)
+    return asserting("Assert", [convert(condition), *(convert(one) for one in data)], lambda c, *_: c.all(), name)
 
 
-def assert_equal(
-    x: Any,
-    y: Any,
-    data: Any = None,  # noqa: ARG001
-    summarize: Any = None,  # noqa: ARG001
-    message: Any = None,  # noqa: ARG001
-    name: str | None = None,
-) -> Operation:
-    """Make a run fail if two tensors differ."""
-    return _asserting("assert_equal", [convert(x), convert(y)], lambda a, b: (a == b).all(), name)
-
-
-def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor:
+def check_numerics(tensor: Any, message: str | None, name: str | None = None) -> Tensor:
     """Return the same tensor; a run in which it contains NaN or infinity fails with the message."""
     whole = convert(tensor)
 
@@ -167,11 +158,19 @@ def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor
             if not bool(finite):
                 raise InvalidArgumentError(None, result.op, f"{message} : Tensor had NaN or Inf values")
 
+        check(lambda: jax.numpy.isfinite(value).all(), f"{message} : Tensor had NaN or Inf values")
         jax.debug.callback(guarded(look), jax.numpy.isfinite(value).all())
         return value
 
     result: Tensor = _effect("CheckNumerics", compute, whole, [], name)
     return result
+
+
+def verify_tensor_all_finite(
+    t: Any = None, msg: str | None = None, name: str | None = None, x: Any = None, message: str | None = None
+) -> Tensor:
+    """Return the same tensor; a run in which it contains NaN or infinity fails with the message."""
+    return check_numerics(x if t is None else t, message if msg is None else msg, name or "VerifyFinite")
 
 
 def add_check_numerics_ops() -> Operation:

@@ -13,7 +13,7 @@ from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.keys import Keys
-from trainband.compat.tf1.graphs.lowering import Computation, Frame
+from trainband.compat.tf1.graphs.lowering import FAILED, Computation, Frame
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.job_rules import FLAG, Addition, Assignment, is_shared, updates_of_job
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer
@@ -104,7 +104,7 @@ class JobModel:
         # The graph computes its own gradients, so JAX must not differentiate what follows.
         still = jax.lax.stop_gradient(params)
         values = {**still, **state, **batch.own, **self.step_value(batch.step)}
-        frame = Frame(values, Keys.of_step(key), dict(zip(computation.fed, batch.feeds, strict=True)))
+        frame = Frame({**values, FAILED: 0}, Keys.of_step(key), dict(zip(computation.fed, batch.feeds, strict=True)))
         frame.pushes = dict.fromkeys(self.updates)
         frame.run(computation.schedule)
         gradient = {name: jnp.zeros_like(value) for name, value in still.items()}
@@ -121,6 +121,12 @@ class JobModel:
             for number, place in update.pushed.items():
                 if name in frame.hyper:
                     gradient[place] = jnp.asarray(frame.hyper[name][number], jnp.float32)
+        failed = jnp.asarray(frame.state[FAILED], jnp.int32)
+        # A ps refuses a gradient that is not finite, so that nothing changes.
+        gradient = {
+            name: jnp.where(failed == 0, one, jnp.nan) if jnp.issubdtype(one.dtype, jnp.floating) else one
+            for name, one in gradient.items()
+        }
         own = {
             name: frame.state[name]
             for name, variable in computation.writes.items()
@@ -130,6 +136,7 @@ class JobModel:
             values=[frame.value(tensor) for tensor in computation.fetches],
             late=[frame.state[name] for name in computation.late],
             own=own,
+            failed=failed,
         )
         loss = jnp.asarray(_loss_value(computation, frame), jnp.float32)
         after = {name: frame.state[name] for name in state}

@@ -208,9 +208,10 @@ class JobStore(Store):
         report = job.session.run(batch)
         if computation.schedule.has_effects:
             raise_noted()
+        found = report.metrics
+        computation.raise_failed(found["failed"])
         if report.applied:
             self._pending.clear()
-        found = report.metrics
         values, late = list(found["values"]), list(found["late"])
         # The newest global step came with the answer.
         for place in known.step_fetches:

@@ -14,7 +14,7 @@ from trainband.compat.ops import interrupt
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
-from trainband.compat.tf1.graphs.errors import FailedPreconditionError
+from trainband.compat.tf1.graphs.errors import FailedPreconditionError, OpError
 from trainband.compat.tf1.graphs.graph import Stored
 from trainband.compat.tf1.graphs.keys import Keys, fresh_base
 from trainband.compat.tf1.graphs.lowering import Computation
@@ -83,11 +83,16 @@ class LocalStore(Store):
         # for other runs, reuses none.
         with nullcontext() if schedule.has_effects else self._lock, jax.enable_x64(True):
             with interrupt.watched() if schedule.has_loops else nullcontext():
-                values, late, changed = self._start(compiled, computation, feeds, counter)
+                values, late, changed, failed = self._start(compiled, computation, feeds, counter)
                 if schedule.has_loops:
                     jax.block_until_ready((values, changed))
                 if schedule.has_effects:
                     raise_noted()
+                try:
+                    computation.raise_failed(failed)
+                except OpError:  # what is read is as it was; its old arrays are donated
+                    self._state.update({name: changed[name] for name in changed if name in computation.reads})
+                    raise
                 self._state.update(changed)
             return [np.asarray(value) for value in values], [np.asarray(value) for value in late]
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops import update_rules as rules
+from trainband.compat.ops.checks import check_range
 from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.indexing import dense_from_rows
 from trainband.compat.ops.math import cast
@@ -173,6 +174,11 @@ class Optimizer:
             numbers |= {name: state[one.op_name] for name, one in shared.items()}
             kept = {name: state[slot.op_name] for name, slot in slots.items()}
             if rows:
+                size = state[variable.op_name].shape[0]
+                check_range(given[1], size)
+                if rule.by_row:
+                    names = [variable.op_name, *(slot.op_name for slot in slots.values())]
+                    given = (given[0], frame.rows_if_unfailed(given[1], size, names))
                 new, after = rules.update_rows(rule, state[variable.op_name], given[0], given[1], kept, numbers)
             else:
                 new, after = rule.update(state[variable.op_name], given[0], kept, numbers)
@@ -226,6 +232,8 @@ class Optimizer:
 
     def _make_slots(self, rule: Rule, variable: Any) -> None:
         graph = variable.graph
+        outer = graph.variable_scope.name if graph.variable_scope is not None else ""
+        prefix = f"{outer}/" if outer else ""  # TensorFlow makes slots in the open scope, under the whole name
         for name, first in rule.slots:
             slots = self._slots.setdefault(name, {})
             if _key(variable) not in slots:
@@ -235,7 +243,7 @@ class Optimizer:
                     slot = Variable(
                         lambda sizes=sizes, first=first, dtype=dtype: constant(np.full(sizes, first, dtype.numpy)),
                         trainable=False,
-                        name=f"{variable.op_name}/{self._slot_title(name)}",
+                        name=f"{prefix}{variable.op_name}/{self._slot_title(name)}",
                     )
                 slot.op.attributes["slot_of"] = (variable, name)
                 slots[_key(variable)] = slot
