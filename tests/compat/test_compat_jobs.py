@@ -15,7 +15,10 @@ from tests.compat.operations_table import OPTIMIZERS
 import trainband.compat.tf1 as tf
 from trainband.cluster import ClusterSpec
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec
+from trainband.compat.tf1.graphs.lowering import Computation
+from trainband.compat.tf1.sessions.examined import examine
 from trainband.compat.tf1.sessions.job_model import JobModel
+from trainband.compat.tf1.sessions.job_rules import is_shared
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, updates_of
 from trainband.compat.tf1.sessions.server import roles
@@ -169,6 +172,39 @@ def test_rows_that_are_not_looked_up_stay_as_they_are_on_a_ps() -> None:
         change, state = optimizer.update(push, state, params)
         params = optax.apply_updates(params, change)
     assert params["table"][:, 0].tolist() == [1.0, 0.5, 0.5, 1.0]
+
+
+def test_a_workers_own_variables_stay_with_it() -> None:
+    server = tf.train.Server({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}, "worker", 1)
+    step = tf.train.get_or_create_global_step()
+    shared = tf.get_variable("shared", [])
+    local = tf.get_variable("local", [], collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    with tf.device("/job:worker/task:1"):
+        placed = tf.get_variable("placed", [])
+    with tf.device("/job:worker/task:0"):
+        elsewhere = tf.get_variable("elsewhere", [])
+    own = tf.train.AdamOptimizer(0.1).minimize(tf.square(local + placed), var_list=[local, placed])
+    with tf.control_dependencies([own]):
+        push = tf.train.AdamOptimizer(0.1).minimize(tf.square(shared), step, var_list=[shared])
+    with tf.control_dependencies([push]):
+        copy = local.assign(shared * 2.0)
+    plain = Computation([push], [])
+    whole = Computation([copy, tf.square(local)], [])
+    with tf.Session(server.target):
+        graph = tf.get_default_graph()
+        names = {v.op_name for v in graph.variables.values() if is_shared(v)}
+        assert {shared.op_name, elsewhere.op_name, "shared/Adam", "global_step"} < names
+        assert not {"local", "placed", "local/Adam", "placed/Adam_1", "beta1_power"} & names
+        spec = ClusterSpec({"ps": ["a:1"], "worker": ["b:1", "c:1"]})
+        assert set(JobModel(graph, spec, lambda _: {}).shared) == {"shared", "elsewhere"}
+        assert examine(plain, graph, step).follow_up is None
+        split = examine(whole, graph, step).follow_up
+    assert split is not None
+    assert set(split.second.writes) == {"local"}
+    assert {op.type for op in split.second.schedule.needed} & {"Adam", "ApplyAdam"} == set()
+    assert [one.op.type for one in split.links] == ["Const"]
+    assert split.feeds(([4.0, 2.0], []), []) == [2.0]
+    assert split.joined(([4.0, 2.0], []), ([6.0], [])) == ([6.0, 4.0], [])
 
 
 def test_two_optimizers_of_one_variable_are_refused_on_ps() -> None:

@@ -22,7 +22,6 @@ from trainband.compat.tf1.training.hook_loop import HookLoop
 from trainband.compat.tf1.training.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, WorkerSessionCreator
 from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 from trainband.compat.tf1.training.summary_hooks import StepCounterHook, SummarySaverHook
-from trainband.runtime.overrides import override
 
 USE_DEFAULT = object()
 
@@ -82,6 +81,8 @@ class MonitoredSession:
         self._loop.begin()
         self._creator = session_creator or ChiefSessionCreator()
         self._session: Session | None = None
+        self._in_job: Session | None = None
+        """A session that is used again, because it takes part in a job."""
         self._coordinator = Coordinator(())
         self._is_closed = self._is_to_stop = False
         try:
@@ -201,7 +202,7 @@ class MonitoredSession:
     def _leave(self, exc: BaseException | None) -> None:
         self._is_closed = True
         self._coordinator.request_stop()
-        session, self._session = self._session, None
+        session, self._session = self._session or self._in_job, None
         if session is not None:
             session.store.failing(exc)
             session.close()
@@ -212,33 +213,20 @@ class MonitoredSession:
         """Closes the session, so that the next use makes another; a job is not left."""
         with contextlib.suppress(Exception):  # what the threads of a lost session say is a consequence of the loss
             self._join()
-        session = self._session
-        self._session = None
-        if session is not None:
-            if isinstance(session.store, JobStore):
-                self._creator = _Again(session)
-            else:
-                session.close()
+        session, self._session = self._session, None
+        if session is not None and isinstance(session.store, JobStore):
+            self._in_job = session
+        elif session is not None:
+            session.close()
 
     def _running(self) -> Session:
         if self._is_closed:
             raise RuntimeError("Session is closed.")
         if self._session is None:
-            self._session = self._creator.create_session()
+            self._session = self._in_job or self._creator.create_session()
             self._coordinator = Coordinator(())
             start_queue_runners(self._session, self._coordinator)
             self._loop.created(self._session, self._coordinator)
-        return self._session
-
-
-class _Again(SessionCreator):
-    """Returns the session of a job, which stays in the job."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    @override
-    def create_session(self) -> Session:
         return self._session
 
 
