@@ -193,7 +193,7 @@ def test_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     flags.DEFINE_bool("loud", True, "")
     flags.DEFINE_enum("kind", "a", ["a", "b"], "")
     flags.DEFINE_list("hosts", "x,y", "")
-    with pytest.raises(ValueError, match="defined twice"):
+    with pytest.raises(flags.DuplicateFlagError, match="defined twice"):
         flags.DEFINE_string("name", "", "")
     monkeypatch.setattr(sys, "argv", ["prog", "--name=me", "--count", "5", "--fast", "--noloud", "rest"])
     assert flags.FLAGS.name == "me"
@@ -210,12 +210,11 @@ def test_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert (flags.FLAGS.fast, flags.FLAGS.loud, flags.FLAGS.hosts) == (True, False, ["x", "y"])
     flags.FLAGS.count = 9
     assert flags.FLAGS.flag_values_dict()["count"] == 9
-    for wrong, words in ((["--nothing=1"], "Unknown command line flag 'nothing'"), (["--count=x"], "count")):
-        monkeypatch.setattr(sys, "argv", ["prog", *wrong])
-        with pytest.raises(SystemExit) as ended:
-            tf.app.run(main=lambda _: None)
-        assert ended.value.code == 1
-        assert words in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["prog", "--count=x"])
+    with pytest.raises(SystemExit) as ended:
+        tf.app.run(main=lambda _: None)
+    assert ended.value.code == 1
+    assert "count" in capsys.readouterr().err
     flags.DEFINE_string("needed", None, "")
     flags.mark_flag_as_required("needed")
     monkeypatch.setattr(sys, "argv", ["prog"])

@@ -117,6 +117,12 @@ _TABLE: dict[str, str] = {
     "tf.flags": """
         scripts.flags: FLAGS DEFINE_string DEFINE_integer DEFINE_float DEFINE_bool DEFINE_boolean DEFINE_list
         scripts.flags: DEFINE_enum mark_flag_as_required mark_flags_as_required validator
+        scripts.flags: DEFINE_spaceseplist DEFINE_enum_class DEFINE_multi DEFINE_multi_string DEFINE_multi_integer
+        scripts.flags: DEFINE_multi_float DEFINE_multi_enum DEFINE_alias register_validator multi_flags_validator
+        scripts.flags: register_multi_flags_validator mark_flags_as_mutual_exclusive
+        scripts.flags: mark_bool_flags_as_mutual_exclusive declare_key_flag adopt_module_key_flags disclaim_key_flags
+        scripts.flags: Error DuplicateFlagError IllegalFlagValueError UnparsedFlagAccessError UnrecognizedFlagError
+        scripts.flags: ValidationError FlagValues
     """,
     "tf.gfile": """
         scripts.files: Exists MakeDirs MkDir DeleteRecursively Remove IsDirectory ListDirectory Glob GFile Open=GFile
