@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import absl.flags
 import pytest
@@ -51,3 +55,57 @@ def test_flags_are_defined_and_read_as_ever(
     assert seen == [["prog", "--unknown=1", "x"]]
     assert "no flags --unknown=1" in capsys.readouterr().err
     assert values.steps == 9
+
+
+FILE_ERRORS = [
+    (lambda home: tf.gfile.GFile(home / "no").read(), tf.errors.NotFoundError),
+    (lambda home: tf.gfile.GFile(home / "x").write("y"), tf.errors.PermissionDeniedError),
+    (lambda home: tf.gfile.ListDirectory(home / "x"), tf.errors.NotFoundError),
+    (lambda home: tf.gfile.Remove(home / "s"), tf.errors.FailedPreconditionError),
+    (lambda home: tf.gfile.Copy(home / "x", home / "s"), tf.errors.AlreadyExistsError),
+    (lambda home: tf.gfile.Stat(home / "no"), tf.errors.NotFoundError),
+    (lambda home: tf.gfile.MkDir(home / "q" / "r"), tf.errors.NotFoundError),
+    (lambda _: tf.gfile.Exists("gs://bucket/x"), tf.errors.UnimplementedError),
+    (lambda home: tf.gfile.GFile(home / "x", "q"), tf.errors.InvalidArgumentError),
+]
+
+
+@pytest.mark.parametrize(("action", "error"), FILE_ERRORS)
+def test_files_raise_the_errors_of_tensorflow(
+    action: Callable[[Path], Any], error: type[Exception], tmp_path: Path
+) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "x").write_text("a\nb\n")
+    with pytest.raises(error):
+        action(tmp_path)
+
+
+def test_files_are_read_and_written(tmp_path: Path) -> None:
+    tf.io.gfile.makedirs(str(tmp_path / "s" / "t"))
+    with tf.gfile.FastGFile(str(tmp_path / "x"), "wb") as file:
+        file.write("text\n")
+        file.write(b"more\n")
+    file = tf.gfile.GFile(str(tmp_path / "x"))
+    assert (file.read(2), list(file), file.size()) == ("te", ["xt\n", "more\n"], 10)
+    home = str(tmp_path)
+    assert list(tf.gfile.Walk(home))[0] == (home, ["s"], ["x"])
+    assert [one[1] for one in tf.io.gfile.walk(top=home, topdown=False)] == [[], ["t"], ["s"]]
+    assert tf.io.gfile.glob(pattern=[f"{home}/x*", f"{home}/s"]) == [f"{home}/x", f"{home}/s"]
+    assert (tf.gfile.Stat(f"{home}/x").length, tf.gfile.Stat(home).is_directory) == (10, True)
+
+
+def test_an_error_is_found_by_its_code() -> None:
+    for code in range(1, 17):
+        kind = tf.errors.exception_type_from_error_code(code)
+        assert tf.errors.error_code_from_exception_type(kind) == code
+        assert getattr(tf.errors, kind.__name__) is kind
+    assert tf.errors.exception_type_from_error_code(tf.errors.OUT_OF_RANGE) is tf.errors.OutOfRangeError
+
+
+def test_logging_is_pythons(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    tf.logging.set_verbosity("INFO")
+    tf.logging.info("a %(b)s", {"b": 1})
+    logging.getLogger("tensorflow").error("c")
+    assert capsys.readouterr().err.splitlines() == ["INFO:tensorflow:a 1", "ERROR:tensorflow:c"]
+    assert caplog.messages == ["a 1", "c"]
+    assert tf.logging.get_verbosity() == tf.logging.INFO

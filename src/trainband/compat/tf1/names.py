@@ -106,6 +106,11 @@ _TABLE: dict[str, str] = {
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
         graphs.errors: AlreadyExistsError ResourceExhaustedError FailedPreconditionError AbortedError OutOfRangeError
         graphs.errors: UnimplementedError InternalError UnavailableError DataLossError
+        graphs.errors: UnknownError PermissionDeniedError UnauthenticatedError exception_type_from_error_code
+        graphs.errors: error_code_from_exception_type raise_exception_on_not_ok_status OK CANCELLED UNKNOWN
+        graphs.errors: INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED
+        graphs.errors: RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE
+        graphs.errors: DATA_LOSS UNAUTHENTICATED
     """,
     "tf.logging": """
         scripts.logging: DEBUG INFO WARN ERROR FATAL set_verbosity get_verbosity log debug info warning warn error
@@ -126,7 +131,16 @@ _TABLE: dict[str, str] = {
     """,
     "tf.gfile": """
         scripts.files: Exists MakeDirs MkDir DeleteRecursively Remove IsDirectory ListDirectory Glob GFile Open=GFile
-        scripts.files: FastGFile=GFile Rename Copy
+        scripts.files: FastGFile=GFile Rename Copy Stat Walk
+    """,
+    "tf.io": """
+        scripts.files: write_graph
+    """,
+    "tf.io.gfile": """
+        scripts.files: exists isdir listdir makedirs mkdir remove rmtree stat glob=glob_ rename copy walk GFile
+    """,
+    "tf.sysconfig": """
+        scripts.machine: get_include get_lib=get_include get_compile_flags=get_include get_link_flags=get_include
     """,
     "tf.initializers": """
         operations.initializers: zeros=Zeros ones=Ones constant=Constant random_normal=RandomNormal
@@ -157,7 +171,8 @@ _TABLE: dict[str, str] = {
         training.global_step: get_global_step create_global_step get_or_create_global_step
     """,
     "tf.test": """
-        scripts.files: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
+        scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
+        scripts.machine: is_built_with_gpu_support is_built_with_rocm is_built_with_xla
     """,
 }
 
