@@ -88,7 +88,7 @@ def test_files_are_read_and_written(tmp_path: Path) -> None:
     file = tf.gfile.GFile(str(tmp_path / "x"))
     assert (file.read(2), list(file), file.size()) == ("te", ["xt\n", "more\n"], 10)
     home = str(tmp_path)
-    assert list(tf.gfile.Walk(home))[0] == (home, ["s"], ["x"])
+    assert next(iter(tf.gfile.Walk(home))) == (home, ["s"], ["x"])
     assert [one[1] for one in tf.io.gfile.walk(top=home, topdown=False)] == [[], ["t"], ["s"]]
     assert tf.io.gfile.glob(pattern=[f"{home}/x*", f"{home}/s"]) == [f"{home}/x", f"{home}/s"]
     assert (tf.gfile.Stat(f"{home}/x").length, tf.gfile.Stat(home).is_directory) == (10, True)

@@ -235,6 +235,11 @@ class GFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)  # none if the mode was refused
+        if file is not None:
+            file.close()  # many scripts leave it open
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self._opened("r"))
 
