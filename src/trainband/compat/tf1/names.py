@@ -27,7 +27,8 @@ _TABLE: dict[str, str] = {
         graphs.scopes: disable_v2_tensorshape enable_v2_behavior
         graphs.variable: Variable
         operations.variable_scope: variable_scope get_variable get_variable_scope get_local_variable VariableScope
-        operations.variable_scope: AUTO_REUSE variable_op_scope=variable_scope
+        operations.variable_scope: AUTO_REUSE
+        scripts.history: variable_op_scope
         operations.partitioners: fixed_size_partitioner variable_axis_size_partitioner min_max_variable_partitioner
         operations.state: assign assign_add assign_sub scatter_update scatter_add scatter_sub count_up_to
         operations.state: global_variables local_variables trainable_variables model_variables
@@ -53,6 +54,19 @@ _TABLE: dict[str, str] = {
         operations.initializers: orthogonal_initializer=Orthogonal
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
         scripts.history: merge_summary scalar_summary histogram_summary image_summary
+        scripts.history: audio_summary __git_version__=GIT_VERSION __compiler_version__=COMPILER_VERSION CXX11_ABI_FLAG
+        scripts.history: __cxx11_abi_flag__=CXX11_ABI_FLAG __monolithic_build__=MONOLITHIC_BUILD MONOLITHIC_BUILD
+        scripts.history: GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER GRAPH_DEF_VERSION_MIN_PRODUCER
+        scripts.history: QUANTIZED_DTYPES
+        scripts.choices: AggregationMethod VariableSynchronization VariableAggregation UnconnectedGradients
+        scripts.values: make_tensor_proto make_ndarray TensorProto
+        scripts.machine: load_op_library
+        scripts.logging: get_logger
+        operations.summary: Summary SummaryMetadata Event SessionLog HistogramProto
+        protos.graph: GraphDef NodeDef AttrValue
+        graphs.errors: OpError
+        graphs.scopes: disable_tensor_equality=disable_v2_behavior enable_v2_tensorshape=disable_v2_behavior
+        graphs.scopes: disable_control_flow_v2=disable_v2_behavior enable_control_flow_v2=disable_v2_behavior
     """,
     "tf.nn": """
         operations.embedding: embedding_lookup
@@ -73,6 +87,7 @@ _TABLE: dict[str, str] = {
     """,
     "tf.summary": """
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
+        operations.summary: text audio tensor_summary SummaryDescription TaggedRunMetadata
     """,
     "tf.train": """
         training.optimizer: Optimizer
@@ -157,11 +172,13 @@ _TABLE: dict[str, str] = {
     """,
     "tf.linalg": "",
     "tf.compat": """
-        scripts.history: as_bytes as_text as_str as_str_any
+        scripts.history: as_bytes as_text as_str as_str_any path_to_str forward_compatible dimension_value
+        scripts.history: dimension_at_index bytes_or_text_types integral_types real_types complex_types
     """,
     "tf.contrib": "",
     "tf.contrib.training": """
         graphs.device: GreedyLoadBalancingStrategy byte_size_load_fn
+        scripts.hparams: HParams
     """,
     "tf.contrib.layers": """
         scripts.contrib: xavier_initializer variance_scaling_initializer l1_regularizer l2_regularizer
@@ -173,6 +190,36 @@ _TABLE: dict[str, str] = {
     "tf.test": """
         scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
         scripts.machine: is_built_with_gpu_support is_built_with_rocm is_built_with_xla
+        scripts.test_case: TestCase main test_src_dir_path
+    """,
+    "tf.dtypes": """
+        .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32
+        .ops.dtypes: uint64 bool=bool_ complex64 complex128 string half=float16 double=float64
+    """,
+    "tf.version": """
+        scripts.history: VERSION GIT_VERSION COMPILER_VERSION GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER
+        scripts.history: GRAPH_DEF_VERSION_MIN_PRODUCER
+    """,
+    "tf.resource_loader": """
+        scripts.resources: get_data_files_path get_root_dir_with_all_resources get_path_to_datafile load_resource
+        scripts.resources: readahead_file_path
+    """,
+    "tf.profiler": """
+        scripts.profiling: profile advise Profiler ProfileOptionBuilder
+    """,
+    "tf.contrib.util": """
+        scripts.values: constant_value make_tensor_proto make_ndarray
+    """,
+    "tf.contrib.learn": "",
+    "tf.contrib.learn.datasets": """
+        scripts.datasets: load_dataset
+    """,
+    "tf.contrib.learn.datasets.base": """
+        scripts.datasets: Dataset Datasets load_csv_with_header load_csv_without_header maybe_download
+    """,
+    "tf.contrib.learn.datasets.mnist": """
+        scripts.input_data: read_data_sets DataSet
+        scripts.datasets: load_mnist
     """,
 }
 
@@ -180,7 +227,8 @@ _INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}}
 """Namespaces that are found in others under another name."""
 
 
-def _read(table: str) -> dict[str, tuple[str, str]]:
+def read(table: str) -> dict[str, tuple[str, str]]:
+    """Return the file and the own name of each name in a table."""
     found = {}
     for line in filter(None, map(str.strip, table.splitlines())):
         file, _, names = line.partition(":")
@@ -195,7 +243,7 @@ OPS = "ops"
 
 
 def _all() -> dict[str, dict[str, tuple[str, str]]]:
-    found = {space: _read(table) for space, table in _TABLE.items()}
+    found = {space: read(table) for space, table in _TABLE.items()}
     for space, ops in v1_names().items():
         for name in ops:
             found[space].setdefault(name, (OPS, f"{space}.{name}"))
@@ -215,19 +263,3 @@ def inside(space: str) -> dict[str, str]:
 def everything() -> list[str]:
     """All names, as `tf.nn.relu`."""
     return [f"{space}.{name}" for space, names in NAMES.items() for name in names]
-
-
-def look_up(path: str) -> str | None:
-    """The first part of a dotted name such as `tf.nn.relu6` that is not there, as far as it; `None` if all is.
-
-    Attributes of a name that exists are not checked.
-    """
-    space, *rest = path.split(".")
-    for part in rest:
-        if part in inside(space):
-            space = inside(space)[part]
-        elif part in NAMES[space]:
-            return None
-        else:
-            return f"{space}.{part}"
-    return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -64,3 +66,28 @@ def load_op_library(library_filename: str) -> Any:
     raise NotImplementedError(
         f"{library_filename}: trainband runs no operations that are written in C++; write them with tf's operations."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as `device_lib.list_local_devices` describes it."""
+
+    name: str
+    device_type: str
+    memory_limit: int
+    physical_device_desc: str
+    incarnation: int = 0
+
+
+def list_local_devices(session_config: Any = None) -> list[Device]:
+    """The CPU and the GPUs that JAX sees."""
+    del session_config
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    gpus = [one for one in jax.local_devices() if one.platform in ("gpu", "cuda", "rocm")]
+    return [
+        Device("/device:CPU:0", "CPU", memory, ""),
+        *(
+            Device(f"/device:GPU:{i}", "GPU", int((one.memory_stats() or {}).get("bytes_limit", 0)), one.device_kind)
+            for i, one in enumerate(gpus)
+        ),
+    ]

@@ -17,6 +17,7 @@ from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.sessions.one_element import fetched
 from trainband.compat.tf1.sessions.store import Store
 from trainband.compat.tf1.sessions.targets import store_for
 
@@ -311,7 +312,7 @@ def _shown(value: Any, dtype: DType) -> Any:
     array = np.asarray(value)
     if array.dtype != dtype.numpy:
         array = array.astype(dtype.numpy)
-    return array[()] if array.ndim == 0 else array
+    return fetched(array)
 
 
 def _as_fed(tensor: Tensor, value: Any) -> Any:
