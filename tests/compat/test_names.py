@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import absl.flags
+import numpy as np
 import pytest
 
 import trainband.compat.tf1 as tf
@@ -109,3 +112,105 @@ def test_logging_is_pythons(capsys: pytest.CaptureFixture[str], caplog: pytest.L
     assert capsys.readouterr().err.splitlines() == ["INFO:tensorflow:a 1", "ERROR:tensorflow:c"]
     assert caplog.messages == ["a 1", "c"]
     assert tf.logging.get_verbosity() == tf.logging.INFO
+
+
+OLD_CALLS = [
+    # as releases before 1.0 had it, and what it is now
+    (lambda x: tf.concat(1, [x, x]), [[1, 2, 1, 2]]),
+    (lambda x: tf.concat(concat_dim=1, values=[x, x]), [[1, 2, 1, 2]]),
+    (lambda x: tf.split(1, 2, x)[1], [[2]]),
+    (lambda x: tf.split(split_dim=1, num_split=2, value=x)[0], [[1]]),
+    (lambda x: tf.reverse(x, [False, True]), [[2, 1]]),
+    (lambda x: tf.reverse(x, dims=[True, False]), [[1, 2]]),
+    (lambda x: tf.reverse(x, [1]), [[2, 1]]),
+    (lambda x: tf.batch_matmul(x, x, adj_y=True), [[5]]),
+    (lambda x: tf.reduce_sum(x, reduction_indices=[1], keep_dims=True), [[3]]),
+    (lambda x: tf.expand_dims(x, dim=0)[0], [[1, 2]]),
+    (lambda x: tf.squeeze(x, squeeze_dims=[0]), [1, 2]),
+    (lambda x: tf.inv(x), [[1, 0.5]]),
+    (lambda x: tf.atan2(x=x, y=x * 0), [[0, 0]]),
+    (lambda x: tf.atan2(x * 0, x), [[0, 0]]),
+    (lambda x: tf.stop_gradient(input=x), [[1, 2]]),
+]
+
+
+@pytest.mark.parametrize(("call", "value"), OLD_CALLS)
+def test_old_orders_and_names_of_arguments_are_understood(call: Callable[[Any], Any], value: Any) -> None:
+    with tf.Session() as session:
+        np.testing.assert_allclose(session.run(call(tf.constant([[1.0, 2.0]]))), value)
+
+
+def test_an_error_about_arguments_has_the_name_that_scripts_use() -> None:
+    with pytest.raises(ValueError, match="Only call `softmax_cross_entropy_with_logits` with named arguments"):
+        tf.nn.softmax_cross_entropy_with_logits(tf.zeros([1, 2]), tf.zeros([1, 2]))
+
+
+def test_hyperparameters() -> None:
+    settings = tf.contrib.training.HParams(rate=0.1, layers=[3, 4], name="a", fast=False, none=None)
+    settings.parse("rate=1,layers=[5,6,7],name=b c,fast=true")
+    assert settings.values() == {"rate": 1.0, "layers": [5, 6, 7], "name": "b c", "fast": True, "none": None}
+    settings.parse("layers[1]=9").override_from_dict({"rate": 2})
+    assert (settings.layers, settings.rate, settings.get("no", 3), "rate" in settings) == ([5, 9, 7], 2.0, 3, True)
+    assert json.loads(settings.to_json())["name"] == "b c"
+    for wrong in ("rate=x", "no=1", "layers=3", "fast=2", "rate"):
+        with pytest.raises((ValueError, KeyError)):
+            settings.parse(wrong)
+    with pytest.raises(ValueError, match="reserved"):
+        settings.add_hparam("rate", 1)
+
+
+def test_a_test_case() -> None:
+    class Some(tf.test.TestCase):
+        __test__ = False
+
+        def test_right(self) -> None:
+            with self.test_session() as session:
+                self.assertAllClose(session.run(tf.ones([2])), [1.0, 1.0])
+                self.assertAllEqual(tf.ones([2]).eval(), np.ones(2))
+            self.assertAllClose({"a": [tf.zeros([])]}, {"a": [np.float32(0)]})
+            with self.assertRaisesOpError("must feed"):
+                self.evaluate(tf.placeholder(tf.float32))
+
+        def test_wrong(self) -> None:
+            self.assertAllClose(self.evaluate(tf.ones([2])), [1.0, 1.1])
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Some).run(result)
+    assert (result.testsRun, len(result.skipped), result.errors) == (3, 1, [])
+    assert [test.id().rpartition(".")[2] for test, _ in result.failures] == ["test_wrong"]
+
+
+def test_tensors_and_summaries_as_messages() -> None:
+    for value in (np.arange(6, dtype=np.int64).reshape(2, 3), np.float32(1.5), np.array([b"a", b"bc"], object)):
+        np.testing.assert_array_equal(tf.make_ndarray(tf.make_tensor_proto(value)), value)
+    assert tf.contrib.util.constant_value(tf.constant([1, 2])).tolist() == [1, 2]
+    assert tf.contrib.util.constant_value(tf.placeholder(tf.float32)) is None
+    text = tf.summary.text("words", tf.constant(["a", "b"]))
+    sound = tf.summary.audio("sound", tf.zeros([1, 80, 2]), 8000)
+    array = tf.summary.tensor_summary("array", tf.ones([3]))
+    with tf.Session() as session:
+        found = tf.Summary.FromString(session.run(tf.summary.merge([text, sound, array]))).value
+    assert [one.tag for one in found] == ["words", "sound/audio", "array"]
+    assert (list(found[0].tensor.string_val), found[0].metadata.plugin_data.plugin_name) == ([b"a", b"b"], "text")
+    assert (found[1].audio.num_channels, found[1].audio.length_frames) == (2, 80)
+    assert tf.make_ndarray(found[2].tensor).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_the_number_of_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    tf.get_variable("w", [3, 4])
+    options = tf.profiler.ProfileOptionBuilder.trainable_variables_parameter()
+    assert tf.profiler.profile(tf.get_default_graph(), options=options).total_parameters == 12
+    assert capsys.readouterr().err == ""
+    tf.profiler.profile(options=tf.profiler.ProfileOptionBuilder.float_operation())
+    assert "no times here" in capsys.readouterr().err
+
+
+def test_a_resource_is_beside_the_script() -> None:
+    assert tf.resource_loader.get_path_to_datafile("x") == str(Path(__file__).resolve().parent / "x")
+    assert tf.resource_loader.load_resource(Path(__file__).name).startswith(b'"""Names')
+
+
+def test_a_table_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("2,2,a,b\n1.5,2,0\n3,4,1\n")
+    data = tf.contrib.learn.datasets.base.load_csv_with_header(tmp_path / "x.csv", int, np.float32)
+    assert (data.data.tolist(), data.target.tolist()) == ([[1.5, 2.0], [3.0, 4.0]], [0, 1])

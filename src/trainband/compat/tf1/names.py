@@ -57,7 +57,7 @@ _TABLE: dict[str, str] = {
         scripts.history: audio_summary __git_version__=GIT_VERSION __compiler_version__=COMPILER_VERSION CXX11_ABI_FLAG
         scripts.history: __cxx11_abi_flag__=CXX11_ABI_FLAG __monolithic_build__=MONOLITHIC_BUILD MONOLITHIC_BUILD
         scripts.history: GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER GRAPH_DEF_VERSION_MIN_PRODUCER
-        scripts.history: QUANTIZED_DTYPES
+        scripts.history: QUANTIZED_DTYPES inv complex_abs batch_matmul reverse
         scripts.choices: AggregationMethod VariableSynchronization VariableAggregation UnconnectedGradients
         scripts.values: make_tensor_proto make_ndarray TensorProto
         scripts.machine: load_op_library

@@ -155,6 +155,7 @@ def case(
     pred_fn_pairs: Any,
     default: Callable[[], Any] | None = None,
     exclusive: bool = False,  # noqa: ARG001
+    strict: bool = False,  # noqa: ARG001
     name: str = "case",
 ) -> Any:
     """Record the first of several branches whose condition is true.

@@ -218,7 +218,14 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def hessians(ys: Any, xs: Any, name: str = "hessians") -> list[Any]:
+def hessians(
+    ys: Any,
+    xs: Any,
+    name: str = "hessians",
+    colocate_gradients_with_ops: bool = False,  # noqa: ARG001 - XLA decides
+    gate_gradients: bool = False,  # noqa: ARG001
+    aggregation_method: Any = None,  # noqa: ARG001
+) -> list[Any]:
     """The second derivatives by each of `xs`, which are vectors.
 
     Raises:

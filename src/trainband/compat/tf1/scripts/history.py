@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.ops import array, math, matrices
 from trainband.compat.ops.shapes import Dimension
 from trainband.compat.tf1.operations import summary
+from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import variable_scope
 
 VERSION = "1.15.5"
@@ -111,3 +113,23 @@ def dimension_at_index(shape: Any, index: int) -> Any:
 def variable_op_scope(values: Any, name_or_scope: Any, default_name: str | None = None, **more: Any) -> Any:
     """`tf.variable_scope`, as it was called."""
     return variable_scope(name_or_scope, default_name, values, **more)
+
+
+inv = recorded(math.reciprocal)
+complex_abs = recorded(math.abs_)
+
+
+def batch_matmul(
+    x: Any, y: Any, adj_x: bool = False, adj_y: bool = False, name: str | None = None, **keywords: Any
+) -> Any:
+    """`tf.matmul`, as it was called for several matrices."""
+    return recorded(matrices.matmul)(x, y, adjoint_a=adj_x, adjoint_b=adj_y, name=name, **keywords)
+
+
+def reverse(tensor: Any, axis: Any = None, name: str | None = None, *, dims: Any = None) -> Any:
+    """`tf.reverse`; for TensorFlow 0.x, the axes may be given by a truth value for each."""
+    axes = dims if axis is None else axis
+    flags = np.asarray(axes) if isinstance(axes, list | tuple | np.ndarray) else None
+    if flags is not None and flags.dtype == bool:
+        axes = np.flatnonzero(flags).tolist()
+    return recorded(array.reverse)(tensor, axes, name=name)

@@ -67,7 +67,13 @@ class TestCase(unittest.TestCase):
         with self._session.graph.as_default(), self._session.as_default() as session:
             yield session
 
-    test_session = cached_session
+    def test_session(
+        self, graph: Any = None, config: Any = None, use_gpu: bool = False, force_gpu: bool = False
+    ) -> Any:
+        """`cached_session`. unittest takes it for a test, and skips it."""
+        if self.id().endswith(".test_session"):
+            self.skipTest("Not a test.")
+        return self.cached_session(graph, config, use_gpu, force_gpu)
 
     def evaluate(self, tensors: Any) -> Any:
         """What a run in the default session, or a fresh one, gives."""
