@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import trainband.compat.tf1 as tf
+from trainband.compat.tf1.modules import PRIVATE
+from trainband.compat.tf1.namespace import find
 
 
 def test_an_example_is_protobufs_bytes() -> None:
@@ -214,3 +216,32 @@ def test_a_table_is_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("2,2,a,b\n1.5,2,0\n3,4,1\n")
     data = tf.contrib.learn.datasets.base.load_csv_with_header(tmp_path / "x.csv", int, np.float32)
     assert (data.data.tolist(), data.target.tolist()) == ([[1.5, 2.0], [3.0, 4.0]], [0, 1])
+
+
+def test_a_moving_average_does_not_begin_at_zero() -> None:
+    variable = tf.get_variable("v", [2], initializer=tf.zeros_initializer())
+    value = tf.placeholder(tf.float32, [2])
+    average = find("tf.python.training.moving_averages", "assign_moving_average")
+    step = average(variable, value, 0.9)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        found = [session.run(step, {value: [1.0, i]}).tolist() for i in range(3)]
+    np.testing.assert_allclose(found, [[1, 0], [1, 0.5263156], [1, 1.0701103]], rtol=1e-5)  # TensorFlow's own
+    assert [one.name for one in tf.global_variables()] == ["v:0", "v/biased:0", "v/local_step:0"]
+
+
+@pytest.mark.parametrize("module", PRIVATE)
+def test_every_private_name_is_there(module: str) -> None:
+    for name in PRIVATE[module]:
+        find(module, name)
+
+
+def test_the_projectors_settings_are_written(tmp_path: Path) -> None:
+    projector = tf.contrib.tensorboard.plugins.projector
+    config = projector.ProjectorConfig()
+    embedding = config.embeddings.add()
+    embedding.tensor_name, embedding.metadata_path = "w", "labels.tsv"
+    embedding.sprite.single_image_dim.extend([28, 28])
+    with tf.summary.FileWriter(str(tmp_path)) as writer:
+        projector.visualize_embeddings(writer, config)
+    assert 'tensor_name: "w"' in (tmp_path / "projector_config.pbtxt").read_text()

@@ -11,7 +11,9 @@ from trainband.compat.tf1.names import NAMES, inside, read
 _PUBLIC = """
     tf: python python.ops python.framework python.platform python.training python.client python.util python.lib
     tf: python.lib.io python.summary python.layers python.estimator python.data python.saved_model python.debug
-    tf: python.eager python.tools python.user_ops python.pywrap_tensorflow
+    tf: python.eager python.tools python.user_ops python.eager.context
+    tf: python.util.deprecation python.util.module_wrapper
+    tf tf.train: python.pywrap_tensorflow
     tf: core core.framework core.protobuf core.util core.example examples examples.tutorials examples.tutorials.mnist
     tf tf.dtypes: python.framework.dtypes
     tf tf.errors: python.framework.errors python.framework.errors_impl
@@ -78,6 +80,16 @@ _PUBLIC = """
 """`namespace ...: module ...`: the modules, after `tensorflow.`, and what they have."""
 
 _PRIVATE = {
+    "python.framework.ops": "scripts.private: add_to_collections init_scope",
+    "python.framework.tensor_shape": "scripts.history: dimension_value dimension_at_index",
+    "python.ops.control_flow_ops": "scripts.private: with_dependencies",
+    "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
+    "python.ops.resource_variable_ops": """
+        scripts.private: is_resource_variable
+        graphs.variable: ResourceVariable=Variable
+    """,
+    "python.training.moving_averages": "training.debiased_average: assign_moving_average",
+    "python.util.deprecation": "scripts.private: _PRINT_DEPRECATION_WARNINGS",
     "python.client.device_lib": "scripts.machine: list_local_devices",
     "python.client.timeline": "scripts.profiling: Timeline",
     "python.framework.tensor_util": "scripts.values: constant_value make_tensor_proto make_ndarray",

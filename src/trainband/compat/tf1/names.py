@@ -210,6 +210,11 @@ _TABLE: dict[str, str] = {
     "tf.contrib.util": """
         scripts.values: constant_value make_tensor_proto make_ndarray
     """,
+    "tf.contrib.tensorboard": "",
+    "tf.contrib.tensorboard.plugins": "",
+    "tf.contrib.tensorboard.plugins.projector": """
+        protos.projector: ProjectorConfig EmbeddingInfo SpriteMetadata visualize_embeddings
+    """,
     "tf.contrib.learn": "",
     "tf.contrib.learn.datasets": """
         scripts.datasets: load_dataset
