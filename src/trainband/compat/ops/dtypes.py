@@ -195,7 +195,7 @@ def array_of(value: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
         return array.astype(dtype.numpy)
     array = np.asarray(value)
     if array.dtype.kind in "US" or dtype == string:
-        return np.asarray(value, dtype=object)
+        return _text(value)
     if not isinstance(value, np.ndarray | np.generic):
         if _has_numpy(value):
             return array
@@ -204,6 +204,15 @@ def array_of(value: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
         if array.dtype == np.int64 and (array.size == 0 or _fits_int32(array)):
             return array.astype(np.int32)
     return array
+
+
+def _text(value: Any) -> np.ndarray[Any, Any]:
+    """Text as an array of bytes, in UTF-8, as TensorFlow keeps it."""
+    array = np.asarray(value, dtype=object)
+    found = np.empty(array.shape, object)
+    for place, one in np.ndenumerate(array):
+        found[place] = one.encode() if isinstance(one, str) else one
+    return found
 
 
 def _has_numpy(value: Any) -> bool:

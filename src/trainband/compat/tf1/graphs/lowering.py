@@ -11,6 +11,7 @@ import numpy as np
 
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
+from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.keys import Keys
 
 
@@ -52,7 +53,7 @@ def _needed(roots: Iterable[Operation], fed: Collection[Tensor], region: Region 
     waiting = list(roots)
     while waiting:
         op = waiting.pop()
-        if op in found or (region is not None and not region.contains(op)):
+        if op in found or is_hosted(op) or (region is not None and not region.contains(op)):
             continue
         if region is None and op.region is not None:
             raise InvalidArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -9,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops.dtypes import DType, string
+from trainband.compat.ops.dtypes import DType, array_of, string
 from trainband.compat.tf1.graphs import default_session, nest
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.sessions.host_stage import HostStage
 from trainband.compat.tf1.sessions.one_element import fetched
 from trainband.compat.tf1.sessions.store import Store
 from trainband.compat.tf1.sessions.targets import store_for
@@ -27,11 +30,13 @@ class Prepared:
     """A set of fetches and fed tensors, ready to run.
 
     Attributes:
+      stage: the part that Python computes before.
       computation: the part that is compiled; `None` where there is nothing to compute.
       build: makes what the script gets from the values of tensors and variables.
       asked: tensors whose values the session itself supplies.
     """
 
+    stage: HostStage
     computation: Computation | None
     build: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
     asked: tuple[Tensor, ...]
@@ -58,6 +63,8 @@ class Session:
         self._prepared: dict[Any, Prepared] = {}
         self._closed = False
         self._entered: list[Any] = []
+        self._resources: dict[Any, Any] = {}
+        self._lock = threading.Lock()
 
     @property
     def graph(self) -> Graph:
@@ -96,12 +103,19 @@ class Session:
         prepared = self._prepared.get(key)
         if prepared is None:
             prepared = self._prepared[key] = self._prepare(form, tuple(feeds))
-        arrays = [_as_fed(tensor, value) for tensor, (_, value) in feeds.items()]
-        answers = [self._answer(tensor) for tensor in prepared.asked]
+        given = {tensor: _as_fed(tensor, value) for tensor, (_, value) in feeds.items()}
+        if prepared.stage:
+            given = prepared.stage.run(given, self._resources, self._run_compiled)
+        answers = [given[tensor] if tensor in given else self._answer(tensor) for tensor in prepared.asked]
         if prepared.computation is None:
             return prepared.build((), (), answers)
-        values, late = self._store.run(prepared.computation, arrays)
+        with self._lock:
+            values, late = self._store.run(prepared.computation, [given[one] for one in prepared.computation.fed])
         return prepared.build(values, late, answers)
+
+    def _run_compiled(self, computation: Computation, feeds: Sequence[Any]) -> Sequence[Any]:
+        with self._lock:
+            return self._store.run(computation, feeds)[0]
 
     def partial_run_setup(self, *_: Any, **__: Any) -> None:
         """Not supported.
@@ -144,12 +158,12 @@ class Session:
         operations: list[Operation] = []
         for element in elements:
             readers.append(_reader(element, tensors, late, asked, operations, set(fed)))
-        targets: list[Tensor | Operation] = [*operations, *tensors]
+        stage = HostStage([*operations, *tensors, *asked], fed)
+        targets: list[Tensor | Operation] = [*(op for op in operations if not is_hosted(op)), *tensors]
         computation = None
         if targets or late:
-            computation = Computation(
-                targets, [t for t in fed if t.dtype != string], late=tuple(late), late_variables=late
-            )
+            known = [*(t for t in fed if t.dtype != string), *stage.given]
+            computation = Computation(targets, known, late=tuple(late), late_variables=late)
             for op in computation.schedule.needed:
                 self._store.devices.check(op)
             if self._config.log_device_placement:
@@ -159,7 +173,7 @@ class Session:
         def build(values: Sequence[Any], states: Sequence[Any], answers: Sequence[Any]) -> Any:
             return form.build([reader(values, states, answers) for reader in readers])
 
-        return Prepared(computation, build, tuple(asked), fed)
+        return Prepared(stage, computation, build, tuple(asked), fed)
 
     def _element(self, leaf: Any) -> Any:
         if isinstance(leaf, IndexedSlices):
@@ -194,6 +208,10 @@ class Session:
         """Releases everything. Idempotent."""
         if not self._closed:
             self._closed = True
+            for resource in list(self._resources.values()):
+                if hasattr(resource, "close"):
+                    resource.close()
+            self._resources.clear()
             self._store.close()
 
     def as_default(self) -> _Default:
@@ -294,9 +312,7 @@ def _reader(
         parts = [_reader(one, tensors, late, asked, operations, fed) for one in element.op.inputs]
         operations.extend(element.op.control_inputs)
         return lambda *found: host(*(part(*found) for part in parts))
-    if ("asks" in element.op.attributes or (element.dtype == string and element.op.type == "Const")) and (
-        element not in fed
-    ):
+    if "asks" in element.op.attributes or element.dtype == string:
         asked.append(element)
         number = len(asked) - 1
         operations.extend(element.op.control_inputs)
@@ -338,7 +354,7 @@ def _as_fed(tensor: Tensor, value: Any) -> Any:
                     f"explicitly setting the type of the feed tensor to a larger type. ({tensor.name} at {user_line()})"
                 )
         try:
-            array = np.asarray(value, dtype=kind)
+            array = array_of(value, string) if tensor.dtype == string else np.asarray(value, dtype=kind)
         except (TypeError, ValueError) as exc:
             raise type(exc)(
                 f"Cannot feed a value of type {type(value).__name__} for Tensor '{tensor.name}' (defined at "
