@@ -162,7 +162,7 @@ def test_hyperparameters() -> None:
 
 
 def test_a_test_case() -> None:
-    class Some(tf.test.TestCase):
+    class Some(tf.test.TestCase):  # type: ignore[misc]
         __test__ = False
 
         def test_right(self) -> None:
@@ -226,7 +226,8 @@ def test_a_moving_average_does_not_begin_at_zero() -> None:
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         found = [session.run(step, {value: [1.0, i]}).tolist() for i in range(3)]
-    np.testing.assert_allclose(found, [[1, 0], [1, 0.5263156], [1, 1.0701103]], rtol=1e-5)  # TensorFlow's own
+    expected: Any = [[1, 0], [1, 0.5263156], [1, 1.0701103]]  # TensorFlow's own
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert [one.name for one in tf.global_variables()] == ["v:0", "v/biased:0", "v/local_step:0"]
 
 

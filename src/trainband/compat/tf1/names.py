@@ -61,6 +61,8 @@ _TABLE: dict[str, str] = {
         scripts.choices: AggregationMethod VariableSynchronization VariableAggregation UnconnectedGradients
         scripts.values: make_tensor_proto make_ndarray TensorProto
         scripts.machine: load_op_library
+        operations.strings: string_join=join as_string substr regex_replace string_strip=strip reduce_join encode_base64
+        operations.strings: decode_base64
         scripts.logging: get_logger
         operations.summary: Summary SummaryMetadata Event SessionLog HistogramProto
         protos.graph: GraphDef NodeDef AttrValue
@@ -195,6 +197,10 @@ _TABLE: dict[str, str] = {
     "tf.dtypes": """
         .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32
         .ops.dtypes: uint64 bool=bool_ complex64 complex128 string half=float16 double=float64
+    """,
+    "tf.strings": """
+        operations.strings: join as_string substr regex_replace regex_full_match strip length lower upper reduce_join
+        operations.strings: format=format_
     """,
     "tf.version": """
         scripts.history: VERSION GIT_VERSION COMPILER_VERSION GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER

@@ -316,7 +316,7 @@ def _reader(
         asked.append(element)
         number = len(asked) - 1
         operations.extend(element.op.control_inputs)
-        return lambda _, __, answers: answers[number]
+        return lambda _, __, answers: _shown(answers[number], string) if element.dtype == string else answers[number]
     tensors.append(element)
     index = len(tensors) - 1
     return lambda values, _, __: _shown(values[index], element.dtype)

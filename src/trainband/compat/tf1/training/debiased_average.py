@@ -20,8 +20,9 @@ def assign_moving_average(
       zero_debias: take the average of the values alone, as if it had not begun at zero. Two more variables hold it.
     """
     with name_scope(name):
-        rest = 1.0 - convert(decay, variable.dtype)
-        target = convert(value, variable.dtype)
+        one: Any = convert(1.0, variable.dtype)
+        kept: Any = convert(decay, variable.dtype)
+        rest, target = one - kept, convert(value, variable.dtype)
         if not zero_debias:
             return state.assign_sub(variable, (variable - target) * rest)
         with variable_scope(variable.op.name, values=[variable, target]):
@@ -30,6 +31,6 @@ def assign_moving_average(
             )
             steps = get_variable("local_step", [], variable.dtype, initializer=Zeros(), trainable=False)
         moved = state.assign_sub(biased, (biased - target) * rest)
-        counted = state.assign_add(steps, convert(1.0, variable.dtype))
+        counted = state.assign_add(steps, one)
         with control_dependencies([moved, counted]):
-            return state.assign(variable, moved / (1.0 - (1.0 - rest) ** counted))
+            return state.assign(variable, moved / (one - kept**counted))
