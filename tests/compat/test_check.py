@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from trainband.compat.finder import install, uninstall
 from trainband.compat.missing import MissingModule
 from trainband.compat.numpy_names import install_numpy_names
 from trainband.compat.python2 import Python2Error, converted, old_div, parsed
+from trainband.compat.six_names import install_six
 from trainband.compat.tf1.sessions import one_element
 
 converting = pytest.mark.skipif(
@@ -192,3 +194,19 @@ def test_an_array_of_one_element_becomes_a_number_as_in_numpy_1() -> None:
         one_element.want(False)
     assert type(one_element.fetched(np.zeros([1]))) is np.ndarray
     assert type(one_element.fetched(np.array(1.5))) is np.float64
+
+
+def test_six_is_there_for_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "modules", {name: one for name, one in sys.modules.items() if name[:3] != "six"})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    install_six()
+    script: dict[str, Any] = {}
+    exec(
+        "import six\nfrom six.moves import xrange, urllib, cPickle as pickle\n"
+        "from six.moves.urllib.request import urlretrieve\n"
+        "@six.add_metaclass(type)\nclass A(six.with_metaclass(type, object)): x = 1\n"
+        "found = [(k, v) for k, v in six.iteritems({'a': 1})], six.ensure_str(b'b'), list(xrange(2)), A.x\n",
+        script,
+    )
+    assert script["found"] == ([("a", 1)], "b", [0, 1], 1)
+    assert script["urllib"].parse.quote("a b") == "a%20b"

@@ -15,6 +15,7 @@ from trainband.compat.converter import install_converter
 from trainband.compat.finder import install
 from trainband.compat.numpy_names import install_numpy_names
 from trainband.compat.python2 import explain, parsed, read_source
+from trainband.compat.six_names import install_six
 from trainband.compat.tf1.sessions import one_element
 from trainband.runtime.waiting import Say, say_on_stderr
 
@@ -46,6 +47,7 @@ def run(
     before = set(sys.modules)
     install(say)
     install_numpy_names(say)
+    install_six()
     one_element.want(True)
     if convert:
         install_converter(script.resolve().parent)

@@ -93,6 +93,9 @@ _PRIVATE = {
     "python.client.device_lib": "scripts.machine: list_local_devices",
     "python.client.timeline": "scripts.profiling: Timeline",
     "python.framework.tensor_util": "scripts.values: constant_value make_tensor_proto make_ndarray",
+    "examples.tutorials.mnist.mnist": """
+        scripts.mnist_model: inference loss training evaluation NUM_CLASSES IMAGE_SIZE IMAGE_PIXELS
+    """,
     "examples.tutorials.mnist.input_data": "scripts.input_data: read_data_sets DataSet Datasets",
 }
 """Names that only such a module has, as in the table of names."""
