@@ -143,6 +143,19 @@ def test_a_script_and_its_modules_run_converted(tmp_path: Path) -> None:
     assert main(["--check", "--convert", str(tmp_path / "old.py")]) == 0
 
 
+def test_a_script_runs_with_its_modules_and_old_methods_of_arrays(tmp_path: Path) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "one.py").write_text("import numpy as np\nDATA = np.zeros(2, np.uint8).tostring()\n")
+    (tmp_path / "main.py").write_text(
+        '"""A script."""\nimport tensorflow as tf\nfrom nets.one import DATA\nimport pickle\nclass A: pass\n'
+        "def main(argv):\n    print(DATA, argv[1:], __doc__, pickle.loads(pickle.dumps(A)) is A, __file__)\n"
+        "tf.app.run()\n"
+    )
+    command = [sys.executable, "-m", "trainband.compat", str(tmp_path / "main.py"), "x"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"{bytes(2)} ['x'] A script. True {tmp_path / 'main.py'}\n"
+
+
 def test_an_error_that_comes_from_python_2_says_so(tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("import tensorflow\nfor i in xrange(3): pass\n")
     command = [sys.executable, "-m", "trainband.compat", str(tmp_path / "old.py")]

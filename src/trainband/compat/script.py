@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import builtins
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from trainband.cluster import Cluster
-from trainband.compat.converter import install_converter
 from trainband.compat.finder import install
 from trainband.compat.numpy_names import install_numpy_names
+from trainband.compat.own_modules import compiled, install_own_modules
 from trainband.compat.python2 import explain, parsed, read_source
 from trainband.compat.six_names import install_six
 from trainband.compat.tf1.sessions import one_element
@@ -49,11 +48,10 @@ def run(
     install_numpy_names(say)
     install_six()
     one_element.want(True)
-    if convert:
-        install_converter(script.resolve().parent)
+    install_own_modules(script.resolve().parent, convert)
     failure: BaseException | None = None
     try:
-        _run_main(script, tree) if convert else runpy.run_path(str(script), run_name="__main__")
+        _run_main(script, tree)
     except BaseException as exc:
         failure = None if isinstance(exc, SystemExit) and not exc.code else exc
         explain(exc)
@@ -68,12 +66,11 @@ def run(
 
 
 def _run_main(script: Path, tree: ast.Module) -> None:
-    """Run a converted script as `__main__`."""
-    main = ModuleType("__main__")
+    main = ModuleType("__main__", ast.get_docstring(tree))
     main.__file__ = str(script)
     main.__builtins__ = builtins  # type: ignore[attr-defined]
     sys.modules["__main__"] = main
-    exec(compile(tree, str(script), "exec", dont_inherit=True), main.__dict__)
+    exec(compiled(tree, str(script)), main.__dict__)
 
 
 def cluster_arguments(tree: ast.Module, arguments: Sequence[str], cluster: Cluster) -> list[str]:
