@@ -153,7 +153,7 @@ def test_a_script_runs_with_its_modules_and_old_methods_of_arrays(tmp_path: Path
     )
     command = [sys.executable, "-m", "trainband.compat", str(tmp_path / "main.py"), "x"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == f"{bytes(2)} ['x'] A script. True {tmp_path / 'main.py'}\n"
+    assert done.stdout == f"{bytes(2)!r} ['x'] A script. True {tmp_path / 'main.py'}\n"
 
 
 def test_an_error_that_comes_from_python_2_says_so(tmp_path: Path) -> None:
