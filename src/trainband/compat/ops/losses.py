@@ -27,6 +27,21 @@ class Reduction:
     SUM_OVER_NONZERO_WEIGHTS = "weighted_sum_by_nonzero_weights"
     SUM_BY_NONZERO_WEIGHTS = "weighted_sum_by_nonzero_weights"
 
+    @classmethod
+    def all(cls) -> tuple[str, ...]:
+        """All ways."""
+        return tuple(value for name, value in vars(cls).items() if name.isupper())
+
+    @classmethod
+    def validate(cls, key: str) -> None:
+        """Check that a way is one of them.
+
+        Raises:
+          ValueError: it is not.
+        """
+        if key not in cls.all():
+            raise ValueError(f"Invalid Reduction Key {key}.")
+
 
 @op("", type="weighted_loss", tensors="losses weights")
 def weighted_loss(losses: Any, weights: Any, reduction: str = Reduction.SUM_BY_NONZERO_WEIGHTS) -> Any:

@@ -27,7 +27,8 @@ _TABLE: dict[str, str] = {
         graphs.scopes: disable_v2_tensorshape enable_v2_behavior
         graphs.variable: Variable
         operations.variable_scope: variable_scope get_variable get_variable_scope get_local_variable VariableScope
-        operations.variable_scope: AUTO_REUSE variable_op_scope=variable_scope
+        operations.variable_scope: AUTO_REUSE
+        scripts.history: variable_op_scope
         operations.partitioners: fixed_size_partitioner variable_axis_size_partitioner min_max_variable_partitioner
         operations.state: assign assign_add assign_sub scatter_update scatter_add scatter_sub count_up_to
         operations.state: global_variables local_variables trainable_variables model_variables
@@ -67,6 +68,21 @@ _TABLE: dict[str, str] = {
         operations.initializers: orthogonal_initializer=Orthogonal
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
         scripts.history: merge_summary scalar_summary histogram_summary image_summary
+        scripts.history: audio_summary __git_version__=GIT_VERSION __compiler_version__=COMPILER_VERSION CXX11_ABI_FLAG
+        scripts.history: __cxx11_abi_flag__=CXX11_ABI_FLAG __monolithic_build__=MONOLITHIC_BUILD MONOLITHIC_BUILD
+        scripts.history: GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER GRAPH_DEF_VERSION_MIN_PRODUCER
+        scripts.history: QUANTIZED_DTYPES inv complex_abs batch_matmul reverse
+        scripts.choices: AggregationMethod VariableSynchronization VariableAggregation UnconnectedGradients
+        scripts.values: make_tensor_proto make_ndarray TensorProto
+        scripts.machine: load_op_library
+        operations.strings: string_join=join as_string substr regex_replace string_strip=strip reduce_join encode_base64
+        operations.strings: decode_base64
+        scripts.logging: get_logger
+        operations.summary: Summary SummaryMetadata Event SessionLog HistogramProto
+        protos.graph: GraphDef NodeDef AttrValue
+        graphs.errors: OpError
+        graphs.scopes: disable_tensor_equality=disable_v2_behavior enable_v2_tensorshape=disable_v2_behavior
+        graphs.scopes: disable_control_flow_v2=disable_v2_behavior enable_control_flow_v2=disable_v2_behavior
     """,
     "tf.nn": """
         operations.embedding: embedding_lookup
@@ -96,6 +112,7 @@ _TABLE: dict[str, str] = {
     """,
     "tf.summary": """
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
+        operations.summary: text audio tensor_summary SummaryDescription TaggedRunMetadata
     """,
     "tf.train": """
         training.optimizer: Optimizer
@@ -130,11 +147,18 @@ _TABLE: dict[str, str] = {
         scripts.files: write_graph
         training.looper_thread: LooperThread
         training.meta_graph: export_meta_graph import_meta_graph
+        protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
+        protos.example: SequenceExample
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
         graphs.errors: AlreadyExistsError ResourceExhaustedError FailedPreconditionError AbortedError OutOfRangeError
         graphs.errors: UnimplementedError InternalError UnavailableError DataLossError
+        graphs.errors: UnknownError PermissionDeniedError UnauthenticatedError exception_type_from_error_code
+        graphs.errors: error_code_from_exception_type raise_exception_on_not_ok_status OK CANCELLED UNKNOWN
+        graphs.errors: INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED
+        graphs.errors: RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE
+        graphs.errors: DATA_LOSS UNAUTHENTICATED
     """,
     "tf.logging": """
         scripts.logging: DEBUG INFO WARN ERROR FATAL set_verbosity get_verbosity log debug info warning warn error
@@ -146,10 +170,25 @@ _TABLE: dict[str, str] = {
     "tf.flags": """
         scripts.flags: FLAGS DEFINE_string DEFINE_integer DEFINE_float DEFINE_bool DEFINE_boolean DEFINE_list
         scripts.flags: DEFINE_enum mark_flag_as_required mark_flags_as_required validator
+        scripts.flags: DEFINE_spaceseplist DEFINE_enum_class DEFINE_multi DEFINE_multi_string DEFINE_multi_integer
+        scripts.flags: DEFINE_multi_float DEFINE_multi_enum DEFINE_alias register_validator multi_flags_validator
+        scripts.flags: register_multi_flags_validator mark_flags_as_mutual_exclusive
+        scripts.flags: mark_bool_flags_as_mutual_exclusive declare_key_flag adopt_module_key_flags disclaim_key_flags
+        scripts.flags: Error DuplicateFlagError IllegalFlagValueError UnparsedFlagAccessError UnrecognizedFlagError
+        scripts.flags: ValidationError FlagValues
     """,
     "tf.gfile": """
         scripts.files: Exists MakeDirs MkDir DeleteRecursively Remove IsDirectory ListDirectory Glob GFile Open=GFile
-        scripts.files: FastGFile=GFile Rename Copy
+        scripts.files: FastGFile=GFile Rename Copy Stat Walk
+    """,
+    "tf.io": """
+        scripts.files: write_graph
+    """,
+    "tf.io.gfile": """
+        scripts.files: exists isdir listdir makedirs mkdir remove rmtree stat glob=glob_ rename copy walk GFile
+    """,
+    "tf.sysconfig": """
+        scripts.machine: get_include get_lib=get_include get_compile_flags=get_include get_link_flags=get_include
     """,
     "tf.initializers": """
         operations.initializers: zeros=Zeros ones=Ones constant=Constant random_normal=RandomNormal
@@ -176,11 +215,13 @@ _TABLE: dict[str, str] = {
     """,
     "tf.linalg": "",
     "tf.compat": """
-        scripts.history: as_bytes as_text as_str as_str_any
+        scripts.history: as_bytes as_text as_str as_str_any path_to_str forward_compatible dimension_value
+        scripts.history: dimension_at_index bytes_or_text_types integral_types real_types complex_types
     """,
     "tf.contrib": "",
     "tf.contrib.training": """
         graphs.device: GreedyLoadBalancingStrategy byte_size_load_fn
+        scripts.hparams: HParams
     """,
     "tf.contrib.layers": """
         scripts.contrib: xavier_initializer variance_scaling_initializer l1_regularizer l2_regularizer
@@ -190,7 +231,47 @@ _TABLE: dict[str, str] = {
         training.global_step: get_global_step create_global_step get_or_create_global_step
     """,
     "tf.test": """
-        scripts.files: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
+        scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
+        scripts.machine: is_built_with_gpu_support is_built_with_rocm is_built_with_xla
+        scripts.test_case: TestCase main test_src_dir_path
+    """,
+    "tf.dtypes": """
+        .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32
+        .ops.dtypes: uint64 bool=bool_ complex64 complex128 string half=float16 double=float64
+    """,
+    "tf.strings": """
+        operations.strings: join as_string substr regex_replace regex_full_match strip length lower upper reduce_join
+        operations.strings: format=format_
+    """,
+    "tf.version": """
+        scripts.history: VERSION GIT_VERSION COMPILER_VERSION GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER
+        scripts.history: GRAPH_DEF_VERSION_MIN_PRODUCER
+    """,
+    "tf.resource_loader": """
+        scripts.resources: get_data_files_path get_root_dir_with_all_resources get_path_to_datafile load_resource
+        scripts.resources: readahead_file_path
+    """,
+    "tf.profiler": """
+        scripts.profiling: profile advise Profiler ProfileOptionBuilder
+    """,
+    "tf.contrib.util": """
+        scripts.values: constant_value make_tensor_proto make_ndarray
+    """,
+    "tf.contrib.tensorboard": "",
+    "tf.contrib.tensorboard.plugins": "",
+    "tf.contrib.tensorboard.plugins.projector": """
+        protos.projector: ProjectorConfig EmbeddingInfo SpriteMetadata visualize_embeddings
+    """,
+    "tf.contrib.learn": "",
+    "tf.contrib.learn.datasets": """
+        scripts.datasets: load_dataset
+    """,
+    "tf.contrib.learn.datasets.base": """
+        scripts.datasets: Dataset Datasets load_csv_with_header load_csv_without_header maybe_download
+    """,
+    "tf.contrib.learn.datasets.mnist": """
+        scripts.input_data: read_data_sets DataSet
+        scripts.datasets: load_mnist
     """,
 }
 
@@ -198,7 +279,8 @@ _INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}}
 """Namespaces that are found in others under another name."""
 
 
-def _read(table: str) -> dict[str, tuple[str, str]]:
+def read(table: str) -> dict[str, tuple[str, str]]:
+    """Return the file and the own name of each name in a table."""
     found = {}
     for line in filter(None, map(str.strip, table.splitlines())):
         file, _, names = line.partition(":")
@@ -213,7 +295,7 @@ OPS = "ops"
 
 
 def _all() -> dict[str, dict[str, tuple[str, str]]]:
-    found = {space: _read(table) for space, table in _TABLE.items()}
+    found = {space: read(table) for space, table in _TABLE.items()}
     for space, ops in v1_names().items():
         for name in ops:
             found.setdefault(space, {}).setdefault(name, (OPS, f"{space}.{name}"))
@@ -233,19 +315,3 @@ def inside(space: str) -> dict[str, str]:
 def everything() -> list[str]:
     """All names, as `tf.nn.relu`."""
     return [f"{space}.{name}" for space, names in NAMES.items() for name in names]
-
-
-def look_up(path: str) -> str | None:
-    """The first part of a dotted name such as `tf.nn.relu6` that is not there, as far as it; `None` if all is.
-
-    Attributes of a name that exists are not checked.
-    """
-    space, *rest = path.split(".")
-    for part in rest:
-        if part in inside(space):
-            space = inside(space)[part]
-        elif part in NAMES[space]:
-            return None
-        else:
-            return f"{space}.{part}"
-    return None

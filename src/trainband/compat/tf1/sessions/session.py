@@ -22,6 +22,7 @@ from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.sessions.fetches import Fetches
 from trainband.compat.tf1.sessions.host_stage import HostStage
+from trainband.compat.tf1.sessions.one_element import fetched
 from trainband.compat.tf1.sessions.partial_run import PartialRun
 from trainband.compat.tf1.sessions.store import Store
 from trainband.compat.tf1.sessions.targets import store_for
@@ -342,7 +343,7 @@ def _reader(
         asked.append(element)
         number = len(asked) - 1
         operations.extend(element.op.control_inputs)
-        return lambda _, __, answers: answers[number]
+        return lambda _, __, answers: _shown(answers[number], string) if element.dtype == string else answers[number]
     tensors.append(element)
     index = len(tensors) - 1
     return lambda values, _, __: _shown(values[index], element.dtype)
@@ -354,7 +355,7 @@ def _shown(value: Any, dtype: DType) -> Any:
     array = np.asarray(value)
     if array.dtype != dtype.numpy:
         array = array.astype(dtype.numpy)
-    return array[()] if array.ndim == 0 else array
+    return fetched(array)
 
 
 def _as_fed(tensor: Tensor, value: Any) -> Any:
