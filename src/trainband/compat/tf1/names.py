@@ -58,8 +58,14 @@ _TABLE: dict[str, str] = {
         operations.embedding: embedding_lookup
     """,
     "tf.layers": """
-        operations.layers: dense conv2d conv2d_transpose max_pooling2d average_pooling2d flatten dropout
-        operations.layers: batch_normalization
+        networks.functions: dense conv1d conv2d conv3d conv2d_transpose conv3d_transpose separable_conv1d
+        networks.functions: separable_conv2d max_pooling1d max_pooling2d max_pooling3d average_pooling1d
+        networks.functions: average_pooling2d average_pooling3d flatten dropout batch_normalization
+        networks.layer: Layer InputSpec
+        networks.core: Dense Flatten Dropout
+        networks.convolution: Conv1D Conv2D Conv3D Conv2DTranspose Conv3DTranspose SeparableConv1D SeparableConv2D
+        networks.normalization: BatchNormalization
+        networks.pooling: MaxPooling1D MaxPooling2D MaxPooling3D AveragePooling1D AveragePooling2D AveragePooling3D
     """,
     "tf.losses": """
         operations.losses: Reduction compute_weighted_loss mean_squared_error absolute_difference huber_loss log_loss
@@ -143,7 +149,6 @@ _TABLE: dict[str, str] = {
     """,
     "tf.contrib.layers": """
         scripts.contrib: xavier_initializer variance_scaling_initializer l1_regularizer l2_regularizer
-        operations.layers: flatten
     """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step
