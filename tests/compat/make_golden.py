@@ -1,6 +1,6 @@
 """Makes the golden values: what TensorFlow itself gives for the scripts in `examples/tf1`, and for operations.
 
-The recipe, with a Python that has TensorFlow 2.21 (for `tf.layers` also the package tf_keras of the same version):
+The recipe, with a Python that has TensorFlow 2.21 (for `tf.layers` also the package tf_keras of the same version, and tf_slim):
 
     python tests/compat/make_golden.py [NAME]...
 
@@ -60,13 +60,16 @@ def main() -> None:
     if sys.argv[1:2] == ["--operations"]:
         run_operations(Path(sys.argv[2]))
         return
-    wanted = sys.argv[1:] or [*ARGUMENTS, "operations"]
+    if sys.argv[1:2] == ["--networks"]:
+        run_networks(Path(sys.argv[2]))
+        return
+    wanted = sys.argv[1:] or [*ARGUMENTS, "operations", "networks"]
     GOLDEN.mkdir(exist_ok=True)
     for name in wanted:
         with tempfile.TemporaryDirectory() as directory:
             out = Path(directory) / "values.npz"
-            if name == "operations":
-                command = [sys.executable, __file__, "--operations", str(out)]
+            if name in ("operations", "networks"):
+                command = [sys.executable, __file__, f"--{name}", str(out)]
             else:
                 command = [sys.executable, __file__, "--run", str(script_of(name)), *ARGUMENTS[name], f"--values={out}"]
             environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1", **os.environ}
@@ -149,6 +152,17 @@ def load(name: str, path: Path) -> types.ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def run_networks(out: Path) -> None:
+    """Runs the networks in `networks_table` with TensorFlow; the package tf_slim has what was `tf.contrib.slim`."""
+    import tensorflow.compat.v1 as v1
+    import tf_slim
+
+    v1.disable_v2_behavior()
+    v1.contrib = types.SimpleNamespace(layers=tf_slim, framework=tf_slim, slim=tf_slim)
+    networks = load("networks_table", HERE / "networks_table.py")
+    np.savez(out, **{key: value for name in networks.TABLE for key, value in networks.values_of(v1, name).items()})
 
 
 def run_operations(out: Path) -> None:

@@ -56,6 +56,20 @@ _TABLE: dict[str, str] = {
     """,
     "tf.nn": """
         operations.embedding: embedding_lookup
+        networks.recurrence: dynamic_rnn bidirectional_dynamic_rnn static_rnn static_bidirectional_rnn
+        networks.recurrence: rnn=static_rnn bidirectional_rnn=static_bidirectional_rnn
+    """,
+    "tf.nn.rnn_cell": """
+        networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell GRUCell MultiRNNCell LSTMStateTuple
+        networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
+        networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper
+    """,
+    "tf.contrib.rnn": """
+        networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell LSTMBlockCell GRUCell MultiRNNCell LSTMStateTuple
+        networks.cells: GRUBlockCellV2=GRUCell
+        networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
+        networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper LayerNormBasicLSTMCell
+        networks.recurrence: static_rnn static_bidirectional_rnn stack_bidirectional_dynamic_rnn
     """,
     "tf.layers": """
         networks.functions: dense conv1d conv2d conv3d conv2d_transpose conv3d_transpose separable_conv1d

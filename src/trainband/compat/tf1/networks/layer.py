@@ -176,7 +176,7 @@ class Layer:
         """Return the outputs; the first call creates the variables."""
         tensors = _as_tensors(inputs)
         opened = self._opened(scope)
-        reuse = True if self.built and self._weights else self._reuse
+        reuse = True if self.built else self._reuse
         graph = get_default_graph()
         with (
             variable_scope(opened, reuse=reuse, auxiliary_name_scope=False),

@@ -243,8 +243,12 @@ def _shared_or_new(graph: Graph, scope: VariableScope, wanted: _Wanted, regulari
     made = _partitioned(wanted, cut) if cut is not None else _plain(wanted, wanted.full, wanted.shape, None)
     graph.shared[wanted.full] = made
     if regularize is not None:
-        with graph.name_scope(f"{wanted.full}/Regularizer/"):
-            loss = regularize(made)
+        before, graph.region = graph.region, None  # a variable's loss belongs to no loop's body either
+        try:
+            with graph.control_dependencies(None), graph.name_scope(f"{wanted.full}/Regularizer/"):
+                loss = regularize(made)
+        finally:
+            graph.region = before
         if loss is not None:
             graph.add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
     return made

@@ -1,0 +1,188 @@
+"""TensorArray: a list of tensors of one shape, which loops write one by one.
+
+It is one array, whose rows are the elements. The array has no columns until the shape of the elements is known; a loop
+that writes the first element finds out what the shape is before it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainband.compat.ops import sequences
+from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf1.graphs.graph import Tensor
+from trainband.compat.tf1.graphs.record import convert, known_value
+from trainband.compat.tf1.operations.recorder import recorded
+
+ELEMENTS = "TensorArrayV3"
+
+
+class TensorArray:
+    """A list of tensors. Each change gives a new one.
+
+    Args:
+      size: how many elements.
+      dynamic_size: whether it grows when something is written beyond its end.
+      element_shape: of the elements, if it is known beforehand.
+    """
+
+    def __init__(
+        self,
+        dtype: Any,
+        size: Any = None,
+        dynamic_size: bool | None = None,
+        clear_after_read: bool | None = None,  # noqa: ARG002 - memory is the compiler's business
+        tensor_array_name: str | None = None,  # noqa: ARG002
+        handle: Any = None,
+        flow: Any = None,
+        infer_shape: bool = True,
+        element_shape: Any = None,
+        colocate_with_first_write_call: bool = True,  # noqa: ARG002
+        name: str | None = None,
+    ) -> None:
+        self.dtype = as_dtype(dtype)
+        """Of the elements."""
+        self.dynamic_size = bool(dynamic_size)
+        """Whether it grows."""
+        self._infer = infer_shape
+        self._known = [TensorShape(element_shape)]  # shared by all that come from this one
+        given = handle if handle is not None else flow
+        if given is None and size is None:
+            raise ValueError("Size must be provided if handle is not provided")
+        if given is None:
+            sizes = self._known[0].as_list() if self._known[0].is_fully_defined() else None
+            given = recorded(sequences.elements)(size, self.dtype, sizes, name=name or "TensorArray")
+            if sizes is None:
+                given = _without_shape(given)
+        self._held: Tensor = given
+
+    # --- what it is
+
+    @property
+    def flow(self) -> Tensor:
+        """The tensor that holds the elements."""
+        return self._held
+
+    handle = flow
+
+    @property
+    def element_shape(self) -> TensorShape:
+        """What is known of the elements' shape."""
+        return self._known[0]
+
+    def size(self, name: str | None = None) -> Tensor:
+        """How many elements there are."""
+        return recorded(sequences.count_of)(self._held, name=name)  # type: ignore[no-any-return]
+
+    def identity(self) -> TensorArray:
+        """The same elements."""
+        return self._with(self._held)
+
+    def close(self, name: str | None = None) -> Any:
+        """Record an operation that does nothing."""
+        from trainband.compat.tf1.operations.control_flow import no_op
+
+        return no_op(name)
+
+    # --- reading
+
+    def read(self, index: Any, name: str | None = None) -> Tensor:
+        """One element."""
+        return self._shaped(recorded(sequences.read)(self._held, index, name=name), [])
+
+    def stack(self, name: str | None = None) -> Tensor:
+        """All elements, as one tensor."""
+        count = known_value(self.size())
+        return self._shaped(recorded_identity(self._held, name), [None if count is None else int(count)])
+
+    def gather(self, indices: Any, name: str | None = None) -> Tensor:
+        """Some elements, as one tensor."""
+        places = convert(indices)
+        first = places.shape.as_list() if places.shape.ndims is not None else [None]
+        return self._shaped(recorded(sequences.gathered)(self._held, places, name=name), first)
+
+    def concat(self, name: str | None = None) -> Tensor:
+        """All elements one after the other."""
+        result: Tensor = recorded(sequences.joined)(self._held, name=name)
+        if self._known[0].ndims is not None:
+            result.set_shape([None, *self._known[0].as_list()[1:]])
+        return result
+
+    # --- writing
+
+    def write(self, index: Any, value: Any, name: str | None = None) -> TensorArray:
+        """The elements, one of which is replaced."""
+        tensor = self._checked(value)
+        self._learn(tensor.shape)
+        held = recorded(sequences.written)(self._held, index, tensor, self.dynamic_size, name=name)
+        return self._with(held)
+
+    def unstack(self, value: Any, name: str | None = None) -> TensorArray:
+        """The rows of a tensor, in place of all elements."""
+        tensor = self._checked(value)
+        self._learn(_rows(tensor))
+        return self._with(recorded_identity(tensor, name))
+
+    def scatter(self, indices: Any, value: Any, name: str | None = None) -> TensorArray:
+        """The elements, some of which are replaced by the rows of a tensor."""
+        tensor = self._checked(value)
+        self._learn(_rows(tensor))
+        held = recorded(sequences.scattered)(self._held, indices, tensor, self.dynamic_size, name=name)
+        return self._with(held)
+
+    def split(self, value: Any, lengths: Any, name: str | None = None) -> TensorArray:
+        """Parts of a tensor, which must be of equal length, in place of all elements."""
+        held: Tensor = recorded(sequences.parted)(self._checked(value), lengths, name=name)
+        self._learn(_rows(held))
+        return self._with(held)
+
+    pack, unpack = stack, unstack
+
+    # --- inside
+
+    def _checked(self, value: Any) -> Tensor:
+        tensor = convert(value, None if hasattr(value, "dtype") else self.dtype)
+        if tensor.dtype != self.dtype:
+            raise ValueError(
+                f"TensorArray dtype is {self.dtype.name} but Op is trying to write dtype {tensor.dtype.name}."
+            )
+        return tensor
+
+    def _learn(self, shape: TensorShape) -> None:
+        if not self._infer:
+            return
+        if not self._known[0].is_compatible_with(shape):
+            raise ValueError(f"Inconsistent shapes: saw {shape} but expected {self._known[0]}")
+        self._known[0] = self._known[0].merge_with(shape)
+
+    def _shaped(self, result: Tensor, first: Sequence[int | None]) -> Tensor:
+        known = self._known[0]
+        if self._infer and known.ndims is not None:
+            result.set_shape(TensorShape([*first, *known.as_list()]))
+        return result
+
+    def _with(self, held: Tensor) -> TensorArray:
+        found = TensorArray.__new__(TensorArray)
+        found.__dict__.update(self.__dict__)
+        found._held = held
+        return found
+
+    def _nest_flatten(self) -> list[Any]:
+        return [self._held]
+
+    def _nest_pack(self, values: Sequence[Any]) -> TensorArray:
+        return self._with(values[0])
+
+
+def _rows(tensor: Tensor) -> TensorShape:
+    return TensorShape(None) if tensor.shape.ndims is None else TensorShape(tensor.shape.as_list()[1:])
+
+
+def recorded_identity(tensor: Tensor, name: str | None) -> Tensor:
+    """The same tensor under another name."""
+    from trainband.compat.ops.array import identity
+
+    result: Tensor = recorded(identity)(tensor, name)
+    return result
