@@ -252,12 +252,12 @@ class _Form:
         if fetches is None:
             raise TypeError(f"Argument `fetches` = None has invalid type NoneType. Cannot be None. (at {user_line()})")
         self._fetches = fetches
-        self.leaves = nest.flatten(fetches)
+        self.leaves = nest.flatten(fetches, objects=False)
         self.key = (_shape_of(fetches), tuple(id(leaf) if not isinstance(leaf, str) else leaf for leaf in self.leaves))
 
     def build(self, values: Sequence[Any]) -> Any:
         """The values in this form."""
-        return nest.pack_like(self._fetches, values)
+        return nest.pack_like(self._fetches, values, objects=False)
 
 
 def _shape_of(fetches: Any) -> Any:
