@@ -89,7 +89,7 @@ def _loop(tf: Any) -> Any:
     series = tf.transpose(tf.placeholder_with_default(SERIES, [None, None, 3]), [1, 0, 2])
     count = tf.shape(series)[0]
     steps = tf.TensorArray(tf.float32, size=count).unstack(series)
-    made = tf.TensorArray(dtype=tf.float32, size=count)
+    made = tf.TensorArray(dtype=tf.float32, size=count, clear_after_read=False)
 
     def body(t: Any, state: Any, made: Any) -> Any:
         state = tf.tanh(tf.matmul(tf.concat([steps.read(t), state], 1), w))
@@ -101,7 +101,7 @@ def _loop(tf: Any) -> Any:
 
 def _growing(tf: Any) -> Any:
     w = tf.get_variable("w", [3])
-    made = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=True).write(0, w)
+    made = tf.TensorArray(tf.float32, size=0, dynamic_size=True, clear_after_read=False).write(0, w)
 
     def body(t: Any, made: Any) -> Any:
         return t + 1, made.write(t, w * tf.cast(t, tf.float32) * made.read(t - 1))
@@ -110,21 +110,6 @@ def _growing(tf: Any) -> Any:
     parts = tf.TensorArray(tf.float32, 2).split(tf.reshape(made.stack(), [-1]), [6, 6])
     scattered = tf.TensorArray(tf.float32, 3, element_shape=[3]).scatter([2, 0], tf.stack([w, w * w]))
     return [made.stack(), parts.read(1), scattered.stack(), made.size()]
-
-
-def _raw(tf: Any) -> Any:
-    cell = tf.nn.rnn_cell.GRUCell(3)
-    steps = tf.TensorArray(tf.float32, STEPS).unstack(SERIES.transpose(1, 0, 2))
-
-    def loop_fn(time: Any, output: Any, state: Any, loop_state: Any) -> Any:
-        after = cell.zero_state(2, tf.float32) if output is None else state
-        finished = time >= LENGTHS
-        done = tf.reduce_all(finished)
-        following = tf.cond(done, lambda: tf.zeros([2, 3]), lambda: steps.read(time))
-        return finished, following, after, output, None
-
-    made, state, _ = tf.nn.raw_rnn(cell, loop_fn)
-    return [made.stack(), state]
 
 
 TABLE: dict[str, Callable[[Any], Any]] = {

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, is_computed, numpy_or_jax, sizes_of
-from trainband.compat.ops.dtypes import as_dtype
-from trainband.compat.ops.shapes import dims_of
+from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.table import op
 
 
@@ -32,13 +33,10 @@ def is_unshaped(elements: Any) -> bool:
     return bool(elements.ndim == 2 and elements.shape[1] == 0)
 
 
-@op("", type="TensorArrayV3", tensors="size", shapes="size")
-def elements(size: Any, dtype: Any, shape: Any = None) -> Any:
+def elements(size: Any, dtype: DType, shape: Sequence[int] | None = None) -> Any:
     """Elements that are all zero, or have no shape yet."""
     count = sizes_of(size, "the size of a TensorArray")[0]
-    sizes = dims_of(shape) if shape is not None else None
-    known = (0,) if sizes is None or None in sizes else tuple(one or 0 for one in sizes)
-    return np.zeros((count, *known), as_dtype(dtype).numpy)
+    return np.zeros((count, *((0,) if shape is None else shape)), dtype.numpy)
 
 
 def _place(index: Any, count: int) -> Any:
@@ -69,7 +67,7 @@ def written(held: Any, index: Any, value: Any, grows: bool = False) -> Any:
 @op("", type="TensorArrayReadV3", tensors="held index", like={"index": "int32"})
 def read(held: Any, index: Any) -> Any:
     """One of the elements."""
-    return held[_place(index, held.shape[0])]
+    return numpy_or_jax(held, index).asarray(held)[_place(index, held.shape[0])]
 
 
 @op("", type="TensorArrayGatherV3", tensors="held indices", like={"indices": "int32"})
@@ -104,3 +102,37 @@ def parted(value: Any, lengths: Any) -> Any:
 def count_of(held: Any) -> Any:
     """The number of elements."""
     return np.asarray(held.shape[0], np.int32)
+
+
+@op("", type="TensorArrayLength", tensors="length index", like={"index": "int32"}, folds=True)
+def length_after(length: Any, index: Any) -> Any:
+    """How many elements there are when one, or some, have been written."""
+    library = numpy_or_jax(length, index)
+    return library.maximum(length, library.max(index) + 1).astype(np.int32)
+
+
+@op("", type="TensorArrayGatherV3", tensors="held length")
+def first_of(held: Any, length: Any) -> Any:
+    """The elements that there are; if their number is computed, all that there is room for."""
+    return held if is_computed(length) else held[: int(length)]
+
+
+def with_room(held: Any, count: int) -> Any:
+    """The elements, with room for as many as asked for."""
+    more = count - held.shape[0]
+    return held if more <= 0 else numpy_or_jax(held).concatenate([held, np.zeros((more, *held.shape[1:]), held.dtype)])
+
+
+def allocated(begin: Sequence[Any], once: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[Any]:
+    """The values that a loop begins with; elements that have no shape yet get that which the loop's body finds out."""
+    for _ in begin:
+        if not any(is_unshaped(one) for one in begin):
+            break
+        found = jax.eval_shape(once, begin)
+        if [one.shape for one in found] == [one.shape for one in begin]:
+            break
+        begin = [
+            jnp.zeros(after.shape, one.dtype) if is_unshaped(one) else one
+            for one, after in zip(begin, found, strict=True)
+        ]
+    return begin

@@ -114,5 +114,3 @@ def to_axis(x: Any, like: Any, axis: int) -> Any:
 def to_rows(x: Any) -> Any:
     """One row for each example."""
     return x.reshape(x.shape[0], math.prod(x.shape[1:]))
-
-

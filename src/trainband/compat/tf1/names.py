@@ -42,6 +42,7 @@ _TABLE: dict[str, str] = {
         operations.random: set_random_seed get_seed
         operations.clip: clip_by_global_norm global_norm
         operations.gradients: gradients hessians
+        operations.tensor_array: TensorArray
         operations.control_flow: no_op group tuple=tuple_ cond case while_loop
         operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ assert_equal check_numerics
         operations.printing: add_check_numerics_ops

@@ -23,7 +23,7 @@ sigmoid, tanh = recorded(math.sigmoid), recorded(math.tanh)
 _matmul = recorded(matrices.matmul)
 
 
-class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):  # noqa: PYI024 - TensorFlow's has no types either
+class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
     """The state of an LSTM: the cell's memory `c` and its output `h`."""
 
     __slots__ = ()
@@ -358,5 +358,3 @@ class MultiRNNCell(RNNCell):
 
     trainable_variables = trainable_weights  # type: ignore[assignment]
     variables = weights  # type: ignore[assignment]
-
-

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from trainband.compat.ops import windows
-from trainband.compat.tf1.networks.layer import InputSpec, listed
 from trainband.compat.tf1.networks.core import AFTER, Weighted, channels_of
+from trainband.compat.tf1.networks.layer import InputSpec, listed
 from trainband.compat.tf1.operations.recorder import recorded
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainband.compat.tf1.networks.layer import function_of
 from trainband.compat.tf1.networks.convolution import (
     Conv1D,
     Conv2D,
@@ -13,6 +12,7 @@ from trainband.compat.tf1.networks.convolution import (
     SeparableConv2D,
 )
 from trainband.compat.tf1.networks.core import Dense, Dropout, Flatten
+from trainband.compat.tf1.networks.layer import function_of
 from trainband.compat.tf1.networks.normalization import BatchNormalization
 from trainband.compat.tf1.networks.pooling import (
     AveragePooling1D,

@@ -231,7 +231,9 @@ class Layer:
           ValueError: it has not been called yet.
         """
         if self._scope is None:
-            raise ValueError(f"No name available for layer scope because the layer {self.name!r} has not been used yet.")
+            raise ValueError(
+                f"No name available for layer scope because the layer {self.name!r} has not been used yet."
+            )
         return self._scope.name
 
     @property

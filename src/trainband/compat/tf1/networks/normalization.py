@@ -6,8 +6,8 @@ from typing import Any
 
 from trainband.compat.ops import array, math, normalization, windows
 from trainband.compat.ops.shapes import TensorShape
-from trainband.compat.tf1.networks.layer import Configured, InputSpec, listed
 from trainband.compat.tf1.networks.core import channels_of, known_training, while_training
+from trainband.compat.tf1.networks.layer import Configured, InputSpec, listed
 from trainband.compat.tf1.operations.recorder import recorded
 
 _identity = recorded(array.identity)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from trainband.compat.ops import windows
-from trainband.compat.tf1.networks.layer import Configured, listed
 from trainband.compat.tf1.networks.convolution import spread
+from trainband.compat.tf1.networks.layer import Configured, listed
 from trainband.compat.tf1.operations.recorder import recorded
 
 

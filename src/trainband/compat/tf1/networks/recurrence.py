@@ -276,7 +276,7 @@ def static_bidirectional_rnn(
         if sequence_length is None:
             return list(reversed(steps))
         flat = [recorded(array.stack)(parts) for parts in zip(*map(flatten, steps), strict=True)]
-        turned = [recorded(sequences.reverse_rows)(one, convert(sequence_length), 0, 1) for one in flat]
+        turned = [recorded(sequences.reverse_rows)(one, convert(sequence_length), 1, 0) for one in flat]
         unstacked = [recorded(array.unstack)(one, len(steps)) for one in turned]
         return [pack_like(steps[0], parts) for parts in zip(*unstacked, strict=True)]
 
@@ -319,4 +319,3 @@ def stack_bidirectional_dynamic_rnn(
             states_fw.append(fw)
             states_bw.append(bw)
     return inputs, tuple(states_fw), tuple(states_bw)
-

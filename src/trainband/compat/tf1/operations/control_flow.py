@@ -12,6 +12,7 @@ import numpy as np
 from trainband.compat.ops import array
 from trainband.compat.ops.dtypes import bool_, string
 from trainband.compat.ops.loops import run_loop
+from trainband.compat.ops.sequences import allocated, with_room
 from trainband.compat.tf1.graphs.errors import OpError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Stored, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Frame, capture, region_function
@@ -19,6 +20,7 @@ from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.recorder import recorded
+from trainband.compat.tf1.operations.tensor_array import growing
 
 
 def no_op(name: str | None = None) -> Operation:
@@ -216,7 +218,7 @@ def while_loop(
                 "The loop's body must return tensors of the dtypes of loop_vars: "
                 f"{[one.dtype.name for one in starts]}, got {[one.dtype.name for one in nexts]} (at {user_line()})"
             )
-        op = _looping(inside, flat, check, nexts, starts, limit, back_prop)
+        op = _looping(inside, flat, check, nexts, starts, limit, back_prop, growing(first))
     if len(op.outputs) == 1 and not return_same_structure:
         return op.outputs[0]
     return pack_like(first, op.outputs)
@@ -240,6 +242,7 @@ def _looping(
     starts: Sequence[Tensor],
     limit: Tensor | None,
     back_prop: bool,
+    grow: dict[int, int],
 ) -> Operation:
     captured = [tensor for tensor in capture(inside, [check, *nexts]) if tensor not in variables]
     given = [*variables, *captured]
@@ -248,6 +251,7 @@ def _looping(
     reads, writes = _changed(inside)
     names = list(dict.fromkeys(v.op_name for v in (*reads, *writes)))
     counted = _counted(inside, variables, check, nexts)
+    measured = _counted(inside, variables, check, nexts, [variables[i] for i in grow.values()]) if grow else None
 
     def compute(frame: Frame, *values: Any) -> list[Any]:
         most = None if limit is None else values[-1]
@@ -267,13 +271,20 @@ def _looping(
             ]
             return typed, {name: jnp.asarray(after[name]) for name in names}
 
-        rounds = counted(begin, constants, most)
+        rounds = (counted(begin, constants, most) or (None,))[0]
         first = [jnp.asarray(v, start.dtype.numpy) for v, start in zip(begin, starts, strict=True)]
+        lengths: dict[int, Any] = {}
+        if measured is not None:
+            _, last = measured(begin, constants, most) or (None, {})
+            lengths = {i: last[variables[i]] for i in grow.values() if variables[i] in last}
+            for held, length in grow.items():
+                first[held] = with_room(first[held], _room(lengths.get(length), begin[length], most))
+        first = list(allocated(first, lambda values: once((list(values), state), constants, jnp.int32(0))[0]))
         found, after = run_loop(
             continues, once, (first, state), list(constants), rounds=rounds, most=most, differentiable=back_prop
         )
         frame.state.update({v.op_name: after[v.op_name] for v in writes})
-        return list(found)
+        return [lengths.get(i, one) for i, one in enumerate(found)]
 
     return record(
         "While",
@@ -290,16 +301,30 @@ def _looping(
     )
 
 
+def _room(length: Any, before: Any, most: Any) -> int:
+    """How many elements of a `TensorArray` that grows in a loop there must be room for."""
+    if length is not None:
+        return int(length)
+    known = [one for one in (before, most) if one is not None and not isinstance(one, jax.Array | jax.core.Tracer)]
+    if len(known) < 2:
+        raise ValueError(
+            "a TensorArray grows in a loop whose number of iterations depends on computed values: pass size= or "
+            "maximum_iterations=."
+        )
+    return int(known[0]) + int(known[1])
+
+
 def _counted(
-    inside: Region, variables: Sequence[Tensor], check: Tensor, nexts: Sequence[Tensor]
-) -> Callable[[Sequence[Any], Sequence[Any], Any], int | None]:
+    inside: Region, variables: Sequence[Tensor], check: Tensor, nexts: Sequence[Tensor], also: Sequence[Tensor] = ()
+) -> Callable[[Sequence[Any], Sequence[Any], Any], tuple[int, dict[Tensor, Any]] | None]:
     """Return a function that counts a loop's iterations, if its condition depends on constants only.
 
-    It runs only this part of the loop, in NumPy, while the rest is traced.
+    It runs only this part of the loop, in NumPy, while the rest is traced. It also gives the last values of the
+    variables that this part looks at, to which others may be added.
     """
     captured = capture(inside, [check, *nexts])
     captured = [tensor for tensor in captured if tensor not in variables]
-    looked_at = {variable for variable in variables if variable in _sources(check, inside)}
+    looked_at = {variable for variable in variables if variable in _sources(check, inside)} | set(also)
     while True:
         more = {
             variable
@@ -313,7 +338,9 @@ def _counted(
     chosen = [i for i, variable in enumerate(variables) if variable in looked_at]
     needed = {tensor for i in chosen for tensor in _sources(nexts[i], inside)} | _sources(check, inside)
 
-    def count(begin: Sequence[Any], constants: Sequence[Any], most: Any) -> int | None:
+    def count(
+        begin: Sequence[Any], constants: Sequence[Any], most: Any
+    ) -> tuple[int, dict[Tensor, Any]] | None:  # fmt: skip
         known = {**dict(zip(variables, begin, strict=True)), **dict(zip(captured, constants, strict=True))}
         if any(isinstance(known.get(t), jax.Array | jax.core.Tracer) for t in needed if t in known):
             return None
@@ -326,7 +353,7 @@ def _counted(
             while rounds < last:
                 frame = Frame({}, None, {**values, **fixed})
                 if not bool(frame.value(check)):
-                    return rounds
+                    return rounds, values
                 after = {variables[i]: frame.value(nexts[i]) for i in chosen}
                 if any(isinstance(value, jax.Array | jax.core.Tracer) for value in after.values()):
                     return None
@@ -334,7 +361,7 @@ def _counted(
                 rounds += 1
         except (KeyError, RuntimeError, TypeError, OpError):
             return None
-        return None if most is None else rounds
+        return None if most is None else (rounds, values)
 
     return count
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainband.compat.ops import sequences
-from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.ops.array import identity
+from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Tensor
-from trainband.compat.tf1.graphs.record import convert, known_value
+from trainband.compat.tf1.graphs.nest import flatten
+from trainband.compat.tf1.graphs.record import convert, known_value, record, record_tensor
 from trainband.compat.tf1.operations.recorder import recorded
-
-ELEMENTS = "TensorArrayV3"
 
 
 class TensorArray:
@@ -52,11 +52,21 @@ class TensorArray:
         if given is None and size is None:
             raise ValueError("Size must be provided if handle is not provided")
         if given is None:
+            count = convert(size, int32)
             sizes = self._known[0].as_list() if self._known[0].is_fully_defined() else None
-            given = recorded(sequences.elements)(size, self.dtype, sizes, name=name or "TensorArray")
-            if sizes is None:
-                given = _without_shape(given)
+            given = record_tensor(
+                "TensorArrayV3",
+                lambda value: sequences.elements(value, self.dtype, sizes),
+                [count],
+                name=name or "TensorArray",
+                dtypes=[self.dtype],
+                shapes=[None if sizes is None else [_number(count), *sizes]],
+            )
+        else:
+            count = recorded(sequences.count_of)(given)
         self._held: Tensor = given
+        self._count = _number(count)
+        self._length: Tensor | None = count if self.dynamic_size else None
 
     # --- what it is
 
@@ -74,6 +84,8 @@ class TensorArray:
 
     def size(self, name: str | None = None) -> Tensor:
         """How many elements there are."""
+        if self._length is not None:
+            return recorded_identity(self._length, name)
         return recorded(sequences.count_of)(self._held, name=name)  # type: ignore[no-any-return]
 
     def identity(self) -> TensorArray:
@@ -82,9 +94,7 @@ class TensorArray:
 
     def close(self, name: str | None = None) -> Any:
         """Record an operation that does nothing."""
-        from trainband.compat.tf1.operations.control_flow import no_op
-
-        return no_op(name)
+        return record("NoOp", lambda: (), count=0, name=name)
 
     # --- reading
 
@@ -94,8 +104,7 @@ class TensorArray:
 
     def stack(self, name: str | None = None) -> Tensor:
         """All elements, as one tensor."""
-        count = known_value(self.size())
-        return self._shaped(recorded_identity(self._held, name), [None if count is None else int(count)])
+        return self._shaped(self._whole(name), [None if self.dynamic_size else self._count])
 
     def gather(self, indices: Any, name: str | None = None) -> Tensor:
         """Some elements, as one tensor."""
@@ -105,7 +114,7 @@ class TensorArray:
 
     def concat(self, name: str | None = None) -> Tensor:
         """All elements one after the other."""
-        result: Tensor = recorded(sequences.joined)(self._held, name=name)
+        result: Tensor = recorded(sequences.joined)(self._whole(), name=name)
         if self._known[0].ndims is not None:
             result.set_shape([None, *self._known[0].as_list()[1:]])
         return result
@@ -117,26 +126,26 @@ class TensorArray:
         tensor = self._checked(value)
         self._learn(tensor.shape)
         held = recorded(sequences.written)(self._held, index, tensor, self.dynamic_size, name=name)
-        return self._with(held)
+        return self._with(held, index)
 
     def unstack(self, value: Any, name: str | None = None) -> TensorArray:
         """The rows of a tensor, in place of all elements."""
         tensor = self._checked(value)
         self._learn(_rows(tensor))
-        return self._with(recorded_identity(tensor, name))
+        return self._filled(recorded_identity(tensor, name))
 
     def scatter(self, indices: Any, value: Any, name: str | None = None) -> TensorArray:
         """The elements, some of which are replaced by the rows of a tensor."""
         tensor = self._checked(value)
         self._learn(_rows(tensor))
         held = recorded(sequences.scattered)(self._held, indices, tensor, self.dynamic_size, name=name)
-        return self._with(held)
+        return self._with(held, indices)
 
     def split(self, value: Any, lengths: Any, name: str | None = None) -> TensorArray:
         """Parts of a tensor, which must be of equal length, in place of all elements."""
         held: Tensor = recorded(sequences.parted)(self._checked(value), lengths, name=name)
         self._learn(_rows(held))
-        return self._with(held)
+        return self._filled(held)
 
     pack, unpack = stack, unstack
 
@@ -163,17 +172,51 @@ class TensorArray:
             result.set_shape(TensorShape([*first, *known.as_list()]))
         return result
 
-    def _with(self, held: Tensor) -> TensorArray:
+    def _whole(self, name: str | None = None) -> Tensor:
+        if self._length is None:
+            return recorded_identity(self._held, name)
+        return recorded(sequences.first_of)(self._held, self._length, name=name)  # type: ignore[no-any-return]
+
+    def _filled(self, held: Tensor) -> TensorArray:
+        """Like this one, with all elements replaced."""
+        found = self._with(held)
+        count = recorded(sequences.count_of)(held)
+        found._count = _number(count)
+        if found._length is not None:
+            found._length = count
+        return found
+
+    def _with(self, held: Tensor, written: Any = None) -> TensorArray:
         found = TensorArray.__new__(TensorArray)
         found.__dict__.update(self.__dict__)
         found._held = held
+        if self._length is not None and written is not None:
+            found._length = recorded(sequences.length_after)(self._length, written)
         return found
 
     def _nest_flatten(self) -> list[Any]:
-        return [self._held]
+        return [self._held] if self._length is None else [self._held, self._length]
 
     def _nest_pack(self, values: Sequence[Any]) -> TensorArray:
-        return self._with(values[0])
+        found = self._with(values[0])
+        if self._length is not None:
+            found._length = values[1]
+        return found
+
+
+def growing(structure: Any) -> dict[int, int]:
+    """Where, among the leaves of a structure, the elements of arrays that grow are, and where their number is."""
+    found, place = {}, 0
+    for one in flatten(structure, objects=False):
+        if isinstance(one, TensorArray) and one.dynamic_size:
+            found[place] = place + 1
+        place += len(flatten(one))
+    return found
+
+
+def _number(tensor: Tensor) -> int | None:
+    known = known_value(tensor)
+    return None if known is None else int(known)
 
 
 def _rows(tensor: Tensor) -> TensorShape:
@@ -182,7 +225,5 @@ def _rows(tensor: Tensor) -> TensorShape:
 
 def recorded_identity(tensor: Tensor, name: str | None) -> Tensor:
     """The same tensor under another name."""
-    from trainband.compat.ops.array import identity
-
     result: Tensor = recorded(identity)(tensor, name)
     return result
