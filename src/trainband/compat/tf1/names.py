@@ -164,14 +164,69 @@ _TABLE: dict[str, str] = {
     """,
     "tf.contrib.layers": """
         scripts.contrib: xavier_initializer variance_scaling_initializer l1_regularizer l2_regularizer
+        scripts.contrib: xavier_initializer_conv2d=xavier_initializer
+        networks.contrib_layers: convolution conv1d conv2d conv3d convolution1d=conv1d convolution2d=conv2d
+        networks.contrib_layers: convolution3d=conv3d conv2d_transpose convolution2d_transpose=conv2d_transpose
+        networks.contrib_layers: conv3d_transpose convolution3d_transpose=conv3d_transpose separable_conv2d
+        networks.contrib_layers: separable_convolution2d=separable_conv2d fully_connected linear relu relu6
+        networks.contrib_layers: max_pool2d max_pool3d avg_pool2d avg_pool3d dropout flatten bias_add one_hot_encoding
+        networks.contrib_layers: softmax embed_sequence repeat stack unit_norm maxout
+        networks.contrib_normalization: batch_norm layer_norm instance_norm group_norm
+        networks.contrib_training: sum_regularizer l1_l2_regularizer apply_regularization optimize_loss
+        networks.contrib_training: OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES summarize_tensor summarize_activation
+        networks.contrib_training: summarize_tensors summarize_collection summarize_variables summarize_weights
+        networks.contrib_training: summarize_biases summarize_activations
     """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step
+        training.global_step: assert_global_step
+        networks.arg_scope: arg_scope add_arg_scope has_arg_scope arg_scoped_arguments current_arg_scope
+        networks.arg_scope: arg_scope_func_key
+        networks.model_variables: variable model_variable local_variable global_variable add_model_variable
+        networks.model_variables: get_variables get_model_variables get_local_variables get_trainable_variables
+        networks.model_variables: get_variables_by_name get_variables_by_suffix get_unique_variable
+        networks.model_variables: get_variable_full_name filter_variables get_variables_to_restore assign_from_values
+        networks.model_variables: assign_from_values_fn assign_from_checkpoint assign_from_checkpoint_fn
+        networks.model_variables: init_from_checkpoint
+        training.checkpoint_files: list_variables load_variable
+        graphs.record: is_tensor
+    """,
+    "tf.contrib.framework.nest": """
+        graphs.nest: flatten pack_sequence_as map_structure is_sequence assert_same_structure
+    """,
+    "tf.contrib.slim": "",
+    "tf.contrib.slim.utils": """
+        networks.contrib_parts: get_variable_collections collect_named_outputs convert_collection_to_dict smart_cond
+        networks.contrib_parts: constant_value last_dimension
+    """,
+    "tf.contrib.slim.learning": """
+        training.slim: create_train_op train train_step clip_gradient_norms multiply_gradients add_gradients_summaries
+    """,
+    "tf.contrib.slim.evaluation": """
+        training.slim: evaluate_once evaluation_loop checkpoints_iterator
+    """,
+    "tf.contrib.slim.model_analyzer": """
+        training.slim: analyze_vars
+    """,
+    "tf.contrib.losses": """
+        operations.contrib_losses: absolute_difference mean_squared_error log_loss cosine_distance hinge_loss
+        operations.contrib_losses: softmax_cross_entropy sparse_softmax_cross_entropy sigmoid_cross_entropy
+        operations.losses: compute_weighted_loss add_loss get_losses get_regularization_losses get_total_loss
+    """,
+    "tf.contrib.metrics": """
+        operations.contrib_losses: streaming_mean streaming_accuracy streaming_precision streaming_recall
+        operations.contrib_losses: streaming_mean_squared_error streaming_mean_absolute_error
+        operations.contrib_losses: streaming_root_mean_squared_error accuracy aggregate_metrics aggregate_metric_map
     """,
     "tf.test": """
         scripts.files: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
     """,
 }
+
+_TABLE["tf.contrib.slim"] = _TABLE["tf.contrib.layers"] + _TABLE["tf.contrib.framework"]
+_TABLE["tf.contrib.slim.losses"] = _TABLE["tf.contrib.losses"]
+_TABLE["tf.contrib.slim.metrics"] = _TABLE["tf.contrib.metrics"]
+_TABLE["tf.contrib.layers.utils"] = _TABLE["tf.contrib.slim.utils"]
 
 _INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}}
 """Namespaces that are found in others under another name."""

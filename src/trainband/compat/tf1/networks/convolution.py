@@ -112,6 +112,9 @@ class Conv3DTranspose(_Transposed):
 
 
 class _Separable(_Convolutional):
+    mixes: ClassVar[bool] = True
+    """Whether the channels are mixed afterwards."""
+
     settings = listed(
         """filters kernel_size strides=1 padding='valid' data_format='channels_last' dilation_rate=1
         depth_multiplier=1 activation=None use_bias=True depthwise_initializer=None pointwise_initializer=None
@@ -125,9 +128,13 @@ class _Separable(_Convolutional):
         channels, times = self._channels(input_shape), int(self.depth_multiplier)
         sizes = self._axes(self.kernel_size)
         self.depthwise_kernel = self._weight("depthwise_kernel", [*sizes, channels, times], "depthwise")
+        if not self.mixes:
+            self.filters = channels * times
         ones = (1,) * self.axes
-        self.pointwise_kernel = self._weight(
-            "pointwise_kernel", [*ones, channels * times, int(self.filters)], "pointwise"
+        self.pointwise_kernel = (
+            self._weight("pointwise_kernel", [*ones, channels * times, int(self.filters)], "pointwise")
+            if self.mixes
+            else None
         )
         self.bias = self._bias()
         self.built = True
@@ -143,6 +150,8 @@ class _Separable(_Convolutional):
             self._axes(self.dilation_rate),
             self._channels_first,
         )
+        if not self.mixes:
+            return self._finished(inner, self.data_format)
         outputs = recorded(windows.convolution)(
             inner, self.pointwise_kernel, ones, "VALID", ones, self._channels_first
         )  # fmt: skip

@@ -90,7 +90,8 @@ class Layer:
         """The operations that update its variables while training."""
         self._reuse = more.get("_reuse")
         self._renamed: Mapping[str, str] = more.get("_names") or {}
-        self._collections = more.get("_collections")
+        self._collections: Callable[[str], list[str]] | None = more.get("_collections")
+        self._updates_to: str | None = more.get("_updates_to", GraphKeys.UPDATE_OPS)
         self._weights: list[tuple[Any, bool]] = []
         self._base_name = name or _snake_case(type(self).__name__)
         self._name = name or _unique_name(self._base_name)
@@ -132,14 +133,15 @@ class Layer:
         trained = (True if trainable is None else trainable) and self.trainable
         graph = get_default_graph()
         before = len(graph.get_collection(GraphKeys.REGULARIZATION_LOSSES))
+        known = self._renamed.get(name, name)
         made = get_variable(
-            self._renamed.get(name, name),
+            known,
             shape,
             dtype or self.dtype or float32,
             initializer,
             regularizer,
             trained,
-            self._collections,
+            None if self._collections is None else self._collections(known),
             constraint=constraint,
             partitioner=partitioner,
         )
@@ -164,7 +166,8 @@ class Layer:
         del inputs
         for update in updates if isinstance(updates, list | tuple) else [updates]:
             self.updates.append(update)
-            get_default_graph().add_to_collection(GraphKeys.UPDATE_OPS, update)
+            if self._updates_to is not None:
+                get_default_graph().add_to_collection(self._updates_to, update)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the outputs' shape."""

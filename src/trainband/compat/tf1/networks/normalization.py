@@ -58,7 +58,7 @@ class BatchNormalization(Configured):
         axis = self.axis % rank
         mean, variance = recorded(normalization.moments)(inputs, [one for one in range(rank) if one != axis])
         # For images, TensorFlow's fused kernel averages the unbiased variance.
-        is_image = rank == 4 and self.fused is not False
+        is_image = (rank == 4 and self.fused is not False) or bool(self.fused)
         unbiased = recorded(normalization.unbiased)(variance, inputs) if is_image else variance
         known = known_training(training)
         used = [
