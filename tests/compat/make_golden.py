@@ -1,6 +1,7 @@
 """Makes the golden values: what TensorFlow itself gives for the scripts in `examples/tf1`, and for operations.
 
-The recipe, with a Python that has TensorFlow 2.21 (for `tf.layers` also the package tf_keras of the same version, and tf_slim):
+The recipe, with a Python that has TensorFlow 2.21 (for `tf.layers` also the package tf_keras of the same version, and
+for `tf.contrib` tf_slim):
 
     python tests/compat/make_golden.py [NAME]...
 
@@ -157,6 +158,13 @@ def load(name: str, path: Path) -> types.ModuleType:
 def run_networks(out: Path) -> None:
     """Runs the networks in `networks_table` with TensorFlow; the package tf_slim has what was `tf.contrib.slim`."""
     import tensorflow.compat.v1 as v1
+    from tensorflow.python.framework import ops, tensor
+    from tf_keras.src import legacy_tf_layers
+    from tf_keras.src.legacy_tf_layers import base, normalization
+
+    ops.Tensor = tensor.Tensor  # tf_slim expects both where they were
+    for name, module in {"": legacy_tf_layers, ".base": base, ".normalization": normalization}.items():
+        sys.modules[f"tf_keras.legacy_tf_layers{name}"] = module
     import tf_slim
 
     v1.disable_v2_behavior()

@@ -112,6 +112,41 @@ def _growing(tf: Any) -> Any:
     return [made.stack(), parts.read(1), scattered.stack(), made.size()]
 
 
+def _slim_convnet(tf: Any) -> Any:
+    slim = tf.contrib.slim
+    x = tf.placeholder_with_default(IMAGES, [None, *IMAGES.shape[1:]])
+    normal = {"decay": 0.9, "scale": True, "is_training": True}
+    with slim.arg_scope(
+        [slim.conv2d, slim.fully_connected],
+        weights_regularizer=slim.l2_regularizer(0.1),
+        normalizer_fn=slim.batch_norm,
+        normalizer_params=normal,
+    ):
+        net = slim.conv2d(x, 3, [3, 3], stride=2)
+        net = slim.repeat(net, 2, slim.conv2d, 2, 3, rate=2, scope="block")
+        pooled = slim.max_pool2d(net, [2, 2], stride=1)
+        with slim.arg_scope([slim.conv2d], activation_fn=None, normalizer_fn=None):
+            net = slim.conv2d(pooled, 2, 1, scope="logits")
+        rows = slim.stack(slim.flatten(net), slim.fully_connected, [4, 3], scope="fc")
+    return [slim.softmax(slim.linear(slim.dropout(rows, 1.0), 2)), pooled]
+
+
+def _slim_separable(tf: Any) -> Any:
+    slim = tf.contrib.slim
+    net = slim.separable_conv2d(tf.constant(IMAGES), 3, 3, depth_multiplier=2, scope="a")
+    net = slim.separable_conv2d(net, None, [3, 3], depth_multiplier=1, normalizer_fn=None, scope="b")
+    net = slim.conv2d_transpose(net, 2, 3, stride=2)
+    return [slim.avg_pool2d(net, 3), slim.bias_add(net)]
+
+
+def _slim_norms(tf: Any) -> Any:
+    layers = tf.contrib.layers
+    x = tf.constant(IMAGES)
+    wide = layers.fully_connected(x, 6, activation_fn=None, biases_regularizer=layers.l1_l2_regularizer(0.1, 0.2))
+    tested = layers.batch_norm(wide, is_training=tf.constant(False), activation_fn=tf.tanh, center=False)
+    return [layers.layer_norm(wide), layers.instance_norm(x, epsilon=1e-3), layers.group_norm(wide, 3), layers.unit_norm(wide, 3), tested]
+
+
 TABLE: dict[str, Callable[[Any], Any]] = {
     "basic_rnn": _dynamic(lambda tf, cell: cell.BasicRNNCell(4, activation=tf.nn.relu)),
     "basic_lstm_lengths": _dynamic(lambda tf, cell: cell.BasicLSTMCell(3, forget_bias=0.5), sequence_length=LENGTHS),
@@ -148,6 +183,9 @@ TABLE: dict[str, Callable[[Any], Any]] = {
         tf.layers.average_pooling2d(IMAGES, [2, 3], 2, "same"),
     ],
     "batch_normalization": _layer(IMAGES, lambda tf, x: tf.layers.batch_normalization(x, training=True)),
+    "slim_convnet": _slim_convnet,
+    "slim_separable": _slim_separable,
+    "slim_norms": _slim_norms,
     "batch_normalization_axis": _layer(IMAGES, lambda tf, x: tf.layers.batch_normalization(x, 1, fused=False)),
 }
 

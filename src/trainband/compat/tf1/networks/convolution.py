@@ -53,6 +53,7 @@ class _Conv(_Convolutional):
             self.padding.upper(),
             self._axes(self.dilation_rate),
             self._channels_first,
+            name=f"Conv{self.axes}D",
         )
         return self._finished(outputs, self.data_format)
 

@@ -24,6 +24,7 @@ class _Pooling(Configured):
             self.padding.upper(),
             self.data_format == "channels_first",
             self.largest,
+            name="MaxPool" if self.largest else "AvgPool",
         )
 
 
