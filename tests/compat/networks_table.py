@@ -144,7 +144,13 @@ def _slim_norms(tf: Any) -> Any:
     x = tf.constant(IMAGES)
     wide = layers.fully_connected(x, 6, activation_fn=None, biases_regularizer=layers.l1_l2_regularizer(0.1, 0.2))
     tested = layers.batch_norm(wide, is_training=tf.constant(False), activation_fn=tf.tanh, center=False)
-    return [layers.layer_norm(wide), layers.instance_norm(x, epsilon=1e-3), layers.group_norm(wide, 3), layers.unit_norm(wide, 3), tested]
+    return [
+        layers.layer_norm(wide),
+        layers.instance_norm(x, epsilon=1e-3),
+        layers.group_norm(wide, 3),
+        layers.unit_norm(wide, 3),
+        tested,
+    ]
 
 
 TABLE: dict[str, Callable[[Any], Any]] = {
@@ -210,8 +216,10 @@ def values_of(tf: Any, name: str) -> dict[str, Any]:
         with tf.Session(graph=graph) as session:
             session.run(firsts)
             found, slopes, losses = session.run([outputs, slopes, losses])
-            session.run(updates)
-            others = session.run([one for one in variables if one not in trained])
+            rest = [one for one in variables if one not in trained]
+            if updates:
+                session.run(updates)
+            others = session.run(rest) if rest else []
     names = [one.op.name for one in trained]
     kept = [one.op.name for one in variables if one not in trained]
     return {

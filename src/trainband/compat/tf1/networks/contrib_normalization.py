@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainband.compat.ops import array, normalization
-from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.networks.arg_scope import add_arg_scope

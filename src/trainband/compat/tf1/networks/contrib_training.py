@@ -129,10 +129,14 @@ def optimize_loss(
 def _optimizer(given: Any, rate: Any) -> Any:
     if isinstance(given, str):
         if given not in OPTIMIZER_CLS_NAMES:
-            raise ValueError(f"Optimizer name should be one of [{', '.join(OPTIMIZER_CLS_NAMES)}], you provided {given}.")
+            raise ValueError(
+                f"Optimizer name should be one of [{', '.join(OPTIMIZER_CLS_NAMES)}], you provided {given}."
+            )
         return OPTIMIZER_CLS_NAMES[given](learning_rate=rate)
     if isinstance(given, Optimizer) or hasattr(given, "apply_gradients"):
-        return given() if isinstance(given, type) and rate is None else given(rate) if isinstance(given, type) else given
+        return (
+            given() if isinstance(given, type) and rate is None else given(rate) if isinstance(given, type) else given
+        )
     if not callable(given):
         raise ValueError(f"Unrecognized optimizer: {given}")
     return given() if rate is None else given(rate)
