@@ -168,7 +168,7 @@ def add_contrib(v1: Any) -> None:
     ops.Tensor = tensor.Tensor  # tf_slim expects these where they were
     for name, module in {"": legacy_tf_layers, ".base": base, ".normalization": normalization}.items():
         sys.modules[f"tf_keras.legacy_tf_layers{name}"] = module
-    import tf_slim
+    import tf_slim  # type: ignore[import-not-found]
 
     v1.contrib = types.ModuleType("tensorflow.contrib")
     v1.contrib.__path__ = []

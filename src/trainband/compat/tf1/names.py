@@ -65,6 +65,12 @@ _TABLE: dict[str, str] = {
         networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
         networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper
     """,
+    "tf.contrib.seq2seq": """
+        networks.seq2seq: sequence_loss
+    """,
+    "tf.contrib.legacy_seq2seq": """
+        networks.seq2seq: sequence_loss_by_example sequence_loss=legacy_sequence_loss rnn_decoder basic_rnn_seq2seq
+    """,
     "tf.contrib.rnn": """
         networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell LSTMBlockCell GRUCell MultiRNNCell LSTMStateTuple
         networks.cells: GRUBlockCellV2=GRUCell

@@ -29,7 +29,7 @@ def _parts(structure: Any, objects: bool) -> list[Any] | None:
     if isinstance(structure, list | tuple):
         return list(structure)
     if objects and hasattr(structure, "_nest_flatten"):
-        return list(structure._nest_flatten())
+        return list(structure._nest_flatten())  # noqa: SLF001 - the protocol above
     return None
 
 
@@ -46,7 +46,7 @@ def _pack(structure: Any, leaves: Iterator[Any], objects: bool) -> Any:
         return type(structure)(*packed)
     if isinstance(structure, list | tuple):
         return type(structure)(packed)
-    return structure._nest_pack(packed)
+    return structure._nest_pack(packed)  # noqa: SLF001
 
 
 def is_sequence(structure: Any) -> bool:

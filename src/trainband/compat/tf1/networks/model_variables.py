@@ -89,9 +89,8 @@ def local_variable(
 ) -> Any:  # fmt: skip
     """Create a variable that each process keeps to itself."""
     del use_resource
-    return Variable(
-        initial_value, trainable=False, collections=[GraphKeys.LOCAL_VARIABLES], validate_shape=validate_shape, name=name
-    )  # fmt: skip
+    lists = [GraphKeys.LOCAL_VARIABLES]
+    return Variable(initial_value, trainable=False, collections=lists, validate_shape=validate_shape, name=name)
 
 
 def global_variable(

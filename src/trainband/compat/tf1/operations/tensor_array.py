@@ -6,6 +6,7 @@ that writes the first element finds out what the shape is before it begins.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +54,8 @@ class TensorArray:
             raise ValueError("Size must be provided if handle is not provided")
         if given is None:
             count = convert(size, int32)
-            sizes = self._known[0].as_list() if self._known[0].is_fully_defined() else None
+            known = self._known[0]
+            sizes = [size or 0 for size in known.as_list()] if known.is_fully_defined() else None
             given = record_tensor(
                 "TensorArrayV3",
                 lambda value: sequences.elements(value, self.dtype, sizes),
@@ -90,7 +92,7 @@ class TensorArray:
 
     def identity(self) -> TensorArray:
         """The same elements."""
-        return self._with(self._held)
+        return copy.copy(self)
 
     def close(self, name: str | None = None) -> Any:
         """Record an operation that does nothing."""
@@ -179,29 +181,26 @@ class TensorArray:
 
     def _filled(self, held: Tensor) -> TensorArray:
         """Like this one, with all elements replaced."""
-        found = self._with(held)
         count = recorded(sequences.count_of)(held)
-        found._count = _number(count)
-        if found._length is not None:
-            found._length = count
-        return found
+        return self._like(held, None if self._length is None else count, _number(count))
 
-    def _with(self, held: Tensor, written: Any = None) -> TensorArray:
-        found = TensorArray.__new__(TensorArray)
-        found.__dict__.update(self.__dict__)
-        found._held = held
-        if self._length is not None and written is not None:
-            found._length = recorded(sequences.length_after)(self._length, written)
+    def _with(self, held: Tensor, written: Any) -> TensorArray:
+        """Like this one, with some elements replaced."""
+        length = self._length
+        if length is not None:
+            length = recorded(sequences.length_after)(length, written)
+        return self._like(held, length, self._count)
+
+    def _like(self, held: Tensor, length: Tensor | None, count: int | None) -> TensorArray:
+        found = copy.copy(self)
+        found.__dict__.update(_held=held, _length=length, _count=count)
         return found
 
     def _nest_flatten(self) -> list[Any]:
         return [self._held] if self._length is None else [self._held, self._length]
 
     def _nest_pack(self, values: Sequence[Any]) -> TensorArray:
-        found = self._with(values[0])
-        if self._length is not None:
-            found._length = values[1]
-        return found
+        return self._like(values[0], None if self._length is None else values[1], self._count)
 
 
 def growing(structure: Any) -> dict[int, int]:

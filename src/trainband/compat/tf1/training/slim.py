@@ -1,4 +1,4 @@
-"""`tf.contrib.slim`'s ways to train and to evaluate: `learning.train`, `evaluation.evaluate_once`, and what they need."""
+"""`tf.contrib.slim`'s ways to train and to evaluate: `learning.train` and `evaluation.evaluate_once`."""
 
 from __future__ import annotations
 
