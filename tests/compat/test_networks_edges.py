@@ -199,7 +199,7 @@ def test_a_tensor_array_that_grows_needs_a_known_number_of_rounds() -> None:
     def loop(**more: Any) -> Any:
         made = tf.TensorArray(tf.float32, 0, dynamic_size=True)
         return tf.while_loop(
-            lambda t, x, _: x < limit, lambda t, x, a: (t + 1, x + 1.0, a.write(t, x)), (0, 0.0, made), **more
+            lambda _, x, __: x < limit, lambda t, x, a: (t + 1, x + 1.0, a.write(t, x)), (0, 0.0, made), **more
         )[2].stack()
 
     with tf.Session() as session:

@@ -198,7 +198,7 @@ _TABLE: dict[str, str] = {
         graphs.record: is_tensor
     """,
     "tf.contrib.framework.nest": """
-        graphs.nest: flatten pack_sequence_as map_structure is_sequence assert_same_structure
+        operations.structures: flatten pack_sequence_as map_structure is_sequence assert_same_structure
     """,
     "tf.contrib.slim": "",
     "tf.contrib.slim.utils": """

@@ -24,7 +24,7 @@ _reshape, _sum = recorded(array.reshape), recorded(reductions.reduce_sum)
 def _losses(logits: Any, targets: Any, softmax_loss_function: Loss | None) -> Any:
     if softmax_loss_function is not None:
         return softmax_loss_function(labels=targets, logits=logits)
-    return recorded(cross_entropy.sparse_softmax_cross_entropy_with_logits)(labels=targets, logits=logits)
+    return recorded(cross_entropy.sparse_softmax_cross_entropy)(labels=targets, logits=logits)
 
 
 def sequence_loss(
