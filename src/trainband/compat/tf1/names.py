@@ -44,6 +44,13 @@ _TABLE: dict[str, str] = {
         operations.gradients: gradients hessians
         operations.tensor_array: TensorArray
         operations.control_flow: no_op group tuple=tuple_ cond case while_loop
+        operations.gradients: gradients hessians UnconnectedGradients AggregationMethod
+        graphs.custom_gradient: custom_gradient RegisterGradient NotDifferentiable NoGradient=NotDifferentiable
+        graphs.graph_def: GraphDef NodeDef
+        operations.control_flow: no_op group tuple=tuple_ cond
+        operations.case: case switch_case
+        operations.functional: map_fn scan foldl foldr
+        operations.loops: while_loop
         operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ assert_equal check_numerics
         operations.printing: add_check_numerics_ops
         operations.initializers: zeros_initializer=Zeros ones_initializer=Ones constant_initializer=Constant

@@ -12,9 +12,10 @@ from trainband.compat.ops import array, indexing, math, sequences
 from trainband.compat.ops.dtypes import int32
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Region, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.lowering import Frame, capture, region_function
+from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.graphs.region import Body, Function, is_pure, loop_variable, read_before, state_of
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.array import concat
 from trainband.compat.tf1.operations.recorder import recorded
@@ -93,20 +94,22 @@ def _scanned(cell: Any, inputs: Any, state: Any, lengths: Tensor | None) -> Any:
     starts: list[Tensor] = flatten(state)
     region = Region(graph.region)
     with graph.recording(region):
-        now = [_inside(x.dtype, None if x.shape.ndims is None else TensorShape(x.shape.as_list()[1:])) for x in xs]
-        before = [_inside(one.dtype, one.shape) for one in starts]
+        now = [loop_variable(x.dtype, _of_step(x.shape)) for x in xs]
+        before = [loop_variable(one.dtype, one.shape) for one in starts]
         made, after = cell(pack_like(inputs, now), pack_like(state, before))
         outputs, nexts = ([convert(one) for one in flatten(some)] for some in (made, after))
     _check_state(starts, nexts, cell)
-    captured = [one for one in capture(region, [*outputs, *nexts]) if one not in now and one not in before]
-    step = region_function(region, [*outputs, *nexts], [*now, *before, *captured])
-    counts = len(xs), len(starts)
-    compute = _scan(step, region, outputs, nexts, counts, has_lengths=lengths is not None)
+    body = Body(region, [*outputs, *nexts], [*now, *before])
+    early = read_before([body], [one.op for one in (*xs, *starts)])
+    reads, writes = state_of([body], always=False)
+    step = body.function([*now, *before, *body.captured])
+    names = sorted({v.op_name for v in (*reads, *writes)})
+    compute = _scan(step, names, outputs, nexts, (len(xs), len(starts)), has_lengths=lengths is not None)
     steps = xs[0].shape.as_list()[0] if xs[0].shape.ndims is not None else None
     op = record(
         "While",
         compute,
-        [*xs, *starts, *([] if lengths is None else [lengths]), *captured],
+        [*xs, *starts, *([] if lengths is None else [lengths]), *body.captured, *early.values()],
         count=len(nexts) + len(outputs),
         dtypes=[one.dtype for one in (*nexts, *outputs)],
         shapes=[
@@ -114,20 +117,16 @@ def _scanned(cell: Any, inputs: Any, state: Any, lengths: Tensor | None) -> Any:
             *(None if one.shape.ndims is None else [steps, *one.shape.as_list()] for one in outputs),
         ],
         stateful=True,
-        reads=list({v.op_name: v for o in region.operations for v in o.reads}.values()),
-        writes=list({v.op_name: v for o in region.operations for v in o.writes}.values()),
+        reads=reads,
+        writes=writes,
         name="while/Exit",
-        attributes={"regions": (region,)},
+        attributes={"regions": (region,), "pure": is_pure([body])},
     )
     return pack_like(made, op.outputs[len(nexts) :]), pack_like(after, op.outputs[: len(nexts)])
 
 
-def _inside(dtype: Any, shape: Any) -> Tensor:
-    def compute() -> Any:
-        raise RuntimeError("The inputs of a step have values only inside its loop.")
-
-    found: Tensor = record("LoopVariable", compute, dtypes=[dtype], shapes=[shape], name="while/Identity").outputs[0]
-    return found
+def _of_step(shape: TensorShape) -> TensorShape:
+    return TensorShape(None) if shape.ndims is None else TensorShape(shape.as_list()[1:])
 
 
 def _check_state(starts: Sequence[Tensor], nexts: Sequence[Tensor], cell: Any) -> None:
@@ -140,17 +139,14 @@ def _check_state(starts: Sequence[Tensor], nexts: Sequence[Tensor], cell: Any) -
 
 
 def _scan(
-    step: Callable[..., Any],
-    region: Region,
+    step: Function,
+    names: Sequence[str],
     outputs: Sequence[Tensor],
     nexts: Sequence[Tensor],
     counts: tuple[int, int],
     *,
     has_lengths: bool,
 ) -> Callable[..., list[Any]]:
-    changed = {v.op_name for op in region.operations for v in op.writes}
-    names = sorted(changed | {v.op_name for op in region.operations for v in op.reads})
-
     def compute(frame: Frame, *values: Any) -> list[Any]:
         xs, rest = values[: counts[0]], values[counts[0] :]
         starts, rest = rest[: counts[1]], rest[counts[1] :]
@@ -171,7 +167,7 @@ def _scan(
         first = [jnp.asarray(v, t.dtype.numpy) for v, t in zip(starts, nexts, strict=True)]
         begin = (jnp.int32(0), first, {name: jnp.asarray(frame.state[name]) for name in names})
         (_, last, after), out = jax.lax.scan(once, begin, [jnp.asarray(x) for x in xs])
-        frame.state.update({name: after[name] for name in changed})
+        frame.state.update(after)
         return [*last, *out]
 
     return compute

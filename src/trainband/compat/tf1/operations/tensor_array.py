@@ -66,7 +66,7 @@ class TensorArray:
             )
         else:
             count = recorded(sequences.count_of)(given)
-        self._held: Tensor = given
+        self._held: Tensor = _resizable(given) if self.dynamic_size else given
         self._count = _number(count)
         self._length: Tensor | None = count if self.dynamic_size else None
 
@@ -193,6 +193,7 @@ class TensorArray:
 
     def _like(self, held: Tensor, length: Tensor | None, count: int | None) -> TensorArray:
         found = copy.copy(self)
+        held = _resizable(held) if self.dynamic_size else held
         found.__dict__.update(_held=held, _length=length, _count=count)
         return found
 
@@ -211,6 +212,13 @@ def growing(structure: Any) -> dict[int, int]:
             found[place] = place + 1
         place += len(flatten(one))
     return found
+
+
+def _resizable(held: Tensor) -> Tensor:
+    """The same elements; nothing is known of their number."""
+    if held.shape.ndims is None:
+        return held
+    return record_tensor("Identity", lambda value: value, [held], dtypes=[held.dtype], shapes=[None])
 
 
 def _number(tensor: Tensor) -> int | None:

@@ -130,10 +130,15 @@ class Session:
             raise TypeError(f"Cannot interpret feed_dict key as Tensor: {exc} (at {user_line()})") from exc
         if not isinstance(element, Tensor):
             raise TypeError(f"Cannot interpret feed_dict key as Tensor: {key!r} (at {user_line()})")
+        if not self._graph.is_feedable(element):
+            raise ValueError(f"Tensor {element.name} may not be fed. (at {user_line()})")
         return element
 
     def _prepare(self, form: _Form, fed: tuple[Tensor, ...]) -> Prepared:
         elements = [self._element(leaf) for leaf in form.leaves]
+        for element in elements:
+            if not self._graph.is_fetchable(element):
+                raise ValueError(f"{element.name} has been marked as not fetchable. (at {user_line()})")
         tensors, late, asked, readers = (
             list[Tensor](),
             dict[str, Variable](),
