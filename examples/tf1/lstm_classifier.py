@@ -65,9 +65,8 @@ def main(_):
     sequences, lengths, labels = make_data()
     hooks = [tf.train.StopAtStepHook(last_step=FLAGS.steps)]
     whole = {x: sequences, n: lengths, y: labels}
-    step, final = 3 * FLAGS.task_index, {}  # each worker begins with other sequences
+    step, first, final = 3 * FLAGS.task_index, None, {"loss": np.inf}  # each worker begins with other sequences
     with tf.train.MonitoredTrainingSession(master=target, is_chief=FLAGS.task_index == 0, hooks=hooks) as sess:
-        first = None
         while not sess.should_stop():
             rows = slice(step * 40 % 240, step * 40 % 240 + 40)
             feed = {x: sequences[rows], n: lengths[rows], y: labels[rows]}
@@ -76,7 +75,7 @@ def main(_):
             step += 1
             if step % 10 == 0 and not sess.should_stop():
                 final = sess.run({"loss": loss, "accuracy": accuracy}, whole)
-    print("Worker %d: loss %.4f at first, %.4f at last" % (FLAGS.task_index, first, final["loss"]))
+    print("Worker %d: loss %.4f at first, %.4f at last" % (FLAGS.task_index, first or np.inf, final["loss"]))
     if FLAGS.values and FLAGS.task_index == 0:
         np.savez(FLAGS.values, first=first, **final)
 

@@ -73,14 +73,14 @@ def main(_):
         total_loss = slim.losses.get_total_loss()
         train_op = slim.learning.create_train_op(total_loss, tf.train.MomentumOptimizer(0.05, 0.9))
 
-    losses = []
+    losses = []  # none, if other workers have made all the steps
 
     def train_step(session, train_op, global_step, kwargs):
         loss, stop = slim.learning.train_step(session, train_op, global_step, kwargs)
         losses.append(loss)
         return loss, stop
 
-    last = slim.learning.train(
+    slim.learning.train(
         train_op,
         FLAGS.train_dir,
         train_step_fn=train_step,
@@ -89,9 +89,10 @@ def main(_):
         number_of_steps=FLAGS.steps,
         log_every_n_steps=10,
     )
-    print("Worker %d: loss %.4f at first, %.4f at last" % (FLAGS.task_index, losses[0], last))
+    first, last = (losses[0], losses[-1]) if losses else (np.inf, np.inf)
+    print("Worker %d: loss %.4f at first, %.4f at last" % (FLAGS.task_index, first, last))
     if FLAGS.values and FLAGS.task_index == 0:
-        np.savez(FLAGS.values, first=losses[0], last=last)
+        np.savez(FLAGS.values, first=first, last=last)
 
 
 if __name__ == "__main__":
