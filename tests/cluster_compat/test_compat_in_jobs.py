@@ -59,7 +59,7 @@ def test_recurrent_and_slim_networks_learn_on_a_ps_with_two_workers(
     programs: Programs, ports: tuple[str, ...], script: str
 ) -> None:
     tasks = start(programs, SCRIPTS / f"{script}.py", ports[:1], ports[1:3])
-    said = [tasks[f"worker:{number}"].succeed() for number in (0, 1)]
+    said = [tasks[f"worker:{number}"].succeed(120.0) for number in (0, 1)]  # each compiles for seconds
     tasks["ps:0"].succeed()
     assert min(float(text.split(" at last")[0].rpartition(", ")[2]) for text in said) < 0.5
 

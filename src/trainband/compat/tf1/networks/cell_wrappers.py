@@ -67,8 +67,8 @@ class _Wrapper(RNNCell):
         """Those of the cell inside."""
         return list(self._cell.weights)
 
-    trainable_variables = trainable_weights  # type: ignore[assignment]
-    variables = weights  # type: ignore[assignment]
+    trainable_variables = trainable_weights
+    variables = weights
 
 
 def _is_less_than_one(keep_prob: Any) -> bool:
@@ -127,9 +127,9 @@ class DropoutWrapper(_Wrapper):
         return pack_like(values, found)
 
     @override
-    def __call__(self, inputs: Any, state: Any, scope: Any = None, **more: Any) -> Any:
+    def __call__(self, inputs: Any, state: Any = None, scope: Any = None, *args: Any, **more: Any) -> Any:
         """(the outputs, the next state)."""
-        outputs, after = self._cell(self._dropped(inputs, "input"), state, scope=scope, **more)
+        outputs, after = self._cell(self._dropped(inputs, "input"), state, *args, scope=scope, **more)
         return self._dropped(outputs, "output"), self._dropped(after, "state", _chosen(after, self._filter))
 
 
@@ -153,9 +153,9 @@ class ResidualWrapper(_Wrapper):
         self._residual_fn = residual_fn
 
     @override
-    def __call__(self, inputs: Any, state: Any, scope: Any = None, **more: Any) -> Any:
+    def __call__(self, inputs: Any, state: Any = None, scope: Any = None, *args: Any, **more: Any) -> Any:
         """(the outputs, the next state)."""
-        outputs, after = self._cell(inputs, state, scope=scope, **more)
+        outputs, after = self._cell(inputs, state, *args, scope=scope, **more)
         if self._residual_fn is not None:
             return self._residual_fn(inputs, outputs), after
         pairs = zip(flatten(inputs), flatten(outputs), strict=True)
@@ -170,10 +170,10 @@ class DeviceWrapper(_Wrapper):
         self._device = device
 
     @override
-    def __call__(self, inputs: Any, state: Any, scope: Any = None, **more: Any) -> Any:
+    def __call__(self, inputs: Any, state: Any = None, scope: Any = None, *args: Any, **more: Any) -> Any:
         """(the outputs, the next state)."""
         with get_default_graph().device(self._device):
-            return self._cell(inputs, state, scope=scope, **more)
+            return self._cell(inputs, state, *args, scope=scope, **more)
 
 
 def _projected(inputs: Any, size: int, bias: bool = True) -> Any:

@@ -17,7 +17,6 @@ from trainband.compat.tf1.operations.array import concat, split
 from trainband.compat.tf1.operations.initializers import Constant, Zeros
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import variable_scope
-from trainband.runtime.overrides import override
 
 sigmoid, tanh = recorded(math.sigmoid), recorded(math.tanh)
 _matmul = recorded(matrices.matmul)
@@ -40,10 +39,9 @@ class RNNCell(Layer):
     def __init__(self, trainable: bool = True, name: str | None = None, dtype: Any = None, **more: Any) -> None:
         super().__init__(trainable, name, dtype, **more)
 
-    @override
-    def __call__(self, inputs: Any, state: Any, scope: Any = None, **more: Any) -> Any:
+    def __call__(self, inputs: Any, state: Any = None, scope: Any = None, *args: Any, **more: Any) -> Any:
         """(the outputs, the next state)."""
-        return super().__call__(inputs, state, scope=scope, **more)
+        return super().__call__(inputs, state, *args, scope=scope, **more)
 
     @property
     def state_size(self) -> Any:
@@ -356,5 +354,5 @@ class MultiRNNCell(RNNCell):
         """The cells' variables."""
         return [*self.trainable_weights, *self.non_trainable_weights]
 
-    trainable_variables = trainable_weights  # type: ignore[assignment]
-    variables = weights  # type: ignore[assignment]
+    trainable_variables = trainable_weights
+    variables = weights

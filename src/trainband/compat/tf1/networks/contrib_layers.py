@@ -415,7 +415,7 @@ def _stacked(title: str, inputs: Any, layer: Any, arguments: Any, scope: Any, kw
 def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Any:
     """Scale to a norm of 1 along an axis."""
     with variable_scope(scope, "UnitNorm"):
-        x = convert(inputs)
+        x: Any = convert(inputs)
         return x / recorded(math.sqrt)(epsilon + recorded(reductions.reduce_sum)(x * x, dim, True))
 
 

@@ -57,7 +57,7 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
 
 # --- optimize_loss
 
-OPTIMIZER_CLS_NAMES = {
+OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Any]] = {
     "Adagrad": optimizers.AdagradOptimizer,
     "Adam": optimizers.AdamOptimizer,
     "Ftrl": optimizers.FtrlOptimizer,
@@ -145,25 +145,27 @@ def _optimizer(given: Any, rate: Any) -> Any:
 def _with_noise(gradient: Any, scale: float) -> Any:
     if gradient is None:
         return None
-    values = gradient.values if isinstance(gradient, IndexedSlices) else gradient
+    values: Any = gradient.values if isinstance(gradient, IndexedSlices) else gradient
     noisy = values + recorded(random.truncated_normal)(values.shape.as_list()) * scale
-    return IndexedSlices(noisy, gradient.indices, gradient.dense_shape) if noisy is not gradient and isinstance(
-        gradient, IndexedSlices
-    ) else noisy  # fmt: skip
+    if isinstance(gradient, IndexedSlices):
+        return IndexedSlices(noisy, gradient.indices, gradient.dense_shape)
+    return noisy
 
 
 def multiply_gradients(grads_and_vars: Any, gradient_multipliers: Mapping[Any, float]) -> list[tuple[Any, Any]]:
     """The gradients of some variables, by variable or name, times a number each."""
+
+    def times(gradient: Any, factor: Any) -> Any:
+        if isinstance(gradient, IndexedSlices):
+            values: Any = gradient.values
+            return IndexedSlices(values * factor, gradient.indices, gradient.dense_shape)
+        return gradient * factor
+
     found = []
     for gradient, one in grads_and_vars:
         key = one if one in gradient_multipliers else one.op.name
-        if gradient is not None and key in gradient_multipliers:
-            factor = gradient_multipliers[key]
-            if isinstance(gradient, IndexedSlices):
-                gradient = IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-            else:
-                gradient = gradient * factor
-        found.append((gradient, one))
+        is_there = gradient is not None and key in gradient_multipliers
+        found.append((times(gradient, gradient_multipliers[key]) if is_there else gradient, one))
     return found
 
 

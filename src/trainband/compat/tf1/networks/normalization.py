@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from trainband.compat.ops import array, math, normalization, windows
@@ -29,10 +30,11 @@ class BatchNormalization(Configured):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        axes = self.axis if isinstance(self.axis, list | tuple) else [self.axis]
+        given: Any = self.__dict__["axis"]
+        axes = given if isinstance(given, list | tuple) else [given]
         if len(axes) != 1 or self.renorm or self.virtual_batch_size is not None or self.adjustment is not None:
             raise ValueError("batch_normalization supports only one axis, no renorm, and no virtual batches.")
-        self.axis = int(axes[0])
+        self.axis: int = int(axes[0])
 
     def build(self, input_shape: Any) -> None:
         """Creates the averages, and what scales and moves."""
@@ -62,7 +64,7 @@ class BatchNormalization(Configured):
         unbiased = recorded(normalization.unbiased)(variance, inputs) if is_image else variance
         known = known_training(training)
         used = [
-            while_training(training, lambda now=now: _identity(now), lambda kept=kept: _identity(kept))
+            while_training(training, partial(_identity, now), partial(_identity, kept))
             for now, kept in ((mean, self.moving_mean), (variance, self.moving_variance))
         ]
         if known is not False:

@@ -241,7 +241,7 @@ def static_rnn(
                 opened.reuse_variables()
             output, after = cell(one, state)
             if lengths is not None:
-                alive = number < lengths
+                alive = recorded(math.greater)(lengths, number)
                 output = _selected(alive, output, None)
                 after = _selected(alive, after, state)
             state = after
