@@ -55,6 +55,16 @@ def test_two_workers_in_step_give_what_tensorflow_gives_for_the_whole_batch(
         assert_close(dict(found), "sync_replicas")
 
 
+@pytest.mark.parametrize("script", ["lstm_classifier", "slim_convnet"])
+def test_recurrent_and_slim_networks_learn_on_a_ps_with_two_workers(
+    programs: Programs, ports: tuple[str, ...], script: str
+) -> None:
+    tasks = start(programs, SCRIPTS / f"{script}.py", ports[:1], ports[1:3])
+    said = [tasks[f"worker:{number}"].succeed(120.0) for number in (0, 1)]  # each compiles for seconds
+    tasks["ps:0"].succeed()
+    assert min(float(text.split(" at last")[0].rpartition(", ")[2]) for text in said) < 0.5
+
+
 def start_chief_last(
     programs: Programs, script: Path, ps: str, workers: Sequence[str], *flags: str
 ) -> dict[str, Program]:

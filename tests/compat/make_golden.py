@@ -1,6 +1,7 @@
 """Makes the golden values: what TensorFlow itself gives for the scripts in `examples/tf1`, and for operations.
 
-The recipe, with a Python that has TensorFlow 2.21 (for `tf.layers` also the package tf_keras of the same version):
+The recipe, with a Python that has TensorFlow 2.21 (for `tf.layers` also the package tf_keras of the same version, and
+for `tf.contrib` tf_slim):
 
     python tests/compat/make_golden.py [NAME]...
 
@@ -32,9 +33,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "autoencoder": (),
     "convnet": ("--keep_prob=1.0",),  # TensorFlow's random numbers are not JAX's
     "layers_batchnorm": (),
+    "lstm_classifier": (),
     "mlp_supervisor": (),
     "monitored_hooks": (),
     "rnn_while_loop": (),
+    "slim_convnet": (),
     "softmax_regression": (),
     "sync_replicas": (),
     "towers": (),
@@ -60,13 +63,16 @@ def main() -> None:
     if sys.argv[1:2] == ["--operations"]:
         run_operations(Path(sys.argv[2]))
         return
-    wanted = sys.argv[1:] or [*ARGUMENTS, "operations"]
+    if sys.argv[1:2] == ["--networks"]:
+        run_networks(Path(sys.argv[2]))
+        return
+    wanted = sys.argv[1:] or [*ARGUMENTS, "operations", "networks"]
     GOLDEN.mkdir(exist_ok=True)
     for name in wanted:
         with tempfile.TemporaryDirectory() as directory:
             out = Path(directory) / "values.npz"
-            if name == "operations":
-                command = [sys.executable, __file__, "--operations", str(out)]
+            if name in ("operations", "networks"):
+                command = [sys.executable, __file__, f"--{name}", str(out)]
             else:
                 command = [sys.executable, __file__, "--run", str(script_of(name)), *ARGUMENTS[name], f"--values={out}"]
             environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1", **os.environ}
@@ -94,6 +100,7 @@ def run_script(path: str, arguments: list[str]) -> None:
 
     v1.disable_v2_behavior()
     v1.logging.set_verbosity(v1.logging.ERROR)
+    add_contrib(v1)
     sys.modules["tensorflow"] = v1
     sys.modules["tensorflow.examples.tutorials.mnist.input_data"] = module = input_data()
     for name in ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflow.examples.tutorials.mnist"):
@@ -125,6 +132,7 @@ def input_data() -> types.ModuleType:
         stand_in(name)
     stand_in("trainband.errors", DataError=DataError, YourError=DataError, PeerError=DataError)
     stand_in("trainband.runtime.waiting", say_on_stderr=lambda _: None)
+    load("trainband.runtime.regular_files", ROOT / "src/trainband/runtime/regular_files.py")
     # With a place in the file system, where the digits are, but without what its own file would load.
     data = ROOT / "src/trainband/data"
     spec = importlib.util.spec_from_file_location(
@@ -149,6 +157,34 @@ def load(name: str, path: Path) -> types.ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def add_contrib(v1: Any) -> None:
+    """Adds what is left of `tf.contrib`: the package tf_slim has its layers."""
+    from tensorflow.python.framework import ops, tensor
+    from tf_keras.src import legacy_tf_layers
+    from tf_keras.src.legacy_tf_layers import base, normalization
+
+    ops.Tensor = tensor.Tensor  # tf_slim expects these where they were
+    for name, module in {"": legacy_tf_layers, ".base": base, ".normalization": normalization}.items():
+        sys.modules[f"tf_keras.legacy_tf_layers{name}"] = module
+    import tf_slim  # type: ignore[import-not-found]
+
+    v1.contrib = types.ModuleType("tensorflow.contrib")
+    v1.contrib.__path__ = []
+    v1.contrib.__dict__.update(layers=tf_slim, framework=tf_slim, slim=tf_slim, rnn=v1.nn.rnn_cell)
+    sys.modules["tensorflow.contrib"] = v1.contrib
+    sys.modules["tensorflow.contrib.slim"] = tf_slim
+
+
+def run_networks(out: Path) -> None:
+    """Runs the networks in `networks_table` with TensorFlow."""
+    import tensorflow.compat.v1 as v1
+
+    v1.disable_v2_behavior()
+    add_contrib(v1)
+    networks = load("networks_table", HERE / "networks_table.py")
+    np.savez(out, **{key: value for name in networks.TABLE for key, value in networks.values_of(v1, name).items()})
 
 
 def run_operations(out: Path) -> None:

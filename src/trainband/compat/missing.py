@@ -8,9 +8,6 @@ from types import ModuleType
 
 PLANNED = (
     "tf.data",
-    "tf.TensorArray",
-    "tf.nn.dynamic_rnn",
-    "tf.nn.rnn_cell",
     "tf.estimator",
     "tf.image",
     "tf.keras",

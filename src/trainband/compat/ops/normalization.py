@@ -157,5 +157,5 @@ def fused_batch_norm(
 @op("", type="Unbiased", tensors="variance x")
 def unbiased(variance: Any, x: Any) -> Any:
     """The variance of a sample of images as an estimate of that of all: times n / (n - 1)."""
-    count = np.asarray(x.shape[0] * x.shape[1] * x.shape[2], variance.dtype)
+    count = np.asarray(x.size // max(variance.size, 1), variance.dtype)
     return variance * count / np.maximum(count - 1, 1).astype(variance.dtype)

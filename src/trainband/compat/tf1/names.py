@@ -42,6 +42,9 @@ _TABLE: dict[str, str] = {
         operations.array: boolean_mask
         operations.random: set_random_seed get_seed
         operations.clip: clip_by_global_norm global_norm
+        operations.gradients: gradients hessians
+        operations.tensor_array: TensorArray
+        operations.control_flow: no_op group tuple=tuple_ cond case while_loop
         operations.gradients: gradients hessians UnconnectedGradients AggregationMethod
         graphs.custom_gradient: custom_gradient RegisterGradient NotDifferentiable NoGradient=NotDifferentiable
         graphs.graph_def: GraphDef NodeDef
@@ -88,10 +91,36 @@ _TABLE: dict[str, str] = {
         operations.embedding: embedding_lookup
         operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
         operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler
+        networks.recurrence: dynamic_rnn bidirectional_dynamic_rnn static_rnn static_bidirectional_rnn
+        networks.recurrence: rnn=static_rnn bidirectional_rnn=static_bidirectional_rnn
+    """,
+    "tf.nn.rnn_cell": """
+        networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell GRUCell MultiRNNCell LSTMStateTuple
+        networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
+        networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper
+    """,
+    "tf.contrib.seq2seq": """
+        networks.seq2seq: sequence_loss
+    """,
+    "tf.contrib.legacy_seq2seq": """
+        networks.seq2seq: sequence_loss_by_example sequence_loss=legacy_sequence_loss rnn_decoder basic_rnn_seq2seq
+    """,
+    "tf.contrib.rnn": """
+        networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell LSTMBlockCell GRUCell MultiRNNCell LSTMStateTuple
+        networks.cells: GRUBlockCellV2=GRUCell
+        networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
+        networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper LayerNormBasicLSTMCell
+        networks.recurrence: static_rnn static_bidirectional_rnn stack_bidirectional_dynamic_rnn
     """,
     "tf.layers": """
-        operations.layers: dense conv2d conv2d_transpose max_pooling2d average_pooling2d flatten dropout
-        operations.layers: batch_normalization
+        networks.functions: dense conv1d conv2d conv3d conv2d_transpose conv3d_transpose separable_conv1d
+        networks.functions: separable_conv2d max_pooling1d max_pooling2d max_pooling3d average_pooling1d
+        networks.functions: average_pooling2d average_pooling3d flatten dropout batch_normalization
+        networks.layer: Layer InputSpec
+        networks.core: Dense Flatten Dropout
+        networks.convolution: Conv1D Conv2D Conv3D Conv2DTranspose Conv3DTranspose SeparableConv1D SeparableConv2D
+        networks.normalization: BatchNormalization
+        networks.pooling: MaxPooling1D MaxPooling2D MaxPooling3D AveragePooling1D AveragePooling2D AveragePooling3D
     """,
     "tf.losses": """
         operations.losses: Reduction compute_weighted_loss mean_squared_error absolute_difference huber_loss log_loss
@@ -225,10 +254,59 @@ _TABLE: dict[str, str] = {
     """,
     "tf.contrib.layers": """
         scripts.contrib: xavier_initializer variance_scaling_initializer l1_regularizer l2_regularizer
-        operations.layers: flatten
+        scripts.contrib: xavier_initializer_conv2d=xavier_initializer
+        networks.contrib_layers: convolution conv1d conv2d conv3d convolution1d=conv1d convolution2d=conv2d
+        networks.contrib_layers: convolution3d=conv3d conv2d_transpose convolution2d_transpose=conv2d_transpose
+        networks.contrib_layers: conv3d_transpose convolution3d_transpose=conv3d_transpose separable_conv2d
+        networks.contrib_layers: separable_convolution2d=separable_conv2d fully_connected linear relu relu6
+        networks.contrib_layers: max_pool2d max_pool3d avg_pool2d avg_pool3d dropout flatten bias_add one_hot_encoding
+        networks.contrib_layers: softmax embed_sequence repeat stack unit_norm maxout
+        networks.contrib_normalization: batch_norm layer_norm instance_norm group_norm
+        networks.contrib_training: sum_regularizer l1_l2_regularizer apply_regularization optimize_loss
+        networks.contrib_training: OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES summarize_tensor summarize_activation
+        networks.contrib_training: summarize_tensors summarize_collection summarize_variables summarize_weights
+        networks.contrib_training: summarize_biases summarize_activations
     """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step
+        training.global_step: assert_global_step
+        networks.arg_scope: arg_scope add_arg_scope has_arg_scope arg_scoped_arguments current_arg_scope
+        networks.arg_scope: arg_scope_func_key
+        networks.model_variables: variable model_variable local_variable global_variable add_model_variable
+        networks.model_variables: get_variables get_model_variables get_local_variables get_trainable_variables
+        networks.model_variables: get_variables_by_name get_variables_by_suffix get_unique_variable
+        networks.model_variables: get_variable_full_name filter_variables get_variables_to_restore assign_from_values
+        networks.model_variables: assign_from_values_fn assign_from_checkpoint assign_from_checkpoint_fn
+        networks.model_variables: init_from_checkpoint
+        training.checkpoint_files: list_variables load_variable
+        graphs.record: is_tensor
+    """,
+    "tf.contrib.framework.nest": """
+        operations.structures: flatten pack_sequence_as map_structure is_sequence assert_same_structure
+    """,
+    "tf.contrib.slim": "",
+    "tf.contrib.slim.utils": """
+        networks.contrib_parts: get_variable_collections collect_named_outputs convert_collection_to_dict smart_cond
+        networks.contrib_parts: constant_value last_dimension
+    """,
+    "tf.contrib.slim.learning": """
+        training.slim: create_train_op train train_step clip_gradient_norms multiply_gradients add_gradients_summaries
+    """,
+    "tf.contrib.slim.evaluation": """
+        training.slim: evaluate_once evaluation_loop checkpoints_iterator
+    """,
+    "tf.contrib.slim.model_analyzer": """
+        training.slim: analyze_vars
+    """,
+    "tf.contrib.losses": """
+        operations.contrib_losses: absolute_difference mean_squared_error log_loss cosine_distance hinge_loss
+        operations.contrib_losses: softmax_cross_entropy sparse_softmax_cross_entropy sigmoid_cross_entropy
+        operations.losses: compute_weighted_loss add_loss get_losses get_regularization_losses get_total_loss
+    """,
+    "tf.contrib.metrics": """
+        operations.contrib_losses: streaming_mean streaming_accuracy streaming_precision streaming_recall
+        operations.contrib_losses: streaming_mean_squared_error streaming_mean_absolute_error
+        operations.contrib_losses: streaming_root_mean_squared_error accuracy aggregate_metrics aggregate_metric_map
     """,
     "tf.test": """
         scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
@@ -274,6 +352,11 @@ _TABLE: dict[str, str] = {
         scripts.datasets: load_mnist
     """,
 }
+
+_TABLE["tf.contrib.slim"] = _TABLE["tf.contrib.layers"] + _TABLE["tf.contrib.framework"]
+_TABLE["tf.contrib.slim.losses"] = _TABLE["tf.contrib.losses"]
+_TABLE["tf.contrib.slim.metrics"] = _TABLE["tf.contrib.metrics"]
+_TABLE["tf.contrib.layers.utils"] = _TABLE["tf.contrib.slim.utils"]
 
 _INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}}
 """Namespaces that are found in others under another name."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from trainband.compat.ops.dtypes import bool_
 from trainband.compat.ops.loops import run_loop
+from trainband.compat.ops.sequences import allocated, with_room
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.errors import OpError
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor, get_default_graph
@@ -21,6 +22,7 @@ from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, known_value, record
 from trainband.compat.tf1.graphs.region import Body, is_pure, loop_variable, read_before, state_of
 from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.operations.tensor_array import growing
 
 
 def while_loop(
@@ -68,7 +70,7 @@ def while_loop(
         _check_types(starts, shapes, nexts, varying=shape_invariants is not None)
         if shape_invariants is None:
             shapes = [in_common([a.shape, b.shape]) for a, b in zip(starts, nexts, strict=True)]
-        op = _looping(Body(inside, [check, *nexts], flat), starts, limit, shapes, back_prop)
+        op = _looping(Body(inside, [check, *nexts], flat), starts, limit, shapes, back_prop, growing(first))
     if return_same_structure:
         return pack_like(first, op.outputs)
     found = pack_like(returned, op.outputs)
@@ -104,7 +106,12 @@ def _check_types(
 
 
 def _looping(
-    body: Body, starts: Sequence[Tensor], limit: Tensor | None, shapes: Sequence[TensorShape], back_prop: bool
+    body: Body,
+    starts: Sequence[Tensor],
+    limit: Tensor | None,
+    shapes: Sequence[TensorShape],
+    back_prop: bool,
+    grow: dict[int, int],
 ) -> Operation:
     check, *nexts = body.outputs
     early = read_before([body], [start.op for start in starts])
@@ -113,6 +120,8 @@ def _looping(
     reads, writes = state_of([body], always=False)
     names = list(dict.fromkeys(v.op_name for v in (*reads, *writes)))
     counted = _counted(body.region, body.variables, body.captured, check, nexts)
+    lengths = [body.variables[i] for i in grow.values()]
+    measured = _counted(body.region, body.variables, body.captured, check, nexts, lengths) if grow else None
 
     def compute(frame: Frame, *values: Any) -> list[Any]:
         most = None if limit is None else values[-1]
@@ -135,13 +144,21 @@ def _looping(
             ]
             return typed, {name: jnp.asarray(after[name]) for name in state}
 
-        rounds = counted(begin, constants[: len(body.captured)], most)
+        fixed = constants[: len(body.captured)]
+        rounds = (counted(begin, fixed, most) or (None,))[0]
         first = [jnp.asarray(v, start.dtype.numpy) for v, start in zip(begin, starts, strict=True)]
+        ends: dict[int, Any] = {}
+        if measured is not None:
+            last = (measured(begin, fixed, most) or (None, {}))[1]
+            ends = {i: last[body.variables[i]] for i in grow.values() if body.variables[i] in last}
+            for held, length in grow.items():
+                first[held] = with_room(first[held], _room(ends.get(length), begin[length], most))
+        first = list(allocated(first, lambda some: once((list(some), state), constants, jnp.int32(0))[0]))
         found, after = run_loop(
             continues, once, (first, state), list(constants), rounds=rounds, most=most, differentiable=back_prop
         )
         frame.state.update({name: after[name] for name in (*(v.op_name for v in writes), *checked)})
-        return list(found)
+        return [ends.get(i, one) for i, one in enumerate(found)]
 
     return record(
         "While",
@@ -168,18 +185,33 @@ def _how_long(body: Body, starts: Sequence[Tensor], limit: Tensor | None, check:
     return {} if plain else {"uncounted": True}
 
 
+def _room(length: Any, before: Any, most: Any) -> int:
+    """How many elements of a `TensorArray` that grows in a loop there must be room for."""
+    if length is not None:
+        return int(length)
+    known = [one for one in (before, most) if one is not None and not isinstance(one, jax.Array | jax.core.Tracer)]
+    if len(known) < 2:
+        raise ValueError(
+            "a TensorArray grows in a loop whose number of iterations depends on computed values: pass size= or "
+            "maximum_iterations=."
+        )
+    return int(known[0]) + int(known[1])
+
+
 def _counted(
     inside: Region,
     variables: Sequence[Tensor],
     captured: Sequence[Tensor],
     check: Tensor,
     nexts: Sequence[Tensor],
-) -> Callable[[Sequence[Any], Sequence[Any], Any], int | None]:
+    also: Sequence[Tensor] = (),
+) -> Callable[[Sequence[Any], Sequence[Any], Any], tuple[int, dict[Tensor, Any]] | None]:
     """Return a function that counts a loop's iterations, if its condition depends on constants only.
 
-    It runs only this part of the loop, in NumPy, while the rest is traced.
+    It runs only this part of the loop, in NumPy, while the rest is traced. It also gives the last values of the
+    variables that this part looks at, and of others if asked to.
     """
-    looked_at = {variable for variable in variables if variable in _sources(check, inside)}
+    looked_at = {variable for variable in variables if variable in _sources(check, inside)} | set(also)
     while True:
         more = {
             variable
@@ -193,7 +225,9 @@ def _counted(
     chosen = [i for i, variable in enumerate(variables) if variable in looked_at]
     needed = {tensor for i in chosen for tensor in _sources(nexts[i], inside)} | _sources(check, inside)
 
-    def count(begin: Sequence[Any], constants: Sequence[Any], most: Any) -> int | None:
+    def count(
+        begin: Sequence[Any], constants: Sequence[Any], most: Any
+    ) -> tuple[int, dict[Tensor, Any]] | None:  # fmt: skip
         known = {**dict(zip(variables, begin, strict=True)), **dict(zip(captured, constants, strict=True))}
         if any(isinstance(known.get(t), jax.Array | jax.core.Tracer) for t in needed if t in known):
             return None
@@ -206,7 +240,7 @@ def _counted(
             while rounds < last:
                 frame = Frame({}, None, {**values, **fixed})
                 if not bool(frame.value(check)):
-                    return rounds
+                    return rounds, values
                 after = {variables[i]: frame.value(nexts[i]) for i in chosen}
                 if any(isinstance(value, jax.Array | jax.core.Tracer) for value in after.values()):
                     return None
@@ -214,7 +248,7 @@ def _counted(
                 rounds += 1
         except (AttributeError, KeyError, RuntimeError, TypeError, OpError):
             return None
-        return None if most is None else rounds
+        return None if most is None else (rounds, values)
 
     return count
 
