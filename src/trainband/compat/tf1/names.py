@@ -99,6 +99,8 @@ _TABLE: dict[str, str] = {
         training.coordinator: Coordinator QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
+        protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
+        protos.example: SequenceExample
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
