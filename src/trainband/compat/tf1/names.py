@@ -101,6 +101,7 @@ _TABLE: dict[str, str] = {
         scripts.files: write_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
         protos.example: SequenceExample
+        training.looper_thread: LooperThread
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError

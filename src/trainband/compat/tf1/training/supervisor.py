@@ -336,6 +336,6 @@ class _Supervised(Session):
             return super().run(fetches, feed_dict, options, run_metadata)
         self._is_in_hooks = True
         try:
-            return self._loop.run(self, super().run, fetches, feed_dict)[0]
+            return self._loop.run(self, super().run, fetches, feed_dict, options, run_metadata)[0]
         finally:
             self._is_in_hooks = False
