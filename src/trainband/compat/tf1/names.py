@@ -51,6 +51,7 @@ _TABLE: dict[str, str] = {
         operations.initializers: uniform_unit_scaling_initializer=UniformUnitScaling
         operations.initializers: glorot_uniform_initializer=GlorotUniform glorot_normal_initializer=GlorotNormal
         operations.initializers: orthogonal_initializer=Orthogonal
+        input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
         scripts.history: merge_summary scalar_summary histogram_summary image_summary
     """,
@@ -96,7 +97,8 @@ _TABLE: dict[str, str] = {
         training.hooks: FeedFnHook GlobalStepWaiterHook
         training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
         training.summary_hooks: StepCounterHook SummarySaverHook
-        training.coordinator: Coordinator QueueRunner start_queue_runners add_queue_runner
+        training.coordinator: Coordinator
+        training.queue_runner: QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists

@@ -15,7 +15,7 @@ from trainband.compat.tf1.graphs import default_session
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_def import GraphDef
-from trainband.compat.tf1.graphs.hosted import is_hosted
+from trainband.compat.tf1.graphs.hosted import Resources, is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.slices import IndexedSlices, IndexedSlicesValue
 from trainband.compat.tf1.graphs.variable import Variable
@@ -65,7 +65,7 @@ class Session:
         self._prepared: dict[Any, Prepared] = {}
         self._closed = False
         self._entered: list[Any] = []
-        self._resources: dict[Any, Any] = {}
+        self._resources = Resources()
         self._lock = threading.Lock()
         self._parts: dict[str, PartialRun] = {}
 
@@ -88,6 +88,11 @@ class Session:
     def store(self) -> Store:
         """Where the variables are."""
         return self._store
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:  # noqa: ARG002
         """Return the values of the fetches, in their structure; `None` for an operation.
@@ -238,10 +243,7 @@ class Session:
         """Releases everything. Idempotent."""
         if not self._closed:
             self._closed = True
-            for resource in list(self._resources.values()):
-                if hasattr(resource, "close"):
-                    resource.close()
-            self._resources.clear()
+            self._resources.close()
             self._store.close()
 
     def as_default(self) -> _Default:
