@@ -169,3 +169,89 @@ def test_an_error_of_a_thread_reaches_the_training_loop() -> None:
         assert coordinator.should_stop()
         with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value"):
             coordinator.join(threads)
+
+
+def batches(tensors: Any, *, local: bool = True) -> list[Any]:
+    """All batches until the input ends."""
+    found = []
+    with tf.Session() as session:
+        if local:
+            session.run(tf.local_variables_initializer())
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        with pytest.raises(tf.errors.OutOfRangeError):
+            found += iter(lambda: session.run(tensors), None)
+        coordinator.request_stop()
+        coordinator.join(threads, stop_grace_period_secs=10)
+    return found
+
+
+def test_batches_of_slices_for_some_epochs() -> None:
+    numbers, names = np.arange(5, dtype=np.float32), np.array(["a", "b", "c", "d", "e"])
+    number, name = tf.train.slice_input_producer([numbers, names], num_epochs=2, shuffle=False)
+    batch = tf.train.batch([number * 2.0, name], 4, allow_smaller_final_batch=True)
+    assert [one.shape.as_list() for one in batch] == [[None], [None]]
+    with tf.Session() as session, pytest.raises(tf.errors.FailedPreconditionError, match="epochs"):
+        session.run(tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)[0].enqueue_ops[0])
+    found = batches(batch)
+    np.testing.assert_array_equal(np.concatenate([one[0] for one in found]), np.tile(numbers, 2) * 2)
+    assert [len(one[1]) for one in found] == [4, 4, 2]
+    assert found[-1][1].tolist() == [b"d", b"e"]
+
+
+def test_batches_have_static_shapes_and_leave_the_rest_out() -> None:
+    queue = tf.train.range_input_producer(10, num_epochs=1, shuffle=True, seed=1)
+    row = tf.stack([queue.dequeue()] * 2)
+    batch = tf.train.shuffle_batch({"row": row}, 3, capacity=20, min_after_dequeue=5, num_threads=2)
+    assert batch["row"].shape.as_list() == [3, 2]
+    rows = np.concatenate([one["row"] for one in batches(batch)])
+    assert len({tuple(row) for row in rows}) == 9
+    with pytest.raises(ValueError, match="fully defined"):
+        tf.train.batch([tf.placeholder(tf.float32, [None])], 2)
+    with pytest.raises(ValueError, match="num_epochs"):
+        tf.train.limit_epochs(row, 0)
+
+
+def test_only_kept_examples_and_several_sources_are_batched() -> None:
+    number = tf.train.range_input_producer(10, num_epochs=1, shuffle=False).dequeue()
+    kept = tf.train.maybe_batch([number], tf.equal(number % 2, 0), 2)
+    assert [one[0].tolist() for one in batches(kept)] == [[0, 2], [4, 6]]
+    tf.reset_default_graph()
+    rows = [tf.train.input_producer(np.full([3, 2], i, np.int32), num_epochs=1).dequeue() for i in range(2)]
+    joined = tf.train.batch_join([[row] for row in rows], 2)
+    assert np.concatenate([one[0] for one in batches(joined)]).sum() == 6
+    tf.reset_default_graph()
+    many = tf.train.batch([np.arange(6)], 2, enqueue_many=True)
+    with tf.Session() as session:
+        tf.train.start_queue_runners(session)
+        assert session.run(many)[0].tolist() == [0, 1]
+
+
+def test_ragged_examples_are_padded_or_sparse() -> None:
+    fed = tf.FIFOQueue(9, [tf.int64], shapes=None)
+    puts = [fed.enqueue([np.full(n, n, np.int64)]) for n in (1, 3, 2, 0)]
+    row = fed.dequeue()
+    row.set_shape([None])
+    batch = tf.train.batch([row], 2, dynamic_pad=True)
+    assert batch[0].shape.as_list() == [2, None]
+    with tf.Session() as session:
+        for put in puts:
+            session.run(put)
+        tf.train.start_queue_runners(session)
+        assert session.run(batch)[0].tolist() == [[1, 0, 0], [3, 3, 3]]
+        assert session.run(batch)[0].tolist() == [[2, 2], [0, 0]]
+
+
+def test_a_monitored_session_starts_the_threads_and_ends_with_the_input() -> None:
+    number = tf.train.range_input_producer(20, num_epochs=3).dequeue()
+    batch = tf.cast(tf.train.batch([number], 5)[0], tf.float32)
+    weight = tf.get_variable("w", [], initializer=tf.zeros_initializer())
+    step = tf.train.get_or_create_global_step()
+    train = tf.train.GradientDescentOptimizer(0.001).minimize(tf.reduce_mean(tf.square(weight - batch)), step)
+    steps = 0
+    with tf.train.MonitoredTrainingSession() as session:
+        while not session.should_stop():
+            session.run(train)
+            steps += 1
+    assert steps == 12
+    assert session.should_stop()

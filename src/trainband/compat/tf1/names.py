@@ -51,6 +51,8 @@ _TABLE: dict[str, str] = {
         operations.initializers: uniform_unit_scaling_initializer=UniformUnitScaling
         operations.initializers: glorot_uniform_initializer=GlorotUniform glorot_normal_initializer=GlorotNormal
         operations.initializers: orthogonal_initializer=Orthogonal
+        input.producers: matching_files
+        graphs.sparse: SparseTensor SparseTensorValue
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
         scripts.history: merge_summary scalar_summary histogram_summary image_summary
@@ -98,6 +100,10 @@ _TABLE: dict[str, str] = {
         training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
         training.summary_hooks: StepCounterHook SummarySaverHook
         training.coordinator: Coordinator
+        input.producers: match_filenames_once limit_epochs input_producer string_input_producer range_input_producer
+        input.producers: slice_input_producer
+        input.batching: batch batch_join maybe_batch maybe_batch_join shuffle_batch shuffle_batch_join
+        input.batching: maybe_shuffle_batch maybe_shuffle_batch_join
         training.queue_runner: QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph

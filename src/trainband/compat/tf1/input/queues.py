@@ -14,7 +14,7 @@ from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.keys import combined_seed
-from trainband.compat.tf1.graphs.record import convert, known_value, name_scope
+from trainband.compat.tf1.graphs.record import convert, known_value
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.input.buffers import Buffer, ByPriority, Fifo, Shuffled
 
@@ -115,6 +115,10 @@ class QueueBase:
         """Itself."""
         return self
 
+    def buffer(self, resources: Any) -> Buffer:
+        """Where its elements are in a session."""
+        return self._find(resources)
+
     # --- its operations
 
     def enqueue(self, vals: Any, name: str | None = None) -> Operation:
@@ -123,38 +127,41 @@ class QueueBase:
         Raises:
           CancelledError (in a run): the queue is closed, or this one was cancelled.
         """
-        with name_scope(name, f"{self._name}_enqueue", None) as scope:
-            values = self._components(vals)
-            for value, shape in zip(values, self._shapes, strict=True):
-                _checked(value.shape, shape)
-
-        def put(buffer: Buffer, *arrays: Any) -> list[Any]:
-            self._check_sizes(arrays, 0)
-            buffer.put([tuple(array if array.ndim else array[()] for array in arrays)])
-            return []
-
-        return self._record("QueueEnqueueV2", put, values, name=scope)
+        return self.enqueue_kept(vals, name=name or f"{self._name}_enqueue")
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
         """Record the adding of as many elements as the values have rows."""
-        with name_scope(name, f"{self._name}_EnqueueMany", None) as scope:
-            values = self._components(vals)
-            for value, shape in zip(values, self._shapes, strict=True):
-                sizes = value.shape.sizes
-                if sizes == ():
-                    raise ValueError(f"enqueue_many needs rows, but {value} is a single value (at {user_line()})")
-                _checked(TensorShape(None if sizes is None else sizes[1:]), shape)
+        return self.enqueue_kept(vals, many=True, name=name or f"{self._name}_EnqueueMany")
+
+    def enqueue_kept(
+        self, vals: Any, keep: Tensor | None = None, *, many: bool = False, name: str | None = None
+    ) -> Operation:
+        """Record the adding of one element, or of those rows, for which `keep` is true.
+
+        Raises:
+          ValueError: they do not have the queue's components or shapes.
+        """
+        values = self._components(vals)
+        for value, shape in zip(values, self._shapes, strict=True):
+            sizes = value.shape.sizes
+            if many and sizes == ():
+                raise ValueError(f"enqueue_many needs rows, but {value} is a single value (at {user_line()})")
+            _checked(TensorShape(None if sizes is None else sizes[int(many) :]), shape)
 
         def put(buffer: Buffer, *arrays: Any) -> list[Any]:
-            if any(array.ndim == 0 or len(array) != len(arrays[0]) for array in arrays):
-                raise InvalidArgumentError(
-                    None, None, f"All components of enqueue_many need the same number of rows, not {_sizes(arrays)}"
-                )
-            self._check_sizes(arrays, 1)
-            buffer.put(list(zip(*arrays, strict=True)))
+            given = arrays if keep is None else arrays[1:]
+            self._check_sizes(given, many)
+            rows = list(zip(*given, strict=True)) if many else [tuple(one if one.ndim else one[()] for one in given)]
+            if keep is not None:
+                kept = np.broadcast_to(arrays[0], len(rows))
+                rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
+            buffer.put(rows)
             return []
 
-        return self._record("QueueEnqueueManyV2", put, values, name=scope)
+        type_ = "QueueEnqueueManyV2" if many else "QueueEnqueueV2"
+        return self._record(
+            type_, put, values if keep is None else [keep, *values], name=name or f"{self._name}_enqueue"
+        )
 
     def dequeue(self, name: str | None = None) -> Any:
         """Record the removal of one element. It waits until there is one.
@@ -284,13 +291,17 @@ class QueueBase:
             )
         return [convert(value, dtype) for value, dtype in zip(listed, self._dtypes, strict=True)]
 
-    def _check_sizes(self, arrays: Sequence[Any], first: int) -> None:
+    def _check_sizes(self, arrays: Sequence[Any], many: bool) -> None:
+        if many and any(array.ndim == 0 or len(array) != len(arrays[0]) for array in arrays):
+            shapes = [array.shape for array in arrays]
+            raise InvalidArgumentError(
+                None, None, f"All components of enqueue_many need the same number of rows, not {shapes}"
+            )
         for i, (array, shape) in enumerate(zip(arrays, self._shapes, strict=True)):
-            if not shape.is_compatible_with(array.shape[first:]):
+            found = array.shape[int(many) :]
+            if not shape.is_compatible_with(found):
                 raise InvalidArgumentError(
-                    None,
-                    None,
-                    f"Shape mismatch in tuple component {i}. Expected {shape}, got {list(array.shape[first:])}",
+                    None, None, f"Shape mismatch in tuple component {i}. Expected {shape}, got {list(found)}"
                 )
 
 
@@ -413,7 +424,3 @@ def _as_shapes(shapes: Any, count: int) -> list[TensorShape]:
 def _checked(found: TensorShape, wanted: TensorShape) -> None:
     if not found.is_compatible_with(wanted):
         raise ValueError(f"Shapes {found} and {wanted} are not compatible (at {user_line()})")
-
-
-def _sizes(arrays: Sequence[Any]) -> list[Any]:
-    return [array.shape for array in arrays]

@@ -17,6 +17,7 @@ from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_defa
 from trainband.compat.tf1.graphs.graph_def import GraphDef
 from trainband.compat.tf1.graphs.hosted import Resources, is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
+from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue, fed_parts
 from trainband.compat.tf1.graphs.slices import IndexedSlices, IndexedSlicesValue
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
@@ -211,7 +212,7 @@ class Session:
         return Prepared(stage, computation, build, tuple(asked), fed)
 
     def _element(self, leaf: Any) -> Any:
-        if isinstance(leaf, IndexedSlices):
+        if isinstance(leaf, IndexedSlices | SparseTensor):
             return leaf
         try:
             return self._graph.as_graph_element(leaf)
@@ -302,6 +303,8 @@ def _single_feeds(feed_dict: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         if isinstance(key, IndexedSlices):
             keys = [key.values, key.indices, key.dense_shape]
             yield from ((one, part) for one, part in zip(keys, value, strict=False) if isinstance(one, Tensor))
+        elif isinstance(key, SparseTensor):
+            yield from fed_parts(key, value)
         else:
             yield key, value
 
@@ -323,6 +326,9 @@ def _reader(
         parts = [_reader(t, tensors, late, asked, operations, fed) for t in given if isinstance(t, Tensor)]
         shape = element.dense_shape if isinstance(element.dense_shape, Tensor | NoneType) else element.shape.as_list()
         return lambda *found: IndexedSlicesValue(*(*(part(*found) for part in parts), shape)[:3])
+    if isinstance(element, SparseTensor):
+        pieces = [_reader(part, tensors, late, asked, operations, fed) for part in element.parts]
+        return lambda *found: SparseTensorValue(*(piece(*found) for piece in pieces))
     variable = element.op.attributes.get("variable")
     if variable is not None and element is variable.handle and element not in fed:
         late[variable.op_name] = variable
