@@ -52,6 +52,11 @@ _TABLE: dict[str, str] = {
         operations.initializers: glorot_uniform_initializer=GlorotUniform glorot_normal_initializer=GlorotNormal
         operations.initializers: orthogonal_initializer=Orthogonal
         input.producers: matching_files
+        input.readers: ReaderBase TextLineReader TFRecordReader WholeFileReader FixedLengthRecordReader IdentityReader
+        input.readers: read_file write_file
+        input.features: FixedLenFeature VarLenFeature FixedLenSequenceFeature SparseFeature
+        input.parsing: parse_example parse_single_example parse_single_sequence_example
+        input.decoding: decode_raw decode_csv string_to_number
         graphs.sparse: SparseTensor SparseTensorValue
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
@@ -110,6 +115,17 @@ _TABLE: dict[str, str] = {
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
         protos.example: SequenceExample
         training.looper_thread: LooperThread
+    """,
+    "tf.python_io": """
+        input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
+    """,
+    "tf.io": """
+        input.producers: matching_files match_filenames_once
+        input.readers: read_file write_file
+        input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
+        input.features: FixedLenFeature VarLenFeature FixedLenSequenceFeature SparseFeature
+        input.parsing: parse_example parse_single_example parse_single_sequence_example
+        input.decoding: decode_raw decode_csv
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError

@@ -17,8 +17,8 @@ from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_defa
 from trainband.compat.tf1.graphs.graph_def import GraphDef
 from trainband.compat.tf1.graphs.hosted import Resources, is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
-from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue, fed_parts
 from trainband.compat.tf1.graphs.slices import IndexedSlices, IndexedSlicesValue
+from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue, fed_parts
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.sessions.fetches import Fetches
@@ -343,7 +343,7 @@ def _reader(
         asked.append(element)
         number = len(asked) - 1
         operations.extend(element.op.control_inputs)
-        return lambda _, __, answers: answers[number]
+        return lambda _, __, answers: _shown(answers[number], string) if element.dtype == string else answers[number]
     tensors.append(element)
     index = len(tensors) - 1
     return lambda values, _, __: _shown(values[index], element.dtype)

@@ -9,8 +9,8 @@ import numpy as np
 from trainband.compat.tf1.graphs.graph import Operation
 from trainband.compat.tf1.operations.array import constant
 from trainband.compat.tf1.operations.control_flow import group, no_op
-from trainband.compat.tf1.training.queue_runner import QueueRunner
 from trainband.compat.tf1.training.optimizer import Optimizer
+from trainband.compat.tf1.training.queue_runner import QueueRunner
 from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 
 
