@@ -63,6 +63,8 @@ _TABLE: dict[str, str] = {
         input.sparse: sparse_fill_empty_rows sparse_reset_shape sparse_reshape sparse_transpose sparse_add sparse_merge
         input.sparse: sparse_mask edit_distance
         input.sparse_products: sparse_tensor_dense_matmul
+        input.text: string_join substr regex_replace string_split string_strip string_length string_lower string_upper
+        input.text: reduce_join as_string string_to_hash_bucket string_to_hash_bucket_fast encode_base64 decode_base64
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
         scripts.history: merge_summary scalar_summary histogram_summary image_summary
@@ -130,6 +132,25 @@ _TABLE: dict[str, str] = {
         input.sparse: fill_empty_rows=sparse_fill_empty_rows reset_shape=sparse_reset_shape reshape=sparse_reshape
         input.sparse: transpose=sparse_transpose add=sparse_add merge=sparse_merge mask=sparse_mask
         input.sparse_products: matmul=sparse_tensor_dense_matmul
+    """,
+    "tf.strings": """
+        input.text: join=string_join substr regex_replace regex_full_match strip=string_strip length=string_length
+        input.text: lower=string_lower upper=string_upper reduce_join as_string to_hash_bucket=string_to_hash_bucket
+        input.text: to_hash_bucket_fast=string_to_hash_bucket_fast
+        input.decoding: to_number=string_to_number
+    """,
+    "tf.image": """
+        input.images: decode_png decode_jpeg decode_bmp decode_gif decode_image encode_png encode_jpeg
+    """,
+    "tf.lookup": """
+        input.tables: KeyValueTensorInitializer TextFileInitializer TextFileIndex StaticHashTable=HashTable
+        input.tables: StaticVocabularyTable=IdTableWithHashBuckets
+    """,
+    "tf.contrib.lookup": """
+        input.tables: KeyValueTensorInitializer TextFileInitializer TextFileIndex TextFileStringTableInitializer
+        input.tables: TextFileIdTableInitializer LookupInterface HashTable IdTableWithHashBuckets MutableHashTable
+        input.tables: index_table_from_file index_table_from_tensor index_to_string_table_from_file
+        input.tables: index_to_string_table_from_tensor index_to_string string_to_index
     """,
     "tf.sets": """
         input.sets: set_size set_intersection set_difference set_union size=set_size intersection=set_intersection
