@@ -19,7 +19,7 @@ RECORDS = bytes.fromhex("0300000000000000b099490e6f6e650140550800000000000000002
 
 def read_all(tensors: Any, *others: Any) -> tuple[list[Any], Any]:
     """What reading gives until the input ends, and other values then."""
-    found = []
+    found: list[Any] = []
     with tf.Session() as session:
         session.run(tf.local_variables_initializer())
         threads = tf.train.start_queue_runners(session)

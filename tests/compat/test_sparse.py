@@ -130,13 +130,13 @@ def test_wrong_places_are_refused(indices: Any, problem: str) -> None:
         run(tf.sparse_to_dense(indices, [2, 4], 1.0))
 
 
-def test_feeding_compiles_once_for_sizes_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feeding_compiles_once_for_sizes_that_are_alike() -> None:
     placeholder = tf.sparse_placeholder(tf.float32, [3, 4])
     table = tf.Variable(DENSE)
     product = tf.sparse_tensor_dense_matmul(placeholder, table)
     lookup = tf.nn.embedding_lookup_sparse(table, numbers(), weights())
     (gradient,) = tf.gradients(tf.reduce_sum(tf.square(product)) + tf.reduce_sum(lookup), table)
-    traces = 0
+    traces = first = 0
     compute = product.op.compute
 
     def counted(*arguments: Any) -> Any:

@@ -154,11 +154,11 @@ def encode_png(image: Any, compression: int = -1, name: str | None = None) -> Te
 
 def encode_jpeg(
     image: Any,
-    format: str = "",
+    format: str = "",  # noqa: A002
     quality: int = 95,
     progressive: bool = False,
     optimize_size: bool = False,
-    **more: Any,  # noqa: A002
+    **more: Any,
 ) -> Tensor:
     """An image as a JPEG file."""
     del format

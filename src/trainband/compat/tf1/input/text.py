@@ -34,9 +34,7 @@ def _each(
 
     shapes = [one.shape for one in inputs]
     known = [shape for shape in shapes if shape.sizes != ()]
-    static = (
-        known[0] if len(known) == 1 or all(shape == known[0] for shape in known[1:]) and known else TensorShape(None)
-    )
+    static = known[0] if known and all(shape == known[0] for shape in known[1:]) else TensorShape(None)
     if not known:
         static = TensorShape([])
     return record_source(type_, compute, inputs, dtypes=[dtype], shapes=[static], name=name).outputs[0]
@@ -64,7 +62,7 @@ def substr(input: Any, pos: Any, len: Any, name: str | None = None, unit: str = 
             )
         first = int(start) if start >= 0 else size + int(start)
         found = whole[first : first + int(many)]
-        return found.encode() if isinstance(found, str) else found  # type: ignore[no-any-return]
+        return found.encode() if isinstance(found, str) else bytes(found)
 
     return _each("Substr", part, [convert(input, string), convert(pos), convert(len)], name)
 
@@ -76,7 +74,7 @@ def regex_replace(
     replace_global: bool = True,
     name: str | None = None,
 ) -> Tensor:
-    """Each text with the matches of a pattern replaced; `\\1` is the first group."""
+    """Each text with the matches of a pattern replaced; a backslash and a number stand for a group."""
 
     def replace(text: bytes, wanted: bytes, new: bytes) -> bytes:
         return re.sub(wanted, new.replace(b"\\0", b"\\g<0>"), text, count=0 if replace_global else 1)
@@ -105,7 +103,7 @@ def string_upper(input: Any, encoding: str = "", name: str | None = None) -> Ten
 def _cased(text: bytes, encoding: str, method: str) -> bytes:
     whole: Any = text.decode() if encoding == "utf-8" else text
     found = getattr(whole, method)()
-    return found.encode() if isinstance(found, str) else found  # type: ignore[no-any-return]
+    return found.encode() if isinstance(found, str) else bytes(found)
 
 
 def string_strip(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
@@ -170,7 +168,7 @@ def as_string(
             return value
         if isinstance(value, bool | np.bool_):
             return b"true" if value else b"false"
-        return (f"%{size}{letter}" % value).encode()
+        return bytes((f"%{size}{letter}" % value).encode())
 
     return _each("AsString", show, [tensor], name)
 
