@@ -15,9 +15,10 @@ from trainband.compat.tf1.graphs import default_session
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_def import GraphDef
-from trainband.compat.tf1.graphs.hosted import is_hosted
+from trainband.compat.tf1.graphs.hosted import Resources, is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.slices import IndexedSlices, IndexedSlicesValue
+from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue, fed_parts
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.sessions.fetches import Fetches
@@ -66,7 +67,7 @@ class Session:
         self._prepared: dict[Any, Prepared] = {}
         self._closed = False
         self._entered: list[Any] = []
-        self._resources: dict[Any, Any] = {}
+        self._resources = Resources()
         self._lock = threading.Lock()
         self._parts: dict[str, PartialRun] = {}
 
@@ -93,6 +94,11 @@ class Session:
     @property
     def _sess(self) -> Session:  # scripts go down by this name from a monitored session
         return self
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:  # noqa: ARG002
         """Return the values of the fetches, in their structure; `None` for an operation.
@@ -124,6 +130,8 @@ class Session:
         return prepared.build(values, late, answers)
 
     def _run_compiled(self, computation: Computation, feeds: Sequence[Any]) -> Sequence[Any]:
+        if not computation.reads and not computation.writes:
+            return self._store.run(computation, feeds)[0]  # threads that prepare data do not wait for a training step
         with self._lock:
             return self._store.run(computation, feeds)[0]
 
@@ -202,6 +210,10 @@ class Session:
         if targets or late:
             known = [*(t for t in fed if t.dtype != string), *stage.given]
             computation = Computation(targets, known, late=tuple(late), late_variables=late)
+            if stage:  # sizes that only Python sees are none to compile for
+                used = {*targets, *stage.used_by(computation.schedule.needed)}
+                known = [t for t in known if t in used]
+                computation = Computation(targets, known, late=tuple(late), late_variables=late)
             for op in computation.schedule.needed:
                 self._store.devices.check(op)
             if self._config.log_device_placement:
@@ -214,7 +226,7 @@ class Session:
         return Prepared(stage, computation, build, tuple(asked), fed)
 
     def _element(self, leaf: Any) -> Any:
-        if isinstance(leaf, IndexedSlices):
+        if isinstance(leaf, IndexedSlices | SparseTensor):
             return leaf
         try:
             return self._graph.as_graph_element(leaf)
@@ -246,10 +258,7 @@ class Session:
         """Releases everything. Idempotent."""
         if not self._closed:
             self._closed = True
-            for resource in list(self._resources.values()):
-                if hasattr(resource, "close"):
-                    resource.close()
-            self._resources.clear()
+            self._resources.close()
             self._store.close()
 
     def as_default(self) -> _Default:
@@ -308,6 +317,8 @@ def _single_feeds(feed_dict: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         if isinstance(key, IndexedSlices):
             keys = [key.values, key.indices, key.dense_shape]
             yield from ((one, part) for one, part in zip(keys, value, strict=False) if isinstance(one, Tensor))
+        elif isinstance(key, SparseTensor):
+            yield from fed_parts(key, value)
         else:
             yield key, value
 
@@ -329,6 +340,9 @@ def _reader(
         parts = [_reader(t, tensors, late, asked, operations, fed) for t in given if isinstance(t, Tensor)]
         shape = element.dense_shape if isinstance(element.dense_shape, Tensor | NoneType) else element.shape.as_list()
         return lambda *found: IndexedSlicesValue(*(*(part(*found) for part in parts), shape)[:3])
+    if isinstance(element, SparseTensor):
+        pieces = [_reader(part, tensors, late, asked, operations, fed) for part in element.parts]
+        return lambda *found: SparseTensorValue(*(piece(*found) for piece in pieces))
     variable = element.op.attributes.get("variable")
     if variable is not None and element is variable.handle and element not in fed:
         late[variable.op_name] = variable

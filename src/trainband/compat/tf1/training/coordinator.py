@@ -1,4 +1,4 @@
-"""Coordinator and queue runners. There are no queues, so queue runners run nothing."""
+"""Coordinator: tells the threads of a script when to stop."""
 
 from __future__ import annotations
 
@@ -133,25 +133,3 @@ class Coordinator:
 
 def _no_error(ex: Any) -> ValueError:
     return ValueError(f"ex must be an exception or what sys.exc_info() returned for one, not {ex!r}")
-
-
-class QueueRunner:
-    """Runs nothing: there are no queues."""
-
-    def create_threads(self, sess: Any, coord: Any = None, daemon: bool = False, start: bool = False) -> list[Any]:
-        """None."""
-        del sess, coord, daemon, start
-        return []
-
-
-def start_queue_runners(
-    sess: Any = None, coord: Any = None, daemon: bool = True, start: bool = True, collection: Any = None
-) -> list[Any]:
-    """None: there are no queues."""
-    del sess, coord, daemon, start, collection
-    return []
-
-
-def add_queue_runner(qr: Any, collection: Any = None) -> None:
-    """Does nothing."""
-    del qr, collection

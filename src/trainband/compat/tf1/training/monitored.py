@@ -19,6 +19,7 @@ from trainband.compat.tf1.sessions.targets import store_for
 from trainband.compat.tf1.training.checkpoint_hook import CheckpointSaverHook
 from trainband.compat.tf1.training.coordinator import Coordinator, start_queue_runners
 from trainband.compat.tf1.training.hook_loop import HookLoop
+from trainband.compat.tf1.training.queue_runner import start_queue_runners
 from trainband.compat.tf1.training.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, WorkerSessionCreator
 from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 from trainband.compat.tf1.training.summary_hooks import StepCounterHook, SummarySaverHook

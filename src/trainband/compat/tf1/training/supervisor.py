@@ -86,7 +86,7 @@ class Supervisor:
         self._init_fn = init_fn
         self._stop_grace_s = stop_grace_secs
         self.save_summaries_secs, self.save_model_secs = save_summaries_secs, save_model_secs
-        self.recovery_wait_secs = recovery_wait_secs
+        self.recovery_wait_secs, self._grace_s = recovery_wait_secs, stop_grace_secs
         with self._graph.as_default(), self._graph.name_scope(None):
             self._init_op = global_variables_initializer() if init_op is USE_DEFAULT else init_op
             if local_init_op is USE_DEFAULT:
@@ -258,15 +258,9 @@ class Supervisor:
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
-        """Start the threads that fill queues, and return them."""
-        runners = queue_runners
-        if runners is None:
-            runners = self._graph.get_collection(GraphKeys.QUEUE_RUNNERS)
-        return [
-            thread
-            for runner in runners
-            for thread in runner.create_threads(sess, coord=self.coord, daemon=True, start=True)
-        ]
+        """Start the threads of the graph's queue runners, or of these; returns them."""
+        runners = self._graph.get_collection(GraphKeys.QUEUE_RUNNERS) if queue_runners is None else queue_runners
+        return [one for runner in runners for one in runner.create_threads(sess, self.coord, daemon=True, start=True)]
 
     def loop(
         self, timer_interval_secs: float | None, target: Callable[..., Any], args: Any = None, kwargs: Any = None
@@ -353,8 +347,9 @@ class Supervisor:
     def _write_summary(self, session: Session) -> None:
         if self._writer is None:
             return
-        step = None if self._global_step is None else int(session.run(self._global_step))
-        self._writer.add_summary(session.run(self._summary_op), step)
+        with contextlib.suppress(OutOfRangeError):  # the next run of the script meets the end of the input, too
+            step = None if self._global_step is None else int(session.run(self._global_step))
+            self._writer.add_summary(session.run(self._summary_op), step)
 
     def _summary_needs_feed(self) -> bool:
         """Whether the summary depends on a placeholder; then the script itself writes it."""
@@ -392,11 +387,6 @@ class _Supervised(Session):
         self._loop = HookLoop()
         self._is_in_hooks = False
         self._one_at_a_time = threading.RLock()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed."""
-        return self._closed
 
     def every(self, seconds: float, action: Callable[[], Any]) -> None:
         """Calls a function at intervals."""
