@@ -148,6 +148,12 @@ _TABLE: dict[str, str] = {
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step
     """,
+    "tf.data": """
+        datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of
+        datasets.iterator: Iterator make_one_shot_iterator make_initializable_iterator
+        datasets.options: Options
+        datasets.files: TextLineDataset FixedLengthRecordDataset TFRecordDataset
+    """,
     "tf.test": """
         scripts.files: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
     """,
