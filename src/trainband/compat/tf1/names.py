@@ -150,9 +150,30 @@ _TABLE: dict[str, str] = {
     """,
     "tf.data": """
         datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of
-        datasets.iterator: Iterator make_one_shot_iterator make_initializable_iterator
+        datasets.iterator: make_one_shot_iterator make_initializable_iterator
+        datasets.iterator: Iterator
         datasets.options: Options
         datasets.files: TextLineDataset FixedLengthRecordDataset TFRecordDataset
+        datasets.dataset: AUTOTUNE
+    """,
+    "tf.data.experimental": """
+        datasets.dataset: AUTOTUNE
+        datasets.files: CsvDataset
+        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan take_while unique
+        datasets.transformations: group_by_window bucket_by_sequence_length dense_to_sparse_batch
+        datasets.transformations: sample_from_datasets choose_from_datasets Counter get_single_element
+        datasets.options: OptimizationOptions=Options ThreadingOptions=Options
+    """,
+    "tf.contrib.data": """
+        datasets.dataset: Dataset AUTOTUNE
+        datasets.iterator: Iterator
+        datasets.files: CsvDataset TextLineDataset FixedLengthRecordDataset TFRecordDataset
+        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan unique
+        datasets.transformations: group_by_window bucket_by_sequence_length dense_to_sparse_batch
+        datasets.transformations: sample_from_datasets choose_from_datasets Counter get_single_element
+        datasets.transformations: batch_and_drop_remainder padded_batch_and_drop_remainder assert_element_shape
     """,
     "tf.test": """
         scripts.files: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir

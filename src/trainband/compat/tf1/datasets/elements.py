@@ -16,6 +16,7 @@ import numpy as np
 from trainband.compat.ops.dtypes import DType, as_dtype, string
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.graphs.graph import Tensor
 
 Element = tuple[Any, ...]
 Elements = Iterator[Element]
@@ -32,6 +33,24 @@ class Spec:
     dtype: DType
     shape: TensorShape
     nested: Any = None
+
+
+class Carrier:
+    """What is known of an object that carries tensors, in its place in a structure."""
+
+    def __init__(self, like: Any, parts: Sequence[Any]) -> None:
+        self._like, self._carried = like, list(parts)
+
+    def _nest_flatten(self) -> list[Any]:
+        return self._carried
+
+    def _nest_pack(self, parts: Sequence[Any]) -> Any:
+        if parts and all(isinstance(part, Tensor) for part in parts):
+            return self._like._nest_pack(parts)
+        return Carrier(self._like, parts)
+
+    def __repr__(self) -> str:
+        return f"{type(self._like).__name__}({', '.join(map(repr, self._carried))})"
 
 
 def _parts(structure: Any) -> list[Any] | None:
@@ -66,7 +85,9 @@ def _pack(structure: Any, leaves: Iterator[Any]) -> Any:
         return {key: found[key] for key in structure}
     if isinstance(structure, tuple):
         return type(structure)(*packed) if hasattr(structure, "_fields") else tuple(packed)
-    return structure._nest_pack(packed)
+    if all(isinstance(part, Tensor) for part in packed):
+        return structure._nest_pack(packed)
+    return structure._nest_pack(packed) if isinstance(structure, Carrier) else Carrier(structure, packed)
 
 
 def along(structure: Any, other: Any) -> list[Any]:
