@@ -51,6 +51,14 @@ _TABLE: dict[str, str] = {
         operations.initializers: uniform_unit_scaling_initializer=UniformUnitScaling
         operations.initializers: glorot_uniform_initializer=GlorotUniform glorot_normal_initializer=GlorotNormal
         operations.initializers: orthogonal_initializer=Orthogonal
+        input.producers: matching_files
+        input.readers: ReaderBase TextLineReader TFRecordReader WholeFileReader FixedLengthRecordReader IdentityReader
+        input.readers: read_file write_file
+        input.features: FixedLenFeature VarLenFeature FixedLenSequenceFeature SparseFeature
+        input.parsing: parse_example parse_single_example parse_single_sequence_example
+        input.decoding: decode_raw decode_csv string_to_number
+        graphs.sparse: SparseTensor SparseTensorValue
+        input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
         scripts.history: merge_summary scalar_summary histogram_summary image_summary
     """,
@@ -96,9 +104,28 @@ _TABLE: dict[str, str] = {
         training.hooks: FeedFnHook GlobalStepWaiterHook
         training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
         training.summary_hooks: StepCounterHook SummarySaverHook
-        training.coordinator: Coordinator QueueRunner start_queue_runners add_queue_runner
+        training.coordinator: Coordinator
+        input.producers: match_filenames_once limit_epochs input_producer string_input_producer range_input_producer
+        input.producers: slice_input_producer
+        input.batching: batch batch_join maybe_batch maybe_batch_join shuffle_batch shuffle_batch_join
+        input.batching: maybe_shuffle_batch maybe_shuffle_batch_join
+        training.queue_runner: QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
+        protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
+        protos.example: SequenceExample
+        training.looper_thread: LooperThread
+    """,
+    "tf.python_io": """
+        input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
+    """,
+    "tf.io": """
+        input.producers: matching_files match_filenames_once
+        input.readers: read_file write_file
+        input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
+        input.features: FixedLenFeature VarLenFeature FixedLenSequenceFeature SparseFeature
+        input.parsing: parse_example parse_single_example parse_single_sequence_example
+        input.decoding: decode_raw decode_csv
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError

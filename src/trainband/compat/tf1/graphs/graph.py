@@ -11,6 +11,7 @@ from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.default_session import needed_session
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec, resolve
+from trainband.compat.tf1.graphs.graph_def import GraphDef
 from trainband.compat.tf1.graphs.infer import Probe, probes_of_shape
 from trainband.compat.tf1.graphs.where import user_line
 
@@ -397,6 +398,10 @@ class Graph:
     def get_operations(self) -> list[Operation]:
         """All operations, in the order in which they were recorded."""
         return list(self.operations)
+
+    def as_graph_def(self, from_version: int | None = None, add_shapes: bool = False) -> GraphDef:  # noqa: ARG002
+        """The graph as a list of its operations."""
+        return GraphDef.of(self.operations)
 
     def get_operation_by_name(self, name: str) -> Operation:
         """The operation of that name.

@@ -53,7 +53,7 @@ class HostStage:
         )
         """What the compiled part of another run computes first."""
         self.given = tuple(one for one in (*outputs, *self._before) if one not in self._fed and one.dtype != string)
-        self._computations: dict[Tensor, Computation] = {}
+        self._computations: dict[Operation, Computation] = {}
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
@@ -74,26 +74,39 @@ class HostStage:
         """
         values = dict(feeds)
         for op in self.operations:
-            arguments = [self._value(tensor, values, run_compiled) for tensor in op.inputs]
             if all(output in values for output in op.outputs) and op.outputs:
                 continue  # fed, all of it
+            self._prepare(op, values, run_compiled)
+            arguments = [values[tensor] for tensor in op.inputs]
             results = _computed(op, arguments, resources)
             for output, result in zip(op.outputs, results, strict=True):
                 values.setdefault(output, as_declared(result, output))
         return values
 
-    def _value(self, tensor: Tensor, values: dict[Tensor, Any], run_compiled: RunCompiled) -> Any:
-        if tensor in values:
-            return values[tensor]
-        if tensor.op.type == "Const":
-            return np.asarray(tensor.op.compute()[0])
-        computation = self._computations.get(tensor)
+    def _prepare(self, op: Operation, values: dict[Tensor, Any], run_compiled: RunCompiled) -> None:
+        """Computes those inputs of an operation that are compiled, all of them in one run."""
+        missing = list(dict.fromkeys(tensor for tensor in op.inputs if tensor not in values))
+        for tensor in missing:
+            if tensor.op.type == "Const":
+                values[tensor] = np.asarray(tensor.op.compute()[0])
+        missing = [tensor for tensor in missing if tensor not in values]
+        if not missing:
+            return
+        computation = self._computations.get(op)
         if computation is None:
             known = [one for one in values if one.dtype != string]
-            computation = self._computations[tensor] = Computation([tensor], known)
-        (value,) = run_compiled(computation, [values[one] for one in computation.fed])
-        values[tensor] = np.asarray(value)
-        return values[tensor]
+            computation = self._computations[op] = Computation(missing, known)
+        feeds = [values[one] for one in computation.fed]
+        if _is_numpy(computation):
+            found = computation({}, feeds, None)[0]
+        else:
+            found = list(run_compiled(computation, feeds))
+        values.update((tensor, np.asarray(value)) for tensor, value in zip(missing, found, strict=True))
+
+
+def _is_numpy(computation: Computation) -> bool:
+    """Whether NumPy computes all of it: then arrays of many shapes, such as images, need not be compiled for."""
+    return not computation.reads and all(op.folds and not op.stateful for op in computation.schedule.needed)
 
 
 def _computed(op: Operation, arguments: Sequence[Any], resources: dict[Any, Any]) -> Sequence[Any]:
