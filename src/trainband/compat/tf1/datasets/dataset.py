@@ -257,12 +257,14 @@ class Dataset:
         """The elements for which a function gives true.
 
         Raises:
-          TypeError: it does not give a truth value.
+          ValueError: it does not give a truth value.
         """
         function = self._function(predicate, keeps=True)
         found = flatten(function.structure)
         if len(found) != 1 or not found[0].dtype.is_bool or found[0].shape.sizes not in (None, ()):
-            raise TypeError("`predicate` return type must be convertible to a scalar boolean tensor.")
+            raise ValueError(
+                f"`predicate` must return a `tf.bool` scalar tensor, but returns {function.structure!r}."
+            )
 
         def start(run: Run) -> Elements:
             return (element[1:] for element in Mapping(function, run, self.start(run)) if element[0])
@@ -456,6 +458,12 @@ class Dataset:
             padded_shapes = self.output_shapes
         wanted = [_sizes(one) for one in along(self._structure, padded_shapes)]
         known = [TensorShape(None if one is None else one) for one in (_static(shape) for shape in wanted)]
+        for spec, shape in zip(specs, known, strict=True):
+            if not _fits(spec.shape, shape):
+                raise ValueError(
+                    f"The padded shape {shape} is not compatible with the shape {spec.shape} of the corresponding input "
+                    "component."
+                )
         values = [None] * len(specs) if padding_values is None else along(self._structure, padding_values)
         fillings = [
             Input.make((b"" if spec.dtype == string else 0) if value is None else value, spec.dtype)
@@ -578,6 +586,14 @@ def _sizes(shape: Any) -> Any:
         return Input.make(convert(shape))
     sizes = dims_of(shape)
     return None if sizes is None else [None if one in (None, -1) else one for one in sizes]
+
+
+def _fits(shape: TensorShape, padded: TensorShape) -> bool:
+    if shape.sizes is None or padded.sizes is None:
+        return True
+    return len(shape.sizes) == len(padded.sizes) and all(
+        a is None or b is None or a <= b for a, b in zip(shape.sizes, padded.sizes, strict=True)
+    )
 
 
 def _static(shape: Any) -> Any:

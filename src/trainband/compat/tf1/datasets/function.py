@@ -41,7 +41,7 @@ class Function:
         keeps: bool = False,
     ) -> None:
         graph = get_default_graph()
-        region = Region(graph.region)
+        region = Region(graph.region, dynamic=True)
         leaves: list[Spec] = flatten(structure)
         with graph.outside_scopes(), graph.name_scope("dataset_function"), graph.recording(region):
             arguments = [_argument(spec) for spec in leaves]

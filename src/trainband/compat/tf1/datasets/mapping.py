@@ -35,9 +35,6 @@ class Mapping:
     def __next__(self) -> Element:
         if self._ready:
             return self._ready.popleft()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
         first = self._pull()
         if not self._computing.is_together(first):
             return self._computing.one(first)
@@ -51,7 +48,12 @@ class Mapping:
         return self._ready.popleft()
 
     def _pull(self) -> Element:
-        return self._put_back.popleft() if self._put_back else next(self._elements)
+        if self._put_back:
+            return self._put_back.popleft()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return next(self._elements)
 
     def _chunk(self, first: Element) -> list[Element]:
         shapes = [leaf.shape for leaf in first]

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.datasets.elements import Element, Elements, Spec, stacked
-from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.graphs.errors import DataLossError, InvalidArgumentError
 
 
 def shuffled(elements: Elements, size: int, random: np.random.Generator) -> Elements:
@@ -105,7 +105,7 @@ def padder(
         for size in sizes:
             for i, most in enumerate(whole):
                 if size[i] > most:
-                    raise InvalidArgumentError(
+                    raise DataLossError(
                         None,
                         None,
                         "Attempted to pad to a smaller size than the input element: component "
