@@ -45,6 +45,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """The runs that are compared: a script's name, or that and a word more, and its arguments."""
 
+TABLES = {"operations": "operations_table", "images": "images_table"}
+"""The tables of operations that are compared, and the files that have them."""
+
 
 def script_of(name: str) -> Path:
     """The script of a run."""
@@ -58,15 +61,15 @@ def main() -> None:
         run_script(sys.argv[2], sys.argv[3:])
         return
     if sys.argv[1:2] == ["--operations"]:
-        run_operations(Path(sys.argv[2]))
+        run_operations(Path(sys.argv[2]), sys.argv[3])
         return
-    wanted = sys.argv[1:] or [*ARGUMENTS, "operations"]
+    wanted = sys.argv[1:] or [*ARGUMENTS, *TABLES]
     GOLDEN.mkdir(exist_ok=True)
     for name in wanted:
         with tempfile.TemporaryDirectory() as directory:
             out = Path(directory) / "values.npz"
-            if name == "operations":
-                command = [sys.executable, __file__, "--operations", str(out)]
+            if name in TABLES:
+                command = [sys.executable, __file__, "--operations", str(out), name]
             else:
                 command = [sys.executable, __file__, "--run", str(script_of(name)), *ARGUMENTS[name], f"--values={out}"]
             environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1", **os.environ}
@@ -151,12 +154,12 @@ def load(name: str, path: Path) -> types.ModuleType:
     return module
 
 
-def run_operations(out: Path) -> None:
-    """Computes the table of operations, and the derivatives of those that have one, with real TensorFlow."""
+def run_operations(out: Path, name: str) -> None:
+    """Computes a table of operations, and the derivatives of those that have one, with real TensorFlow."""
     import tensorflow.compat.v1 as v1
 
     v1.disable_v2_behavior()
-    table = load("operations_table", HERE / "operations_table.py")
+    table = load(TABLES[name], HERE / f"{TABLES[name]}.py")
     np.savez(out, **table.compute(v1))
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from trainband.compat.ops import (
     activations,
     array,
+    boxes,
     clipping,
+    colors,
     convolution,
+    cropping,
     cross_entropy,
     decay,
     embedding,
+    image_quality,
     indexing,
     losses,
     math,
@@ -18,17 +22,22 @@ from trainband.compat.ops import (
     normalization,
     random,
     reductions,
+    resizing,
 )
 from trainband.compat.ops.table import TABLE, Op
 
 MODULES = (
     activations,
     array,
+    boxes,
     clipping,
+    colors,
     convolution,
+    cropping,
     cross_entropy,
     decay,
     embedding,
+    image_quality,
     indexing,
     losses,
     math,
@@ -37,6 +46,7 @@ MODULES = (
     normalization,
     random,
     reductions,
+    resizing,
 )
 """The modules whose import fills the table."""
 

@@ -40,6 +40,7 @@ _TABLE: dict[str, str] = {
         operations.array: constant convert_to_tensor placeholder placeholder_with_default reshape concat split
         operations.array: boolean_mask
         operations.random: set_random_seed get_seed
+        operations.image: random_crop
         operations.clip: clip_by_global_norm global_norm
         operations.gradients: gradients hessians
         operations.control_flow: no_op group tuple=tuple_ cond case while_loop
@@ -174,6 +175,11 @@ _TABLE: dict[str, str] = {
     """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step
+    """,
+    "tf.image": """
+        .ops.resizing: ResizeMethod
+        operations.image: random_flip_left_right random_flip_up_down random_brightness random_contrast random_hue
+        operations.image: random_saturation sample_distorted_bounding_box non_max_suppression random_crop
     """,
     "tf.data": """
         datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of
