@@ -31,8 +31,9 @@ class Buffer:
         self._kind, self._name = kind, name
         self._capacity, self._least = capacity, least
         self._changed = threading.Condition()
-        self._putting: deque[object] = deque()
-        self._taking: deque[object] = deque()
+        # Of those who wait in line, how many elements each still wants.
+        self._putting: deque[list[int]] = deque()
+        self._taking: deque[list[int]] = deque()
         self._cancelled = self._ended = False
 
     # --- what differs between queues
@@ -72,7 +73,8 @@ class Buffer:
                     for element in taken:
                         self._add(element)
                     place += len(taken)
-                    self._changed.notify_all()
+                    if self._taking and self._is_served(self._taking[0][0]):  # waking it for each would cost more
+                        self._changed.notify_all()
 
     def take(self, count: int, *, up_to: bool = False) -> list[Element]:
         """Removes as many elements, and waits until they are there.
@@ -85,9 +87,9 @@ class Buffer:
           CancelledError: the session is closed.
         """
         found: list[Element] = []
-        with self._changed, self._turn(self._taking) as is_mine:
+        with self._changed, self._turn(self._taking, count) as is_mine:
             while len(found) < count:
-                self._wait(lambda: is_mine() and (self._ready() > 0 or self._is_final()))
+                self._wait(lambda: is_mine() and (self._is_served(count - len(found)) or self._is_final()))
                 if not self._ready():
                     if up_to and found:
                         break
@@ -101,7 +103,9 @@ class Buffer:
                     )
                 for _ in range(min(count - len(found), self._ready())):
                     found.append(self._pop())
-                self._changed.notify_all()
+                self._taking[0][0] = count - len(found)
+                if self._putting:
+                    self._changed.notify_all()
         return found
 
     def finish(self, cancel: bool = False) -> None:
@@ -124,6 +128,11 @@ class Buffer:
         """How many elements may be taken now."""
         return max(0, len(self._elements) - (0 if self.closed else self._least))
 
+    def _is_served(self, count: int) -> bool:
+        """Whether so many are there, or no more fit in."""
+        ready = self._ready()
+        return ready >= count or (ready > 0 and self._room() <= 0)
+
     def _is_final(self) -> bool:
         return self._ended or (self.closed and (self._cancelled or not self._putting))
 
@@ -133,14 +142,18 @@ class Buffer:
             raise CancelledError(None, None, f"{self._kind} '{self._name}': the session is closed")
 
     @contextmanager
-    def _turn(self, line: deque[object]) -> Iterator[Callable[[], bool]]:
-        ticket = object()
+    def _turn(self, line: deque[list[int]], count: int = 0) -> Iterator[Callable[[], bool]]:
+        ticket = [count]
         line.append(ticket)
         try:
             yield lambda: line[0] is ticket
         finally:
-            line.remove(ticket)
-            self._changed.notify_all()
+            for place, one in enumerate(line):
+                if one is ticket:
+                    del line[place]
+                    break
+            if line or self.closed:
+                self._changed.notify_all()
 
 
 class Fifo(Buffer):

@@ -299,7 +299,7 @@ class QueueBase:
             )
         for i, (array, shape) in enumerate(zip(arrays, self._shapes, strict=True)):
             found = array.shape[int(many) :]
-            if not shape.is_compatible_with(found):
+            if found != shape.sizes and not shape.is_compatible_with(found):
                 raise InvalidArgumentError(
                     None, None, f"Shape mismatch in tuple component {i}. Expected {shape}, got {list(found)}"
                 )
