@@ -30,6 +30,7 @@ SCRIPTS = ROOT / "examples" / "tf1"
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "autoencoder": (),
+    "input_pipeline": ("--shuffle_buffer=0",),  # TensorFlow shuffles otherwise
     "convnet": ("--keep_prob=1.0",),  # TensorFlow's random numbers are not JAX's
     "layers_batchnorm": (),
     "mlp_supervisor": (),
@@ -128,6 +129,7 @@ def input_data() -> types.ModuleType:
         stand_in(name)
     stand_in("trainband.errors", DataError=DataError, YourError=DataError, PeerError=DataError)
     stand_in("trainband.runtime.waiting", say_on_stderr=lambda _: None)
+    load("trainband.runtime.regular_files", ROOT / "src/trainband/runtime/regular_files.py")
     # With a place in the file system, where the digits are, but without what its own file would load.
     data = ROOT / "src/trainband/data"
     spec = importlib.util.spec_from_file_location(

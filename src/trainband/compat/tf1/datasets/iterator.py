@@ -65,9 +65,7 @@ class Iterator:
         self._dataset = dataset
         self._initializer = initializer
         self._handle = handle
-        self._string_handle: Tensor | None = None
-        if initializer is not None:
-            initializer.attributes["iterator"] = self
+        self._string_handle = self._recorded_handle(None)
 
     @classmethod
     def one_shot(cls, dataset: Dataset) -> Iterator:
@@ -183,25 +181,25 @@ class Iterator:
 
     def string_handle(self, name: str | None = None) -> Tensor:
         """A string tensor whose value stands for the iterator in the same session."""
-        if self._string_handle is None or name is not None:
+        return self._string_handle if name is None else self._recorded_handle(name)
 
-            def give(resources: dict[Any, Any], *values: Any) -> Sequence[Any]:
-                if self._dataset is not None:
-                    self._position(op, resources, values)
-                handle = f"{op.name}-{id(self):x}".encode()
-                resources["handle", handle] = self
-                return [np.array(handle, object)]
+    def _recorded_handle(self, name: str | None) -> Tensor:
+        def give(resources: dict[Any, Any], *values: Any) -> Sequence[Any]:
+            if self._dataset is not None:
+                self._position(op, resources, values)
+            handle = f"{op.name}-{id(self):x}".encode()
+            resources["handle", handle] = self
+            return [np.array(handle, object)]
 
-            op = record_source(
-                "IteratorToStringHandle",
-                give,
-                self._inputs,
-                dtypes=[string],
-                shapes=[[]],
-                name=name or "IteratorToStringHandle",
-            )
-            self._string_handle = op.outputs[0]
-        return self._string_handle
+        op = record_source(
+            "IteratorToStringHandle",
+            give,
+            self._inputs,
+            dtypes=[string],
+            shapes=[[]],
+            name=name or "IteratorToStringHandle",
+        )
+        return op.outputs[0]
 
     @property
     def _inputs(self) -> Sequence[Tensor]:

@@ -18,6 +18,7 @@ from trainband.compat.tf1.operations.state import (
     global_variables_initializer,
     local_variables,
     local_variables_initializer,
+    tables_initializer,
 )
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
