@@ -86,7 +86,9 @@ def main(_):
     with tf.device(device):
         global_step = tf.train.get_or_create_global_step()
         random = np.random.RandomState(3)
-        w1 = tf.get_variable("w1", initializer=tf.constant(random.normal(size=(SIZE * SIZE, 8)).astype(np.float32) * 0.3))
+        w1 = tf.get_variable(
+            "w1", initializer=tf.constant(random.normal(size=(SIZE * SIZE, 8)).astype(np.float32) * 0.3)
+        )
         b1 = tf.get_variable("b1", [8], initializer=tf.zeros_initializer())
         w2 = tf.get_variable("w2", initializer=tf.constant(random.normal(size=(8, 2)).astype(np.float32) * 0.3))
         flat = tf.reshape(features["image"], [-1, SIZE * SIZE])

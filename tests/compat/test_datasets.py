@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,17 @@ def elements(dataset: Any, most: int = 100) -> list[Any]:
     """All elements of a dataset."""
     taken = dataset.make_one_shot_iterator().get_next()
     found = []
-    with tf.Session() as session:
-        try:
-            while len(found) < most:
-                found.append(plain(session.run(taken)))
-        except tf.errors.OutOfRangeError as exc:
-            assert exc.message.startswith("End of sequence")
+    with tf.Session() as session, suppress(tf.errors.OutOfRangeError):
+        while len(found) < most:
+            found.append(plain(session.run(taken)))
     return found
 
 
 CASES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
-    "slices": (lambda: Data.from_tensor_slices(({"x": X[:2]}, ["a", "b"])), [({"x": [0, 1]}, b"a"), ({"x": [2, 3]}, b"b")]),
+    "slices": (
+        lambda: Data.from_tensor_slices(({"x": X[:2]}, ["a", "b"])),
+        [({"x": [0, 1]}, b"a"), ({"x": [2, 3]}, b"b")],
+    ),
     "range": (lambda: Data.range(10, 0, -3), [10, 7, 4, 1]),
     "zip": (lambda: Data.zip((Data.range(5), {"q": Data.range(8, 10)})), [(0, {"q": 8}), (1, {"q": 9})]),
     "concatenate": (lambda: Data.range(2).concatenate(Data.range(3)), [0, 1, 0, 1, 2]),
@@ -51,9 +52,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
         lambda: Data.range(1, 3).map(lambda v: tf.py_func(lambda n: np.full(n, n), [v], tf.int64) * 2, 2),
         [[2], [4, 4]],
     ),
-    "map_cond": (
-        lambda: Data.range(3).map(lambda v: tf.cond(tf.equal(v, 1), lambda: v * 10, lambda: v)), [0, 10, 2]
-    ),
+    "map_cond": (lambda: Data.range(3).map(lambda v: tf.cond(tf.equal(v, 1), lambda: v * 10, lambda: v)), [0, 10, 2]),
     "flat_map": (lambda: Data.range(4).flat_map(Data.range), [0, 0, 1, 0, 1, 2]),
     "interleave": (
         lambda: Data.range(7).interleave(lambda v: Data.from_tensors(v).repeat(v + 1), cycle_length=3, block_length=2),
@@ -69,11 +68,12 @@ CASES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "cache": (lambda: Data.range(3).cache().repeat(2), [0, 1, 2, 0, 1, 2]),
     "prefetch": (lambda: Data.range(5).prefetch(1).map(lambda v: v + 1).prefetch(9), [1, 2, 3, 4, 5]),
     "window": (
-        lambda: Data.range(7).window(3, 2, 2).flat_map(lambda w: w.batch(3)), [[0, 2, 4], [2, 4, 6], [4, 6], [6]]
+        lambda: Data.range(7).window(3, 2, 2).flat_map(lambda w: w.batch(3)),
+        [[0, 2, 4], [2, 4, 6], [4, 6], [6]],
     ),
     "unbatch": (lambda: Data.from_tensor_slices(X).batch(4).apply(tf.contrib.data.unbatch()).take(1), [[0, 1]]),
     "group_by_window": (
-        lambda: Data.range(9).apply(tf.contrib.data.group_by_window(lambda v: v % 2, lambda k, w: w.batch(4), 3)),
+        lambda: Data.range(9).apply(tf.contrib.data.group_by_window(lambda v: v % 2, lambda _, w: w.batch(4), 3)),
         [[0, 2, 4], [1, 3, 5], [6, 8], [7]],
     ),
     "bucket_by_sequence_length": (
@@ -84,7 +84,10 @@ CASES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
         ),
         [[[3, 3, 3, 0, 0], [5, 5, 5, 5, 5]], [[1, 0], [2, 2]], [[4, 4, 4, 4]]],
     ),
-    "scan": (lambda: Data.range(4).apply(tf.data.experimental.scan(np.int64(1), lambda s, v: (s + v, s * v))), [0, 1, 4, 12]),
+    "scan": (
+        lambda: Data.range(4).apply(tf.data.experimental.scan(np.int64(1), lambda s, v: (s + v, s * v))),
+        [0, 1, 4, 12],
+    ),
     "ignore_errors": (
         lambda: (
             Data.from_tensor_slices([1.0, 0.0, 2.0])
@@ -162,7 +165,7 @@ def test_an_error_comes_in_its_place() -> None:
             session.run(taken)
         with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot batch tensors with different shapes"):
             session.run(ragged)
-    with pytest.raises(ValueError, match="is not compatible|cannot be applied"):
+    with pytest.raises(ValueError, match="cannot be applied"):
         Data.from_tensor_slices(X).map(lambda row: tf.matmul(row[None], tf.ones([3, 1])))
 
 
@@ -183,7 +186,7 @@ def test_an_initializable_iterator_begins_with_what_is_fed_then() -> None:
         session.run(iterator.initializer, {limit: 1})
         assert session.run(taken) == 110
         for _ in range(2):
-            with pytest.raises(tf.errors.OutOfRangeError):
+            with pytest.raises(tf.errors.OutOfRangeError, match=r"^End of sequence"):
                 session.run(taken)
 
 
@@ -302,5 +305,4 @@ def test_prefetching_goes_ahead_by_a_thread_that_ends() -> None:
     given.release(100)
     assert next(ahead) == (1,)
     ahead.close()
-    assert ahead._thread is not None
-    assert not ahead._thread.is_alive()
+    assert "dataset-prefetch" not in {thread.name for thread in threading.enumerate()}

@@ -54,7 +54,9 @@ def crop_and_resize(
 
     def places(begin: Any, end: Any, whole: int, count: int) -> tuple[Any, Any]:
         if count > 1:
-            found = begin[:, None] * (whole - 1) + jnp.arange(count) * ((end - begin)[:, None] * (whole - 1) / (count - 1))
+            found = begin[:, None] * (whole - 1) + jnp.arange(count) * (
+                (end - begin)[:, None] * (whole - 1) / (count - 1)
+            )
         else:
             found = 0.5 * (begin + end)[:, None] * (whole - 1)
         return found, (found >= 0) & (found <= whole - 1)
@@ -93,9 +95,9 @@ def suppressed(boxes: Any, scores: Any, most: int, iou_threshold: float, score_t
         if len(kept) >= most or scores[one] <= score_threshold:
             break
         others = np.array(kept, np.int64)
-        shared = np.maximum(0, np.minimum(bottom[one], bottom[others]) - np.maximum(top[one], top[others])) * np.maximum(
-            0, np.minimum(right[one], right[others]) - np.maximum(left[one], left[others])
-        )
+        shared = np.maximum(
+            0, np.minimum(bottom[one], bottom[others]) - np.maximum(top[one], top[others])
+        ) * np.maximum(0, np.minimum(right[one], right[others]) - np.maximum(left[one], left[others]))
         union = area[one] + area[others] - shared
         share = np.where((area[one] > 0) & (area[others] > 0), shared / np.where(union > 0, union, 1), 0)
         if not (share > iou_threshold).any():

@@ -98,9 +98,7 @@ class Dataset:
     def from_tensors(tensors: Any) -> Dataset:
         """A dataset of one element."""
         parts, structure = _inputs(tensors)
-        return Dataset(
-            structure, lambda run: iter([tuple(part.of(run) for part in parts)]), inputs=_tensors(parts)
-        )
+        return Dataset(structure, lambda run: iter([tuple(part.of(run) for part in parts)]), inputs=_tensors(parts))
 
     @staticmethod
     def from_tensor_slices(tensors: Any) -> Dataset:
@@ -178,7 +176,7 @@ class Dataset:
         for one in parents:
             if not isinstance(one, Dataset):
                 raise TypeError(f"The argument to `Dataset.zip()` must be a nest of datasets, got {one!r}.")
-        structure = pack(datasets, [parent._structure for parent in parents])
+        structure = pack(datasets, [parent.element_spec for parent in parents])
 
         def start(run: Run) -> Elements:
             together = zip(*(parent.start(run) for parent in parents), strict=False)
@@ -205,7 +203,7 @@ class Dataset:
         Raises:
           TypeError: they differ in structure or dtypes.
         """
-        structure = common(self._structure, dataset._structure)
+        structure = common(self._structure, dataset.element_spec)
 
         def start(run: Run) -> Elements:
             yield from self.start(run)
@@ -262,9 +260,7 @@ class Dataset:
         function = self._function(predicate, keeps=True)
         found = flatten(function.structure)
         if len(found) != 1 or not found[0].dtype.is_bool or found[0].shape.sizes not in (None, ()):
-            raise ValueError(
-                f"`predicate` must return a `tf.bool` scalar tensor, but returns {function.structure!r}."
-            )
+            raise ValueError(f"`predicate` must return a `tf.bool` scalar tensor, but returns {function.structure!r}.")
 
         def start(run: Run) -> Elements:
             return (element[1:] for element in Mapping(function, run, self.start(run)) if element[0])
@@ -300,7 +296,7 @@ class Dataset:
             return ordering.interleaved(self.start(run), opened, int(cycle.of(run)), int(block.of(run)))
 
         used = [*function.captured, *cycle.tensors, *block.tensors]
-        return Dataset(function.dataset._structure, start, [self], used)
+        return Dataset(function.dataset.element_spec, start, [self], used)
 
     def reduce(self, initial_state: Any, reduce_func: Callable[..., Any]) -> Any:
         """What is left when a function has taken up one element after the other: of the state and the element."""
@@ -437,9 +433,7 @@ class Dataset:
         count = int(size.known) if drops.known is not None and drops.known and size.known is not None else None
 
         def start(run: Run) -> Elements:
-            return ordering.Batches(
-                self.start(run), int(size.of(run)), bool(drops.of(run)), ordering.stacker(specs)
-            )
+            return ordering.Batches(self.start(run), int(size.of(run)), bool(drops.of(run)), ordering.stacker(specs))
 
         structure = mapped(lambda spec: Spec(spec.dtype, _with_first(count, spec.shape)), self._structure)
         return Dataset(structure, start, [self], [*size.tensors, *drops.tensors])
@@ -461,8 +455,8 @@ class Dataset:
         for spec, shape in zip(specs, known, strict=True):
             if not _fits(spec.shape, shape):
                 raise ValueError(
-                    f"The padded shape {shape} is not compatible with the shape {spec.shape} of the corresponding input "
-                    "component."
+                    f"The padded shape {shape} is not compatible with the shape {spec.shape} of the corresponding "
+                    "input component."
                 )
         values = [None] * len(specs) if padding_values is None else along(self._structure, padding_values)
         fillings = [
@@ -478,9 +472,7 @@ class Dataset:
             combine = ordering.padder(specs, shapes, [one.of(run)[()] for one in fillings])
             return ordering.Batches(self.start(run), int(size.of(run)), bool(drops.of(run)), combine)
 
-        merged = [
-            Spec(spec.dtype, _with_first(count, shape)) for spec, shape in zip(specs, known, strict=True)
-        ]
+        merged = [Spec(spec.dtype, _with_first(count, shape)) for spec, shape in zip(specs, known, strict=True)]
         used = [*size.tensors, *drops.tensors, *_tensors(fillings)]
         used += _tensors([one for one in wanted if isinstance(one, Input)])
         return Dataset(pack(self._structure, merged), start, [self], used)

@@ -46,7 +46,7 @@ class Carrier:
 
     def _nest_pack(self, parts: Sequence[Any]) -> Any:
         if parts and all(isinstance(part, Tensor) for part in parts):
-            return self._like._nest_pack(parts)
+            return self._like._nest_pack(parts)  # noqa: SLF001 - the protocol of graphs.nest
         return Carrier(self._like, parts)
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ def _parts(structure: Any) -> list[Any] | None:
     if isinstance(structure, tuple) and not isinstance(structure, TensorShape):
         return list(structure)
     if hasattr(structure, "_nest_flatten"):
-        return list(structure._nest_flatten())
+        return list(structure._nest_flatten())  # noqa: SLF001 - the protocol of graphs.nest
     return None
 
 
@@ -86,8 +86,8 @@ def _pack(structure: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(structure, tuple):
         return type(structure)(*packed) if hasattr(structure, "_fields") else tuple(packed)
     if all(isinstance(part, Tensor) for part in packed):
-        return structure._nest_pack(packed)
-    return structure._nest_pack(packed) if isinstance(structure, Carrier) else Carrier(structure, packed)
+        return structure._nest_pack(packed)  # noqa: SLF001 - the protocol of graphs.nest
+    return structure._nest_pack(packed) if isinstance(structure, Carrier) else Carrier(structure, packed)  # noqa: SLF001 - the protocol of graphs.nest
 
 
 def along(structure: Any, other: Any) -> list[Any]:

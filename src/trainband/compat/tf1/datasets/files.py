@@ -31,9 +31,11 @@ def matching(patterns: Any) -> Elements:
     Raises:
       NotFoundError: there are none.
     """
-    found = [name for one in np.ravel(patterns) for name in sorted(glob.glob(bytes(one).decode()))]
+    found = [name for one in np.ravel(patterns) for name in sorted(glob.glob(bytes(one).decode()))]  # noqa: PTH207 - of absolute patterns, too
     if not found:
-        raise NotFoundError(None, None, f"No files matched pattern: {[bytes(one).decode() for one in np.ravel(patterns)]}")
+        raise NotFoundError(
+            None, None, f"No files matched pattern: {[bytes(one).decode() for one in np.ravel(patterns)]}"
+        )
     return iter([(boxed(name.encode()),) for name in found])
 
 
@@ -72,7 +74,7 @@ def FixedLengthRecordDataset(  # noqa: N802
             raise InvalidArgumentError(
                 None,
                 None,
-                f"Excluding the header ({header} bytes) and footer ({footer} bytes), input file \"{path}\" has body "
+                f'Excluding the header ({header} bytes) and footer ({footer} bytes), input file "{path}" has body '
                 f"length {len(body)} bytes, which is not an exact multiple of the record length ({length} bytes).",
             )
         for begin in range(0, len(body), length):
@@ -192,6 +194,4 @@ def _field(text: str, place: int, kind: tuple[DType, Any], na_value: str) -> Any
     try:
         return dtype.numpy.type(text)
     except ValueError as exc:
-        raise InvalidArgumentError(
-            None, None, f"Field {place} in record is not a valid {dtype.name}: {text}"
-        ) from exc
+        raise InvalidArgumentError(None, None, f"Field {place} in record is not a valid {dtype.name}: {text}") from exc

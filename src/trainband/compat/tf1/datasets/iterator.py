@@ -77,9 +77,9 @@ class Iterator:
         for op in _ancestors(dataset.inputs):
             if op.type == "Placeholder":
                 raise ValueError(
-                    "Failed to create a one-shot iterator for a dataset. `Dataset.make_initializable_iterator()` is more "
-                    f"likely to be appropriate here: Cannot capture a placeholder (name:{op.name}, type:Placeholder) "
-                    f"by value. (at {user_line()})"
+                    "Failed to create a one-shot iterator for a dataset. `Dataset.make_initializable_iterator()` is "
+                    f"more likely to be appropriate here: Cannot capture a placeholder (name:{op.name}, "
+                    f"type:Placeholder) by value. (at {user_line()})"
                 )
         return cls(dataset.element_spec, dataset)
 
@@ -215,9 +215,12 @@ class Iterator:
             if ("handle", handle) not in resources:
                 raise InvalidArgumentError(None, op, f"No iterator of this session has the handle {handle!r}.")
             meant = resources["handle", handle]
-        if meant not in resources and meant._dataset is not None:
-            resources[meant] = Position(meant._dataset, values, resources)
-        found: Position | None = resources.get(meant)
+        return meant._own_position(op, resources, values)  # noqa: SLF001 - another of this class
+
+    def _own_position(self, op: Operation, resources: dict[Any, Any], values: Sequence[Any]) -> Position:
+        if self not in resources and self._dataset is not None:
+            resources[self] = Position(self._dataset, values, resources)
+        found: Position | None = resources.get(self)
         if found is None:
             raise FailedPreconditionError(
                 None,

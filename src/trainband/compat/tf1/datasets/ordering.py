@@ -72,9 +72,7 @@ def stacker(specs: Sequence[Spec]) -> Callable[[Sequence[Element]], Element]:
 
     def combine(elements: Sequence[Element]) -> Element:
         columns = zip(*elements, strict=True)
-        return tuple(
-            [stacked(column, spec, i) for i, (column, spec) in enumerate(zip(columns, specs, strict=True))]
-        )
+        return tuple([stacked(column, spec, i) for i, (column, spec) in enumerate(zip(columns, specs, strict=True))])
 
     return combine
 
@@ -195,7 +193,9 @@ def grouped(
         if number not in sizes:
             sizes[number] = size(number)
             if sizes[number] < 1:
-                raise InvalidArgumentError(None, None, f"Window size must be greater than zero, but got {sizes[number]}.")
+                raise InvalidArgumentError(
+                    None, None, f"Window size must be greater than zero, but got {sizes[number]}."
+                )
         if len(group) == sizes[number]:
             del groups[number]
             yield from reduce(number, group)

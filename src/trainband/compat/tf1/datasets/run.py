@@ -103,4 +103,3 @@ class Input:
     def tensors(self) -> list[Tensor]:
         """The tensor, if it is one."""
         return [] if self.tensor is None else [self.tensor]
-

@@ -277,7 +277,9 @@ def bucket_by_sequence_length(
             if pad_to_bucket_boundary:
                 if bucket == len(bucket_boundaries):
                     raise InvalidArgumentError(
-                        None, None, "When pad_to_bucket_boundary=True, elements must have length < max(bucket_boundaries)."
+                        None,
+                        None,
+                        "When pad_to_bucket_boundary=True, elements must have length < max(bucket_boundaries).",
                     )
                 most = bucket_boundaries[bucket] - 1
                 sizes = [TensorShape(one).sizes for one in along(structure, shapes)]

@@ -93,9 +93,7 @@ def infer_by_values(
     Raises:
       Exception: whatever `compute` raises if these are 1, or 2.
     """
-    assumed = [
-        (_filled(pair[0], 1), _filled(pair[1], 2)) if _may_be_sizes(pair) else pair for pair in inputs
-    ]
+    assumed = [(_filled(pair[0], 1), _filled(pair[1], 2)) if _may_be_sizes(pair) else pair for pair in inputs]
     return infer(compute, assumed, folds=False)
 
 

@@ -107,7 +107,10 @@ def py_func(
         """What it gives where nothing is compiled, so that any shape will do."""
         found = func(*(one[()] if one.ndim == 0 and one.dtype == object else one for one in arrays))
         listed = list(found) if isinstance(found, list | tuple) and several else [found]
-        return [array_of(one, string) if d == string else np.asarray(one, d.numpy) for one, d in zip(listed, dtypes, strict=True)]
+        return [
+            array_of(one, string) if d == string else np.asarray(one, d.numpy)
+            for one, d in zip(listed, dtypes, strict=True)
+        ]
 
     op: Operation = record(
         "PyFunc",
