@@ -40,7 +40,7 @@ class Prefetching:
                     raise StopIteration
                 self._changed.wait()
             element, failure = self._ready.popleft()
-            if len(self._ready) < max(1, self._size // 2):
+            if len(self._ready) <= self._size // 2:
                 self._changed.notify_all()
         if failure is not None:
             if isinstance(failure, StopIteration):
