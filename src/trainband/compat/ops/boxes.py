@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, sizes_of
+from trainband.compat.ops.arrays import ArgumentError, numpy_or_jax, sizes_of
+from trainband.compat.ops.dtypes import float32
 from trainband.compat.ops.table import op
 
 _COLORS = [
@@ -105,7 +106,7 @@ def suppressed(boxes: Any, scores: Any, most: int, iou_threshold: float, score_t
     return np.array(kept, np.int32)
 
 
-@op("", type="SampleDistortedBoundingBox", tensors="image_size bounding_boxes", random=True, outputs=3)
+@op("", type="SampleDistortedBoundingBox", tensors="image_size bounding_boxes", random=True)
 def sampled_box(
     key: Any,
     image_size: Any,
@@ -114,8 +115,9 @@ def sampled_box(
     aspect_ratio_range: Any,
     area_range: Any,
     max_attempts: Any,
+    dtype: Any = float32,  # noqa: ARG001 - of the result
 ) -> Any:
-    """(begin, size, box): a part of an image that shows enough of one of the boxes; if none is found, all of it."""
+    """[top, left, height, width]: a part of an image that shows enough of one of the boxes; if none is found, all of it."""
     height, width = image_size[0].astype(np.float32), image_size[1].astype(np.float32)
     boxes = bounding_boxes.reshape(-1, 4)
     count = int(max_attempts)
@@ -142,9 +144,15 @@ def sampled_box(
         good &= shared >= min_object_covered * area
     first = jnp.argmax(good)
     found = jnp.stack([top, left, tall, wide], 1)[first]
-    found = jnp.where(good.any(), found, jnp.stack([jnp.zeros_like(height)] * 2 + [height, width]))
-    kind = image_size.dtype
-    begin = jnp.concatenate([found[:2], jnp.zeros(1)]).astype(kind)
-    size = jnp.concatenate([found[2:], -jnp.ones(1)]).astype(kind)
-    corners = jnp.concatenate([found[:2], found[:2] + found[2:]]) / jnp.stack([height, width] * 2)
-    return begin, size, corners.astype(np.float32).reshape(1, 1, 4)
+    return jnp.where(good.any(), found, jnp.stack([jnp.zeros_like(height)] * 2 + [height, width])).astype(np.float32)
+
+
+@op("", type="BoxParts", tensors="found image_size", outputs=3, folds=True)
+def box_parts(found: Any, image_size: Any) -> Any:
+    """(begin, size, box) of a part of an image; begin and size for `slice`, with all channels."""
+    xp = numpy_or_jax(found, image_size)
+    kind, rest = image_size.dtype, np.zeros(1, np.float32)
+    whole = xp.concatenate([image_size[:2], image_size[:2]]).astype(np.float32)
+    corners = xp.concatenate([found[:2], found[:2] + found[2:]]) / whole
+    begin, size = xp.concatenate([found[:2], rest]), xp.concatenate([found[2:], rest - 1])
+    return begin.astype(kind), size.astype(kind), corners.reshape(1, 1, 4)

@@ -55,7 +55,8 @@ def _nearest(before: int, after: int, align_corners: bool, half_pixel: bool) -> 
 def _cubic(distance: NDArray[Any], a: float) -> NDArray[Any]:
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, far)
+    found: NDArray[Any] = np.where(distance <= 1, near, far)
+    return found
 
 
 def _bicubic(before: int, after: int, align_corners: bool, half_pixel: bool) -> Taps:
@@ -120,7 +121,7 @@ def _has_size(images: Any, size: Any, **_: Any) -> bool:
     shape = images.shape
     if shape is None or size.value is None or len(shape) < 3:
         return False
-    return [shape[-3], shape[-2]] == np.ravel(size.value).tolist()
+    return bool([shape[-3], shape[-2]] == np.ravel(size.value).tolist())
 
 
 def _number(method: Any) -> int:

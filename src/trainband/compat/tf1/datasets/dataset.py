@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops.dtypes import as_dtype, int64, string
+from trainband.compat.ops.dtypes import int64, string
 from trainband.compat.ops.shapes import TensorShape, dims_of
 from trainband.compat.tf1.datasets import ordering
 from trainband.compat.tf1.datasets.caching import cached
@@ -614,8 +614,3 @@ def shapes_of(dataset: Any) -> Any:
 def classes_of(dataset: Any) -> Any:
     """What a dataset's or iterator's elements are."""
     return dataset.output_classes
-
-
-def dtype_structure(types: Any) -> Any:
-    """Dtypes by any of their names, nested."""
-    return pack(types, [as_dtype(one) for one in flatten(types)])

@@ -109,7 +109,7 @@ def padder(
                         "Attempted to pad to a smaller size than the input element: component "
                         f"{part} has shape {size}, and the padded shape is {whole}.",
                     )
-        batch = np.empty((len(values), *whole), spec.dtype.numpy)
+        batch: Any = np.empty((len(values), *whole), spec.dtype.numpy)
         batch[...] = filling
         for place, (value, size) in enumerate(zip(values, sizes, strict=True)):
             content = value[()] if spec.dtype == string and not size else value

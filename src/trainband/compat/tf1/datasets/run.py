@@ -49,9 +49,9 @@ class Run:
 
     def state(self, owner: Any, first: Callable[[], State]) -> State:
         """What one dataset keeps during the pass, such as how often it has begun again."""
-        found: State = self._states.setdefault(owner, None)
-        if found is None:
-            found = self._states[owner] = first()
+        if owner not in self._states:
+            self._states[owner] = first()
+        found: State = self._states[owner]
         return found
 
     def closes(self, thing: Closing) -> None:

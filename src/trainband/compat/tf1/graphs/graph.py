@@ -196,7 +196,7 @@ class Region:
 
     def __init__(self, outer: Region | None, dynamic: bool = False) -> None:
         self.outer = outer
-        self.dynamic = dynamic or (outer is not None and outer.dynamic)
+        self.dynamic: bool = dynamic or (outer is not None and outer.dynamic)
         self.operations: list[Operation] = []
 
     def contains(self, op: Operation) -> bool:

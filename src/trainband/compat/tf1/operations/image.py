@@ -120,8 +120,9 @@ def sample_distorted_bounding_box(
             "No bounding boxes provided as input. One must enable use_image_if_no_bounding_boxes if you wish to not "
             "provide any bounding boxes."
         )
-    return recorded(box_ops.sampled_box)(
-        image_size,
+    whole = convert(image_size)
+    found = recorded(box_ops.sampled_box)(
+        whole,
         given,
         min_object_covered,
         tuple(aspect_ratio_range or (0.75, 1.33)),
@@ -130,6 +131,7 @@ def sample_distorted_bounding_box(
         seed=seed,
         name=name,
     )
+    return recorded(box_ops.box_parts)(found, whole)
 
 
 def non_max_suppression(
