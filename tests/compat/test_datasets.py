@@ -30,7 +30,7 @@ def plain(value: Any) -> Any:
 def elements(dataset: Any, most: int = 100) -> list[Any]:
     """All elements of a dataset."""
     taken = dataset.make_one_shot_iterator().get_next()
-    found = []
+    found: list[Any] = []
     with tf.Session() as session, suppress(tf.errors.OutOfRangeError):
         while len(found) < most:
             found.append(plain(session.run(taken)))

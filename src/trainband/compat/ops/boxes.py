@@ -144,7 +144,8 @@ def sampled_box(
         good &= shared >= min_object_covered * area
     first = jnp.argmax(good)
     found = jnp.stack([top, left, tall, wide], 1)[first]
-    return jnp.where(good.any(), found, jnp.stack([jnp.zeros_like(height)] * 2 + [height, width])).astype(np.float32)
+    whole = jnp.stack([jnp.zeros_like(height)] * 2 + [height, width])
+    return jnp.where(good.any(), found, whole).astype(np.float32)
 
 
 @op("", type="BoxParts", tensors="found image_size", outputs=3, folds=True)

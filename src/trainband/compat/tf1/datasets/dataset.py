@@ -27,11 +27,14 @@ from trainband.compat.tf1.datasets.elements import (
     specs_of,
     text,
 )
+from trainband.compat.tf1.datasets.file_names import matching
 from trainband.compat.tf1.datasets.function import Function
 from trainband.compat.tf1.datasets.generating import generated
+from trainband.compat.tf1.datasets.iterator import Iterator
 from trainband.compat.tf1.datasets.mapping import Mapping, ThreadedMapping
 from trainband.compat.tf1.datasets.options import Options
 from trainband.compat.tf1.datasets.prefetching import Prefetching
+from trainband.compat.tf1.datasets.reduction import reduced
 from trainband.compat.tf1.datasets.run import Input, Run
 from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
 from trainband.compat.tf1.graphs.keys import combined_seed
@@ -187,8 +190,6 @@ class Dataset:
     @staticmethod
     def list_files(file_pattern: Any, shuffle: bool | None = None, seed: Any = None) -> Dataset:
         """A dataset of the names of files that match a pattern, or several; shuffled unless told otherwise."""
-        from trainband.compat.tf1.datasets.files import matching
-
         pattern = Input.make(file_pattern, None if is_tensor(file_pattern) else string)
         found = Dataset(
             Spec(string, TensorShape([])), lambda run: matching(pattern.of(run)), inputs=_tensors([pattern])
@@ -300,9 +301,7 @@ class Dataset:
 
     def reduce(self, initial_state: Any, reduce_func: Callable[..., Any]) -> Any:
         """What is left when a function has taken up one element after the other: of the state and the element."""
-        from trainband.compat.tf1.datasets.reduction import reduced
-
-        return reduced(self, initial_state, reduce_func)
+        return reduced(self, initial_state, reduce_func, nested)
 
     def _function(self, function: Callable[..., Any], *, keeps: bool = False) -> Function:
         return Function(function, self._structure, nested, keeps=keeps)
@@ -514,20 +513,16 @@ class Dataset:
         """The same elements; options change nothing here."""
         return Dataset(self._structure, self.start, [self], options=options)
 
-    def make_one_shot_iterator(self) -> Any:
+    def make_one_shot_iterator(self) -> Iterator:
         """An iterator that begins by itself, and goes over the elements once in each session.
 
         Raises:
           ValueError: the dataset needs a placeholder.
         """
-        from trainband.compat.tf1.datasets.iterator import Iterator
-
         return Iterator.one_shot(self)
 
-    def make_initializable_iterator(self, shared_name: str | None = None) -> Any:
+    def make_initializable_iterator(self, shared_name: str | None = None) -> Iterator:
         """An iterator that begins whenever its initializer is run."""
-        from trainband.compat.tf1.datasets.iterator import Iterator
-
         del shared_name
         return Iterator.initializable(self)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import glob
 import gzip
 import io
 import zlib
@@ -23,20 +22,6 @@ from trainband.compat.tf1.graphs.record import is_tensor
 from trainband.compat.tf1.input.record_files import records
 
 TEXT = Spec(string, TensorShape([]))
-
-
-def matching(patterns: Any) -> Elements:
-    """The names of the files that match, in order.
-
-    Raises:
-      NotFoundError: there are none.
-    """
-    found = [name for one in np.ravel(patterns) for name in sorted(glob.glob(bytes(one).decode()))]  # noqa: PTH207 - of absolute patterns, too
-    if not found:
-        raise NotFoundError(
-            None, None, f"No files matched pattern: {[bytes(one).decode() for one in np.ravel(patterns)]}"
-        )
-    return iter([(boxed(name.encode()),) for name in found])
 
 
 def TextLineDataset(  # noqa: N802
@@ -104,7 +89,7 @@ def opened(path: str, compression: str = "") -> BinaryIO:
     """
     try:
         if compression == "GZIP":
-            return io.BufferedReader(gzip.open(path))  # type: ignore[arg-type]
+            return io.BufferedReader(gzip.open(path))
         if compression == "ZLIB":
             return io.BytesIO(zlib.decompress(Path(path).read_bytes()))
         if compression:
@@ -155,7 +140,7 @@ def CsvDataset(  # noqa: N802
     """
     del buffer_size
     kinds = [_column(one) for one in record_defaults]
-    quoting = csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE
+    quoting: Any = csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE
 
     def start(run: Run) -> Elements:
         for name in np.ravel(names.of(run)):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainband.compat.tf1.datasets.elements import Element, Spec, flatten, pack
 from trainband.compat.tf1.datasets.program import Program
-from trainband.compat.tf1.datasets.run import Run
+from trainband.compat.tf1.datasets.run import Recipe, Run
 from trainband.compat.tf1.graphs.graph import Region, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import capture
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.where import user_line
-
-if TYPE_CHECKING:
-    from trainband.compat.tf1.datasets.dataset import Dataset
 
 
 class Function:
@@ -36,7 +33,7 @@ class Function:
         self,
         function: Callable[..., Any],
         structure: Any,
-        wrap: Callable[[Tensor, Any], Dataset],
+        wrap: Callable[[Tensor, Any], Recipe],
         *,
         keeps: bool = False,
     ) -> None:
@@ -55,7 +52,7 @@ class Function:
             result = function(*given) if isinstance(given, tuple) else function(given)
             if isinstance(result, list):
                 result = tuple(result)
-            self.dataset: Dataset | None = result if hasattr(result, "start") else None
+            self.dataset: Recipe | None = result if hasattr(result, "start") else None
             if result is None:
                 raise TypeError(f"A function of elements must return something (at {user_line()}).")
             if self.dataset is not None:

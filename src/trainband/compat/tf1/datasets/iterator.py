@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.ops.dtypes import string
-from trainband.compat.tf1.datasets.dataset import Dataset
 from trainband.compat.tf1.datasets.elements import Element, Elements, common, flatten, pack, shown, specs_of
-from trainband.compat.tf1.datasets.run import Run
+from trainband.compat.tf1.datasets.run import Recipe, Run
 from trainband.compat.tf1.graphs.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor
 from trainband.compat.tf1.graphs.hosted import record_source
@@ -21,7 +20,7 @@ from trainband.compat.tf1.graphs.where import user_line
 class Position:
     """How far one session is: a pass over a dataset, and what is left of it."""
 
-    def __init__(self, dataset: Dataset, values: Sequence[Any], resources: dict[Any, Any]) -> None:
+    def __init__(self, dataset: Recipe, values: Sequence[Any], resources: dict[Any, Any]) -> None:
         self._run = Run(dict(zip(dataset.inputs, values, strict=True)), resources)
         self._elements: Elements = iter(dataset.start(self._run))
         self._ended = False
@@ -57,7 +56,7 @@ class Iterator:
     def __init__(
         self,
         structure: Any,
-        dataset: Dataset | None = None,
+        dataset: Recipe | None = None,
         initializer: Operation | None = None,
         handle: Tensor | None = None,
     ) -> None:
@@ -68,7 +67,7 @@ class Iterator:
         self._string_handle = self._recorded_handle(None)
 
     @classmethod
-    def one_shot(cls, dataset: Dataset) -> Iterator:
+    def one_shot(cls, dataset: Recipe) -> Iterator:
         """An iterator that begins by itself.
 
         Raises:
@@ -84,7 +83,7 @@ class Iterator:
         return cls(dataset.element_spec, dataset)
 
     @classmethod
-    def initializable(cls, dataset: Dataset) -> Iterator:
+    def initializable(cls, dataset: Recipe) -> Iterator:
         """An iterator that begins whenever its initializer is run."""
         found = cls(dataset.element_spec)
         found._initializer = found.make_initializer(dataset)
@@ -137,7 +136,7 @@ class Iterator:
         """What the elements are: tensors."""
         return pack(self._structure, [Tensor for _ in flatten(self._structure)])
 
-    def make_initializer(self, dataset: Dataset, name: str | None = None) -> Operation:
+    def make_initializer(self, dataset: Recipe, name: str | None = None) -> Operation:
         """An operation that begins at the beginning of a dataset.
 
         Raises:
@@ -242,12 +241,12 @@ def _ancestors(tensors: Sequence[Tensor]) -> set[Operation]:
     return found
 
 
-def make_one_shot_iterator(dataset: Dataset) -> Iterator:
+def make_one_shot_iterator(dataset: Recipe) -> Iterator:
     """An iterator that begins by itself."""
     return Iterator.one_shot(dataset)
 
 
-def make_initializable_iterator(dataset: Dataset, shared_name: str | None = None) -> Iterator:
+def make_initializable_iterator(dataset: Recipe, shared_name: str | None = None) -> Iterator:
     """An iterator that begins whenever its initializer is run."""
     del shared_name
     return Iterator.initializable(dataset)

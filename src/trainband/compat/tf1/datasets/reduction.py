@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainband.compat.tf1.datasets.dataset import Dataset, nested
 from trainband.compat.tf1.datasets.elements import common, flatten, pack
 from trainband.compat.tf1.datasets.function import Function
-from trainband.compat.tf1.datasets.run import Input, Run
+from trainband.compat.tf1.datasets.run import Input, Recipe, Run
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
-from trainband.compat.tf1.graphs.graph import Operation
+from trainband.compat.tf1.graphs.graph import Operation, Tensor
 from trainband.compat.tf1.graphs.hosted import record_source
 
 
-def reduced(dataset: Dataset, initial_state: Any, function: Callable[..., Any]) -> Any:
+def reduced(
+    dataset: Recipe, initial_state: Any, function: Callable[..., Any], wrap: Callable[[Tensor, Any], Recipe]
+) -> Any:
     """The state that is left when a function of it and an element has gone over all elements."""
     first = [Input.make(leaf) for leaf in flatten(initial_state)]
     state = pack(initial_state, [part.spec for part in first])
-    recorded = Function(function, (state, dataset.element_spec), nested)
+    recorded = Function(function, (state, dataset.element_spec), wrap)
     structure = common(state, recorded.structure)
 
     def all_of_it(run: Run) -> Sequence[Any]:
@@ -31,7 +32,7 @@ def reduced(dataset: Dataset, initial_state: Any, function: Callable[..., Any]) 
     return _computed("ReduceDataset", dataset, structure, inputs, lambda run, _: all_of_it(run))
 
 
-def single(dataset: Dataset) -> Any:
+def single(dataset: Recipe) -> Any:
     """The only element."""
 
     def only(run: Run, op: Operation) -> Sequence[Any]:
@@ -47,7 +48,7 @@ def single(dataset: Dataset) -> Any:
 
 
 def _computed(
-    type_: str, dataset: Dataset, structure: Any, inputs: Sequence[Any], result: Callable[[Run, Operation], Any]
+    type_: str, dataset: Recipe, structure: Any, inputs: Sequence[Any], result: Callable[[Run, Operation], Any]
 ) -> Any:
     tensors = list(dict.fromkeys([*dataset.inputs, *inputs]))
     specs = flatten(structure)

@@ -12,7 +12,7 @@ import numpy as np
 
 from trainband.compat.ops.dtypes import DType, array_of, as_dtype, string
 from trainband.compat.ops.shapes import TensorShape
-from trainband.compat.tf1.datasets.elements import Spec
+from trainband.compat.tf1.datasets.elements import Elements, Spec
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value
 
@@ -24,6 +24,20 @@ class Closing(Protocol):
 
     def close(self) -> None:
         """Ends it. Idempotent."""
+        ...
+
+
+class Recipe(Protocol):
+    """A dataset, as far as functions and iterators see it."""
+
+    inputs: tuple[Tensor, ...]
+    """All tensors whose values must be known before a pass begins."""
+    start: Callable[[Run], Elements]
+    """Begins a pass."""
+
+    @property
+    def element_spec(self) -> Any:
+        """What is known of the elements."""
         ...
 
 

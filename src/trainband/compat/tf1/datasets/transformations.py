@@ -24,6 +24,7 @@ from trainband.compat.tf1.datasets.elements import (
     pack,
 )
 from trainband.compat.tf1.datasets.function import Function
+from trainband.compat.tf1.datasets.reduction import single
 from trainband.compat.tf1.datasets.run import Input, Run
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, OpError
 from trainband.compat.tf1.graphs.graph import get_default_graph
@@ -387,6 +388,4 @@ def get_single_element(dataset: Dataset) -> Any:
     Raises:
       InvalidArgumentError: in a run: there is none, or more than one.
     """
-    from trainband.compat.tf1.datasets.reduction import single
-
     return single(dataset)
