@@ -31,6 +31,7 @@ SCRIPTS = ROOT / "examples" / "tf1"
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "autoencoder": (),
+    "input_pipeline": ("--shuffle_buffer=0",),  # TensorFlow shuffles otherwise
     "convnet": ("--keep_prob=1.0",),  # TensorFlow's random numbers are not JAX's
     "layers_batchnorm": (),
     "lstm_classifier": (),
@@ -48,6 +49,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """The runs that are compared: a script's name, or that and a word more, and its arguments."""
 
+TABLES = {"operations": "operations_table", "images": "images_table"}
+"""The tables of operations that are compared, and the files that have them."""
+
 
 def script_of(name: str) -> Path:
     """The script of a run."""
@@ -61,18 +65,20 @@ def main() -> None:
         run_script(sys.argv[2], sys.argv[3:])
         return
     if sys.argv[1:2] == ["--operations"]:
-        run_operations(Path(sys.argv[2]))
+        run_operations(Path(sys.argv[2]), sys.argv[3])
         return
     if sys.argv[1:2] == ["--networks"]:
         run_networks(Path(sys.argv[2]))
         return
-    wanted = sys.argv[1:] or [*ARGUMENTS, "operations", "networks"]
+    wanted = sys.argv[1:] or [*ARGUMENTS, *TABLES, "networks"]
     GOLDEN.mkdir(exist_ok=True)
     for name in wanted:
         with tempfile.TemporaryDirectory() as directory:
             out = Path(directory) / "values.npz"
-            if name in ("operations", "networks"):
-                command = [sys.executable, __file__, f"--{name}", str(out)]
+            if name == "networks":
+                command = [sys.executable, __file__, "--networks", str(out)]
+            elif name in TABLES:
+                command = [sys.executable, __file__, "--operations", str(out), name]
             else:
                 command = [sys.executable, __file__, "--run", str(script_of(name)), *ARGUMENTS[name], f"--values={out}"]
             environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1", **os.environ}
@@ -187,12 +193,12 @@ def run_networks(out: Path) -> None:
     np.savez(out, **{key: value for name in networks.TABLE for key, value in networks.values_of(v1, name).items()})
 
 
-def run_operations(out: Path) -> None:
-    """Computes the table of operations, and the derivatives of those that have one, with real TensorFlow."""
+def run_operations(out: Path, name: str) -> None:
+    """Computes a table of operations, and the derivatives of those that have one, with real TensorFlow."""
     import tensorflow.compat.v1 as v1
 
     v1.disable_v2_behavior()
-    table = load("operations_table", HERE / "operations_table.py")
+    table = load(TABLES[name], HERE / f"{TABLES[name]}.py")
     np.savez(out, **table.compute(v1))
 
 

@@ -82,7 +82,7 @@ def test_imports_reach_this_module_and_say_so_once() -> None:
         with pytest.raises(MissingName, match=r"tf\.contrib\.rnn"):
             exec("import tensorflow as tf; tf.contrib.rnn.BasicLSTMCell(3)")
         with pytest.raises(ImportError):
-            exec("from tensorflow import data")
+            exec("from tensorflow import keras")
     finally:
         uninstall(finder)
     assert len(said) == 1

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from types import ModuleType
 
 PLANNED = (
-    "tf.data",
     "tf.estimator",
-    "tf.image",
     "tf.keras",
 )
 """Names that are planned, together with everything below them."""

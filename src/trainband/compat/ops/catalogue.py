@@ -7,11 +7,15 @@ from trainband.compat.ops import (
     array,
     bitwise,
     candidates,
+    boxes,
     clipping,
+    colors,
     convolution,
+    cropping,
     cross_entropy,
     decay,
     embedding,
+    image_quality,
     indexing,
     losses,
     math,
@@ -24,6 +28,7 @@ from trainband.compat.ops import (
     reductions,
     segments,
     spectral,
+    resizing,
 )
 from trainband.compat.ops.table import TABLE, Op
 
@@ -32,11 +37,15 @@ MODULES = (
     array,
     bitwise,
     candidates,
+    boxes,
     clipping,
+    colors,
     convolution,
+    cropping,
     cross_entropy,
     decay,
     embedding,
+    image_quality,
     indexing,
     losses,
     math,
@@ -49,6 +58,7 @@ MODULES = (
     reductions,
     segments,
     spectral,
+    resizing,
 )
 """The modules whose import fills the table."""
 

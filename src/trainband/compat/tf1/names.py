@@ -41,6 +41,7 @@ _TABLE: dict[str, str] = {
         operations.array: constant convert_to_tensor placeholder placeholder_with_default reshape concat split
         operations.array: boolean_mask
         operations.random: set_random_seed get_seed
+        operations.image: random_crop
         operations.clip: clip_by_global_norm global_norm
         operations.gradients: gradients hessians
         operations.tensor_array: TensorArray
@@ -374,6 +375,38 @@ _TABLE: dict[str, str] = {
         operations.contrib_losses: streaming_mean streaming_accuracy streaming_precision streaming_recall
         operations.contrib_losses: streaming_mean_squared_error streaming_mean_absolute_error
         operations.contrib_losses: streaming_root_mean_squared_error accuracy aggregate_metrics aggregate_metric_map
+    """,
+    "tf.image": """
+        .ops.resizing: ResizeMethod
+        operations.image: random_flip_left_right random_flip_up_down random_brightness random_contrast random_hue
+        operations.image: random_saturation sample_distorted_bounding_box non_max_suppression random_crop
+    """,
+    "tf.data": """
+        datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of
+        datasets.iterator: make_one_shot_iterator make_initializable_iterator
+        datasets.iterator: Iterator
+        datasets.options: Options
+        datasets.files: TextLineDataset FixedLengthRecordDataset TFRecordDataset
+        datasets.dataset: AUTOTUNE
+    """,
+    "tf.data.experimental": """
+        datasets.dataset: AUTOTUNE
+        datasets.files: CsvDataset
+        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan take_while unique
+        datasets.transformations: group_by_window bucket_by_sequence_length dense_to_sparse_batch
+        datasets.transformations: sample_from_datasets choose_from_datasets Counter get_single_element
+        datasets.options: OptimizationOptions=Options ThreadingOptions=Options
+    """,
+    "tf.contrib.data": """
+        datasets.dataset: Dataset AUTOTUNE
+        datasets.iterator: Iterator
+        datasets.files: CsvDataset TextLineDataset FixedLengthRecordDataset TFRecordDataset
+        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan unique
+        datasets.transformations: group_by_window bucket_by_sequence_length dense_to_sparse_batch
+        datasets.transformations: sample_from_datasets choose_from_datasets Counter get_single_element
+        datasets.transformations: batch_and_drop_remainder padded_batch_and_drop_remainder assert_element_shape
     """,
     "tf.test": """
         scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir

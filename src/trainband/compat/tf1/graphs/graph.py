@@ -195,10 +195,15 @@ class Operation:
 
 
 class Region:
-    """The operations of one branch of a `cond`, or of a loop's body: they run inside it and nowhere else."""
+    """The operations of one branch of a `cond`, or of a loop's body: they run inside it and nowhere else.
 
-    def __init__(self, outer: Region | None) -> None:
+    Attributes:
+      dynamic: whether shapes may depend on values inside it: a function that a dataset applies to its elements.
+    """
+
+    def __init__(self, outer: Region | None, dynamic: bool = False) -> None:
         self.outer = outer
+        self.dynamic: bool = dynamic or (outer is not None and outer.dynamic)
         self.operations: list[Operation] = []
 
     def contains(self, op: Operation) -> bool:

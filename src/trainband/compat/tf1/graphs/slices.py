@@ -19,14 +19,6 @@ class IndexedSlicesValue(NamedTuple):
     dense_shape: Any = None
 
 
-class IndexedSlicesValue(NamedTuple):
-    """What a run gives for `IndexedSlices`, and what they can be fed."""
-
-    values: Any
-    indices: Any
-    dense_shape: Any = None
-
-
 class IndexedSlices:
     """Rows and their numbers; the rows of a number that is listed twice add up.
 

@@ -220,12 +220,6 @@ class Variable:
         """Its value in a session."""
         return self.handle.eval(session=session)
 
-    def begin_with(self, value: Any) -> None:
-        """Gives it another first value."""
-        self.initial_value = convert(value, self.dtype)
-        self.initializer = self._assign(self.initial_value, "Assign", lambda _, new: new, reads=False).op
-        self.initializer.attributes["initializes"] = self
-
     def load(self, value: Any, session: Any = None) -> None:
         """Gives it a value in a session."""
         needed_session(session, "Variable.load").run(self.initializer, {self.initializer.inputs[0]: value})

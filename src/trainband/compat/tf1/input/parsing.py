@@ -244,7 +244,7 @@ def stacked_rows(rows: Sequence[Any], dtype: DType, shape: tuple[int, ...]) -> n
     """Arrays of one shape as rows."""
     found = np.empty([len(rows), *shape], dtype.numpy)
     for i, row in enumerate(rows):
-        found[i] = row
+        found[i] = row[()]  # of text, itself rather than an array of it
     return found
 
 

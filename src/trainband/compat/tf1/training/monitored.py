@@ -17,7 +17,7 @@ from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.sessions.store import Store
 from trainband.compat.tf1.sessions.targets import store_for
 from trainband.compat.tf1.training.checkpoint_hook import CheckpointSaverHook
-from trainband.compat.tf1.training.coordinator import Coordinator, start_queue_runners
+from trainband.compat.tf1.training.coordinator import Coordinator
 from trainband.compat.tf1.training.hook_loop import HookLoop
 from trainband.compat.tf1.training.queue_runner import start_queue_runners
 from trainband.compat.tf1.training.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, WorkerSessionCreator

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainband.compat.tf1.graphs.config import ConfigProto
+from trainband.compat.tf1.graphs.errors import OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.operations.control_flow import group
