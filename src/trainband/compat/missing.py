@@ -11,7 +11,6 @@ PLANNED = (
     "tf.TensorArray",
     "tf.nn.dynamic_rnn",
     "tf.nn.rnn_cell",
-    "tf.estimator",
     "tf.image",
     "tf.keras",
 )

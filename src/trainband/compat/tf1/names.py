@@ -100,6 +100,28 @@ _TABLE: dict[str, str] = {
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
     """,
+    "tf.estimator": """
+        estimators.estimator: Estimator
+        estimators.spec: EstimatorSpec ModeKeys
+        estimators.run_config: RunConfig
+        estimators.train_and_evaluate: TrainSpec EvalSpec train_and_evaluate
+        estimators.warm_start: WarmStartSettings
+        estimators.exporters: Exporter LatestExporter FinalExporter BestExporter
+        training.session_run_hook: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues
+        training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
+        training.hooks: LoggingTensorHook NanTensorHook NanLossDuringTrainingError StopAtStepHook FinalOpsHook
+        training.hooks: FeedFnHook GlobalStepWaiterHook
+        training.summary_hooks: StepCounterHook SummarySaverHook
+        training.timer: SecondOrStepTimer
+    """,
+    "tf.estimator.inputs": """
+        estimators.inputs: numpy_input_fn pandas_input_fn
+    """,
+    "tf.estimator.export": """
+        estimators.exporters: ServingInputReceiver TensorServingInputReceiver ExportOutput PredictOutput
+        estimators.exporters: ClassificationOutput RegressionOutput build_parsing_serving_input_receiver_fn
+        estimators.exporters: build_raw_serving_input_receiver_fn
+    """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
         graphs.errors: AlreadyExistsError ResourceExhaustedError FailedPreconditionError AbortedError OutOfRangeError
