@@ -122,6 +122,16 @@ _TABLE: dict[str, str] = {
         estimators.exporters: ClassificationOutput RegressionOutput build_parsing_serving_input_receiver_fn
         estimators.exporters: build_raw_serving_input_receiver_fn
     """,
+    "tf.feature_column": """
+        feature_columns.numeric: numeric_column bucketized_column
+        feature_columns.categorical: categorical_column_with_identity categorical_column_with_hash_bucket
+        feature_columns.categorical: categorical_column_with_vocabulary_list
+        feature_columns.categorical: categorical_column_with_vocabulary_file weighted_categorical_column
+        feature_columns.crossed: crossed_column
+        feature_columns.embedding: indicator_column embedding_column shared_embedding_columns
+        feature_columns.layers: input_layer linear_model
+        feature_columns.parsing: make_parse_example_spec
+    """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
         graphs.errors: AlreadyExistsError ResourceExhaustedError FailedPreconditionError AbortedError OutOfRangeError

@@ -182,8 +182,7 @@ class Estimator:
         savers = [hook for hook in (*hooks, *chief_hooks) if isinstance(hook, CheckpointSaverHook)]
         keeps = config.keeps_checkpoints
         if savers:
-            for saver in savers:
-                saver._listeners.extend(listeners)
+            savers[0]._listeners.extend(listeners)  # noqa: SLF001 - a script's hook gets them late
             keeps = {"save_checkpoint_secs": 0, "save_checkpoint_steps": None}
         elif any(keeps.values()) and (not master or listeners):
             chief_hooks.insert(
