@@ -1,6 +1,6 @@
 """What feature columns compute from numbers of categories: rows that are looked up and combined, and counts.
 
-An example has up to N categories, as a row of a matrix [batch, N]; -1 stands for none.
+An example has up to N categories, as a row of a matrix [batch, N]; negative numbers stand for none.
 """
 
 from __future__ import annotations

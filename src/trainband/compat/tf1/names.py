@@ -106,6 +106,8 @@ _TABLE: dict[str, str] = {
         estimators.run_config: RunConfig
         estimators.train_and_evaluate: TrainSpec EvalSpec train_and_evaluate
         estimators.warm_start: WarmStartSettings
+        estimators.canned: LinearClassifier LinearRegressor DNNClassifier DNNRegressor DNNLinearCombinedClassifier
+        estimators.canned: DNNLinearCombinedRegressor BaselineClassifier BaselineRegressor
         estimators.exporters: Exporter LatestExporter FinalExporter BestExporter
         training.session_run_hook: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues
         training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener

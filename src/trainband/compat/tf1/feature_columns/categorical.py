@@ -12,7 +12,7 @@ import numpy as np
 from trainband.compat.ops.dtypes import DType, as_dtype, float32, int64, string
 from trainband.compat.ops.fingerprint import fingerprint64
 from trainband.compat.tf1.feature_columns.column import (
-    ABSENT,
+    UNKNOWN,
     CategoricalColumn,
     Features,
     Ids,
@@ -42,7 +42,7 @@ class _KeyedColumn(CategoricalColumn):
         return {self.key: any_length(self.dtype)}
 
     def number(self, values: Any) -> Any:
-        """The numbers of values' categories; `ABSENT` for those that are in none."""
+        """The numbers of values' categories; `UNKNOWN` for those that are in none."""
         raise NotImplementedError
 
     @override
@@ -83,7 +83,7 @@ class IdentityColumn(_KeyedColumn):
         outside = (numbers < 0) | (numbers >= self.num_buckets)
         if self.default_value is not None:
             return np.where(outside, self.default_value, numbers)
-        wrong = numbers[outside & (numbers != ABSENT)]
+        wrong = numbers[outside & (numbers != UNKNOWN)]
         if wrong.size:
             raise InvalidArgumentError(
                 None,
@@ -260,7 +260,7 @@ def categorical_column_with_vocabulary_file(
 def _by_vocabulary(key: str, words: Sequence[Any], kind: DType, default: int, oov: int) -> VocabularyColumn:
     if oov < 0:
         raise ValueError(f"Invalid num_oov_buckets {oov} in {key}.")
-    if oov and default != ABSENT:
+    if oov and default != UNKNOWN:
         raise ValueError(f"Can't specify both num_oov_buckets and default_value in {key}.")
     vocabulary = tuple(word.encode() if isinstance(word, str) else word for word in words)
     return VocabularyColumn(key, kind, vocabulary, default, oov, {word: i for i, word in enumerate(vocabulary)})

@@ -16,8 +16,10 @@ from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert
 
 Made = TypeVar("Made")
-ABSENT = -1
-"""In place of the number of a category: there is none."""
+UNKNOWN = -1
+"""In place of the number of a category: there is something, but it is in no category."""
+ABSENT = -2
+"""In place of the number of a category: there is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Ids:
     """The categories of a batch: of each example up to N.
 
     Attributes:
-      ids: their numbers, [batch, N]; `ABSENT` where there is none.
+      ids: their numbers, [batch, N]; negative where there is none.
       weights: of each; `None`: all are 1.
     """
 
@@ -142,7 +144,7 @@ def categories(feature: Any, number: Numbering, name: str, none: int = ABSENT) -
         matrix = values.reshape(len(values), -1)
         if none != ABSENT:
             return [number(matrix)]
-        empty = matrix == (b"" if matrix.dtype == object else ABSENT)
+        empty = matrix == (b"" if matrix.dtype == object else -1)
         return [np.where(empty, ABSENT, number(matrix))]
 
     shape = matrix_shape(feature)

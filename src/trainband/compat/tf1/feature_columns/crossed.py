@@ -27,7 +27,7 @@ from trainband.runtime.overrides import override
 
 _KEY = 0xDECAFCAFFE
 _NOTHING = -(1 << 63)
-"""In place of a value of a sparse feature: there is none. What a dense feature has always counts, even if it is empty."""
+"""In place of a value of a sparse feature: there is none. Whatever a dense feature has counts, even if it is empty."""
 
 
 @dataclass(frozen=True)
