@@ -30,6 +30,7 @@ SCRIPTS = ROOT / "examples" / "tf1"
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "autoencoder": (),
+    "input_pipeline": ("--shuffle_buffer=0",),  # TensorFlow shuffles otherwise
     "convnet": ("--keep_prob=1.0",),  # TensorFlow's random numbers are not JAX's
     "layers_batchnorm": (),
     "mlp_supervisor": (),
@@ -45,6 +46,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """The runs that are compared: a script's name, or that and a word more, and its arguments."""
 
+TABLES = {"operations": "operations_table", "images": "images_table"}
+"""The tables of operations that are compared, and the files that have them."""
+
 
 def script_of(name: str) -> Path:
     """The script of a run."""
@@ -58,15 +62,15 @@ def main() -> None:
         run_script(sys.argv[2], sys.argv[3:])
         return
     if sys.argv[1:2] == ["--operations"]:
-        run_operations(Path(sys.argv[2]))
+        run_operations(Path(sys.argv[2]), sys.argv[3])
         return
-    wanted = sys.argv[1:] or [*ARGUMENTS, "operations"]
+    wanted = sys.argv[1:] or [*ARGUMENTS, *TABLES]
     GOLDEN.mkdir(exist_ok=True)
     for name in wanted:
         with tempfile.TemporaryDirectory() as directory:
             out = Path(directory) / "values.npz"
-            if name == "operations":
-                command = [sys.executable, __file__, "--operations", str(out)]
+            if name in TABLES:
+                command = [sys.executable, __file__, "--operations", str(out), name]
             else:
                 command = [sys.executable, __file__, "--run", str(script_of(name)), *ARGUMENTS[name], f"--values={out}"]
             environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1", **os.environ}
@@ -125,6 +129,7 @@ def input_data() -> types.ModuleType:
         stand_in(name)
     stand_in("trainband.errors", DataError=DataError, YourError=DataError, PeerError=DataError)
     stand_in("trainband.runtime.waiting", say_on_stderr=lambda _: None)
+    load("trainband.runtime.regular_files", ROOT / "src/trainband/runtime/regular_files.py")
     # With a place in the file system, where the digits are, but without what its own file would load.
     data = ROOT / "src/trainband/data"
     spec = importlib.util.spec_from_file_location(
@@ -151,12 +156,12 @@ def load(name: str, path: Path) -> types.ModuleType:
     return module
 
 
-def run_operations(out: Path) -> None:
-    """Computes the table of operations, and the derivatives of those that have one, with real TensorFlow."""
+def run_operations(out: Path, name: str) -> None:
+    """Computes a table of operations, and the derivatives of those that have one, with real TensorFlow."""
     import tensorflow.compat.v1 as v1
 
     v1.disable_v2_behavior()
-    table = load("operations_table", HERE / "operations_table.py")
+    table = load(TABLES[name], HERE / f"{TABLES[name]}.py")
     np.savez(out, **table.compute(v1))
 
 

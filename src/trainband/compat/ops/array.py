@@ -56,7 +56,7 @@ def rank(input: Any) -> Any:  # noqa: A002
 @op("tf.size", type="Size", tensors="input", of_shape=True, folds=True, v1="input name out_type")
 def size(input: Any, out_type: Any = int32) -> Any:  # noqa: A002
     """How many elements an array has."""
-    return np.array(int(np.prod(input.shape)), as_dtype(out_type).numpy)
+    return np.asarray(np.prod(input.shape, dtype=np.int64)).astype(as_dtype(out_type).numpy)
 
 
 @op("tf.reshape", type="Reshape", tensors="tensor shape", shapes="shape", folds=True)
@@ -164,19 +164,19 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any
 @op("tf.fill", type="Fill", tensors="dims value", shapes="dims", folds=True)
 def fill(dims: Any, value: Any) -> Any:
     """A shape filled with one number."""
-    return numpy_or_jax(dims, value).full(sizes_of(dims, "the shape of a fill"), value, value.dtype)
+    return numpy_or_jax(dims, value).broadcast_to(value, sizes_of(dims, "the shape of a fill"))
 
 
 @op("tf.zeros", type="Fill", tensors="shape", shapes="shape", folds=True, title="zeros")
 def zeros(shape: Any, dtype: Any = float32) -> Any:
     """All zero."""
-    return np.zeros(sizes_of(shape, "the shape of a fill"), as_dtype(dtype).numpy)
+    return np.broadcast_to(np.zeros((), as_dtype(dtype).numpy), sizes_of(shape, "the shape of a fill"))
 
 
 @op("tf.ones", type="Fill", tensors="shape", shapes="shape", folds=True, title="ones")
 def ones(shape: Any, dtype: Any = float32) -> Any:
     """All one."""
-    return np.ones(sizes_of(shape, "the shape of a fill"), as_dtype(dtype).numpy)
+    return np.broadcast_to(np.ones((), as_dtype(dtype).numpy), sizes_of(shape, "the shape of a fill"))
 
 
 def _kind_of(array: Any, dtype: Any) -> Any:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from trainband.compat.ops import (
     activations,
     array,
+    boxes,
     clipping,
+    colors,
     convolution,
+    cropping,
     cross_entropy,
     decay,
     embedding,
     feature_columns,
+    image_quality,
     indexing,
     losses,
     math,
@@ -19,18 +23,23 @@ from trainband.compat.ops import (
     normalization,
     random,
     reductions,
+    resizing,
 )
 from trainband.compat.ops.table import TABLE, Op
 
 MODULES = (
     activations,
     array,
+    boxes,
     clipping,
+    colors,
     convolution,
+    cropping,
     cross_entropy,
     decay,
     embedding,
     feature_columns,
+    image_quality,
     indexing,
     losses,
     math,
@@ -39,6 +48,7 @@ MODULES = (
     normalization,
     random,
     reductions,
+    resizing,
 )
 """The modules whose import fills the table."""
 

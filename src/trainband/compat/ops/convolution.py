@@ -122,5 +122,5 @@ def avg_pool(value: Any, ksize: Any, strides: Any, padding: str = "VALID", data_
     """The mean of each window; at the edges, of what lies inside the image."""
     window, steps = _whole(ksize, data_format), _whole(strides, data_format)
     total = jax.lax.reduce_window(value, 0.0, jax.lax.add, window, steps, padding)
-    ones = np.ones([size if spread > 1 else 1 for size, spread in zip(value.shape, window, strict=True)], value.dtype)
+    ones = jnp.ones([size if spread > 1 else 1 for size, spread in zip(value.shape, window, strict=True)], value.dtype)
     return total / jax.lax.reduce_window(ones, 0.0, jax.lax.add, window, steps, padding)

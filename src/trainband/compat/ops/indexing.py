@@ -31,14 +31,20 @@ def gather(params: Any, indices: Any, axis: Any = 0) -> Any:
 @op("tf.gather_nd", type="GatherNd", tensors="params indices")
 def gather_nd(params: Any, indices: Any) -> Any:
     """The elements or slices at these places."""
-    return jnp.asarray(params)[tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))]
+    return jnp.asarray(params)[_places_in(params, indices)]
 
 
 @op("tf.scatter_nd", type="ScatterNd", tensors="indices updates shape", shapes="shape")
 def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
     """Zeros, with these values added at these places."""
     whole = jnp.zeros(sizes_of(shape, "the shape of scatter_nd"), updates.dtype)
-    return whole.at[tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))].add(updates)
+    return whole.at[_places_in(whole, indices)].add(updates)
+
+
+def _places_in(array: Any, indices: Any) -> tuple[Any, ...]:
+    if indices.shape[-1] > len(array.shape):
+        raise ValueError(f"index innermost dimension length must be <= params rank; saw: {indices.shape[-1]}")
+    return tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))
 
 
 @op("", type="IndexedSlicesToTensor", tensors="values indices")

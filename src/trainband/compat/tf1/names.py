@@ -40,6 +40,7 @@ _TABLE: dict[str, str] = {
         operations.array: constant convert_to_tensor placeholder placeholder_with_default reshape concat split
         operations.array: boolean_mask
         operations.random: set_random_seed get_seed
+        operations.image: random_crop
         operations.clip: clip_by_global_norm global_norm
         operations.gradients: gradients hessians
         operations.control_flow: no_op group tuple=tuple_ cond case while_loop
@@ -51,6 +52,14 @@ _TABLE: dict[str, str] = {
         operations.initializers: uniform_unit_scaling_initializer=UniformUnitScaling
         operations.initializers: glorot_uniform_initializer=GlorotUniform glorot_normal_initializer=GlorotNormal
         operations.initializers: orthogonal_initializer=Orthogonal
+        input.producers: matching_files
+        input.readers: ReaderBase TextLineReader TFRecordReader WholeFileReader FixedLengthRecordReader IdentityReader
+        input.readers: read_file write_file
+        input.features: FixedLenFeature VarLenFeature FixedLenSequenceFeature SparseFeature
+        input.parsing: parse_example parse_single_example parse_single_sequence_example
+        input.decoding: decode_raw decode_csv string_to_number
+        graphs.sparse: SparseTensor SparseTensorValue
+        input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
         scripts.history: merge_summary scalar_summary histogram_summary image_summary
     """,
@@ -96,9 +105,28 @@ _TABLE: dict[str, str] = {
         training.hooks: FeedFnHook GlobalStepWaiterHook
         training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
         training.summary_hooks: StepCounterHook SummarySaverHook
-        training.coordinator: Coordinator QueueRunner start_queue_runners add_queue_runner
+        training.coordinator: Coordinator
+        input.producers: match_filenames_once limit_epochs input_producer string_input_producer range_input_producer
+        input.producers: slice_input_producer
+        input.batching: batch batch_join maybe_batch maybe_batch_join shuffle_batch shuffle_batch_join
+        input.batching: maybe_shuffle_batch maybe_shuffle_batch_join
+        training.queue_runner: QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
+        protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
+        protos.example: SequenceExample
+        training.looper_thread: LooperThread
+    """,
+    "tf.python_io": """
+        input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
+    """,
+    "tf.io": """
+        input.producers: matching_files match_filenames_once
+        input.readers: read_file write_file
+        input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
+        input.features: FixedLenFeature VarLenFeature FixedLenSequenceFeature SparseFeature
+        input.parsing: parse_example parse_single_example parse_single_sequence_example
+        input.decoding: decode_raw decode_csv
     """,
     "tf.estimator": """
         estimators.estimator: Estimator
@@ -181,6 +209,38 @@ _TABLE: dict[str, str] = {
     """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step
+    """,
+    "tf.image": """
+        .ops.resizing: ResizeMethod
+        operations.image: random_flip_left_right random_flip_up_down random_brightness random_contrast random_hue
+        operations.image: random_saturation sample_distorted_bounding_box non_max_suppression random_crop
+    """,
+    "tf.data": """
+        datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of
+        datasets.iterator: make_one_shot_iterator make_initializable_iterator
+        datasets.iterator: Iterator
+        datasets.options: Options
+        datasets.files: TextLineDataset FixedLengthRecordDataset TFRecordDataset
+        datasets.dataset: AUTOTUNE
+    """,
+    "tf.data.experimental": """
+        datasets.dataset: AUTOTUNE
+        datasets.files: CsvDataset
+        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan take_while unique
+        datasets.transformations: group_by_window bucket_by_sequence_length dense_to_sparse_batch
+        datasets.transformations: sample_from_datasets choose_from_datasets Counter get_single_element
+        datasets.options: OptimizationOptions=Options ThreadingOptions=Options
+    """,
+    "tf.contrib.data": """
+        datasets.dataset: Dataset AUTOTUNE
+        datasets.iterator: Iterator
+        datasets.files: CsvDataset TextLineDataset FixedLengthRecordDataset TFRecordDataset
+        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan unique
+        datasets.transformations: group_by_window bucket_by_sequence_length dense_to_sparse_batch
+        datasets.transformations: sample_from_datasets choose_from_datasets Counter get_single_element
+        datasets.transformations: batch_and_drop_remainder padded_batch_and_drop_remainder assert_element_shape
     """,
     "tf.test": """
         scripts.files: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir

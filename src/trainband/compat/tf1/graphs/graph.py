@@ -11,6 +11,7 @@ from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.default_session import needed_session
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec, resolve
+from trainband.compat.tf1.graphs.graph_def import GraphDef
 from trainband.compat.tf1.graphs.infer import Probe, probes_of_shape
 from trainband.compat.tf1.graphs.where import user_line
 
@@ -117,11 +118,8 @@ class Tensor:
     def __len__(self) -> int:
         raise TypeError(f"object of type 'Tensor' has no len(); its shape is {self._shape}.")
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 class Operation:
@@ -190,10 +188,15 @@ class Operation:
 
 
 class Region:
-    """The operations of one branch of a `cond`, or of a loop's body: they run inside it and nowhere else."""
+    """The operations of one branch of a `cond`, or of a loop's body: they run inside it and nowhere else.
 
-    def __init__(self, outer: Region | None) -> None:
+    Attributes:
+      dynamic: whether shapes may depend on values inside it: a function that a dataset applies to its elements.
+    """
+
+    def __init__(self, outer: Region | None, dynamic: bool = False) -> None:
         self.outer = outer
+        self.dynamic = dynamic or (outer is not None and outer.dynamic)
         self.operations: list[Operation] = []
 
     def contains(self, op: Operation) -> bool:
@@ -397,6 +400,10 @@ class Graph:
     def get_operations(self) -> list[Operation]:
         """All operations, in the order in which they were recorded."""
         return list(self.operations)
+
+    def as_graph_def(self, from_version: int | None = None, add_shapes: bool = False) -> GraphDef:  # noqa: ARG002
+        """The graph as a list of its operations."""
+        return GraphDef.of(self.operations)
 
     def get_operation_by_name(self, name: str) -> Operation:
         """The operation of that name.

@@ -13,6 +13,20 @@ Source = Callable[..., Sequence[Any]]
 """Of what lives as long as the session, a dictionary, and the values of the inputs: those of the outputs."""
 
 
+class Resources(dict[Any, Any]):
+    """What lives as long as a session, such as queues."""
+
+    closed = False
+    """Whether the session has ended."""
+
+    def close(self) -> None:
+        """Closes whatever can be closed. Threads that still use something find it closed."""
+        self.closed = True
+        for resource in list(self.values()):
+            if hasattr(resource, "close"):
+                resource.close()
+
+
 def record_source(
     type_: str,
     source: Source,
@@ -43,7 +57,7 @@ def record_source(
         count=len(dtypes),
         dtypes=list(dtypes),
         shapes=list(shapes),
-        attributes={"source": source},
+        attributes={"source": source, "flat": True},
     )
 
 

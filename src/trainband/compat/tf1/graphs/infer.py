@@ -85,6 +85,28 @@ def infer(
     return list(zip(first, second, strict=True))
 
 
+def infer_by_values(
+    compute: Callable[..., Sequence[Any]], inputs: Sequence[tuple[Probe, Probe]]
+) -> list[tuple[Probe, Probe]]:
+    """The probes of an operation's outputs whose shapes follow from whole numbers that are computed.
+
+    Raises:
+      Exception: whatever `compute` raises if these are 1, or 2.
+    """
+    assumed = [
+        (_filled(pair[0], 1), _filled(pair[1], 2)) if _may_be_sizes(pair) else pair for pair in inputs
+    ]
+    return infer(compute, assumed, folds=False)
+
+
+def _may_be_sizes(pair: tuple[Probe, Probe]) -> bool:
+    return pair[0].value is None and len(pair[0].shape) < 2 and pair[0].dtype.kind in "iu" and pair[0] is pair[1]
+
+
+def _filled(probe: Probe, number: int) -> Probe:
+    return Probe(probe.shape, probe.dtype, np.full(probe.shape, number, probe.dtype))
+
+
 def _once(compute: Callable[..., Sequence[Any]], inputs: Sequence[Probe], folds: bool) -> list[Probe]:
     if folds and all(probe.value is not None for probe in inputs):
         with np.errstate(all="ignore"):

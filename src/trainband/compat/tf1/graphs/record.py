@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,16 @@ from trainband.compat.ops.arrays import ArgumentError
 from trainband.compat.ops.dtypes import DType, array_of, as_dtype
 from trainband.compat.ops.shapes import Dimension, TensorShape
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.infer import Probes, dtype_of, infer, probes_of_shape, probes_of_value, shape_of
+from trainband.compat.tf1.graphs.guess import Input, guess
+from trainband.compat.tf1.graphs.infer import (
+    Probes,
+    dtype_of,
+    infer,
+    infer_by_values,
+    probes_of_shape,
+    probes_of_value,
+    shape_of,
+)
 from trainband.compat.tf1.graphs.where import user_line
 
 Compute = Callable[..., Any]
@@ -63,7 +72,8 @@ def record(
         if abstract is not None:
             _inferred(op, abstract, inputs, count, lenient=True)  # for what it refuses
     elif count:
-        probes = _inferred(op, abstract or several, inputs, count, lenient=abstract is not None)
+        probes, guessed = _inferred(op, abstract or several, inputs, count, lenient=abstract is not None)
+        dtypes = dtypes or guessed
     op.name = graph.exact_name(name) if name is not None and name.endswith("/") else graph.unique_name(name or type_)
     for index in range(count):
         known = probes[index] if index < len(probes) else None
@@ -77,19 +87,31 @@ def record(
     return op
 
 
-def _inferred(op: Operation, compute: Compute, inputs: Sequence[Tensor], count: int, *, lenient: bool) -> list[Probes]:
+def _inferred(
+    op: Operation, compute: Compute, inputs: Sequence[Tensor], count: int, *, lenient: bool
+) -> tuple[list[Probes], list[DType] | None]:
+    """(the probes of the outputs, where there are none their dtypes)."""
     known = [tensor.probes for tensor in inputs]
-    if any(probes is None for probes in known):
-        return [None] * count
-    try:
-        found = infer(compute, [probes for probes in known if probes is not None], op.folds)
-    except ArgumentError:
-        raise
-    except Exception as exc:
-        if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
-            raise _refused(op, exc) from exc
-        return [None] * count  # under a wrong assumption about an unknown size anything may fail
-    return list(found)
+    refusal: Exception | None = None
+    if all(probes is not None for probes in known):
+        try:
+            return list(infer(compute, [probes for probes in known if probes is not None], op.folds)), None
+        except ArgumentError:
+            raise
+        except Exception as exc:
+            if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
+                refusal = _refused(op, exc)
+                if op.graph.region is None or not op.graph.region.dynamic:
+                    raise refusal from exc
+                with suppress(Exception):
+                    return list(infer_by_values(compute, [probes for probes in known if probes is not None])), None
+    # Under a wrong assumption about an unknown size anything may fail.
+    guessed = guess(compute, [Input(tensor.shape, tensor.dtype, tensor.probes) for tensor in inputs])
+    if guessed is None and refusal is not None:
+        raise refusal
+    if guessed is None:
+        return [None] * count, None
+    return [probes_of_shape(shape, dtype) for dtype, shape in guessed], [dtype for dtype, _ in guessed]
 
 
 def _refused(op: Operation, exc: Exception) -> Exception:

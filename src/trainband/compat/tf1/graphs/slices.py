@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.indexing import dense_from_rows
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor
 from trainband.compat.tf1.graphs.record import record_tensor
+
+
+class IndexedSlicesValue(NamedTuple):
+    """What a run gives for `IndexedSlices`, and what they can be fed."""
+
+    values: Any
+    indices: Any
+    dense_shape: Any = None
 
 
 class IndexedSlices:

@@ -10,7 +10,7 @@ import jax
 import jax.experimental
 import numpy as np
 
-from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.ops.dtypes import array_of, as_dtype, string
 from trainband.compat.tf1.graphs.effects import guarded
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
@@ -103,6 +103,12 @@ def py_func(
         zeros = [np.zeros(kind.shape, kind.dtype) for kind in kinds]
         return jax.experimental.io_callback(guarded(call, lambda: zeros), kinds, *stopped, ordered=False)
 
+    def python(*arrays: Any) -> list[Any]:
+        """What it gives where nothing is compiled, so that any shape will do."""
+        found = func(*(one[()] if one.ndim == 0 and one.dtype == object else one for one in arrays))
+        listed = list(found) if isinstance(found, list | tuple) and several else [found]
+        return [array_of(one, string) if d == string else np.asarray(one, d.numpy) for one, d in zip(listed, dtypes, strict=True)]
+
     op: Operation = record(
         "PyFunc",
         (lambda *values: compute(*values)[0]) if len(dtypes) == 1 else compute,
@@ -111,7 +117,7 @@ def py_func(
         count=len(dtypes),
         dtypes=dtypes,
         shapes=[None] * len(dtypes),
-        attributes={"effect": True, "flat": True},
+        attributes={"effect": True, "flat": True, "python": python},
     )
     return list(op.outputs) if several else op.outputs[0]
 

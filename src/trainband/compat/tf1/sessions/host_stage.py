@@ -12,6 +12,7 @@ from trainband.compat.tf1.graphs.errors import InvalidArgumentError, Unimplement
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
+from trainband.compat.tf1.sessions.numpy_part import NumpyPart
 
 RunCompiled = Callable[[Computation, Sequence[Any]], Sequence[Any]]
 """Runs a compiled computation with values for what it is fed; returns those of its fetches."""
@@ -53,7 +54,7 @@ class HostStage:
         )
         """What the compiled part of another run computes first."""
         self.given = tuple(one for one in (*outputs, *self._before) if one not in self._fed and one.dtype != string)
-        self._computations: dict[Tensor, Computation] = {}
+        self._parts: dict[Operation, NumpyPart | Computation] = {}
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
@@ -74,26 +75,37 @@ class HostStage:
         """
         values = dict(feeds)
         for op in self.operations:
-            arguments = [self._value(tensor, values, run_compiled) for tensor in op.inputs]
             if all(output in values for output in op.outputs) and op.outputs:
                 continue  # fed, all of it
+            self._prepare(op, values, run_compiled)
+            arguments = [values[tensor] for tensor in op.inputs]
             results = _computed(op, arguments, resources)
             for output, result in zip(op.outputs, results, strict=True):
                 values.setdefault(output, as_declared(result, output))
         return values
 
-    def _value(self, tensor: Tensor, values: dict[Tensor, Any], run_compiled: RunCompiled) -> Any:
-        if tensor in values:
-            return values[tensor]
-        if tensor.op.type == "Const":
-            return np.asarray(tensor.op.compute()[0])
-        computation = self._computations.get(tensor)
-        if computation is None:
-            known = [one for one in values if one.dtype != string]
-            computation = self._computations[tensor] = Computation([tensor], known)
-        (value,) = run_compiled(computation, [values[one] for one in computation.fed])
-        values[tensor] = np.asarray(value)
-        return values[tensor]
+    def _prepare(self, op: Operation, values: dict[Tensor, Any], run_compiled: RunCompiled) -> None:
+        """Computes those inputs of an operation that are not known yet, all of them together."""
+        if all(tensor in values for tensor in op.inputs):
+            return
+        part = self._parts.get(op)
+        if part is None:
+            missing = list(dict.fromkeys(tensor for tensor in op.inputs if tensor not in values))
+            part = NumpyPart.of(missing, values.keys())
+            if part is None:
+                constant = [tensor for tensor in missing if tensor.op.type == "Const"]
+                values.update((tensor, np.asarray(tensor.op.compute()[0])) for tensor in constant)
+                missing = [tensor for tensor in missing if tensor not in values]
+                part = Computation(missing, [one for one in values if one.dtype != string])
+            self._parts[op] = part
+        if isinstance(part, NumpyPart):
+            part.run(values)
+            return
+        found = run_compiled(part, [values[one] for one in part.fed])
+        values.update((one, np.asarray(value)) for one, value in zip(part.fetches, found, strict=True))
+        for tensor in op.inputs:
+            if tensor not in values:
+                values[tensor] = np.asarray(tensor.op.compute()[0])
 
 
 def _computed(op: Operation, arguments: Sequence[Any], resources: dict[Any, Any]) -> Sequence[Any]:
@@ -116,7 +128,7 @@ def as_declared(value: Any, tensor: Tensor) -> Any:
     """
     kind = tensor.dtype.numpy
     array = value if isinstance(value, np.ndarray) and value.dtype == kind else np.asarray(value, dtype=kind)
-    if not tensor.shape.is_compatible_with(array.shape):
+    if array.shape != tensor.shape.sizes and not tensor.shape.is_compatible_with(array.shape):
         raise InvalidArgumentError(
             None, tensor.op, f"{tensor.op.name} gave shape {array.shape} where {tensor.shape} was declared"
         )

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any
 
 import numpy as np
 
 from trainband.compat.ops.dtypes import DType, array_of, string
-from trainband.compat.tf1.graphs import default_session, nest
+from trainband.compat.tf1.graphs import default_session
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.hosted import is_hosted
+from trainband.compat.tf1.graphs.graph_def import GraphDef
+from trainband.compat.tf1.graphs.hosted import Resources, is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
-from trainband.compat.tf1.graphs.slices import IndexedSlices
+from trainband.compat.tf1.graphs.slices import IndexedSlices, IndexedSlicesValue
+from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue, fed_parts
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.sessions.fetches import Fetches
 from trainband.compat.tf1.sessions.host_stage import HostStage
+from trainband.compat.tf1.sessions.partial_run import PartialRun
 from trainband.compat.tf1.sessions.store import Store
 from trainband.compat.tf1.sessions.targets import store_for
 
@@ -62,8 +66,9 @@ class Session:
         self._prepared: dict[Any, Prepared] = {}
         self._closed = False
         self._entered: list[Any] = []
-        self._resources: dict[Any, Any] = {}
+        self._resources = Resources()
         self._lock = threading.Lock()
+        self._parts: dict[str, PartialRun] = {}
 
     @property
     def graph(self) -> Graph:
@@ -71,9 +76,9 @@ class Session:
         return self._graph
 
     @property
-    def graph_def(self) -> Graph:
-        """The graph: there is no other form of it."""
-        return self._graph
+    def graph_def(self) -> GraphDef:
+        """The graph as a list of its operations."""
+        return self._graph.as_graph_def()
 
     @property
     def sess_str(self) -> str:
@@ -85,19 +90,26 @@ class Session:
         """Where the variables are."""
         return self._store
 
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
+
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:  # noqa: ARG002
         """Return the values of the fetches, in their structure; `None` for an operation.
 
         Raises:
-          RuntimeError: it is closed.
+          RuntimeError: it is closed, or the graph is empty.
           TypeError, ValueError: something cannot be fetched, or fed.
           InvalidArgumentError: a placeholder is not fed, or a device is not there.
           FailedPreconditionError: a variable has no value yet.
         """
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
-        feeds = {self._fed(key): (key, value) for key, value in feed_dict.items()} if feed_dict else {}
-        form = _Form(fetches)
+        if not self._graph.operations:
+            raise RuntimeError("The Session graph is empty. Add operations to the graph before calling run().")
+        feeds = {self._fed(key): (key, value) for key, value in _single_feeds(feed_dict)} if feed_dict else {}
+        form = Fetches(fetches)
         key = (form.key, tuple(feeds))
         prepared = self._prepared.get(key)
         if prepared is None:
@@ -113,25 +125,50 @@ class Session:
         return prepared.build(values, late, answers)
 
     def _run_compiled(self, computation: Computation, feeds: Sequence[Any]) -> Sequence[Any]:
+        if not computation.reads and not computation.writes:
+            return self._store.run(computation, feeds)[0]  # threads that prepare data do not wait for a training step
         with self._lock:
             return self._store.run(computation, feeds)[0]
 
-    def partial_run_setup(self, *_: Any, **__: Any) -> None:
-        """Not supported.
+    def partial_run_setup(self, fetches: Any, feeds: Any = None) -> str:
+        """Announce what is fetched and fed in parts; returns a handle for `partial_run`."""
+        handle = f"partial run {len(self._parts)}"
+        elements = [self._element(leaf) for leaf in Fetches(fetches).leaves]
+        self._parts[handle] = PartialRun(elements, [self._fed(one) for one in feeds or ()])
+        return handle
+
+    def partial_run(self, handle: str, fetches: Any, feed_dict: Any = None) -> Any:
+        """Run a part of what was announced.
 
         Raises:
-          NotImplementedError: always.
+          InvalidArgumentError: it asks for, or feeds, what was not announced, or does so twice.
         """
-        raise NotImplementedError("Partial runs are not supported: pass run() everything that it needs at once.")
+        part, form = self._parts[handle], Fetches(fetches)
+        elements = [self._element(leaf) for leaf in form.leaves]
+        given = {self._fed(key): value for key, value in _single_feeds(feed_dict or {})}
+        values = self.run(elements, part.feeds(elements, given))
+        part.found(elements, values)
+        return form.build(values)
 
     def make_callable(
-        self,
-        fetches: Any,
-        feed_list: Sequence[Any] = (),
-        accept_options: bool = False,  # noqa: ARG002
+        self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """A function of the values of `feed_list` that runs `fetches`."""
-        return lambda *values: self.run(fetches, dict(zip(feed_list, values, strict=True)))
+        """A function of the values of `feed_list` that runs `fetches`; with `accept_options`, also of `run`'s options.
+
+        Raises:
+          TypeError: `feed_list` is not a list.
+        """
+        if feed_list is not None and not isinstance(feed_list, list | tuple):
+            raise TypeError(f"Argument `feed_list` must be a list or tuple. Received: {feed_list!r}")
+        keys = list(feed_list or ())
+
+        def run(*values: Any) -> Any:
+            return self.run(fetches, dict(zip(keys, values, strict=True)))
+
+        def run_with_options(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
+            return self.run(fetches, dict(zip(keys, values, strict=True)), options, run_metadata)
+
+        return run_with_options if accept_options else run
 
     def list_devices(self) -> list[str]:
         """The devices that operations can be put on."""
@@ -146,7 +183,7 @@ class Session:
             raise TypeError(f"Cannot interpret feed_dict key as Tensor: {key!r} (at {user_line()})")
         return element
 
-    def _prepare(self, form: _Form, fed: tuple[Tensor, ...]) -> Prepared:
+    def _prepare(self, form: Fetches, fed: tuple[Tensor, ...]) -> Prepared:
         elements = [self._element(leaf) for leaf in form.leaves]
         tensors, late, asked, readers = (
             list[Tensor](),
@@ -175,7 +212,7 @@ class Session:
         return Prepared(stage, computation, build, tuple(asked), fed)
 
     def _element(self, leaf: Any) -> Any:
-        if isinstance(leaf, IndexedSlices):
+        if isinstance(leaf, IndexedSlices | SparseTensor):
             return leaf
         try:
             return self._graph.as_graph_element(leaf)
@@ -207,10 +244,7 @@ class Session:
         """Releases everything. Idempotent."""
         if not self._closed:
             self._closed = True
-            for resource in list(self._resources.values()):
-                if hasattr(resource, "close"):
-                    resource.close()
-            self._resources.clear()
+            self._resources.close()
             self._store.close()
 
     def as_default(self) -> _Default:
@@ -263,27 +297,16 @@ class _Default:
         default_session.leave(self._session)
 
 
-class _Form:
-    """The structure of the fetches: one, or nested lists, tuples and dictionaries of them."""
-
-    def __init__(self, fetches: Any) -> None:
-        if fetches is None:
-            raise TypeError(f"Argument `fetches` = None has invalid type NoneType. Cannot be None. (at {user_line()})")
-        self._fetches = fetches
-        self.leaves = nest.flatten(fetches)
-        self.key = (_shape_of(fetches), tuple(id(leaf) if not isinstance(leaf, str) else leaf for leaf in self.leaves))
-
-    def build(self, values: Sequence[Any]) -> Any:
-        """The values in this form."""
-        return nest.pack_like(self._fetches, values)
-
-
-def _shape_of(fetches: Any) -> Any:
-    if isinstance(fetches, Mapping):
-        return (dict, *((key, _shape_of(fetches[key])) for key in sorted(fetches)))
-    if isinstance(fetches, list | tuple):
-        return (type(fetches), *(_shape_of(one) for one in fetches))
-    return 0
+def _single_feeds(feed_dict: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Feeds of single tensors: rows are fed as the parts of their value."""
+    for key, value in feed_dict.items():
+        if isinstance(key, IndexedSlices):
+            keys = [key.values, key.indices, key.dense_shape]
+            yield from ((one, part) for one, part in zip(keys, value, strict=False) if isinstance(one, Tensor))
+        elif isinstance(key, SparseTensor):
+            yield from fed_parts(key, value)
+        else:
+            yield key, value
 
 
 def _reader(
@@ -299,8 +322,13 @@ def _reader(
         operations.append(element)
         return lambda *_: None
     if isinstance(element, IndexedSlices):
-        parts = [_reader(one, tensors, late, asked, operations, fed) for one in (element.values, element.indices)]
-        return lambda *found: (parts[0](*found), parts[1](*found))
+        given = (element.values, element.indices, element.dense_shape)
+        parts = [_reader(t, tensors, late, asked, operations, fed) for t in given if isinstance(t, Tensor)]
+        shape = element.dense_shape if isinstance(element.dense_shape, Tensor | NoneType) else element.shape.as_list()
+        return lambda *found: IndexedSlicesValue(*(*(part(*found) for part in parts), shape)[:3])
+    if isinstance(element, SparseTensor):
+        pieces = [_reader(part, tensors, late, asked, operations, fed) for part in element.parts]
+        return lambda *found: SparseTensorValue(*(piece(*found) for piece in pieces))
     variable = element.op.attributes.get("variable")
     if variable is not None and element is variable.handle and element not in fed:
         late[variable.op_name] = variable
@@ -315,7 +343,7 @@ def _reader(
         asked.append(element)
         number = len(asked) - 1
         operations.extend(element.op.control_inputs)
-        return lambda _, __, answers: answers[number]
+        return lambda _, __, answers: _shown(answers[number], string) if element.dtype == string else answers[number]
     tensors.append(element)
     index = len(tensors) - 1
     return lambda values, _, __: _shown(values[index], element.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -61,7 +62,7 @@ class LocalStore(Store):
         self._state: dict[str, Any] = {}
         self._compiled: dict[Computation, Any] = {}
         self._base = fresh_base()
-        self._counter = 0
+        self._counter = itertools.count(1)  # threads may draw at the same time
         self.devices = Devices({}, here(config), config.allow_soft_placement)
 
     @override
@@ -76,8 +77,7 @@ class LocalStore(Store):
         changing = {name: state[name] for name in writes if name in reads}
         counter = None
         if computation.schedule.is_random:
-            self._counter += 1
-            counter = np.uint32(self._counter)
+            counter = np.uint32(next(self._counter))
         with jax.enable_x64(True):
             values, late, changed = compiled(kept, changing, feeds, counter, self._base)
         if computation.schedule.has_effects:

@@ -18,6 +18,7 @@ from trainband.compat.tf1.operations.state import (
     global_variables_initializer,
     local_variables,
     local_variables_initializer,
+    tables_initializer,
 )
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
@@ -56,7 +57,9 @@ class Scaffold:
         if self.init_op is None:
             self.init_op = _once(graph, GraphKeys.INIT_OP, lambda: group(global_variables_initializer()))
         if self.local_init_op is None:
-            self.local_init_op = _once(graph, GraphKeys.LOCAL_INIT_OP, local_variables_initializer)
+            self.local_init_op = _once(
+                graph, GraphKeys.LOCAL_INIT_OP, lambda: group(local_variables_initializer(), tables_initializer())
+            )
         if self.summary_op is None:
             self.summary_op = default_summary(graph)
         if self.saver is None:

@@ -68,7 +68,7 @@ class Supervisor:
         save_summaries_secs: float = 120,
         save_model_secs: float = 600,
         recovery_wait_secs: float = 30,
-        stop_grace_secs: float = 120,  # noqa: ARG002
+        stop_grace_secs: float = 120,
         checkpoint_basename: str = "model.ckpt",
         session_manager: Any = None,  # noqa: ARG002
         summary_writer: Any = USE_DEFAULT,
@@ -80,7 +80,7 @@ class Supervisor:
         self._logdir = None if not logdir else str(logdir)
         self._init_feed_dict, self._init_fn = init_feed_dict, init_fn
         self.save_summaries_secs, self.save_model_secs = save_summaries_secs, save_model_secs
-        self.recovery_wait_secs = recovery_wait_secs
+        self.recovery_wait_secs, self._grace_s = recovery_wait_secs, stop_grace_secs
         with self._graph.as_default(), self._graph.name_scope(None):
             self._init_op = global_variables_initializer() if init_op is USE_DEFAULT else init_op
             if local_init_op is USE_DEFAULT:
@@ -166,6 +166,7 @@ class Supervisor:
         self._sessions.append(session)
         if start_standard_services:
             self.start_standard_services(session)
+            self.start_queue_runners(session)
         return session
 
     @contextlib.contextmanager
@@ -203,9 +204,9 @@ class Supervisor:
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
-        """None: there are no queues."""
-        del sess, queue_runners
-        return []
+        """Start the threads of the graph's queue runners, or of these; returns them."""
+        runners = self._graph.get_collection(GraphKeys.QUEUE_RUNNERS) if queue_runners is None else queue_runners
+        return [one for runner in runners for one in runner.create_threads(sess, self.coord, daemon=True, start=True)]
 
     def loop(
         self, timer_interval_secs: float, target: Callable[..., Any], args: Any = None, kwargs: Any = None
@@ -247,7 +248,6 @@ class Supervisor:
 
     def stop(self, threads: Any = None, close_summary_writer: bool = True, ignore_live_threads: bool = False) -> None:
         """Saves a last checkpoint, and in a job with ps leaves the job."""
-        del threads, ignore_live_threads
         self.coord.request_stop()
         for session in self._sessions:
             if isinstance(session.store, JobStore):
@@ -259,6 +259,7 @@ class Supervisor:
         self._sessions.clear()
         if close_summary_writer and self._writer is not None:
             self._writer.close()
+        self.coord.join(threads, self._grace_s, ignore_live_threads=ignore_live_threads or not threads)
 
     def wait_for_stop(self) -> None:
         """Waits for a request to stop."""
@@ -278,8 +279,9 @@ class Supervisor:
     def _write_summary(self, session: Session) -> None:
         if self._writer is None:
             return
-        step = None if self._global_step is None else int(session.run(self._global_step))
-        self._writer.add_summary(session.run(self._summary_op), step)
+        with contextlib.suppress(OutOfRangeError):  # the next run of the script meets the end of the input, too
+            step = None if self._global_step is None else int(session.run(self._global_step))
+            self._writer.add_summary(session.run(self._summary_op), step)
 
     def _summary_needs_feed(self) -> bool:
         """Whether the summary depends on a placeholder; then the script itself writes it."""
@@ -317,11 +319,6 @@ class _Supervised(Session):
         self._loop = HookLoop()
         self._is_in_hooks = False
 
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed."""
-        return self._closed
-
     def every(self, seconds: float, action: Callable[[], Any]) -> None:
         """Calls a function at intervals."""
         self._loop.hooks.append(_Every(seconds, action))
@@ -336,6 +333,6 @@ class _Supervised(Session):
             return super().run(fetches, feed_dict, options, run_metadata)
         self._is_in_hooks = True
         try:
-            return self._loop.run(self, super().run, fetches, feed_dict)[0]
+            return self._loop.run(self, super().run, fetches, feed_dict, options, run_metadata)[0]
         finally:
             self._is_in_hooks = False

@@ -9,8 +9,8 @@ import numpy as np
 from trainband.compat.tf1.graphs.graph import Operation
 from trainband.compat.tf1.operations.array import constant
 from trainband.compat.tf1.operations.control_flow import group, no_op
-from trainband.compat.tf1.training.coordinator import QueueRunner
 from trainband.compat.tf1.training.optimizer import Optimizer
+from trainband.compat.tf1.training.queue_runner import QueueRunner
 from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 
 
@@ -113,7 +113,7 @@ class SyncReplicasOptimizer:
     def get_chief_queue_runner(self) -> Any:
         """Return a queue runner that runs nothing."""
         self._needs_applied("get_chief_queue_runner()")
-        return QueueRunner()
+        return QueueRunner.idle()
 
     def make_session_run_hook(self, is_chief: bool, num_tokens: int = -1) -> SessionRunHook:
         """Return a hook that does nothing."""

@@ -1,0 +1,34 @@
+"""GraphDef: a graph as a list of its operations, for scripts that look at names and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class NodeDef:
+    """An operation: its name, its type, the names of its inputs (`^name` for a control input), and its device."""
+
+    name: str = ""
+    op: str = ""
+    input: list[str] = field(default_factory=list)
+    device: str = ""
+
+
+@dataclass(slots=True)
+class GraphDef:
+    """The operations of a graph. It describes a graph; no graph can be made from it."""
+
+    node: list[NodeDef] = field(default_factory=list)
+
+    @staticmethod
+    def of(operations: Iterable[Any]) -> GraphDef:
+        """Describe operations."""
+        return GraphDef([_node(op) for op in operations])
+
+
+def _node(op: Any) -> NodeDef:
+    inputs = [tensor.name.removesuffix(":0") for tensor in op.inputs]
+    return NodeDef(op.name, op.type, [*inputs, *(f"^{one.name}" for one in op.control_inputs)], op.device)
