@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import trainband.compat.tf1 as tf
-from trainband.compat.ops.fingerprint import fingerprint64
 
 column = tf.feature_column
 
@@ -33,7 +32,7 @@ def table(size: float = 1.0) -> Any:
 
 def value(tensor: Any) -> Any:
     with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
+        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
         return session.run(tensor).tolist()
 
 
@@ -51,13 +50,13 @@ DENSE: list[tuple[Any, list[list[float]]]] = [
     (column.indicator_column(column.categorical_column_with_vocabulary_list("colour", ["red"], num_oov_buckets=1)),
      [[1, 0], [0, 1], [0, 0]]),
     (column.indicator_column(ID), [[0, 1], [1, 0], [0, 0]]),
-    (column.indicator_column(TAGS), []),
-    (column.indicator_column(column.crossed_column([COLOUR, "tags"], 5)), []),
-    (column.indicator_column(column.crossed_column([RANGES, "colour"], 5)), []),
+    (column.indicator_column(TAGS), [[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 2]]),
+    (column.indicator_column(column.crossed_column([COLOUR, "tags"], 5)), [[2, 0, 0, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0]]),
+    (column.indicator_column(column.crossed_column([RANGES, "colour"], 5)), [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]),
     (column.embedding_column(ID, 2, initializer=table()), [[2, 3], [0, 1], [0, 0]]),
-    (column.embedding_column(TAGS, 1, initializer=table()), []),
-    (column.embedding_column(TAGS, 1, combiner="sqrtn", initializer=table()), []),
-    (column.embedding_column(ID, 2, initializer=table(), max_norm=1.0), []),
+    (column.embedding_column(TAGS, 1, initializer=table()), [[2.5], [0.0], [3.0]]),
+    (column.embedding_column(TAGS, 1, combiner="sqrtn", initializer=table()), [[3.535534], [0.0], [4.24264]]),
+    (column.embedding_column(ID, 2, initializer=table(), max_norm=1.0), [[0.5547, 0.83205], [0.0, 1.0], [0.0, 0.0]]),
 ]  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.ops.dtypes import DType, as_dtype, float32, int64, string
-from trainband.compat.ops.fingerprint import fingerprint64
 from trainband.compat.tf1.feature_columns.column import (
     UNKNOWN,
     CategoricalColumn,
@@ -21,6 +20,7 @@ from trainband.compat.tf1.feature_columns.column import (
 )
 from trainband.compat.tf1.feature_columns.parsing import any_length
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.input.hashes import fingerprint
 from trainband.runtime.overrides import override
 
 
@@ -116,7 +116,7 @@ class VocabularyColumn(_KeyedColumn):
         found = self.places.get(value)
         if found is None and self.num_oov_buckets:
             text = value if isinstance(value, bytes) else str(value).encode()
-            return len(self.vocabulary) + fingerprint64(text) % self.num_oov_buckets
+            return len(self.vocabulary) + fingerprint(text) % self.num_oov_buckets
         return self.default_value if found is None else found
 
 
@@ -135,7 +135,7 @@ class HashColumn(_KeyedColumn):
     def number(self, values: Any) -> Any:
         def place(value: Any) -> int:
             text = value if isinstance(value, bytes) else str(value).encode()
-            return fingerprint64(text) % self.hash_bucket_size
+            return fingerprint(text) % self.hash_bucket_size
 
         return _each(values, place)
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.ops.dtypes import int64, string
-from trainband.compat.ops.fingerprint import fingerprint64, fingerprint_of_both
 from trainband.compat.tf1.feature_columns.categorical import HashColumn
 from trainband.compat.tf1.feature_columns.column import (
     ABSENT,
@@ -23,9 +22,12 @@ from trainband.compat.tf1.feature_columns.column import (
 from trainband.compat.tf1.feature_columns.parsing import any_length
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.hosted import record_source
+from trainband.compat.tf1.input.hashes import fingerprint
 from trainband.runtime.overrides import override
 
 _KEY = 0xDECAFCAFFE
+_FACTOR = 0xC6A4A7935BD1E995
+_MASK = (1 << 64) - 1
 _NOTHING = -(1 << 63)
 """In place of a value of a sparse feature: there is none. Whatever a dense feature has counts, even if it is empty."""
 
@@ -90,7 +92,7 @@ class CrossedColumn(CategoricalColumn):
         for one in product(*several):
             total = start
             for value in one:
-                total = fingerprint_of_both(total, value & ((1 << 64) - 1))
+                total = _fingerprint_of_both(total, value & _MASK)
             found.append(total % self.hash_bucket_size)
         return found
 
@@ -107,8 +109,17 @@ def _hashes(leaf: Any, features: Features) -> Tensor:
     return features.once(("crossed", leaf), lambda: categories(feature, number, leaf, _NOTHING))
 
 
+def _fingerprint_of_both(first: int, second: int) -> int:
+    """One fingerprint of two, in this order, as TensorFlow's `FingerprintCat64` makes it."""
+    mixed = second * _FACTOR & _MASK
+    mixed = (mixed ^ mixed >> 47) * _FACTOR & _MASK
+    result = (first ^ _FACTOR ^ mixed) * _FACTOR & _MASK
+    result = (result ^ result >> 47) * _FACTOR & _MASK
+    return result ^ result >> 47
+
+
 def _signed_fingerprints(values: Any) -> Any:
-    found = [fingerprint64(text) for text in values.ravel()]
+    found = [fingerprint(text) for text in values.ravel()]
     return np.array(found, np.uint64).astype(np.int64).reshape(values.shape)
 
 
