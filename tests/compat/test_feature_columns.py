@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,8 +50,10 @@ DENSE: list[tuple[Any, list[list[float]]]] = [
      [[1, 0], [0, 1], [0, 0]]),
     (column.indicator_column(ID), [[0, 1], [1, 0], [0, 0]]),
     (column.indicator_column(TAGS), [[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 2]]),
-    (column.indicator_column(column.crossed_column([COLOUR, "tags"], 5)), [[2, 0, 0, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0]]),
-    (column.indicator_column(column.crossed_column([RANGES, "colour"], 5)), [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]),
+    (column.indicator_column(column.crossed_column([COLOUR, "tags"], 5)),
+     [[2, 0, 0, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0]]),
+    (column.indicator_column(column.crossed_column([RANGES, "colour"], 5)),
+     [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]),
     (column.embedding_column(ID, 2, initializer=table()), [[2, 3], [0, 1], [0, 0]]),
     (column.embedding_column(TAGS, 1, initializer=table()), [[2.5], [0.0], [3.0]]),
     (column.embedding_column(TAGS, 1, combiner="sqrtn", initializer=table()), [[3.535534], [0.0], [4.24264]]),
@@ -63,3 +64,60 @@ DENSE: list[tuple[Any, list[list[float]]]] = [
 @pytest.mark.parametrize(("one", "wanted"), DENSE, ids=[f"{i}-{one.name}" for i, (one, _) in enumerate(DENSE)])
 def test_a_column_as_a_matrix(one: Any, wanted: list[list[float]]) -> None:
     np.testing.assert_allclose(value(column.input_layer(features(), [one])), wanted, rtol=1e-6)
+
+
+def test_columns_are_put_together_by_name_and_share_a_table() -> None:
+    first, second = column.shared_embedding_columns(
+        [ID, column.categorical_column_with_identity("other", 2)], 1, initializer=table()
+    )
+    made: dict[Any, Any] = {}
+    given = {**features(), "other": tf.constant([[1], [1], [0]], tf.int64)}
+    assert value(column.input_layer(given, [second, AGE, first], cols_to_vars=made)) == [
+        [pytest.approx(0.15), 1.0, 1.0],
+        [2.0, 0.0, 1.0],
+        [7.0, 0.0, 0.0],
+    ]
+    (variable,) = tf.global_variables()
+    assert variable.name == "input_layer/id_other_shared_embedding/embedding_weights:0"
+    assert made == {first: [variable], second: [], AGE: []}
+
+
+def test_a_linear_model_learns_weights_of_categories() -> None:
+    weighted = column.weighted_categorical_column(TAGS, "weight")
+    sums = column.linear_model(features(), [RANGES, ID, weighted], units=1)
+    train = tf.train.GradientDescentOptimizer(1.0).minimize(tf.reduce_sum(sums))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(train)
+        assert session.run(sums).ravel().tolist() == [-13.25, -14.0, -12.0]
+        names = {one.name: session.run(one).ravel().tolist() for one in tf.global_variables()}
+    assert names == {
+        "linear_model/age_bucketized/weights:0": [-1.0, -1.0, -1.0],
+        "linear_model/id/weights:0": [-1.0, -1.0],
+        "linear_model/tags_weighted_by_weight/weights:0": [-3.0, 0.0, -0.5, -5.0],
+        "linear_model/bias_weights:0": [-3.0],
+    }
+
+
+def test_a_sparse_feature_may_have_any_number_of_categories() -> None:
+    tags = tf.SparseTensor([[0, 0], [0, 1], [2, 0]], ["a", "c", "a"], [3, 2])
+    counts = column.input_layer({"tags": tags}, [column.indicator_column(TAGS)])
+    assert value(counts) == [[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+
+
+def test_how_features_are_read_from_examples() -> None:
+    spec = column.make_parse_example_spec([AGE, RANGES, column.embedding_column(TAGS, 2)])
+    assert spec == {"age": tf.FixedLenFeature((1,), tf.float32), "tags": tf.VarLenFeature(tf.string)}
+
+
+def test_what_columns_refuse() -> None:
+    with pytest.raises(ValueError, match="wrap a categorical column"):
+        column.input_layer(features(), [TAGS])
+    with pytest.raises(ValueError, match="Duplicate feature column name"):
+        column.linear_model(features(), [ID, ID])
+    with pytest.raises(ValueError, match="not in features"):
+        column.linear_model({}, [ID])
+    with pytest.raises(ValueError, match="dtype must be compatible"):
+        column.linear_model({"id": tf.constant(["a"])}, [ID])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="id has 2, but there are 2 buckets"):
+        value(column.linear_model({"id": tf.constant([2], tf.int64)}, [ID]))

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainband.compat.ops import array, reductions
+import numpy as np
+
+from trainband.compat.ops import reductions
 from trainband.compat.ops.activations import relu
 from trainband.compat.ops.dtypes import float32
 from trainband.compat.tf1.estimators.estimator import Estimator
@@ -16,6 +18,7 @@ from trainband.compat.tf1.feature_columns.column import is_sparse
 from trainband.compat.tf1.feature_columns.layers import input_layer, linear_model
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.initializers import GlorotUniform, Zeros
@@ -144,16 +147,23 @@ def _summarize(values: Any, name: str) -> None:
     histogram(f"{name}/activation", values)
 
 
+def _ones(features: Any, weight_column: Any) -> Any:
+    """Return 1 for each example, [batch, 1]."""
+    known = features if isinstance(features, Mapping) else {"": features}
+    feature = next(one for name, one in known.items() if name != weight_column or len(known) == 1)
+
+    def count(_: Any, values: Any) -> Sequence[Any]:
+        return [np.ones((int(values[0]) if is_sparse(feature) else len(values), 1), np.float32)]
+
+    given = convert(feature.dense_shape if is_sparse(feature) else feature)
+    return record_source("Ones", count, [given], dtypes=[float32], shapes=[[None, 1]]).outputs[0]
+
+
 def _constant(optimizer: Any, weight_column: Any) -> _Part:
     def logits(features: Any, mode: str, units: int) -> Any:  # noqa: ARG001
         with variable_scope("baseline"):
             bias = get_variable("bias", [units], initializer=Zeros())
-        known = features if isinstance(features, Mapping) else {"": features}
-        dense_one = next((one for name, one in known.items() if not is_sparse(one) and name != weight_column), None)
-        if dense_one is None:
-            raise ValueError("A baseline model needs a feature that is no SparseTensor.")
-        batch = recorded(array.shape)(convert(dense_one))[0]
-        return bias * recorded(array.ones)(recorded(array.stack)([batch, units]), float32)
+        return bias * _ones(features, weight_column)
 
     return _Part("baseline", logits, optimizer, 0.3)
 
