@@ -89,12 +89,12 @@ def test_a_linear_model_learns_weights_of_categories() -> None:
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         session.run(train)
-        assert session.run(sums).ravel().tolist() == [-13.25, -14.0, -12.0]
+        assert session.run(sums).ravel().tolist() == [-10.75, -14.0, -14.5]
         names = {one.name: session.run(one).ravel().tolist() for one in tf.global_variables()}
     assert names == {
         "linear_model/age_bucketized/weights:0": [-1.0, -1.0, -1.0],
         "linear_model/id/weights:0": [-1.0, -1.0],
-        "linear_model/tags_weighted_by_weight/weights:0": [-3.0, 0.0, -0.5, -5.0],
+        "linear_model/tags_weighted_by_weight/weights:0": [-3.0, 0.0, -2.0, -3.5],
         "linear_model/bias_weights:0": [-3.0],
     }
 
