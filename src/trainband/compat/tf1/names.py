@@ -247,6 +247,10 @@ _TABLE: dict[str, str] = {
         scripts.contrib: xavier_initializer variance_scaling_initializer l1_regularizer l2_regularizer
         operations.layers: flatten
     """,
+    "tf.contrib.learn": """
+        estimators.spec: ModeKeys
+        estimators.run_config: RunConfig TaskType
+    """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step
     """,

@@ -101,7 +101,7 @@ class _Canned(Estimator):
 
 def _trained(loss: Any, parts: Sequence[_Part]) -> Any:
     """Train each part by its optimizer; the last one counts the step."""
-    found = []
+    found: list[Any] = []
     for part in parts:
         variables = get_default_graph().get_collection(GraphKeys.TRAINABLE_VARIABLES, f"{part.scope}/")
         step = get_global_step() if part is parts[-1] else None

@@ -100,7 +100,8 @@ class CrossedColumn(CategoricalColumn):
 def _hashes(leaf: Any, features: Features) -> Tensor:
     """Record what is crossed: the numbers of categories, and the fingerprints of text."""
     if not isinstance(leaf, str):
-        return leaf.ids(features).ids
+        found: Ids = leaf.ids(features)
+        return found.ids
     feature = features.raw(leaf)
     held = feature.values.dtype if is_sparse(feature) else feature.dtype
     if held.is_floating:

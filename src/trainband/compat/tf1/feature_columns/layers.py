@@ -31,13 +31,7 @@ def input_layer(
     Raises:
       ValueError: a column is of categories, two have one name, or a feature is missing.
     """
-    columns = sorted_columns(feature_columns)
-    for column in columns:
-        if not isinstance(column, DenseColumn):
-            raise ValueError(
-                "Items of feature_columns must be a _DenseColumn. You can wrap a categorical column with an "
-                f"embedding_column or indicator_column. Given: {column}"
-            )
+    columns = [_dense(column) for column in sorted_columns(feature_columns)]
     batch = Features(features, weight_collections, trainable)
     outputs = []
     with variable_scope(None, "input_layer"):
@@ -120,6 +114,15 @@ def sorted_columns(feature_columns: Any) -> list[FeatureColumn]:
         if names.count(name) > 1:
             raise ValueError(f"Duplicate feature column name found for columns: {name}.")
     return sorted(columns, key=lambda column: column.name)
+
+
+def _dense(column: FeatureColumn) -> DenseColumn:
+    if not isinstance(column, DenseColumn):
+        raise ValueError(
+            "Items of feature_columns must be a _DenseColumn. You can wrap a categorical column with an "
+            f"embedding_column or indicator_column. Given: {column}"
+        )
+    return column
 
 
 def _listed(feature_columns: Iterable[Any]) -> Sequence[FeatureColumn]:
