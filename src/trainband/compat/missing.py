@@ -6,10 +6,7 @@ import difflib
 from collections.abc import Iterable
 from types import ModuleType
 
-PLANNED = (
-    "tf.estimator",
-    "tf.keras",
-)
+PLANNED = ("tf.keras",)
 """Names that are planned, together with everything below them."""
 
 

@@ -6,8 +6,8 @@ from trainband.compat.ops import (
     activations,
     array,
     bitwise,
-    candidates,
     boxes,
+    candidates,
     clipping,
     colors,
     convolution,
@@ -15,6 +15,7 @@ from trainband.compat.ops import (
     cross_entropy,
     decay,
     embedding,
+    feature_columns,
     image_quality,
     indexing,
     losses,
@@ -26,9 +27,9 @@ from trainband.compat.ops import (
     random,
     rearranging,
     reductions,
+    resizing,
     segments,
     spectral,
-    resizing,
 )
 from trainband.compat.ops.table import TABLE, Op
 
@@ -45,6 +46,7 @@ MODULES = (
     cross_entropy,
     decay,
     embedding,
+    feature_columns,
     image_quality,
     indexing,
     losses,

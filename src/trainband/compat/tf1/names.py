@@ -15,8 +15,8 @@ _TABLE: dict[str, str] = {
         graphs.graph_keys: GraphKeys
         .ops.shapes: TensorShape Dimension
         graphs.slices: IndexedSlices
-        .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32
-        .ops.dtypes: uint64 bool=bool_ complex64 complex128 string half=float16 double=float64
+        .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+        .ops.dtypes: bool=bool_ complex64 complex128 string half=float16 double=float64
         sessions.session: Session InteractiveSession
         graphs.default_session: get_default_session
         graphs.config: ConfigProto GPUOptions GraphOptions OptimizerOptions RunOptions RunMetadata
@@ -24,17 +24,24 @@ _TABLE: dict[str, str] = {
         graphs.scopes: device name_scope op_scope control_dependencies add_to_collection get_collection
         graphs.scopes: get_collection_ref colocate_with container disable_v2_behavior disable_eager_execution
         graphs.scopes: enable_eager_execution executing_eagerly disable_resource_variables enable_resource_variables
-        graphs.scopes: disable_v2_tensorshape enable_v2_behavior
+        graphs.scopes: disable_v2_tensorshape enable_v2_behavior disable_tensor_equality=disable_v2_behavior
+        graphs.scopes: enable_v2_tensorshape=disable_v2_behavior disable_control_flow_v2=disable_v2_behavior
+        graphs.scopes: enable_control_flow_v2=disable_v2_behavior
         graphs.variable: Variable
         operations.variable_scope: variable_scope get_variable get_variable_scope get_local_variable VariableScope
         operations.variable_scope: AUTO_REUSE
-        scripts.history: variable_op_scope
+        scripts.history: variable_op_scope newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION
+        scripts.history: merge_all_summaries merge_summary scalar_summary histogram_summary image_summary audio_summary
+        scripts.history: __git_version__=GIT_VERSION __compiler_version__=COMPILER_VERSION CXX11_ABI_FLAG
+        scripts.history: __cxx11_abi_flag__=CXX11_ABI_FLAG __monolithic_build__=MONOLITHIC_BUILD MONOLITHIC_BUILD
+        scripts.history: GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER GRAPH_DEF_VERSION_MIN_PRODUCER
+        scripts.history: QUANTIZED_DTYPES inv complex_abs batch_matmul reverse
         operations.partitioners: fixed_size_partitioner variable_axis_size_partitioner min_max_variable_partitioner
         operations.state: assign assign_add assign_sub scatter_update scatter_add scatter_sub count_up_to
-        operations.state: global_variables local_variables trainable_variables model_variables
-        operations.state: moving_average_variables all_variables=global_variables global_variables_initializer
-        operations.state: local_variables_initializer initialize_all_variables=global_variables_initializer
-        operations.state: variables_initializer initialize_local_variables=local_variables_initializer
+        operations.state: global_variables local_variables trainable_variables model_variables moving_average_variables
+        operations.state: all_variables=global_variables global_variables_initializer local_variables_initializer
+        operations.state: initialize_all_variables=global_variables_initializer variables_initializer
+        operations.state: initialize_local_variables=local_variables_initializer
         operations.state: initialize_variables=variables_initializer tables_initializer
         operations.state: initialize_all_tables=tables_initializer is_variable_initialized
         operations.state: report_uninitialized_variables assert_variables_initialized
@@ -46,19 +53,13 @@ _TABLE: dict[str, str] = {
         operations.gradients: gradients hessians
         operations.tensor_array: TensorArray
         operations.control_flow: no_op group tuple=tuple_ cond case while_loop
-        operations.gradients: gradients hessians UnconnectedGradients AggregationMethod
+        scripts.choices: UnconnectedGradients AggregationMethod VariableSynchronization VariableAggregation
         graphs.custom_gradient: custom_gradient RegisterGradient NotDifferentiable NoGradient=NotDifferentiable
-        graphs.graph_def: GraphDef NodeDef
-        operations.control_flow: no_op group tuple=tuple_ cond
-        operations.case: case switch_case
+        protos.graph: GraphDef NodeDef AttrValue
+        operations.case: switch_case
         operations.functional: map_fn scan foldl foldr
-        operations.loops: while_loop
-        operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ assert_equal check_numerics
-        operations.printing: add_check_numerics_ops
-        operations.gradients: gradients hessians
-        operations.control_flow: no_op group tuple=tuple_ cond case while_loop
-        operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ check_numerics
-        operations.printing: add_check_numerics_ops verify_tensor_all_finite
+        operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ check_numerics add_check_numerics_ops
+        operations.printing: verify_tensor_all_finite
         operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
         operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
         operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype
@@ -82,33 +83,23 @@ _TABLE: dict[str, str] = {
         input.sparse: sparse_fill_empty_rows sparse_reset_shape sparse_reshape sparse_transpose sparse_add sparse_merge
         input.sparse: sparse_mask edit_distance
         input.sparse_products: sparse_tensor_dense_matmul
-        input.text: string_join substr regex_replace string_split string_strip string_length string_lower string_upper
-        input.text: reduce_join as_string string_to_hash_bucket string_to_hash_bucket_fast encode_base64 decode_base64
+        operations.strings: string_join=join substr regex_replace string_strip=strip reduce_join as_string encode_base64
+        operations.strings: decode_base64
+        input.text: string_split string_length string_lower string_upper string_to_hash_bucket
+        input.text: string_to_hash_bucket_fast
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
-        scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
-        scripts.history: merge_summary scalar_summary histogram_summary image_summary
-        scripts.history: audio_summary __git_version__=GIT_VERSION __compiler_version__=COMPILER_VERSION CXX11_ABI_FLAG
-        scripts.history: __cxx11_abi_flag__=CXX11_ABI_FLAG __monolithic_build__=MONOLITHIC_BUILD MONOLITHIC_BUILD
-        scripts.history: GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER GRAPH_DEF_VERSION_MIN_PRODUCER
-        scripts.history: QUANTIZED_DTYPES inv complex_abs batch_matmul reverse
-        scripts.choices: AggregationMethod VariableSynchronization VariableAggregation UnconnectedGradients
         scripts.values: make_tensor_proto make_ndarray TensorProto
         scripts.machine: load_op_library
-        operations.strings: string_join=join as_string substr regex_replace string_strip=strip reduce_join encode_base64
-        operations.strings: decode_base64
         scripts.logging: get_logger
         operations.summary: Summary SummaryMetadata Event SessionLog HistogramProto
-        protos.graph: GraphDef NodeDef AttrValue
         graphs.errors: OpError
-        graphs.scopes: disable_tensor_equality=disable_v2_behavior enable_v2_tensorshape=disable_v2_behavior
-        graphs.scopes: disable_control_flow_v2=disable_v2_behavior enable_control_flow_v2=disable_v2_behavior
     """,
     "tf.nn": """
         operations.embedding: embedding_lookup
         operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
         operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler
-        networks.recurrence: dynamic_rnn bidirectional_dynamic_rnn static_rnn static_bidirectional_rnn
-        networks.recurrence: rnn=static_rnn bidirectional_rnn=static_bidirectional_rnn
+        networks.recurrence: dynamic_rnn bidirectional_dynamic_rnn static_rnn static_bidirectional_rnn rnn=static_rnn
+        networks.recurrence: bidirectional_rnn=static_bidirectional_rnn
     """,
     "tf.nn.rnn_cell": """
         networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell GRUCell MultiRNNCell LSTMStateTuple
@@ -147,14 +138,13 @@ _TABLE: dict[str, str] = {
     """,
     "tf.metrics": """
         operations.metrics: mean accuracy precision recall mean_squared_error mean_absolute_error
-        operations.metrics: root_mean_squared_error
-        operations.metrics: auc average_precision_at_k false_negatives false_negatives_at_thresholds false_positives
-        operations.metrics: false_positives_at_thresholds mean_cosine_distance mean_iou mean_per_class_accuracy
-        operations.metrics: mean_relative_error mean_tensor percentage_below precision_at_k precision_at_thresholds
-        operations.metrics: precision_at_top_k recall_at_k recall_at_thresholds recall_at_top_k
-        operations.metrics: sensitivity_at_specificity sparse_average_precision_at_k sparse_precision_at_k
-        operations.metrics: specificity_at_sensitivity true_negatives true_negatives_at_thresholds true_positives
-        operations.metrics: true_positives_at_thresholds
+        operations.metrics: root_mean_squared_error auc average_precision_at_k false_negatives
+        operations.metrics: false_negatives_at_thresholds false_positives false_positives_at_thresholds
+        operations.metrics: mean_cosine_distance mean_iou mean_per_class_accuracy mean_relative_error mean_tensor
+        operations.metrics: percentage_below precision_at_k precision_at_thresholds precision_at_top_k recall_at_k
+        operations.metrics: recall_at_thresholds recall_at_top_k sensitivity_at_specificity
+        operations.metrics: sparse_average_precision_at_k sparse_precision_at_k specificity_at_sensitivity
+        operations.metrics: true_negatives true_negatives_at_thresholds true_positives true_positives_at_thresholds
     """,
     "tf.summary": """
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
@@ -162,18 +152,18 @@ _TABLE: dict[str, str] = {
     """,
     "tf.train": """
         training.optimizer: Optimizer
-        training.optimizers: GradientDescentOptimizer MomentumOptimizer AdamOptimizer AdagradOptimizer
-        training.optimizers: AdadeltaOptimizer RMSPropOptimizer FtrlOptimizer
-        training.optimizers: ProximalGradientDescentOptimizer ProximalAdagradOptimizer AdagradDAOptimizer
+        training.optimizers: GradientDescentOptimizer MomentumOptimizer AdamOptimizer AdagradOptimizer AdadeltaOptimizer
+        training.optimizers: RMSPropOptimizer FtrlOptimizer ProximalGradientDescentOptimizer ProximalAdagradOptimizer
+        training.optimizers: AdagradDAOptimizer
         training.sync_replicas: SyncReplicasOptimizer SyncReplicasOptimizerV2=SyncReplicasOptimizer
         training.moving_average: ExponentialMovingAverage
         training.global_step: get_global_step create_global_step get_or_create_global_step global_step
         training.global_step: assert_global_step
         training.saver: Saver
-        training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state
-        training.checkpoint_files: update_checkpoint_state CheckpointState get_checkpoint_mtimes remove_checkpoint
-        training.checkpoint_reader: CheckpointReader NewCheckpointReader=CheckpointReader load_checkpoint
-        training.checkpoint_reader: list_variables load_variable init_from_checkpoint
+        training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state update_checkpoint_state
+        training.checkpoint_files: CheckpointState get_checkpoint_mtimes remove_checkpoint
+        training.checkpoint_reader: CheckpointReader NewCheckpointReader=CheckpointReader load_checkpoint list_variables
+        training.checkpoint_reader: load_variable init_from_checkpoint
         sessions.server: Server
         sessions.cluster_spec: ClusterSpec ClusterDef JobDef ServerDef
         graphs.device: replica_device_setter
@@ -198,11 +188,7 @@ _TABLE: dict[str, str] = {
         scripts.files: write_graph
         training.looper_thread: LooperThread
         training.meta_graph: export_meta_graph import_meta_graph
-        protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
-        protos.example: SequenceExample
-        protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
-        protos.example: SequenceExample
-        training.looper_thread: LooperThread
+        protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists SequenceExample
     """,
     "tf.sparse": """
         graphs.sparse: SparseTensor
@@ -214,13 +200,16 @@ _TABLE: dict[str, str] = {
         input.sparse_products: matmul=sparse_tensor_dense_matmul
     """,
     "tf.strings": """
-        input.text: join=string_join substr regex_replace regex_full_match strip=string_strip length=string_length
-        input.text: lower=string_lower upper=string_upper reduce_join as_string to_hash_bucket=string_to_hash_bucket
-        input.text: to_hash_bucket_fast=string_to_hash_bucket_fast
+        operations.strings: join substr regex_replace regex_full_match strip length lower upper reduce_join as_string
+        operations.strings: format=format_
+        input.text: to_hash_bucket=string_to_hash_bucket to_hash_bucket_fast=string_to_hash_bucket_fast
         input.decoding: to_number=string_to_number
     """,
     "tf.image": """
         input.images: decode_png decode_jpeg decode_bmp decode_gif decode_image encode_png encode_jpeg
+        .ops.resizing: ResizeMethod
+        operations.image: random_flip_left_right random_flip_up_down random_brightness random_contrast random_hue
+        operations.image: random_saturation sample_distorted_bounding_box non_max_suppression random_crop
     """,
     "tf.lookup": """
         input.tables: KeyValueTensorInitializer TextFileInitializer TextFileIndex StaticHashTable=HashTable
@@ -246,40 +235,71 @@ _TABLE: dict[str, str] = {
         input.features: FixedLenFeature VarLenFeature FixedLenSequenceFeature SparseFeature
         input.parsing: parse_example parse_single_example parse_single_sequence_example
         input.decoding: decode_raw decode_csv
+        scripts.files: write_graph
+    """,
+    "tf.estimator": """
+        estimators.estimator: Estimator
+        estimators.spec: EstimatorSpec ModeKeys
+        estimators.run_config: RunConfig
+        estimators.train_and_evaluate: TrainSpec EvalSpec train_and_evaluate
+        estimators.warm_start: WarmStartSettings
+        estimators.canned: LinearClassifier LinearRegressor DNNClassifier DNNRegressor DNNLinearCombinedClassifier
+        estimators.canned: DNNLinearCombinedRegressor BaselineClassifier BaselineRegressor
+        estimators.exporters: Exporter LatestExporter FinalExporter BestExporter
+        training.session_run_hook: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues
+        training.checkpoint_hook: CheckpointSaverHook CheckpointSaverListener
+        training.hooks: LoggingTensorHook NanTensorHook NanLossDuringTrainingError StopAtStepHook FinalOpsHook
+        training.hooks: FeedFnHook GlobalStepWaiterHook
+        training.summary_hooks: StepCounterHook SummarySaverHook
+        training.timer: SecondOrStepTimer
+    """,
+    "tf.estimator.inputs": """
+        estimators.inputs: numpy_input_fn pandas_input_fn
+    """,
+    "tf.estimator.export": """
+        estimators.exporters: ServingInputReceiver TensorServingInputReceiver ExportOutput PredictOutput
+        estimators.exporters: ClassificationOutput RegressionOutput build_parsing_serving_input_receiver_fn
+        estimators.exporters: build_raw_serving_input_receiver_fn
+    """,
+    "tf.feature_column": """
+        feature_columns.numeric: numeric_column bucketized_column
+        feature_columns.categorical: categorical_column_with_identity categorical_column_with_hash_bucket
+        feature_columns.categorical: categorical_column_with_vocabulary_list categorical_column_with_vocabulary_file
+        feature_columns.categorical: weighted_categorical_column
+        feature_columns.crossed: crossed_column
+        feature_columns.embedding: indicator_column embedding_column shared_embedding_columns
+        feature_columns.layers: input_layer linear_model
+        feature_columns.parsing: make_parse_example_spec
     """,
     "tf.errors": """
         graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
         graphs.errors: AlreadyExistsError ResourceExhaustedError FailedPreconditionError AbortedError OutOfRangeError
-        graphs.errors: UnimplementedError InternalError UnavailableError DataLossError
-        graphs.errors: UnknownError PermissionDeniedError UnauthenticatedError exception_type_from_error_code
+        graphs.errors: UnimplementedError InternalError UnavailableError DataLossError UnknownError
+        graphs.errors: PermissionDeniedError UnauthenticatedError exception_type_from_error_code
         graphs.errors: error_code_from_exception_type raise_exception_on_not_ok_status OK CANCELLED UNKNOWN
-        graphs.errors: INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED
-        graphs.errors: RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE
-        graphs.errors: DATA_LOSS UNAUTHENTICATED
+        graphs.errors: INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED
+        graphs.errors: FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS
+        graphs.errors: UNAUTHENTICATED
     """,
     "tf.logging": """
-        scripts.logging: DEBUG INFO WARN ERROR FATAL set_verbosity get_verbosity log debug info warning warn error
-        scripts.logging: fatal log_every_n log_first_n log_if vlog flush get_logger TaskLevelStatusMessage
+        scripts.logging: DEBUG INFO WARN ERROR FATAL set_verbosity get_verbosity log debug info warning warn error fatal
+        scripts.logging: log_every_n log_first_n log_if vlog flush get_logger TaskLevelStatusMessage
     """,
     "tf.app": """
         scripts.flags: run
     """,
     "tf.flags": """
         scripts.flags: FLAGS DEFINE_string DEFINE_integer DEFINE_float DEFINE_bool DEFINE_boolean DEFINE_list
-        scripts.flags: DEFINE_enum mark_flag_as_required mark_flags_as_required validator
-        scripts.flags: DEFINE_spaceseplist DEFINE_enum_class DEFINE_multi DEFINE_multi_string DEFINE_multi_integer
-        scripts.flags: DEFINE_multi_float DEFINE_multi_enum DEFINE_alias register_validator multi_flags_validator
-        scripts.flags: register_multi_flags_validator mark_flags_as_mutual_exclusive
-        scripts.flags: mark_bool_flags_as_mutual_exclusive declare_key_flag adopt_module_key_flags disclaim_key_flags
-        scripts.flags: Error DuplicateFlagError IllegalFlagValueError UnparsedFlagAccessError UnrecognizedFlagError
-        scripts.flags: ValidationError FlagValues
+        scripts.flags: DEFINE_enum mark_flag_as_required mark_flags_as_required validator DEFINE_spaceseplist
+        scripts.flags: DEFINE_enum_class DEFINE_multi DEFINE_multi_string DEFINE_multi_integer DEFINE_multi_float
+        scripts.flags: DEFINE_multi_enum DEFINE_alias register_validator multi_flags_validator
+        scripts.flags: register_multi_flags_validator mark_flags_as_mutual_exclusive mark_bool_flags_as_mutual_exclusive
+        scripts.flags: declare_key_flag adopt_module_key_flags disclaim_key_flags Error DuplicateFlagError
+        scripts.flags: IllegalFlagValueError UnparsedFlagAccessError UnrecognizedFlagError ValidationError FlagValues
     """,
     "tf.gfile": """
         scripts.files: Exists MakeDirs MkDir DeleteRecursively Remove IsDirectory ListDirectory Glob GFile Open=GFile
         scripts.files: FastGFile=GFile Rename Copy Stat Walk
-    """,
-    "tf.io": """
-        scripts.files: write_graph
     """,
     "tf.io.gfile": """
         scripts.files: exists isdir listdir makedirs mkdir remove rmtree stat glob=glob_ rename copy walk GFile
@@ -291,8 +311,8 @@ _TABLE: dict[str, str] = {
         operations.initializers: zeros=Zeros ones=Ones constant=Constant random_normal=RandomNormal
         operations.initializers: truncated_normal=TruncatedNormal random_uniform=RandomUniform
         operations.initializers: variance_scaling=VarianceScaling glorot_uniform=GlorotUniform
-        operations.initializers: glorot_normal=GlorotNormal orthogonal=Orthogonal identity=Identity he_normal
-        operations.initializers: he_uniform lecun_normal lecun_uniform
+        operations.initializers: glorot_normal=GlorotNormal orthogonal=Orthogonal identity=Identity he_normal he_uniform
+        operations.initializers: lecun_normal lecun_uniform
         operations.state: global_variables=global_variables_initializer local_variables=local_variables_initializer
         operations.state: variables=variables_initializer
     """,
@@ -326,18 +346,21 @@ _TABLE: dict[str, str] = {
         networks.contrib_layers: convolution conv1d conv2d conv3d convolution1d=conv1d convolution2d=conv2d
         networks.contrib_layers: convolution3d=conv3d conv2d_transpose convolution2d_transpose=conv2d_transpose
         networks.contrib_layers: conv3d_transpose convolution3d_transpose=conv3d_transpose separable_conv2d
-        networks.contrib_layers: separable_convolution2d=separable_conv2d fully_connected linear relu relu6
-        networks.contrib_layers: max_pool2d max_pool3d avg_pool2d avg_pool3d dropout flatten bias_add one_hot_encoding
-        networks.contrib_layers: softmax embed_sequence repeat stack unit_norm maxout
+        networks.contrib_layers: separable_convolution2d=separable_conv2d fully_connected linear relu relu6 max_pool2d
+        networks.contrib_layers: max_pool3d avg_pool2d avg_pool3d dropout flatten bias_add one_hot_encoding softmax
+        networks.contrib_layers: embed_sequence repeat stack unit_norm maxout
         networks.contrib_normalization: batch_norm layer_norm instance_norm group_norm
         networks.contrib_training: sum_regularizer l1_l2_regularizer apply_regularization optimize_loss
         networks.contrib_training: OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES summarize_tensor summarize_activation
         networks.contrib_training: summarize_tensors summarize_collection summarize_variables summarize_weights
         networks.contrib_training: summarize_biases summarize_activations
     """,
+    "tf.contrib.learn": """
+        estimators.spec: ModeKeys
+        estimators.run_config: RunConfig TaskType
+    """,
     "tf.contrib.framework": """
-        training.global_step: get_global_step create_global_step get_or_create_global_step
-        training.global_step: assert_global_step
+        training.global_step: get_global_step create_global_step get_or_create_global_step assert_global_step
         networks.arg_scope: arg_scope add_arg_scope has_arg_scope arg_scoped_arguments current_arg_scope
         networks.arg_scope: arg_scope_func_key
         networks.model_variables: variable model_variable local_variable global_variable add_model_variable
@@ -376,26 +399,20 @@ _TABLE: dict[str, str] = {
         operations.contrib_losses: streaming_mean_squared_error streaming_mean_absolute_error
         operations.contrib_losses: streaming_root_mean_squared_error accuracy aggregate_metrics aggregate_metric_map
     """,
-    "tf.image": """
-        .ops.resizing: ResizeMethod
-        operations.image: random_flip_left_right random_flip_up_down random_brightness random_contrast random_hue
-        operations.image: random_saturation sample_distorted_bounding_box non_max_suppression random_crop
-    """,
     "tf.data": """
         datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of
-        datasets.iterator: make_one_shot_iterator make_initializable_iterator
-        datasets.iterator: Iterator
+        datasets.dataset: AUTOTUNE
+        datasets.iterator: make_one_shot_iterator make_initializable_iterator Iterator
         datasets.options: Options
         datasets.files: TextLineDataset FixedLengthRecordDataset TFRecordDataset
-        datasets.dataset: AUTOTUNE
     """,
     "tf.data.experimental": """
         datasets.dataset: AUTOTUNE
         datasets.files: CsvDataset
         datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
-        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan take_while unique
-        datasets.transformations: group_by_window bucket_by_sequence_length dense_to_sparse_batch
-        datasets.transformations: sample_from_datasets choose_from_datasets Counter get_single_element
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan take_while unique group_by_window
+        datasets.transformations: bucket_by_sequence_length dense_to_sparse_batch sample_from_datasets
+        datasets.transformations: choose_from_datasets Counter get_single_element
         datasets.options: OptimizationOptions=Options ThreadingOptions=Options
     """,
     "tf.contrib.data": """
@@ -403,23 +420,19 @@ _TABLE: dict[str, str] = {
         datasets.iterator: Iterator
         datasets.files: CsvDataset TextLineDataset FixedLengthRecordDataset TFRecordDataset
         datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
-        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan unique
-        datasets.transformations: group_by_window bucket_by_sequence_length dense_to_sparse_batch
-        datasets.transformations: sample_from_datasets choose_from_datasets Counter get_single_element
-        datasets.transformations: batch_and_drop_remainder padded_batch_and_drop_remainder assert_element_shape
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan unique group_by_window
+        datasets.transformations: bucket_by_sequence_length dense_to_sparse_batch sample_from_datasets
+        datasets.transformations: choose_from_datasets Counter get_single_element batch_and_drop_remainder
+        datasets.transformations: padded_batch_and_drop_remainder assert_element_shape
     """,
     "tf.test": """
-        scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir
-        scripts.machine: is_built_with_gpu_support is_built_with_rocm is_built_with_xla
+        scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir is_built_with_gpu_support
+        scripts.machine: is_built_with_rocm is_built_with_xla
         scripts.test_case: TestCase main test_src_dir_path
     """,
     "tf.dtypes": """
-        .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32
-        .ops.dtypes: uint64 bool=bool_ complex64 complex128 string half=float16 double=float64
-    """,
-    "tf.strings": """
-        operations.strings: join as_string substr regex_replace regex_full_match strip length lower upper reduce_join
-        operations.strings: format=format_
+        .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+        .ops.dtypes: bool=bool_ complex64 complex128 string half=float16 double=float64
     """,
     "tf.version": """
         scripts.history: VERSION GIT_VERSION COMPILER_VERSION GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER
@@ -440,7 +453,6 @@ _TABLE: dict[str, str] = {
     "tf.contrib.tensorboard.plugins.projector": """
         protos.projector: ProjectorConfig EmbeddingInfo SpriteMetadata visualize_embeddings
     """,
-    "tf.contrib.learn": "",
     "tf.contrib.learn.datasets": """
         scripts.datasets: load_dataset
     """,

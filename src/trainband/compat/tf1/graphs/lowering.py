@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.checks import noting
+from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
@@ -198,7 +199,8 @@ class Frame:
             if not self._is_mine(one):
                 stack.pop()
                 for output in one.outputs:
-                    self.values.setdefault(output, self._outer_value(output))
+                    if output.dtype != string:  # text stays in Python
+                        self.values.setdefault(output, self._outer_value(output))
                 continue
             # An early one, a gradient, computes what it needs by itself: that is the forward pass.
             missing = [] if one.early else [t.op for t in one.inputs if t not in self.values]

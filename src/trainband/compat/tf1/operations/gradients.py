@@ -166,9 +166,7 @@ def _operation(
         points = [jnp.asarray(frame.value(tensor)) for tensor in leaves]
         halted = {tensor: jax.lax.stop_gradient(frame.value(tensor)) for tensor in stops}
 
-        def forward(
-            values: Sequence[Any], added: Sequence[Any]
-        ) -> tuple[list[Any], tuple[dict[int, Any], Any]]:
+        def forward(values: Sequence[Any], added: Sequence[Any]) -> tuple[list[Any], tuple[dict[int, Any], Any]]:
             known = {**halted, **dict(zip(leaves, values, strict=True))}
             more = dict(zip(between, added, strict=False))
             if nested:

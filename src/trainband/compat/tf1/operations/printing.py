@@ -10,8 +10,8 @@ import jax
 import jax.experimental
 import numpy as np
 
-from trainband.compat.ops.dtypes import array_of, as_dtype, string
 from trainband.compat.ops.checks import check
+from trainband.compat.ops.dtypes import array_of, as_dtype, string
 from trainband.compat.tf1.graphs.effects import guarded
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph

@@ -24,8 +24,8 @@ from trainband.compat.tf1.operations.summary import FileWriter
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
-from trainband.compat.tf1.training.queue_runner import start_queue_runners
 from trainband.compat.tf1.training.global_step import get_or_create_global_step
+from trainband.compat.tf1.training.queue_runner import start_queue_runners
 from trainband.compat.tf1.training.saver import Saver
 from trainband.compat.tf1.training.summary_hooks import default_summary
 from trainband.compat.tf1.training.supervisor import Supervisor
