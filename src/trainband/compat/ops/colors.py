@@ -44,7 +44,7 @@ def cast_within(value: Any, kind: Any, saturate: bool) -> Any:
     return value.astype(kind)
 
 
-@op("tf.saturate_cast", type="saturate_cast", tensors="value", folds=True)
+@op("tf.saturate_cast", v1_names="tf.dtypes.saturate_cast", type="saturate_cast", tensors="value", folds=True)
 def saturate_cast(value: Any, dtype: Any) -> Any:
     """Another dtype, with its largest and smallest number instead of an overflow."""
     kind = as_dtype(dtype).numpy

@@ -292,24 +292,6 @@ def complex_(real: Any, imag: Any) -> Any:
     return jax.lax.complex(*jnp.broadcast_arrays(real, imag))
 
 
-@op("tf.saturate_cast", v1_names="tf.dtypes.saturate_cast", type="saturate_cast", tensors="value")
-def saturate_cast(value: Any, dtype: Any) -> Any:
-    """Convert to another dtype; numbers beyond its range become its extremes."""
-    wanted = as_dtype(dtype)
-    if wanted.is_integer:
-        least, most = np.iinfo(wanted.numpy).min, np.iinfo(wanted.numpy).max
-        value = jnp.clip(value, max(least, _least(value)), min(most, _most(value)))
-    return value.astype(wanted.numpy)
-
-
-def _least(value: Any) -> Any:
-    return np.iinfo(value.dtype).min if is_integer(value) else -np.inf
-
-
-def _most(value: Any) -> Any:
-    return np.iinfo(value.dtype).max if is_integer(value) else np.inf
-
-
 @op(
     "tf.cast",
     v1_names="tf.dtypes.cast",

@@ -48,16 +48,11 @@ _TABLE: dict[str, str] = {
         operations.array: constant convert_to_tensor placeholder placeholder_with_default reshape concat split
         operations.array: boolean_mask
         operations.random: set_random_seed get_seed
-        operations.image: random_crop
         operations.clip: clip_by_global_norm global_norm
         operations.gradients: gradients hessians
-        operations.tensor_array: TensorArray
-        operations.control_flow: no_op group tuple=tuple_ cond case while_loop
-        scripts.choices: UnconnectedGradients AggregationMethod VariableSynchronization VariableAggregation
-        graphs.custom_gradient: custom_gradient RegisterGradient NotDifferentiable NoGradient=NotDifferentiable
-        protos.graph: GraphDef NodeDef AttrValue
-        operations.case: switch_case
-        operations.functional: map_fn scan foldl foldr
+        operations.control_flow: no_op group tuple=tuple_ cond
+        operations.case: case switch_case
+        operations.loops: while_loop
         operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ check_numerics add_check_numerics_ops
         operations.printing: verify_tensor_all_finite
         operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
@@ -88,6 +83,12 @@ _TABLE: dict[str, str] = {
         input.text: string_split string_length string_lower string_upper string_to_hash_bucket
         input.text: string_to_hash_bucket_fast
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
+        operations.image: random_crop
+        operations.tensor_array: TensorArray
+        scripts.choices: UnconnectedGradients AggregationMethod VariableSynchronization VariableAggregation
+        graphs.custom_gradient: custom_gradient RegisterGradient NotDifferentiable NoGradient=NotDifferentiable
+        protos.graph: GraphDef NodeDef AttrValue
+        operations.functional: map_fn scan foldl foldr
         scripts.values: make_tensor_proto make_ndarray TensorProto
         scripts.machine: load_op_library
         scripts.logging: get_logger
@@ -96,34 +97,16 @@ _TABLE: dict[str, str] = {
     """,
     "tf.nn": """
         operations.embedding: embedding_lookup
-        operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
-        operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler
+        input.sparse_products: embedding_lookup_sparse safe_embedding_lookup_sparse
         networks.recurrence: dynamic_rnn bidirectional_dynamic_rnn static_rnn static_bidirectional_rnn rnn=static_rnn
         networks.recurrence: bidirectional_rnn=static_bidirectional_rnn
-    """,
-    "tf.nn.rnn_cell": """
-        networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell GRUCell MultiRNNCell LSTMStateTuple
-        networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
-        networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper
-    """,
-    "tf.contrib.seq2seq": """
-        networks.seq2seq: sequence_loss
-    """,
-    "tf.contrib.legacy_seq2seq": """
-        networks.seq2seq: sequence_loss_by_example sequence_loss=legacy_sequence_loss rnn_decoder basic_rnn_seq2seq
-    """,
-    "tf.contrib.rnn": """
-        networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell LSTMBlockCell GRUCell MultiRNNCell LSTMStateTuple
-        networks.cells: GRUBlockCellV2=GRUCell
-        networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
-        networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper LayerNormBasicLSTMCell
-        networks.recurrence: static_rnn static_bidirectional_rnn stack_bidirectional_dynamic_rnn
-        input.sparse_products: embedding_lookup_sparse safe_embedding_lookup_sparse
+        operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
+        operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler
     """,
     "tf.layers": """
-        networks.functions: dense conv1d conv2d conv3d conv2d_transpose conv3d_transpose separable_conv1d
-        networks.functions: separable_conv2d max_pooling1d max_pooling2d max_pooling3d average_pooling1d
-        networks.functions: average_pooling2d average_pooling3d flatten dropout batch_normalization
+        networks.functions: dense conv2d conv2d_transpose max_pooling2d average_pooling2d flatten dropout
+        networks.functions: batch_normalization conv1d conv3d conv3d_transpose separable_conv1d separable_conv2d
+        networks.functions: max_pooling1d max_pooling3d average_pooling1d average_pooling3d
         networks.layer: Layer InputSpec
         networks.core: Dense Flatten Dropout
         networks.convolution: Conv1D Conv2D Conv3D Conv2DTranspose Conv3DTranspose SeparableConv1D SeparableConv2D
@@ -162,15 +145,14 @@ _TABLE: dict[str, str] = {
         training.saver: Saver
         training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state update_checkpoint_state
         training.checkpoint_files: CheckpointState get_checkpoint_mtimes remove_checkpoint
-        training.checkpoint_reader: CheckpointReader NewCheckpointReader=CheckpointReader load_checkpoint list_variables
-        training.checkpoint_reader: load_variable init_from_checkpoint
-        sessions.server: Server
+        training.checkpoint_reader: list_variables load_variable CheckpointReader NewCheckpointReader=CheckpointReader
+        training.checkpoint_reader: load_checkpoint init_from_checkpoint
         sessions.cluster_spec: ClusterSpec ClusterDef JobDef ServerDef
+        sessions.server: Server
         graphs.device: replica_device_setter
         training.supervisor: Supervisor
         training.scaffold: Scaffold ChiefSessionCreator WorkerSessionCreator SessionCreator
         training.session_manager: SessionManager
-        training.basic_loops: basic_train_loop
         training.monitored: MonitoredTrainingSession MonitoredSession SingularMonitoredSession
         training.session_run_hook: SessionRunHook SessionRunArgs SessionRunContext SessionRunValues
         training.timer: SecondOrStepTimer
@@ -186,9 +168,10 @@ _TABLE: dict[str, str] = {
         training.queue_runner: QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.files: write_graph
-        training.looper_thread: LooperThread
-        training.meta_graph: export_meta_graph import_meta_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists SequenceExample
+        training.looper_thread: LooperThread
+        training.basic_loops: basic_train_loop
+        training.meta_graph: export_meta_graph import_meta_graph
     """,
     "tf.sparse": """
         graphs.sparse: SparseTensor
@@ -237,6 +220,217 @@ _TABLE: dict[str, str] = {
         input.decoding: decode_raw decode_csv
         scripts.files: write_graph
     """,
+    "tf.errors": """
+        graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
+        graphs.errors: AlreadyExistsError ResourceExhaustedError FailedPreconditionError AbortedError OutOfRangeError
+        graphs.errors: UnimplementedError InternalError UnavailableError DataLossError UnknownError
+        graphs.errors: PermissionDeniedError UnauthenticatedError exception_type_from_error_code
+        graphs.errors: error_code_from_exception_type raise_exception_on_not_ok_status OK CANCELLED UNKNOWN
+        graphs.errors: INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED
+        graphs.errors: FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS
+        graphs.errors: UNAUTHENTICATED
+    """,
+    "tf.logging": """
+        scripts.logging: DEBUG INFO WARN ERROR FATAL set_verbosity get_verbosity log debug info warning warn error fatal
+        scripts.logging: log_every_n log_first_n log_if vlog flush get_logger TaskLevelStatusMessage
+    """,
+    "tf.app": """
+        scripts.flags: run
+    """,
+    "tf.flags": """
+        scripts.flags: FLAGS DEFINE_string DEFINE_integer DEFINE_float DEFINE_bool DEFINE_boolean DEFINE_list
+        scripts.flags: DEFINE_enum mark_flag_as_required mark_flags_as_required validator DEFINE_spaceseplist
+        scripts.flags: DEFINE_enum_class DEFINE_multi DEFINE_multi_string DEFINE_multi_integer DEFINE_multi_float
+        scripts.flags: DEFINE_multi_enum DEFINE_alias register_validator multi_flags_validator
+        scripts.flags: register_multi_flags_validator mark_flags_as_mutual_exclusive mark_bool_flags_as_mutual_exclusive
+        scripts.flags: declare_key_flag adopt_module_key_flags disclaim_key_flags Error DuplicateFlagError
+        scripts.flags: IllegalFlagValueError UnparsedFlagAccessError UnrecognizedFlagError ValidationError FlagValues
+    """,
+    "tf.gfile": """
+        scripts.files: Exists MakeDirs MkDir DeleteRecursively Remove IsDirectory ListDirectory Glob GFile Open=GFile
+        scripts.files: FastGFile=GFile Rename Copy Stat Walk
+    """,
+    "tf.initializers": """
+        operations.initializers: zeros=Zeros ones=Ones constant=Constant random_normal=RandomNormal
+        operations.initializers: truncated_normal=TruncatedNormal random_uniform=RandomUniform
+        operations.initializers: variance_scaling=VarianceScaling glorot_uniform=GlorotUniform
+        operations.initializers: glorot_normal=GlorotNormal orthogonal=Orthogonal identity=Identity he_normal he_uniform
+        operations.initializers: lecun_normal lecun_uniform
+        operations.state: global_variables=global_variables_initializer local_variables=local_variables_initializer
+        operations.state: variables=variables_initializer
+    """,
+    "tf.math": """
+        operations.assertions: is_non_decreasing is_strictly_increasing
+    """,
+    "tf.random": """
+        operations.random: set_random_seed
+    """,
+    "tf.linalg": "",
+    "tf.compat": """
+        scripts.history: as_bytes as_text as_str as_str_any path_to_str forward_compatible dimension_value
+        scripts.history: dimension_at_index bytes_or_text_types integral_types real_types complex_types
+    """,
+    "tf.contrib": "",
+    "tf.contrib.training": """
+        graphs.device: GreedyLoadBalancingStrategy byte_size_load_fn
+        scripts.hparams: HParams
+    """,
+    "tf.contrib.layers": """
+        scripts.contrib: xavier_initializer variance_scaling_initializer l1_regularizer l2_regularizer
+        scripts.contrib: xavier_initializer_conv2d=xavier_initializer
+        networks.contrib_layers: flatten convolution conv1d conv2d conv3d convolution1d=conv1d convolution2d=conv2d
+        networks.contrib_layers: convolution3d=conv3d conv2d_transpose convolution2d_transpose=conv2d_transpose
+        networks.contrib_layers: conv3d_transpose convolution3d_transpose=conv3d_transpose separable_conv2d
+        networks.contrib_layers: separable_convolution2d=separable_conv2d fully_connected linear relu relu6 max_pool2d
+        networks.contrib_layers: max_pool3d avg_pool2d avg_pool3d dropout bias_add one_hot_encoding softmax
+        networks.contrib_layers: embed_sequence repeat stack unit_norm maxout
+        networks.contrib_normalization: batch_norm layer_norm instance_norm group_norm
+        networks.contrib_training: sum_regularizer l1_l2_regularizer apply_regularization optimize_loss
+        networks.contrib_training: OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES summarize_tensor summarize_activation
+        networks.contrib_training: summarize_tensors summarize_collection summarize_variables summarize_weights
+        networks.contrib_training: summarize_biases summarize_activations
+    """,
+    "tf.contrib.framework": """
+        training.global_step: get_global_step create_global_step get_or_create_global_step assert_global_step
+        networks.arg_scope: arg_scope add_arg_scope has_arg_scope arg_scoped_arguments current_arg_scope
+        networks.arg_scope: arg_scope_func_key
+        networks.model_variables: variable model_variable local_variable global_variable add_model_variable
+        networks.model_variables: get_variables get_model_variables get_local_variables get_trainable_variables
+        networks.model_variables: get_variables_by_name get_variables_by_suffix get_unique_variable
+        networks.model_variables: get_variable_full_name filter_variables get_variables_to_restore assign_from_values
+        networks.model_variables: assign_from_values_fn assign_from_checkpoint assign_from_checkpoint_fn
+        networks.model_variables: init_from_checkpoint
+        training.checkpoint_files: list_variables load_variable
+        graphs.record: is_tensor
+    """,
+    "tf.test": """
+        scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir is_built_with_gpu_support
+        scripts.machine: is_built_with_rocm is_built_with_xla
+        scripts.test_case: TestCase main test_src_dir_path
+    """,
+    "tf.data": """
+        datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of
+        datasets.dataset: AUTOTUNE
+        datasets.iterator: make_one_shot_iterator make_initializable_iterator Iterator
+        datasets.options: Options
+        datasets.files: TextLineDataset FixedLengthRecordDataset TFRecordDataset
+    """,
+    "tf.data.experimental": """
+        datasets.dataset: AUTOTUNE
+        datasets.files: CsvDataset
+        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan take_while unique group_by_window
+        datasets.transformations: bucket_by_sequence_length dense_to_sparse_batch sample_from_datasets
+        datasets.transformations: choose_from_datasets Counter get_single_element
+        datasets.options: OptimizationOptions=Options ThreadingOptions=Options
+    """,
+    "tf.contrib.data": """
+        datasets.dataset: Dataset AUTOTUNE
+        datasets.iterator: Iterator
+        datasets.files: CsvDataset TextLineDataset FixedLengthRecordDataset TFRecordDataset
+        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
+        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan unique group_by_window
+        datasets.transformations: bucket_by_sequence_length dense_to_sparse_batch sample_from_datasets
+        datasets.transformations: choose_from_datasets Counter get_single_element batch_and_drop_remainder
+        datasets.transformations: padded_batch_and_drop_remainder assert_element_shape
+    """,
+    "tf.nn.rnn_cell": """
+        networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell GRUCell MultiRNNCell LSTMStateTuple
+        networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
+        networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper
+    """,
+    "tf.contrib.seq2seq": """
+        networks.seq2seq: sequence_loss
+    """,
+    "tf.contrib.legacy_seq2seq": """
+        networks.seq2seq: sequence_loss_by_example sequence_loss=legacy_sequence_loss rnn_decoder basic_rnn_seq2seq
+    """,
+    "tf.contrib.rnn": """
+        networks.cells: RNNCell BasicRNNCell BasicLSTMCell LSTMCell LSTMBlockCell GRUCell MultiRNNCell LSTMStateTuple
+        networks.cells: GRUBlockCellV2=GRUCell
+        networks.cell_wrappers: DropoutWrapper ResidualWrapper DeviceWrapper InputProjectionWrapper
+        networks.cell_wrappers: OutputProjectionWrapper EmbeddingWrapper LayerNormBasicLSTMCell
+        networks.recurrence: static_rnn static_bidirectional_rnn stack_bidirectional_dynamic_rnn
+        input.sparse_products: embedding_lookup_sparse safe_embedding_lookup_sparse
+    """,
+    "tf.contrib.framework.nest": """
+        operations.structures: flatten pack_sequence_as map_structure is_sequence assert_same_structure
+    """,
+    "tf.contrib.slim": "",
+    "tf.contrib.slim.utils": """
+        networks.contrib_parts: get_variable_collections collect_named_outputs convert_collection_to_dict smart_cond
+        networks.contrib_parts: constant_value last_dimension
+    """,
+    "tf.contrib.slim.learning": """
+        training.slim: create_train_op train train_step clip_gradient_norms multiply_gradients add_gradients_summaries
+    """,
+    "tf.contrib.slim.evaluation": """
+        training.slim: evaluate_once evaluation_loop checkpoints_iterator
+    """,
+    "tf.contrib.slim.model_analyzer": """
+        training.slim: analyze_vars
+    """,
+    "tf.contrib.losses": """
+        operations.contrib_losses: absolute_difference mean_squared_error log_loss cosine_distance hinge_loss
+        operations.contrib_losses: softmax_cross_entropy sparse_softmax_cross_entropy sigmoid_cross_entropy
+        operations.losses: compute_weighted_loss add_loss get_losses get_regularization_losses get_total_loss
+    """,
+    "tf.contrib.metrics": """
+        operations.contrib_losses: streaming_mean streaming_accuracy streaming_precision streaming_recall
+        operations.contrib_losses: streaming_mean_squared_error streaming_mean_absolute_error
+        operations.contrib_losses: streaming_root_mean_squared_error accuracy aggregate_metrics aggregate_metric_map
+    """,
+    "tf.io.gfile": """
+        scripts.files: exists isdir listdir makedirs mkdir remove rmtree stat glob=glob_ rename copy walk GFile
+    """,
+    "tf.sysconfig": """
+        scripts.machine: get_include get_lib=get_include get_compile_flags=get_include get_link_flags=get_include
+    """,
+    "tf.dtypes": """
+        .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+        .ops.dtypes: bool=bool_ complex64 complex128 string half=float16 double=float64
+    """,
+    "tf.version": """
+        scripts.history: VERSION GIT_VERSION COMPILER_VERSION GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER
+        scripts.history: GRAPH_DEF_VERSION_MIN_PRODUCER
+    """,
+    "tf.resource_loader": """
+        scripts.resources: get_data_files_path get_root_dir_with_all_resources get_path_to_datafile load_resource
+        scripts.resources: readahead_file_path
+    """,
+    "tf.profiler": """
+        scripts.profiling: profile advise Profiler ProfileOptionBuilder
+    """,
+    "tf.contrib.util": """
+        scripts.values: constant_value make_tensor_proto make_ndarray
+    """,
+    "tf.contrib.tensorboard": "",
+    "tf.contrib.tensorboard.plugins": "",
+    "tf.contrib.tensorboard.plugins.projector": """
+        protos.projector: ProjectorConfig EmbeddingInfo SpriteMetadata visualize_embeddings
+    """,
+    "tf.contrib.learn": """
+        estimators.spec: ModeKeys
+        estimators.run_config: RunConfig TaskType
+    """,
+    "tf.contrib.learn.datasets": """
+        scripts.datasets: load_dataset
+    """,
+    "tf.contrib.learn.datasets.base": """
+        scripts.datasets: Dataset Datasets load_csv_with_header load_csv_without_header maybe_download
+    """,
+    "tf.contrib.learn.datasets.mnist": """
+        scripts.input_data: read_data_sets DataSet
+        scripts.datasets: load_mnist
+    """,
+    "tf.debugging": """
+        operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
+        operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
+        operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype
+        operations.assertions: assert_proper_iterable assert_rank assert_rank_at_least assert_rank_in assert_scalar
+        operations.assertions: is_non_decreasing is_strictly_increasing is_numeric_tensor
+        operations.printing: Assert=assert_ check_numerics assert_all_finite=verify_tensor_all_finite
+    """,
     "tf.estimator": """
         estimators.estimator: Estimator
         estimators.spec: EstimatorSpec ModeKeys
@@ -270,198 +464,6 @@ _TABLE: dict[str, str] = {
         feature_columns.embedding: indicator_column embedding_column shared_embedding_columns
         feature_columns.layers: input_layer linear_model
         feature_columns.parsing: make_parse_example_spec
-    """,
-    "tf.errors": """
-        graphs.errors: OpError CancelledError InvalidArgumentError DeadlineExceededError NotFoundError
-        graphs.errors: AlreadyExistsError ResourceExhaustedError FailedPreconditionError AbortedError OutOfRangeError
-        graphs.errors: UnimplementedError InternalError UnavailableError DataLossError UnknownError
-        graphs.errors: PermissionDeniedError UnauthenticatedError exception_type_from_error_code
-        graphs.errors: error_code_from_exception_type raise_exception_on_not_ok_status OK CANCELLED UNKNOWN
-        graphs.errors: INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED
-        graphs.errors: FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS
-        graphs.errors: UNAUTHENTICATED
-    """,
-    "tf.logging": """
-        scripts.logging: DEBUG INFO WARN ERROR FATAL set_verbosity get_verbosity log debug info warning warn error fatal
-        scripts.logging: log_every_n log_first_n log_if vlog flush get_logger TaskLevelStatusMessage
-    """,
-    "tf.app": """
-        scripts.flags: run
-    """,
-    "tf.flags": """
-        scripts.flags: FLAGS DEFINE_string DEFINE_integer DEFINE_float DEFINE_bool DEFINE_boolean DEFINE_list
-        scripts.flags: DEFINE_enum mark_flag_as_required mark_flags_as_required validator DEFINE_spaceseplist
-        scripts.flags: DEFINE_enum_class DEFINE_multi DEFINE_multi_string DEFINE_multi_integer DEFINE_multi_float
-        scripts.flags: DEFINE_multi_enum DEFINE_alias register_validator multi_flags_validator
-        scripts.flags: register_multi_flags_validator mark_flags_as_mutual_exclusive mark_bool_flags_as_mutual_exclusive
-        scripts.flags: declare_key_flag adopt_module_key_flags disclaim_key_flags Error DuplicateFlagError
-        scripts.flags: IllegalFlagValueError UnparsedFlagAccessError UnrecognizedFlagError ValidationError FlagValues
-    """,
-    "tf.gfile": """
-        scripts.files: Exists MakeDirs MkDir DeleteRecursively Remove IsDirectory ListDirectory Glob GFile Open=GFile
-        scripts.files: FastGFile=GFile Rename Copy Stat Walk
-    """,
-    "tf.io.gfile": """
-        scripts.files: exists isdir listdir makedirs mkdir remove rmtree stat glob=glob_ rename copy walk GFile
-    """,
-    "tf.sysconfig": """
-        scripts.machine: get_include get_lib=get_include get_compile_flags=get_include get_link_flags=get_include
-    """,
-    "tf.initializers": """
-        operations.initializers: zeros=Zeros ones=Ones constant=Constant random_normal=RandomNormal
-        operations.initializers: truncated_normal=TruncatedNormal random_uniform=RandomUniform
-        operations.initializers: variance_scaling=VarianceScaling glorot_uniform=GlorotUniform
-        operations.initializers: glorot_normal=GlorotNormal orthogonal=Orthogonal identity=Identity he_normal he_uniform
-        operations.initializers: lecun_normal lecun_uniform
-        operations.state: global_variables=global_variables_initializer local_variables=local_variables_initializer
-        operations.state: variables=variables_initializer
-    """,
-    "tf.math": """
-        operations.assertions: is_non_decreasing is_strictly_increasing
-    """,
-    "tf.debugging": """
-        operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
-        operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
-        operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype
-        operations.assertions: assert_proper_iterable assert_rank assert_rank_at_least assert_rank_in assert_scalar
-        operations.assertions: is_non_decreasing is_strictly_increasing is_numeric_tensor
-        operations.printing: Assert=assert_ check_numerics assert_all_finite=verify_tensor_all_finite
-    """,
-    "tf.random": """
-        operations.random: set_random_seed
-    """,
-    "tf.linalg": "",
-    "tf.compat": """
-        scripts.history: as_bytes as_text as_str as_str_any path_to_str forward_compatible dimension_value
-        scripts.history: dimension_at_index bytes_or_text_types integral_types real_types complex_types
-    """,
-    "tf.contrib": "",
-    "tf.contrib.training": """
-        graphs.device: GreedyLoadBalancingStrategy byte_size_load_fn
-        scripts.hparams: HParams
-    """,
-    "tf.contrib.layers": """
-        scripts.contrib: xavier_initializer variance_scaling_initializer l1_regularizer l2_regularizer
-        scripts.contrib: xavier_initializer_conv2d=xavier_initializer
-        networks.contrib_layers: convolution conv1d conv2d conv3d convolution1d=conv1d convolution2d=conv2d
-        networks.contrib_layers: convolution3d=conv3d conv2d_transpose convolution2d_transpose=conv2d_transpose
-        networks.contrib_layers: conv3d_transpose convolution3d_transpose=conv3d_transpose separable_conv2d
-        networks.contrib_layers: separable_convolution2d=separable_conv2d fully_connected linear relu relu6 max_pool2d
-        networks.contrib_layers: max_pool3d avg_pool2d avg_pool3d dropout flatten bias_add one_hot_encoding softmax
-        networks.contrib_layers: embed_sequence repeat stack unit_norm maxout
-        networks.contrib_normalization: batch_norm layer_norm instance_norm group_norm
-        networks.contrib_training: sum_regularizer l1_l2_regularizer apply_regularization optimize_loss
-        networks.contrib_training: OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES summarize_tensor summarize_activation
-        networks.contrib_training: summarize_tensors summarize_collection summarize_variables summarize_weights
-        networks.contrib_training: summarize_biases summarize_activations
-    """,
-    "tf.contrib.learn": """
-        estimators.spec: ModeKeys
-        estimators.run_config: RunConfig TaskType
-    """,
-    "tf.contrib.framework": """
-        training.global_step: get_global_step create_global_step get_or_create_global_step assert_global_step
-        networks.arg_scope: arg_scope add_arg_scope has_arg_scope arg_scoped_arguments current_arg_scope
-        networks.arg_scope: arg_scope_func_key
-        networks.model_variables: variable model_variable local_variable global_variable add_model_variable
-        networks.model_variables: get_variables get_model_variables get_local_variables get_trainable_variables
-        networks.model_variables: get_variables_by_name get_variables_by_suffix get_unique_variable
-        networks.model_variables: get_variable_full_name filter_variables get_variables_to_restore assign_from_values
-        networks.model_variables: assign_from_values_fn assign_from_checkpoint assign_from_checkpoint_fn
-        networks.model_variables: init_from_checkpoint
-        training.checkpoint_files: list_variables load_variable
-        graphs.record: is_tensor
-    """,
-    "tf.contrib.framework.nest": """
-        operations.structures: flatten pack_sequence_as map_structure is_sequence assert_same_structure
-    """,
-    "tf.contrib.slim": "",
-    "tf.contrib.slim.utils": """
-        networks.contrib_parts: get_variable_collections collect_named_outputs convert_collection_to_dict smart_cond
-        networks.contrib_parts: constant_value last_dimension
-    """,
-    "tf.contrib.slim.learning": """
-        training.slim: create_train_op train train_step clip_gradient_norms multiply_gradients add_gradients_summaries
-    """,
-    "tf.contrib.slim.evaluation": """
-        training.slim: evaluate_once evaluation_loop checkpoints_iterator
-    """,
-    "tf.contrib.slim.model_analyzer": """
-        training.slim: analyze_vars
-    """,
-    "tf.contrib.losses": """
-        operations.contrib_losses: absolute_difference mean_squared_error log_loss cosine_distance hinge_loss
-        operations.contrib_losses: softmax_cross_entropy sparse_softmax_cross_entropy sigmoid_cross_entropy
-        operations.losses: compute_weighted_loss add_loss get_losses get_regularization_losses get_total_loss
-    """,
-    "tf.contrib.metrics": """
-        operations.contrib_losses: streaming_mean streaming_accuracy streaming_precision streaming_recall
-        operations.contrib_losses: streaming_mean_squared_error streaming_mean_absolute_error
-        operations.contrib_losses: streaming_root_mean_squared_error accuracy aggregate_metrics aggregate_metric_map
-    """,
-    "tf.data": """
-        datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of
-        datasets.dataset: AUTOTUNE
-        datasets.iterator: make_one_shot_iterator make_initializable_iterator Iterator
-        datasets.options: Options
-        datasets.files: TextLineDataset FixedLengthRecordDataset TFRecordDataset
-    """,
-    "tf.data.experimental": """
-        datasets.dataset: AUTOTUNE
-        datasets.files: CsvDataset
-        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
-        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan take_while unique group_by_window
-        datasets.transformations: bucket_by_sequence_length dense_to_sparse_batch sample_from_datasets
-        datasets.transformations: choose_from_datasets Counter get_single_element
-        datasets.options: OptimizationOptions=Options ThreadingOptions=Options
-    """,
-    "tf.contrib.data": """
-        datasets.dataset: Dataset AUTOTUNE
-        datasets.iterator: Iterator
-        datasets.files: CsvDataset TextLineDataset FixedLengthRecordDataset TFRecordDataset
-        datasets.transformations: shuffle_and_repeat map_and_batch parallel_interleave unbatch enumerate_dataset
-        datasets.transformations: ignore_errors prefetch_to_device copy_to_device scan unique group_by_window
-        datasets.transformations: bucket_by_sequence_length dense_to_sparse_batch sample_from_datasets
-        datasets.transformations: choose_from_datasets Counter get_single_element batch_and_drop_remainder
-        datasets.transformations: padded_batch_and_drop_remainder assert_element_shape
-    """,
-    "tf.test": """
-        scripts.machine: is_gpu_available gpu_device_name is_built_with_cuda get_temp_dir is_built_with_gpu_support
-        scripts.machine: is_built_with_rocm is_built_with_xla
-        scripts.test_case: TestCase main test_src_dir_path
-    """,
-    "tf.dtypes": """
-        .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
-        .ops.dtypes: bool=bool_ complex64 complex128 string half=float16 double=float64
-    """,
-    "tf.version": """
-        scripts.history: VERSION GIT_VERSION COMPILER_VERSION GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER
-        scripts.history: GRAPH_DEF_VERSION_MIN_PRODUCER
-    """,
-    "tf.resource_loader": """
-        scripts.resources: get_data_files_path get_root_dir_with_all_resources get_path_to_datafile load_resource
-        scripts.resources: readahead_file_path
-    """,
-    "tf.profiler": """
-        scripts.profiling: profile advise Profiler ProfileOptionBuilder
-    """,
-    "tf.contrib.util": """
-        scripts.values: constant_value make_tensor_proto make_ndarray
-    """,
-    "tf.contrib.tensorboard": "",
-    "tf.contrib.tensorboard.plugins": "",
-    "tf.contrib.tensorboard.plugins.projector": """
-        protos.projector: ProjectorConfig EmbeddingInfo SpriteMetadata visualize_embeddings
-    """,
-    "tf.contrib.learn.datasets": """
-        scripts.datasets: load_dataset
-    """,
-    "tf.contrib.learn.datasets.base": """
-        scripts.datasets: Dataset Datasets load_csv_with_header load_csv_without_header maybe_download
-    """,
-    "tf.contrib.learn.datasets.mnist": """
-        scripts.input_data: read_data_sets DataSet
-        scripts.datasets: load_mnist
     """,
 }
 

@@ -28,10 +28,9 @@ from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.training.checkpoint_files import (
     get_checkpoint_state,
     latest_checkpoint,
-    list_variables,
-    load_variable,
 )
 from trainband.compat.tf1.training.checkpoint_hook import CheckpointSaverHook
+from trainband.compat.tf1.training.checkpoint_reader import list_variables, load_variable
 from trainband.compat.tf1.training.global_step import create_global_step, get_global_step
 from trainband.compat.tf1.training.hooks import LoggingTensorHook, NanTensorHook, StopAtStepHook
 from trainband.compat.tf1.training.monitored import MonitoredSession, MonitoredTrainingSession
