@@ -300,7 +300,6 @@ _TABLE: dict[str, str] = {
         networks.model_variables: get_variable_full_name filter_variables get_variables_to_restore assign_from_values
         networks.model_variables: assign_from_values_fn assign_from_checkpoint assign_from_checkpoint_fn
         networks.model_variables: init_from_checkpoint
-        training.checkpoint_files: list_variables load_variable
         graphs.record: is_tensor
     """,
     "tf.test": """

@@ -9,8 +9,8 @@ from trainband.compat.tf1.datasets.elements import Element, Spec, flatten, pack
 from trainband.compat.tf1.datasets.program import Program
 from trainband.compat.tf1.datasets.run import Recipe, Run
 from trainband.compat.tf1.graphs.graph import Region, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.lowering import capture
 from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.graphs.region import Body
 from trainband.compat.tf1.graphs.where import user_line
 
 
@@ -62,9 +62,7 @@ class Function:
                 self.structure = pack(result, [Spec(one.dtype, one.shape) for one in outputs])
             if keeps:
                 outputs += arguments
-        self.captured = [
-            tensor for tensor in capture(region, outputs) if tensor not in set(arguments) and not _is_const(tensor)
-        ]
+        self.captured = [tensor for tensor in Body(region, outputs, arguments).captured if not _is_const(tensor)]
         self.program = Program(region, arguments, self.captured, outputs)
         self.outputs = outputs
 

@@ -22,7 +22,8 @@ from trainband.compat.tf1.graphs.errors import InvalidArgumentError, OpError
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.keys import Keys, fresh_base
-from trainband.compat.tf1.graphs.lowering import Frame, region_function
+from trainband.compat.tf1.graphs.lowering import Frame
+from trainband.compat.tf1.graphs.region import Body
 
 SIZES = (1, 16, 128)
 """How many elements may be computed at once; fewer are padded."""
@@ -74,7 +75,7 @@ class Program:
     def together(self) -> Any:
         """The compiled function of a chunk of elements: (the used leaves stacked, captured, counters, base)."""
         if "together" not in self.compiled:
-            call = region_function(self.region, self.computed, self.given)
+            call = Body(self.region, self.computed).function(self.given)
 
             def one(leaves: Sequence[Any], captured: Sequence[Any], counter: Any, base: Any) -> Any:
                 keys = Keys(jax.random.wrap_key_data(base), counter)

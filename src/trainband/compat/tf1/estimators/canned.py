@@ -20,10 +20,10 @@ from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert
+from trainband.compat.tf1.networks.functions import batch_normalization, dense
+from trainband.compat.tf1.networks.functions import dropout as drop_out
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.initializers import GlorotUniform, Zeros
-from trainband.compat.tf1.operations.layers import batch_normalization, dense
-from trainband.compat.tf1.operations.layers import dropout as drop_out
 from trainband.compat.tf1.operations.losses import Reduction
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.summary import histogram, scalar

@@ -19,7 +19,7 @@ from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert
-from trainband.compat.tf1.names import look_up
+from trainband.compat.tf1.modules import look_up
 from trainband.compat.tf1.operations.array import reshape
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.losses import (
