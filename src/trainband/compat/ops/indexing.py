@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
-from trainband.compat.ops.checks import check, check_range
+from trainband.compat.ops.checks import check, check_range, check_rows
 from trainband.compat.ops.dtypes import as_dtype, bool_
 from trainband.compat.ops.table import op
 
@@ -95,7 +95,7 @@ for _name, _method in (("update", "set"), ("add", "add"), ("sub", "subtract"), (
 def dense_from_rows(values: Any, indices: Any, shape: Any) -> Any:
     """Rows by their numbers as a whole; rows of one number add up."""
     sizes = sizes_of(shape, "the shape of the whole")
-    check_range(indices, sizes[0])
+    check_rows(indices, sizes[0])
     return jnp.zeros(sizes, values.dtype).at[indices].add(values)
 
 
