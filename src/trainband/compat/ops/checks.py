@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from trainband.compat.ops.arrays import is_computed, numpy_or_jax
 
 Note = Callable[[Any, str], None]
+NOWHERE = 2**31 - 1
+"""The number of a row that is in another part of a divided table: it is left out, and passes `check_rows`."""
 
 
 class _Open(threading.local):
@@ -53,3 +55,8 @@ def check_range(indices: Any, size: int, what: str = "indices", least: int = 0) 
         return xp.all((indices >= least) & (indices < size))
 
     check(holds, f"{what} are not all in [{least}, {size})")
+
+
+def check_rows(rows: Any, size: int) -> None:
+    """Demand that the numbers of rows lie in [0, size), or are `NOWHERE`."""
+    check(lambda: ((rows >= 0) & ((rows < size) | (rows == NOWHERE))).all(), f"indices are not all in [0, {size})")

@@ -39,7 +39,7 @@ def _convolved(
         raise ArgumentError(
             f"Depth of input ({channels}) is not a multiple of input depth of filter ({kernel.shape[-2]})"
         )
-    edges = padding if isinstance(padding, str) else [
+    edges: Any = padding if isinstance(padding, str) else [
         tuple(int(one) for one in pair) for letter, pair in zip(layout, padding, strict=True) if letter not in "NC"
     ]  # fmt: skip
     return jax.lax.conv_general_dilated(

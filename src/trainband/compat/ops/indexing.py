@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
-from trainband.compat.ops.checks import check, check_range
+from trainband.compat.ops.checks import check, check_range, check_rows
 from trainband.compat.ops.dtypes import as_dtype, bool_
 from trainband.compat.ops.table import op
 
@@ -94,7 +94,9 @@ for _name, _method in (("update", "set"), ("add", "add"), ("sub", "subtract"), (
 @op("", type="IndexedSlicesToTensor", tensors="values indices")
 def dense_from_rows(values: Any, indices: Any, shape: Any) -> Any:
     """Rows by their numbers as a whole; rows of one number add up."""
-    return jnp.zeros(sizes_of(shape, "the shape of the whole"), values.dtype).at[indices].add(values)
+    sizes = sizes_of(shape, "the shape of the whole")
+    check_rows(indices, sizes[0])
+    return jnp.zeros(sizes, values.dtype).at[indices].add(values)
 
 
 def rows_replaced(whole: Any, indices: Any, updates: Any) -> Any:

@@ -26,7 +26,7 @@ def _whole(value: Any, layout: str) -> tuple[int, ...]:
 
 
 def _largest(x: Any, window: Any, steps: Any, padding: Any, spread: Any) -> Any:
-    first = -jnp.inf if is_floating(x) else jnp.iinfo(x.dtype).min
+    first = -np.inf if is_floating(x) else np.iinfo(x.dtype).min
     return jax.lax.reduce_window(x, np.asarray(first, x.dtype), jax.lax.max, window, steps, padding, None, spread)
 
 
@@ -99,7 +99,7 @@ def _places(
         for size, pair, over, step in zip(x.shape[1:3], edges, reach, steps, strict=True)
     ]
     whole = jnp.pad(x, [(0, 0), *edges, (0, 0)], constant_values=fill)
-    for place in itertools.product(*map(range, window)):
+    for place in itertools.product(range(window[0]), range(window[1])):
         cut = [
             slice(at * rate, at * rate + (count - 1) * step + 1, step)
             for at, rate, count, step in zip(place, spread, counts, steps, strict=True)
@@ -122,7 +122,8 @@ def max_pool_with_argmax(
     window, steps = _whole(ksize, "NHWC")[1:3], _whole(strides, "NHWC")[1:3]
     values = _places(input, window, steps, (1, 1), padding, -np.inf)  # type: ignore[arg-type]
     places = _places(numbers, window, steps, (1, 1), padding, 0)  # type: ignore[arg-type]
-    best, where = None, None
+    best: Any = None
+    where: Any = None
     for (_, value), (_, place) in zip(values, places, strict=True):
         more = value > (-np.inf if best is None else best)
         best = value if best is None else jnp.where(more, value, best)

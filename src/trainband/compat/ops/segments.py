@@ -58,8 +58,8 @@ def _extreme(name: str, empty: Callable[[Any], Any]) -> Reduce:
 
 
 def _worst(dtype: Any, name: str) -> Any:
-    limits = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype)
-    return limits.min if name == "max" else limits.max
+    kind = as_dtype(dtype)
+    return kind.min if name == "max" else kind.max
 
 
 @jax.custom_jvp

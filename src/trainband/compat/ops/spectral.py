@@ -12,7 +12,7 @@ from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.ops.table import op
 
 
-def _names(name: str, *, is_old: bool = True) -> dict[str, str]:
+def _names(name: str, *, is_old: bool = True) -> dict[str, Any]:
     return {"names": f"tf.signal.{name}", "v1_names": f"tf.spectral.{name}" + (f" tf.{name}" if is_old else "")}
 
 

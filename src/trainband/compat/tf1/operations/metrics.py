@@ -182,7 +182,7 @@ def precision(labels: Any, predictions: Any, weights: Any = None) -> Metric:
     """The share of positive predictions that are correct, so far."""
     right, wrong, _, _ = _outcomes(labels, predictions, weights)
     (tp, fp), (more_tp, more_fp) = _totals("true_positives false_positives", [right, wrong])
-    return _of(([tp, tp + fp], [more_tp, more_tp + more_fp]), metrics.quotient_of_counts)  # type: ignore[list-item, operator]
+    return _of(([tp, tp + fp], [more_tp, more_tp + more_fp]), metrics.quotient_of_counts)  # type: ignore[operator]
 
 
 @_metric
@@ -190,7 +190,7 @@ def recall(labels: Any, predictions: Any, weights: Any = None) -> Metric:
     """The share of positive examples that were predicted, so far."""
     right, _, _, missed = _outcomes(labels, predictions, weights)
     (tp, fn), (more_tp, more_fn) = _totals("true_positives false_negatives", [right, missed])
-    return _of(([tp, tp + fn], [more_tp, more_tp + more_fn]), metrics.quotient_of_counts)  # type: ignore[list-item, operator]
+    return _of(([tp, tp + fn], [more_tp, more_tp + more_fn]), metrics.quotient_of_counts)  # type: ignore[operator]
 
 
 @_metric

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops import update_rules as rules
-from trainband.compat.ops.checks import check_range
+from trainband.compat.ops.checks import check_rows
 from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.indexing import dense_from_rows
 from trainband.compat.ops.math import cast
@@ -175,7 +175,7 @@ class Optimizer:
             kept = {name: state[slot.op_name] for name, slot in slots.items()}
             if rows:
                 size = state[variable.op_name].shape[0]
-                check_range(given[1], size)
+                check_rows(given[1], size)
                 if rule.by_row:
                     names = [variable.op_name, *(slot.op_name for slot in slots.values())]
                     given = (given[0], frame.rows_if_unfailed(given[1], size, names))
