@@ -19,9 +19,9 @@ from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.infer import UNKNOWN, Probe, Probes, dtype_of, infer, shape_of
 
-RANKS = (2, 4, 3, 1, 0, 5)
+RANKS = (2, 4, 3, 1, 0)
 """The numbers of axes that are tried, the likeliest first."""
-MOST_TRIED = 100
+MOST_TRIED = 60
 """Assumptions after which guessing is given up."""
 
 Sizes = tuple[int | None, ...]
@@ -50,22 +50,33 @@ def guess(compute: Callable[..., Sequence[Any]], inputs: Sequence[Input]) -> lis
     unranked = sum(one.shape.sizes is None for one in inputs)
     ranked = [_with_ranks(inputs, ranks) for ranks in _ranks(unranked)]
     alike = ranked[: len(RANKS)] if unranked else ranked
-    found = [outputs for sizes in alike if (outputs := attempts.outputs(sizes)) is not None]
+    found: list[list[Guess]] = []
+    for sizes in alike:
+        if (outputs := attempts.outputs(sizes)) is not None:
+            found.append(outputs)
+        if len(found) > 1 and all(shape.sizes is None for _, shape in _agreed(found)):
+            break
     if found and (not unranked or len(found) > len(RANKS) // 2):
-        return [(each[0][0], in_common([shape for _, shape in each])) for each in zip(*found, strict=True)]
+        return _agreed(found)
     for choices in () if found else _filled(inputs, ranked):
-        found = [outputs for sizes in choices if (outputs := attempts.outputs(sizes)) is not None]
-        if found or attempts.count > MOST_TRIED:
+        allowed = itertools.takewhile(lambda _: attempts.count < MOST_TRIED, choices)
+        found = [outputs for sizes in allowed if (outputs := attempts.outputs(sizes)) is not None]
+        if found or attempts.count >= MOST_TRIED:
             break
     if not found and attempts.refusal is not None:
         raise attempts.refusal
     if not found:
         return None
-    open_ = unranked or all(size is None for one in inputs for size in one.shape.sizes or ())
-    return [
-        (each[0][0], TensorShape(None) if open_ else in_common([shape for _, shape in each]))
-        for each in zip(*found, strict=True)
-    ]
+    open_ = (
+        unranked
+        or attempts.count >= MOST_TRIED
+        or all(size is None for one in inputs for size in one.shape.sizes or ())
+    )
+    return [(dtype, TensorShape(None) if open_ else shape) for dtype, shape in _agreed(found)]
+
+
+def _agreed(found: Sequence[Sequence[Guess]]) -> list[Guess]:
+    return [(each[0][0], in_common([shape for _, shape in each])) for each in zip(*found, strict=True)]
 
 
 class _Attempts:
@@ -80,8 +91,12 @@ class _Attempts:
     def outputs(self, sizes: Sequence[Sizes]) -> list[Guess] | None:
         """What comes out for inputs of such sizes; `None` if the operation does not work on them."""
         self.count += 1
+        before: list[tuple[Probe, Probe]] = []
         for values in (False, True):
             probes = [_probes(one, some, values) for one, some in zip(self._inputs, sizes, strict=True)]
+            if before and all(now[0].value is then[0].value for now, then in zip(probes, before, strict=True)):
+                break
+            before = probes
             try:
                 found = infer(self._compute, probes, folds=False)
             except ArgumentError as exc:

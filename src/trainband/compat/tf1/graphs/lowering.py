@@ -38,15 +38,15 @@ class Schedule:
         ]
         self.reads = {variable.op_name: variable for op in self.needed for variable in op.reads}
         self.writes = {variable.op_name: variable for op in self.needed for variable in op.writes}
-        self.is_random = any(_has(op, "seed") for op in self.needed)
-        self.has_effects = any(_has(op, "effect") for op in self.needed)
-        self.has_loops = any(_has(op, "uncounted") for op in self.needed)
+        self.is_random = any(has(op, "seed") for op in self.needed)
+        self.has_effects = any(has(op, "effect") for op in self.needed)
+        self.has_loops = any(has(op, "uncounted") for op in self.needed)
 
 
-def _has(op: Operation, attribute: str) -> bool:
+def has(op: Operation, attribute: str) -> bool:
     """Whether an operation, or one inside it, has an attribute."""
     return attribute in op.attributes or any(
-        _has(inner, attribute) for region in op.attributes.get("regions", ()) for inner in region.operations
+        has(inner, attribute) for region in op.attributes.get("regions", ()) for inner in region.operations
     )
 
 

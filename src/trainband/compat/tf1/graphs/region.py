@@ -9,7 +9,7 @@ from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Operation, Region, Stored, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.keys import Keys
-from trainband.compat.tf1.graphs.lowering import Frame, Schedule, needed_operations
+from trainband.compat.tf1.graphs.lowering import Frame, Schedule, has, needed_operations
 from trainband.compat.tf1.graphs.record import record
 
 Function = Callable[[Mapping[str, Any], "Keys | None", Sequence[Any]], tuple[list[Any], dict[str, Any]]]
@@ -42,7 +42,7 @@ class Body:
             else:
                 rest.append(op)
         self.reads = {variable.op_name: variable for op in rest for variable in op.reads}
-        self.has_effects = any("effect" in op.attributes for op in region.operations)
+        self.has_effects = any(has(op, "effect") for op in needed)
         used = [*(tensor for op in needed for tensor in op.inputs), *outputs]
         self.captured = list(dict.fromkeys(t for t in used if not region.contains(t.op) and t not in self.variables))
 

@@ -57,20 +57,20 @@ def with_dependencies(dependencies: Sequence[Any], output: Any, name: str | None
         return recorded(array.identity)(output, name)
 
 
-def _recorded(graph: Graph, function: Callable[..., Any], *arguments: Any) -> tuple[Region, Any]:
+def _recorded(graph: Graph, function: Callable[[], Any], *, done: bool) -> tuple[Region, Any]:
     region = Region(graph.region)
     with graph.recording(region):
-        result = function(*arguments)
+        result = function()
         if result is None:
-            raise ValueError(f"A branch or loop body must return something (at {user_line()}).")
-        outputs = pack_like(result, [_as_output(one) for one in flatten(result)])
+            raise ValueError(f"A branch must return something (at {user_line()}).")
+        outputs = pack_like(result, [_as_output(one, done) for one in flatten(result)])
     return region, outputs
 
 
-def _as_output(value: Any) -> Any:
-    """Convert an output to a tensor; an operation becomes one that is available when it is done."""
+def _as_output(value: Any, done: bool) -> Any:
+    """Convert an output to a tensor; an operation becomes `done` when it is done."""
     if isinstance(value, Operation):
-        return with_dependencies([value], np.bool_(True))
+        return with_dependencies([value], np.bool_(done))
     return convert(value)
 
 
@@ -97,8 +97,8 @@ def cond(
         raise TypeError("pred must not be a Python bool")
     with graph.name_scope(name or "cond"):
         chosen = convert(pred, bool_)
-        on_true, yes = _recorded(graph, first)
-        on_false, no = _recorded(graph, second)
+        on_true, yes = _recorded(graph, first, done=True)
+        on_false, no = _recorded(graph, second, done=False)
         outputs = list(zip(flatten(yes), flatten(no), strict=False))
         if len(flatten(yes)) != len(flatten(no)):
             raise ValueError(f"true_fn and false_fn must return the same number of tensors (at {user_line()}).")

@@ -19,6 +19,7 @@ from trainband.compat.tf1.graphs.lowering import Frame, depends_on
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.array import reshape
 from trainband.compat.tf1.operations.operators import slice_item
 from trainband.compat.tf1.operations.recorder import recorded
@@ -52,6 +53,9 @@ def gradients(
     """The derivatives of the sum of all `ys` by each of `xs`; `None` where nothing connects them.
 
     The derivative by a variable of which only rows are looked up is an `IndexedSlices` of those rows.
+
+    Raises:
+      NotImplementedError: a derivative goes through a loop that both reads and assigns the variable.
     """
     targets = [convert(y) for y in _listed(ys)]
     wanted = _listed(xs)
@@ -129,6 +133,12 @@ def _reached(roots: set[Tensor], inner: set[Operation], targets: Sequence[Tensor
 def _source(x: Any, ancestors: set[Operation]) -> _Source:
     if not isinstance(x, Variable):
         return _Source((convert(x),), gathers=False, like=convert(x))
+    inside = next((op for op in ancestors if x in op.writes and _reads_inside(op, x)), None)
+    if inside is not None:
+        raise NotImplementedError(
+            f"The derivative by {x.name} goes through {inside.name}, a branch or loop that both reads and assigns it. "
+            f"Carry its value as a loop variable instead. (at {user_line()})"
+        )
     reads = tuple(
         output
         for op in sorted(ancestors, key=lambda op: op.number)
@@ -140,6 +150,15 @@ def _source(x: Any, ancestors: set[Operation]) -> _Source:
         gathered = sorted(consumers, key=lambda op: op.number)
         return _Source(tuple(op.outputs[0] for op in gathered), gathers=True, like=x)
     return _Source(reads, gathers=False, like=x)
+
+
+def _reads_inside(op: Operation, x: Variable) -> bool:
+    """Whether a region of an operation reads a variable."""
+    return any(
+        (inner.attributes.get("variable") is x and not inner.writes) or _reads_inside(inner, x)
+        for region in op.attributes.get("regions", ())
+        for inner in region.operations
+    )
 
 
 def _gathers_rows(op: Operation) -> bool:
