@@ -75,10 +75,10 @@ def test_imports_reach_this_module_and_say_so_once() -> None:
         assert script["input_data"].read_data_sets is read_data_sets
         assert script["one"].__version__.startswith("1.")
         assert script["one"].compat.v1.Session is tf.Session
-        with pytest.raises(MissingModule, match=r"tf\.contrib\.slim is not in .*\(it is not planned"):
-            exec("import tensorflow.contrib.slim as slim")
-        with pytest.raises(MissingName, match=r"tf\.contrib\.rnn"):
-            exec("import tensorflow as tf; tf.contrib.rnn.BasicLSTMCell(3)")
+        with pytest.raises(MissingModule, match=r"tf\.contrib\.crf is not in .*\(it is not planned"):
+            exec("import tensorflow.contrib.crf as crf")
+        with pytest.raises(MissingName, match=r"tf\.contrib\.cudnn_rnn"):
+            exec("import tensorflow as tf; tf.contrib.cudnn_rnn.CudnnGRU")
         with pytest.raises(ImportError):
             exec("from tensorflow import data")
     finally:
@@ -91,7 +91,7 @@ SCRIPT = """\
 import tensorflow as tf
 from tensorflow.examples.tutorials.mnist import input_data
 from tensorflow.python.ops import rnn
-import tensorflow.contrib.slim as slim
+import tensorflow.contrib.crf as crf
 flags = tf.app.flags
 flags.DEFINE_string("a", "", "")
 flags.DEFINE_strings("b", "", "")
@@ -99,7 +99,7 @@ x = tf.nn.relu(tf.nn.conv3d(tf.constant(1.0)))
 y = tf.train.AdamOptimizer(0.1).minimise(x)
 
 def later():
-    return tf.contrib.rnn.LSTMCell(3), tf.contrib.layers.flatten, tf.data.Dataset, tf.compat.v1.nn.relu, tf.image.flip
+    return tf.contrib.cudnn_rnn.GRU, tf.contrib.layers.flatten, tf.data.Dataset, tf.compat.v1.nn.relu, tf.image.flip
 """
 
 
@@ -107,10 +107,10 @@ def test_check_lists_what_is_missing_with_lines(tmp_path: Path, capsys: pytest.C
     found = [(one.line, one.name) for one in check(SCRIPT)]
     assert found == [
         (3, "tf.python.ops"),
-        (4, "tf.contrib.slim"),
+        (4, "tf.contrib.crf"),
         (7, "tf.flags.DEFINE_strings"),
         (8, "tf.nn.conv3d"),
-        (12, "tf.contrib.rnn"),
+        (12, "tf.contrib.cudnn_rnn"),
         (12, "tf.data"),
         (12, "tf.image"),
     ]
@@ -120,7 +120,7 @@ def test_check_lists_what_is_missing_with_lines(tmp_path: Path, capsys: pytest.C
     shown = capsys.readouterr().out.splitlines()
     assert shown[-1] == "7 names missing"
     assert shown[3].startswith(f"{path}:8: tf.nn.conv3d is not in trainband's TensorFlow 1 front end")
-    assert "tf.nn.conv2d" in shown[3]
+    assert "tf.layers.conv3d" in shown[3]
     assert main(["--check", str(tmp_path / "nothing.py")]) == 2
     (tmp_path / "old.py").write_text("print 'python 2'\n")
     assert main(["--check", str(tmp_path / "old.py")]) == 2
