@@ -77,10 +77,10 @@ def test_imports_reach_this_module_and_say_so_once() -> None:
         assert script["input_data"].read_data_sets is read_data_sets
         assert script["one"].__version__.startswith("1.")
         assert script["one"].compat.v1.Session is tf.Session
-        with pytest.raises(MissingModule, match=r"tf\.contrib\.slim is not in .*\(it is not planned"):
-            exec("import tensorflow.contrib.slim as slim")
-        with pytest.raises(MissingName, match=r"tf\.contrib\.rnn"):
-            exec("import tensorflow as tf; tf.contrib.rnn.BasicLSTMCell(3)")
+        with pytest.raises(MissingModule, match=r"tf\.contrib\.crf is not in .*\(it is not planned"):
+            exec("import tensorflow.contrib.crf as crf")
+        with pytest.raises(MissingName, match=r"tf\.contrib\.cudnn_rnn"):
+            exec("import tensorflow as tf; tf.contrib.cudnn_rnn.CudnnGRU")
         with pytest.raises(ImportError):
             exec("from tensorflow import keras")
     finally:
