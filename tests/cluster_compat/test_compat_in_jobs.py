@@ -14,6 +14,7 @@ from tests.programs import ROOT, Program, Programs
 SCRIPTS = ROOT / "examples" / "tf1"
 FEATURES = ROOT / "tests" / "cluster_compat" / "features.py"
 LOCAL_MODELS = ROOT / "tests" / "cluster_compat" / "local_models.py"
+PIPELINE = ROOT / "tests" / "cluster_compat" / "pipeline.py"
 
 
 def start(
@@ -223,3 +224,10 @@ def test_trainband_run_tells_a_script_by_its_flags(programs: Programs) -> None:
     ).succeed()
     assert re.search(r"^\[worker:0\] Worker 0: \d+ local steps, global step 5\d", output, re.MULTILINE)
     assert re.search(r"^\[worker:1\] Worker 1: \d+ local steps, global step 5\d", output, re.MULTILINE)
+
+
+def test_workers_train_from_files_by_queues(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:
+    tasks = start(programs, PIPELINE, ports[:1], ports[1:3], f"--data_dir={tmp_path}", "--steps=60")
+    for number in (0, 1):
+        assert float(tasks[f"worker:{number}"].succeed().rpartition("accuracy ")[2]) > 0.8
+    tasks["ps:0"].succeed()

@@ -191,8 +191,8 @@ def test_sequence_examples_become_tensors() -> None:
     message.context.feature["length"].int64_list.value.append(2)
     for row in ([1.0, 2.0], [3.0, 4.0]):
         message.feature_lists.feature_list["x"].feature.add().float_list.value.extend(row)
-    for row in ([b"a"], [b"b", b"c"]):
-        message.feature_lists.feature_list["w"].feature.add().bytes_list.value.extend(row)
+    for texts in ([b"a"], [b"b", b"c"]):
+        message.feature_lists.feature_list["w"].feature.add().bytes_list.value.extend(texts)
     context, steps = tf.parse_single_sequence_example(
         message.SerializeToString(),
         {"length": tf.FixedLenFeature([], tf.int64)},
