@@ -142,7 +142,8 @@ def test_queue_runners_fill_until_the_input_ends() -> None:
     fill, end = source.enqueue_many([np.arange(20, dtype=np.int32)]), source.close()
     tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(source.dequeue() * 2)] * 2))
     take = queue.dequeue()
-    coordinator, found = tf.train.Coordinator(), []
+    coordinator = tf.train.Coordinator()
+    found: list[Any] = []
     with tf.Session() as session:
         session.run(fill)
         session.run(end)
@@ -150,8 +151,7 @@ def test_queue_runners_fill_until_the_input_ends() -> None:
         assert len(threads) == 3
         assert tf.train.start_queue_runners(session, coordinator) == []
         with pytest.raises(tf.errors.OutOfRangeError):
-            while not coordinator.should_stop():
-                found.append(session.run(take))
+            found += iter(lambda: session.run(take), None)
         coordinator.request_stop()
         coordinator.join(threads, stop_grace_period_secs=10)
     assert sorted(found) == list(range(0, 40, 2))
@@ -173,7 +173,7 @@ def test_an_error_of_a_thread_reaches_the_training_loop() -> None:
 
 def batches(tensors: Any, *, local: bool = True) -> list[Any]:
     """All batches until the input ends."""
-    found = []
+    found: list[Any] = []
     with tf.Session() as session:
         if local:
             session.run(tf.local_variables_initializer())

@@ -19,7 +19,7 @@ RECORDS = bytes.fromhex("0300000000000000b099490e6f6e650140550800000000000000002
 
 def read_all(tensors: Any, *others: Any) -> tuple[list[Any], Any]:
     """What reading gives until the input ends, and other values then."""
-    found = []
+    found: list[Any] = []
     with tf.Session() as session:
         session.run(tf.local_variables_initializer())
         threads = tf.train.start_queue_runners(session)
@@ -258,3 +258,102 @@ def test_several_threads_read_each_record_once(tmp_path: Path) -> None:
     found, _ = read_all(batch)
     assert sorted(np.concatenate([one[0] for one in found])) == list(range(200))
     assert threading.active_count() < 50
+
+
+# As TensorFlow 2.21 gives them, for texts of each kind of length that the hashes tell apart.
+TEXTS = ["a", "hello", "hello wor", "x" * 20, "trainband" * 5, "yz" * 50, "b" * 64, "é" * 64, ""]
+FAST = [
+    235667560134047203,
+    327607912752483560,
+    568376189322566502,
+    162637696499928516,
+    1128052880807568983,
+    70775701440840266,
+    10154984821488264,
+    678125679563506452,
+    784024612572774479,
+]
+OLD = [
+    690789896157841916,
+    178939718873546058,
+    241145650156480731,
+    342970775939365677,
+    410606029443206830,
+    459011627817716647,
+    146047709294246454,
+    158418167515734185,
+    105434511174508091,
+]
+
+
+def test_text() -> None:
+    words = tf.constant(["Hello", "wörld"])
+    cases = {
+        "join": (tf.string_join([words, "!"], separator=" "), ["Hello !", "wörld !"]),
+        "substr": (tf.substr(words, 1, 2), ["el", "ö"]),
+        "replace": (tf.regex_replace(words, "l(.)", "<\\1>"), ["He<l>o", "wör<d>"]),
+        "lower": (tf.strings.lower(words), ["hello", "wörld"]),
+        "strip": (tf.string_strip([" a "]), ["a"]),
+        "numbers": (tf.as_string([1, -20]), ["1", "-20"]),
+        "floats": (tf.as_string([1.5, 2.25], precision=1), ["1.5", "2.2"]),
+        "base": (tf.decode_base64(tf.encode_base64(words)), ["Hello", "wörld"]),
+        "reduced": (tf.reduce_join([["a", "b"], ["c", "d"]], 1), ["ab", "cd"]),
+    }
+    with tf.Session() as session:
+        found = session.run({name: tensor for name, (tensor, _) in cases.items()})
+        for name, (_, expected) in cases.items():
+            assert [one.decode() for one in found[name]] == expected, name
+        assert session.run(tf.strings.length(words)).tolist() == [5, 6]
+        assert session.run(tf.strings.regex_full_match(words, "H.*")).tolist() == [True, False]
+        parts = session.run(tf.string_split(["a b  c", "", "d"]))
+        assert parts.indices.tolist() == [[0, 0], [0, 1], [0, 2], [2, 0]]
+        assert parts.values.tolist() == [b"a", b"b", b"c", b"d"]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="pos 9 out of range"):
+            session.run(tf.substr("abc", 9, 1))
+        fast = session.run(tf.string_to_hash_bucket_fast(TEXTS, 1 << 60))
+        old = session.run(tf.string_to_hash_bucket(TEXTS, 1 << 60))
+    assert fast.tolist() == FAST
+    assert old.tolist() == OLD
+
+
+def test_tables(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("red\ngreen\nblue\n", encoding="utf-8")
+    lookup = tf.contrib.lookup
+    by_file = lookup.index_table_from_file(str(path), num_oov_buckets=2)
+    by_list = lookup.index_table_from_tensor(["a", "b"], default_value=7)
+    back = lookup.index_to_string_table_from_file(str(path))
+    own = lookup.HashTable(lookup.KeyValueTensorInitializer(["x"], [1.5]), -1.0)
+    sparse = by_list.lookup(tf.string_split(["a z", "b"]))
+    found = by_file.lookup(tf.constant([["blue", "red"], ["grey", "blue"]]))
+    assert found.shape.as_list() == [2, 2]
+    with tf.Session() as session:
+        with pytest.raises(tf.errors.FailedPreconditionError, match="not initialized"):
+            session.run(found)
+        session.run(tf.tables_initializer())
+        numbers = session.run(found)
+        assert numbers[0].tolist() == [2, 0]
+        assert numbers[1, 0] in (3, 4)
+        assert session.run(sparse).values.tolist() == [0, 7, 1]
+        assert session.run(back.lookup(tf.constant([1, 9], tf.int64))).tolist() == [b"green", b"UNK"]
+        assert session.run([own.lookup(tf.constant(["x", "y"])), own.size()])[0].tolist() == [1.5, -1.0]
+        assert session.run(by_file.size()) == 5
+    with pytest.raises(TypeError, match="Keys must be dtype"):
+        by_list.lookup(tf.constant([1.0]))
+
+
+def test_images() -> None:
+    pytest.importorskip("PIL")
+    picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3) * 5
+    stored = tf.image.encode_png(tf.constant(picture))
+    decoded, gray = tf.image.decode_png(stored, channels=3), tf.image.decode_image(stored, channels=1)
+    smooth = tf.image.decode_jpeg(tf.image.encode_jpeg(tf.constant(picture), quality=100))
+    wrong = tf.image.decode_png("no image")
+    assert decoded.shape.as_list() == [None, None, 3]
+    with tf.Session() as session:
+        np.testing.assert_array_equal(session.run(decoded), picture)
+        assert session.run(gray).shape == (4, 4, 1)
+        assert np.abs(session.run(smooth).astype(int) - picture).max() < 30
+        assert session.run(tf.reduce_sum(tf.cast(decoded, tf.float32))) == picture.sum()
+        with pytest.raises(tf.errors.InvalidArgumentError, match="image"):
+            session.run(wrong)

@@ -59,12 +59,20 @@ _TABLE: dict[str, str] = {
         input.parsing: parse_example parse_single_example parse_single_sequence_example
         input.decoding: decode_raw decode_csv string_to_number
         graphs.sparse: SparseTensor SparseTensorValue
+        input.sparse: sparse_placeholder sparse_reorder sparse_tensor_to_dense sparse_to_dense sparse_to_indicator
+        input.sparse: sparse_concat sparse_reduce_sum sparse_reduce_max sparse_retain sparse_slice sparse_softmax
+        input.sparse: sparse_fill_empty_rows sparse_reset_shape sparse_reshape sparse_transpose sparse_add sparse_merge
+        input.sparse: sparse_mask edit_distance
+        input.sparse_products: sparse_tensor_dense_matmul
+        input.text: string_join substr regex_replace string_split string_strip string_length string_lower string_upper
+        input.text: reduce_join as_string string_to_hash_bucket string_to_hash_bucket_fast encode_base64 decode_base64
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         scripts.history: newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION merge_all_summaries
         scripts.history: merge_summary scalar_summary histogram_summary image_summary
     """,
     "tf.nn": """
         operations.embedding: embedding_lookup
+        input.sparse_products: embedding_lookup_sparse safe_embedding_lookup_sparse
     """,
     "tf.layers": """
         operations.layers: dense conv2d conv2d_transpose max_pooling2d average_pooling2d flatten dropout
@@ -116,6 +124,41 @@ _TABLE: dict[str, str] = {
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists
         protos.example: SequenceExample
         training.looper_thread: LooperThread
+    """,
+    "tf.sparse": """
+        graphs.sparse: SparseTensor
+        input.sparse: placeholder=sparse_placeholder reorder=sparse_reorder to_dense=sparse_tensor_to_dense
+        input.sparse: to_indicator=sparse_to_indicator concat=sparse_concat reduce_sum=sparse_reduce_sum
+        input.sparse: reduce_max=sparse_reduce_max retain=sparse_retain slice=sparse_slice softmax=sparse_softmax
+        input.sparse: fill_empty_rows=sparse_fill_empty_rows reset_shape=sparse_reset_shape reshape=sparse_reshape
+        input.sparse: transpose=sparse_transpose add=sparse_add merge=sparse_merge mask=sparse_mask
+        input.sparse_products: matmul=sparse_tensor_dense_matmul
+    """,
+    "tf.strings": """
+        input.text: join=string_join substr regex_replace regex_full_match strip=string_strip length=string_length
+        input.text: lower=string_lower upper=string_upper reduce_join as_string to_hash_bucket=string_to_hash_bucket
+        input.text: to_hash_bucket_fast=string_to_hash_bucket_fast
+        input.decoding: to_number=string_to_number
+    """,
+    "tf.image": """
+        input.images: decode_png decode_jpeg decode_bmp decode_gif decode_image encode_png encode_jpeg
+        .ops.resizing: ResizeMethod
+        operations.image: random_flip_left_right random_flip_up_down random_brightness random_contrast random_hue
+        operations.image: random_saturation sample_distorted_bounding_box non_max_suppression random_crop
+    """,
+    "tf.lookup": """
+        input.tables: KeyValueTensorInitializer TextFileInitializer TextFileIndex StaticHashTable=HashTable
+        input.tables: StaticVocabularyTable=IdTableWithHashBuckets
+    """,
+    "tf.contrib.lookup": """
+        input.tables: KeyValueTensorInitializer TextFileInitializer TextFileIndex TextFileStringTableInitializer
+        input.tables: TextFileIdTableInitializer LookupInterface HashTable IdTableWithHashBuckets MutableHashTable
+        input.tables: index_table_from_file index_table_from_tensor index_to_string_table_from_file
+        input.tables: index_to_string_table_from_tensor index_to_string string_to_index
+    """,
+    "tf.sets": """
+        input.sets: set_size set_intersection set_difference set_union size=set_size intersection=set_intersection
+        input.sets: difference=set_difference union=set_union
     """,
     "tf.python_io": """
         input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
@@ -175,11 +218,6 @@ _TABLE: dict[str, str] = {
     """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step
-    """,
-    "tf.image": """
-        .ops.resizing: ResizeMethod
-        operations.image: random_flip_left_right random_flip_up_down random_brightness random_contrast random_hue
-        operations.image: random_saturation sample_distorted_bounding_box non_max_suppression random_crop
     """,
     "tf.data": """
         datasets.dataset: Dataset get_output_types=types_of get_output_shapes=shapes_of get_output_classes=classes_of

@@ -16,7 +16,7 @@ from trainband.compat.tf1.graphs.record import convert, known_value
 
 
 def decode_raw(
-    bytes: Any = None,
+    bytes: Any = None,  # noqa: A002
     out_type: Any = uint8,
     little_endian: bool = True,
     name: str | None = None,
@@ -45,7 +45,8 @@ def decode_raw(
             raise InvalidArgumentError(
                 None,
                 op,
-                f"Input to DecodeRaw has length {count} that is not a multiple of {dtype.size}, the size of {dtype.name}",
+                f"Input to DecodeRaw has length {count} that is not a multiple of {dtype.size}, the size of "
+                f"{dtype.name}",
             )
         found = np.frombuffer(data, stored).astype(dtype.numpy, copy=False)
         return [found.reshape(*values.shape, count // dtype.size)]

@@ -164,8 +164,8 @@ class _Field:
             raise InvalidArgumentError(
                 None,
                 None,
-                f"Key: {self.key}, Index: {number}.  Number of {_name_of(self._dtype)} values != expected.  Values size: "
-                f"{len(values)} but output shape: {list(self._fixed)}",
+                f"Key: {self.key}, Index: {number}.  Number of {_name_of(self._dtype)} values != expected.  Values "
+                f"size: {len(values)} but output shape: {list(self._fixed)}",
             )
         return values.reshape(self._fixed)
 

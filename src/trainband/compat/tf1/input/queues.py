@@ -62,7 +62,7 @@ class QueueBase:
 
         def find(resources: Any) -> Buffer:
             found: Buffer | None = resources.get(key)
-            return found if found is not None else resources.setdefault(key, make(label))  # type: ignore[no-any-return]
+            return found if found is not None else resources.setdefault(key, make(label))
 
         self._find: Callable[..., Buffer] = find
         self._selected: list[Tensor] = []
@@ -83,10 +83,14 @@ class QueueBase:
         found = object.__new__(QueueBase)
         found.__dict__.update(queues[0].__dict__)
         alike = all(one.shapes == queues[0].shapes for one in queues)
-        found._shapes = queues[0]._shapes if alike else [TensorShape(None)] * len(queues[0].dtypes)
-        found._selected = [convert(index)]
-        found._find = lambda resources, place: queues[int(place)]._find(resources)
+        found._selects(
+            convert(index), queues, queues[0].shapes if alike else [TensorShape(None)] * len(queues[0].dtypes)
+        )
         return found
+
+    def _selects(self, index: Tensor, queues: Sequence[QueueBase], shapes: list[TensorShape]) -> None:
+        self._shapes, self._selected = shapes, [index]
+        self._find = lambda resources, place: queues[int(place)].buffer(resources)
 
     # --- what it is
 
@@ -260,7 +264,7 @@ class QueueBase:
 
     def _stacked(self, column: Sequence[Any], dtype: DType, shape: TensorShape) -> Any:
         if not column or dtype.numpy.kind == "O":
-            found = np.empty([len(column), *(shape.as_list() if shape.sizes is not None else [])], dtype.numpy)
+            found = np.empty([len(column), *(size or 0 for size in shape.sizes or ())], dtype.numpy)
             for i, value in enumerate(column):
                 found[i] = value
             return found
@@ -287,7 +291,8 @@ class QueueBase:
             listed = list(vals) if isinstance(vals, list | tuple) else [vals]
         if len(listed) != len(self._dtypes):
             raise ValueError(
-                f"{self._name} has {len(self._dtypes)} components, but {len(listed)} values are enqueued (at {user_line()})"
+                f"{self._name} has {len(self._dtypes)} components, but {len(listed)} values are enqueued (at "
+                f"{user_line()})"
             )
         return [convert(value, dtype) for value, dtype in zip(listed, self._dtypes, strict=True)]
 
@@ -379,7 +384,8 @@ class PaddingFIFOQueue(QueueBase):
         ]
         found = np.full([len(column), *sizes], b"" if dtype.numpy.kind == "O" else 0, dtype.numpy)
         for i, value in enumerate(column):
-            found[(i, *(slice(size) for size in every[i]))] = value
+            places: tuple[Any, ...] = (i, *(slice(size) for size in every[i]))
+            found[places] = value
         return found
 
 

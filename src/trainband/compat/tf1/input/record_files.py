@@ -66,7 +66,7 @@ class TFRecordWriter:
             raise NotFoundError(None, None, f"{name}; No such file or directory") from exc
         self._packer = zlib.compressobj() if kind == "ZLIB" else None
 
-    def write(self, record: bytes) -> None:
+    def write(self, record: Any) -> None:
         """Adds a record."""
         if isinstance(record, str):
             record = record.encode()

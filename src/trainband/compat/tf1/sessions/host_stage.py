@@ -60,6 +60,17 @@ class HostStage:
         """Whether there is anything."""
         return bool(self.operations)
 
+    def used_by(self, needed: Iterable[Operation]) -> set[Tensor]:
+        """What compiled operations take as inputs, and what is fed for them alone."""
+        found: set[Tensor] = set()
+        waiting = list(needed)
+        while waiting:
+            op = waiting.pop()
+            found.update(op.inputs)
+            waiting += [inner for region in op.attributes.get("regions", ()) for inner in region.operations]
+        mine = {tensor for op in self.operations for tensor in op.inputs}
+        return found | {tensor for tensor in self._fed if tensor not in mine}
+
     def run(
         self, feeds: Mapping[Tensor, Any], resources: dict[Any, Any], run_compiled: RunCompiled
     ) -> dict[Tensor, Any]:

@@ -200,6 +200,10 @@ class Session:
         if targets or late:
             known = [*(t for t in fed if t.dtype != string), *stage.given]
             computation = Computation(targets, known, late=tuple(late), late_variables=late)
+            if stage:  # sizes that only Python sees are none to compile for
+                used = {*targets, *stage.used_by(computation.schedule.needed)}
+                known = [t for t in known if t in used]
+                computation = Computation(targets, known, late=tuple(late), late_variables=late)
             for op in computation.schedule.needed:
                 self._store.devices.check(op)
             if self._config.log_device_placement:

@@ -42,10 +42,9 @@ class QueueRunner:
         del queue_runner_def, import_scope
         if queue is None or not enqueue_ops:
             raise ValueError("Must provide queue and enqueue_ops")
-        self._set(queue, list(enqueue_ops))
-        self._ended = tuple(queue_closed_exception_types or (OutOfRangeError,))
-        self._close_op = queue.close() if close_op is None else close_op
-        self._cancel_op = queue.close(cancel_pending_enqueues=True) if cancel_op is None else cancel_op
+        close = queue.close() if close_op is None else close_op
+        cancel = queue.close(cancel_pending_enqueues=True) if cancel_op is None else cancel_op
+        self._set(queue, list(enqueue_ops), close, cancel, tuple(queue_closed_exception_types or (OutOfRangeError,)))
 
     @classmethod
     def idle(cls) -> QueueRunner:
@@ -54,11 +53,16 @@ class QueueRunner:
         found._set(None, [])
         return found
 
-    def _set(self, queue: Any, enqueue_ops: list[Any]) -> None:
+    def _set(
+        self,
+        queue: Any,
+        enqueue_ops: list[Any],
+        close_op: Any = None,
+        cancel_op: Any = None,
+        ended: tuple[type[BaseException], ...] = (),
+    ) -> None:
         self._queue, self._enqueue_ops = queue, enqueue_ops
-        self._close_op: Any = None
-        self._cancel_op: Any = None
-        self._ended: tuple[type[BaseException], ...] = (OutOfRangeError,)
+        self._close_op, self._cancel_op, self._ended = close_op, cancel_op, ended
         self._lock = threading.Lock()
         self._running: dict[int, int] = {}
         self._exceptions: list[BaseException] = []

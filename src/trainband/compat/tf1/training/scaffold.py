@@ -57,9 +57,7 @@ class Scaffold:
         if self.init_op is None:
             self.init_op = _once(graph, GraphKeys.INIT_OP, lambda: group(global_variables_initializer()))
         if self.local_init_op is None:
-            self.local_init_op = _once(
-                graph, GraphKeys.LOCAL_INIT_OP, lambda: group(local_variables_initializer(), tables_initializer())
-            )
+            self.local_init_op = _once(graph, GraphKeys.LOCAL_INIT_OP, _local_init)
         if self.summary_op is None:
             self.summary_op = default_summary(graph)
         if self.saver is None:
@@ -69,6 +67,10 @@ class Scaffold:
             elif global_variables():
                 self.saver = Saver()  # which puts itself there
         return self
+
+
+def _local_init() -> Any:
+    return group(local_variables_initializer(), tables_initializer())
 
 
 def _once(graph: Graph, collection: str, make: Callable[[], Any]) -> Any:
