@@ -64,6 +64,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     ),
     "repeat_take_skip": (lambda: Data.range(3).repeat(3).skip(2).take(4), [2, 0, 1, 2]),
     "filter": (lambda: Data.range(8).filter(lambda v: tf.equal(v % 3, 0)), [0, 3, 6]),
+    "filter_text": (lambda: Data.from_tensor_slices(list("aba")).filter(lambda t: tf.equal(t, "a")), [b"a", b"a"]),
     "shard": (lambda: Data.range(8).shard(3, 1), [1, 4, 7]),
     "cache": (lambda: Data.range(3).cache().repeat(2), [0, 1, 2, 0, 1, 2]),
     "prefetch": (lambda: Data.range(5).prefetch(1).map(lambda v: v + 1).prefetch(9), [1, 2, 3, 4, 5]),

@@ -117,7 +117,7 @@ def sampled_box(
     max_attempts: Any,
     dtype: Any = float32,  # noqa: ARG001 - of the result
 ) -> Any:
-    """[top, left, height, width]: a part of an image that shows enough of one of the boxes; else all of it."""
+    """[top, left, height, width] of a part of an image that shows enough of one of the boxes, or of all of it."""
     height, width = image_size[0].astype(np.float32), image_size[1].astype(np.float32)
     boxes = bounding_boxes.reshape(-1, 4)
     count = int(max_attempts)

@@ -147,7 +147,7 @@ class Iterator:
             if mine.shape.sizes != both.shape.sizes:
                 raise TypeError(
                     f"Expected output shapes compatible with {self.output_shapes} but got dataset with output shapes "
-                    f"{dataset.output_shapes}. (at {user_line()})"
+                    f"{shown(dataset.element_spec, 'shape')}. (at {user_line()})"
                 )
 
         def begin(resources: dict[Any, Any], *values: Any) -> Sequence[Any]:
