@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.tf1.estimators.evaluation import evaluate_once, write_results
+from trainband.compat.tf1.estimators.inputs import TASK
 from trainband.compat.tf1.estimators.run_config import RunConfig
 from trainband.compat.tf1.estimators.spec import EstimatorSpec, ModeKeys
 from trainband.compat.tf1.estimators.task import started
@@ -158,7 +159,8 @@ class Estimator:
         every = [*_checked(hooks)]
         if steps is not None or max_steps is not None:
             every.append(StopAtStepHook(steps, max_steps))
-        with self._graph(self._device()):
+        with self._graph(self._device()) as graph:
+            graph.add_to_collection(TASK, self._config.global_id_in_cluster)
             features, labels = self._inputs(input_fn, ModeKeys.TRAIN)
             spec = self._built(features, labels, ModeKeys.TRAIN)
             loss = self._train(spec, every, list(saving_listeners or ()))
