@@ -319,6 +319,11 @@ class Estimator:
             )
         with self._graph():
             features = self._inputs(input_fn, ModeKeys.PREDICT)[0]
+            if not any("source" in op.attributes for op in get_default_graph().operations):
+                logging.warning(
+                    "Input graph does not use tf.data.Dataset or contain a QueueRunner. That means predict yields "
+                    "forever. This is probably a mistake."
+                )
             spec = self._built(features, None, ModeKeys.PREDICT)
             wanted = _chosen(spec.predictions, predict_keys)
             if path is None and self._warm_start is not None:
