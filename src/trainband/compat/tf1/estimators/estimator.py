@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.tf1.estimators.evaluation import evaluate_once, write_results
+from trainband.compat.tf1.estimators.inputs import TASK
 from trainband.compat.tf1.estimators.run_config import RunConfig
 from trainband.compat.tf1.estimators.spec import EstimatorSpec, ModeKeys
 from trainband.compat.tf1.estimators.task import started
@@ -157,7 +158,8 @@ class Estimator:
         every = [*_checked(hooks)]
         if steps is not None or max_steps is not None:
             every.append(StopAtStepHook(steps, max_steps))
-        with self._graph(self._device()):
+        with self._graph(self._device()) as graph:
+            graph.add_to_collection(TASK, self._config.global_id_in_cluster)
             features, labels = self._inputs(input_fn, ModeKeys.TRAIN)
             spec = self._built(features, labels, ModeKeys.TRAIN)
             loss = self._train(spec, every, list(saving_listeners or ()))
@@ -316,6 +318,11 @@ class Estimator:
             )
         with self._graph():
             features = self._inputs(input_fn, ModeKeys.PREDICT)[0]
+            if not any("source" in op.attributes for op in get_default_graph().operations):
+                logging.warning(
+                    "Input graph does not use tf.data.Dataset or contain a QueueRunner. That means predict yields "
+                    "forever. This is probably a mistake."
+                )
             spec = self._built(features, None, ModeKeys.PREDICT)
             wanted = _chosen(spec.predictions, predict_keys)
             if path is None and self._warm_start is not None:

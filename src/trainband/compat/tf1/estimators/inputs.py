@@ -13,6 +13,8 @@ from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.hosted import record_source
 
 InputFn = Callable[[], Any]
+TASK = "trainband/task"
+"""The collection of a graph that has the number of the task among those that train: each has an order of its own."""
 _ONLY = None
 """The name of an array that was not given in a dictionary."""
 
@@ -47,7 +49,9 @@ def numpy_input_fn(
         raise ValueError(f"Length of tensors in x and y is mismatched: {shown} rows.")
 
     def input_fn() -> Any:
-        rows = _Rows(len(columns[0]), batch_size, num_epochs, shuffle, get_default_graph().seed)
+        graph = get_default_graph()
+        seed = None if graph.seed is None else [graph.seed, *graph.get_collection(TASK)]
+        rows = _Rows(len(columns[0]), batch_size, num_epochs, shuffle, seed)
         outputs = iter(_recorded(columns, rows))
         found = {name: next(outputs) for name in features}
         targets = {name: next(outputs) for name in labels}
@@ -101,7 +105,7 @@ def _given(found: dict[Any, Any]) -> Any:
 class _Rows:
     """Which rows the batches have. Without an end, every batch is full."""
 
-    def __init__(self, count: int, batch_size: int, epochs: int | None, shuffle: bool, seed: int | None) -> None:
+    def __init__(self, count: int, batch_size: int, epochs: int | None, shuffle: bool, seed: Any) -> None:
         self.batch_size = batch_size
         self.is_endless = epochs is None
         self._count, self._epochs, self._shuffle, self._seed = count, epochs, shuffle, seed

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainband.compat.tf1.graphs.graph import Operation
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.operations.array import reshape
 from trainband.compat.tf1.training.scaffold import Scaffold
@@ -96,8 +95,3 @@ def _hooks(hooks: Sequence[SessionRunHook] | None) -> tuple[SessionRunHook, ...]
         if not callable(getattr(hook, "before_run", None)):
             raise TypeError(f"All hooks must be SessionRunHook instances, given: {hook}")
     return found
-
-
-def as_update(update: Any) -> Any:
-    """Return the operation of a metric's update."""
-    return update if isinstance(update, Operation) else convert(update)

@@ -83,8 +83,8 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
     """Train, and evaluate the checkpoints that are written on the way and at the end.
 
     In a cluster (`TF_CONFIG`), this process does what its task is for: a ps serves and does not return; the chief and
-    the workers train; an evaluator evaluates until a checkpoint has reached `max_steps`. Where there is no evaluator
-    or nobody can tell, the chief evaluates, too.
+    the workers train; an evaluator evaluates until a checkpoint has reached `max_steps`. The chief evaluates as well,
+    unless the cluster lists an evaluator: launchers leave it out, so it cannot be told whether there is one.
 
     Returns:
       (the metrics of the last evaluation, what was exported), or `None` on a task that has not evaluated.
@@ -107,12 +107,14 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
         estimator.train(train_spec.input_fn, train_spec.hooks, None, train_spec.max_steps, train_spec.saving_listeners)
         return None
     hooks, listeners = list(train_spec.hooks), list(train_spec.saving_listeners)
-    if config.master:
+    evaluates = TaskType.EVALUATOR not in config.cluster_spec.jobs
+    if config.master and evaluates:
         hooks.append(_EvaluateNewCheckpoints(evaluations))
-    else:
+    elif evaluates:
         listeners.append(_EvaluateWhatIsSaved(evaluations))
     estimator.train(train_spec.input_fn, hooks, None, train_spec.max_steps, listeners)
-    evaluations.finish()
+    if evaluates:
+        evaluations.finish()
     return evaluations.last
 
 
