@@ -169,7 +169,7 @@ class Estimator:
     def _train(self, spec: EstimatorSpec, hooks: list[SessionRunHook], listeners: list[Any]) -> Any:
         graph, config = get_default_graph(), self._config
         if self._warm_start is not None and self.latest_checkpoint() is None:
-            warm_start(spec.scaffold, self._warm_start)
+            spec.scaffold = warm_start(spec.scaffold, self._warm_start)
         hooks = [*hooks, NanTensorHook(spec.loss)]
         if config.log_step_count_steps:
             shown = {"loss": spec.loss, "step": get_global_step()}
@@ -225,7 +225,7 @@ class Estimator:
     def _set_saver(self, spec: EstimatorSpec) -> None:
         if spec.scaffold.saver is not None or get_default_graph().get_collection(GraphKeys.SAVERS):
             return
-        spec.scaffold.saver = saver = Saver(
+        saver = Saver(
             max_to_keep=self._config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=self._config.keep_checkpoint_every_n_hours,
             defer_build=True,
@@ -276,7 +276,7 @@ class Estimator:
             features, labels = self._inputs(input_fn, ModeKeys.EVAL)
             spec = self._built(features, labels, ModeKeys.EVAL)
             if path is None and self._warm_start is not None:
-                warm_start(spec.scaffold, self._warm_start)
+                spec.scaffold = warm_start(spec.scaffold, self._warm_start)
             if "loss" in spec.eval_metric_ops:
                 raise ValueError(
                     'Metric with name "loss" is not allowed, because Estimator already defines a default metric with '
@@ -326,7 +326,7 @@ class Estimator:
             spec = self._built(features, None, ModeKeys.PREDICT)
             wanted = _chosen(spec.predictions, predict_keys)
             if path is None and self._warm_start is not None:
-                warm_start(spec.scaffold, self._warm_start)
+                spec.scaffold = warm_start(spec.scaffold, self._warm_start)
             creator = ChiefSessionCreator(
                 spec.scaffold, config=self._config.session_config, checkpoint_filename_with_path=path
             )

@@ -51,8 +51,8 @@ class WarmStartSettings:
         raise ValueError("warm_start_from must be a string or a WarmStartSettings")
 
 
-def warm_start(scaffold: Scaffold, settings: WarmStartSettings) -> None:
-    """Makes variables of the default graph begin with a checkpoint's values, once the others are initialised."""
+def warm_start(scaffold: Scaffold, settings: WarmStartSettings) -> Scaffold:
+    """Return a scaffold with which variables begin with a checkpoint's values, once all are initialised."""
     path = latest_checkpoint(settings.ckpt_to_initialize_from) or str(settings.ckpt_to_initialize_from)
     wanted = settings.vars_to_warm_start
     renamed = settings.var_name_to_prev_var_name
@@ -70,11 +70,21 @@ def warm_start(scaffold: Scaffold, settings: WarmStartSettings) -> None:
         raise NotFoundError(None, None, f"Key {missing[0]} not found in checkpoint {path}")
     logging.info("Warm-starting from: %s: %s", path, ", ".join(sorted(chosen)))
     saver = Saver(chosen, defer_build=True)
-    before: Callable[..., Any] | None = scaffold.init_fn
+    before: Callable[..., Any] | None = scaffold.init_fn  # of a session, as in TensorFlow
 
-    def init_fn(made: Scaffold, session: Any) -> None:
+    def init_fn(_: Scaffold, session: Any) -> None:
         saver.restore(session, path)
         if before is not None:
-            before(made, session)
+            before(session)
 
-    scaffold.init_fn = init_fn
+    return Scaffold(
+        init_op=scaffold.init_op,
+        init_feed_dict=scaffold.init_feed_dict,
+        init_fn=init_fn,
+        ready_op=scaffold.ready_op,
+        ready_for_local_init_op=scaffold.ready_for_local_init_op,
+        local_init_op=scaffold.local_init_op,
+        summary_op=scaffold.summary_op,
+        saver=scaffold.saver,
+        local_init_feed_dict=scaffold.local_init_feed_dict,
+    )
