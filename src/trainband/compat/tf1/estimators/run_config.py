@@ -9,7 +9,7 @@ from typing import Any
 
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.scripts import logging
-from trainband.compat.tf1.sessions.server import ClusterSpec
+from trainband.compat.tf1.sessions.cluster_spec import ClusterSpec
 
 _UNSET = object()
 
