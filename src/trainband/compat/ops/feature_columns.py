@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from trainband.compat.ops.checks import NOWHERE
 from trainband.compat.ops.table import op
 
 
@@ -27,9 +28,9 @@ def ids_of_buckets(buckets: Any, count: int) -> Any:
 
 
 @op("", type="Select", tensors="ids", flat=True)
-def rows_or_none(ids: Any, rows: int) -> Any:
-    """Return the categories as rows of a table; where there is none, a row beyond the table's end."""
-    return jnp.where(ids < 0, rows, ids)
+def rows_or_none(ids: Any) -> Any:
+    """Return the categories as rows of a table; `NOWHERE` where there is none."""
+    return jnp.where(ids < 0, NOWHERE, ids)
 
 
 @op("", type="SparseSegmentSum", tensors="rows ids weights", optional="weights")

@@ -151,7 +151,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
             "is compiled; use tf.boolean_mask's alternatives, such as a product with the mask"
         )
     if np.shape(x) != np.shape(y) or (np.ndim(condition) and np.shape(condition) not in (np.shape(x), np.shape(x)[:1])):
-        raise ArgumentError(
+        raise ValueError(
             f"Shapes must be equal, but are {np.shape(condition)}, {np.shape(x)} and {np.shape(y)} for 'Select'"
         )
     if np.ndim(condition) == 1 and np.ndim(x) > 1:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating, is_integer, numpy_or_jax
+from trainband.compat.ops.arrays import is_computed, is_floating, is_integer, numpy_or_jax
 from trainband.compat.ops.checks import check
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.ops.table import op
@@ -333,7 +333,7 @@ def add_n(inputs: Any) -> Any:
     """The sum of several arrays of one shape."""
     total = inputs[0]
     if any(np.shape(one) != np.shape(total) for one in inputs):
-        raise ArgumentError(f"Shapes must be equal, but are {[np.shape(one) for one in inputs]}")
+        raise ValueError(f"Shapes must be equal, but are {[np.shape(one) for one in inputs]}")
     for one in inputs[1:]:
         total = total + one
     return total

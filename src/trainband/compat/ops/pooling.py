@@ -38,8 +38,9 @@ def _average(x: Any, window: Any, steps: Any, padding: Any, spread: Any) -> Any:
             values, np.asarray(0, x.dtype), jax.lax.add, window, steps, padding, None, spread
         )  # fmt: skip
 
-    ones = np.ones([size if over > 1 else 1 for size, over in zip(x.shape, window, strict=True)], x.dtype)
-    return add(x) / add(jnp.asarray(ones))
+    return add(x) / add(
+        jnp.ones([size if over > 1 else 1 for size, over in zip(x.shape, window, strict=True)], x.dtype)
+    )
 
 
 _OF = {"MAX": _largest, "AVG": _average}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainband.compat.tf1.datasets.elements import Element, Spec, flatten, pack
@@ -10,7 +10,7 @@ from trainband.compat.tf1.datasets.program import Program
 from trainband.compat.tf1.datasets.run import Recipe, Run
 from trainband.compat.tf1.graphs.graph import Region, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.record import convert, record
-from trainband.compat.tf1.graphs.region import Body
+from trainband.compat.tf1.graphs.region import Body, read_before
 from trainband.compat.tf1.graphs.where import user_line
 
 
@@ -62,6 +62,7 @@ class Function:
                 self.structure = pack(result, [Spec(one.dtype, one.shape) for one in outputs])
             if keeps:
                 outputs += arguments
+        outputs = _reading_outside(region, outputs, arguments)
         self.captured = [tensor for tensor in Body(region, outputs, arguments).captured if not _is_const(tensor)]
         self.program = Program(region, arguments, self.captured, outputs)
         self.outputs = outputs
@@ -87,3 +88,13 @@ def _argument(spec: Spec) -> Tensor:
 
     found: Tensor = record("Arg", compute, dtypes=[spec.dtype], shapes=[spec.shape], name="arg").outputs[0]
     return found
+
+
+def _reading_outside(region: Region, outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
+    """Has a region use variables as they are outside of it, when its iterator begins; returns its outputs."""
+    body = Body(region, outputs, arguments)
+    outside = read_before([body], [])
+    instead = {tensor: outside[name] for name, (_, tensors) in body.hoisted.items() for tensor in tensors}
+    for op in region.operations:
+        op.inputs = tuple(instead.get(one, one) for one in op.inputs)
+    return [instead.get(one, one) for one in outputs]

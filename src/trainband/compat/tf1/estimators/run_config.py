@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
 from typing import Any
 
+from trainband.cluster.resolvers.tf_config import content
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.cluster_spec import ClusterSpec
@@ -98,7 +97,7 @@ class RunConfig:
         for what in ("train_distribute", "eval_distribute", "experimental_distribute"):
             if {"experimental_distribute": experimental_distribute, **vars(self)}[what] is not None:
                 logging.warning("RunConfig: %s is ignored; start one task for each device.", what)
-        given = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        given = content() or {}
         self._read(given)
         known = given.get("model_dir")
         self.model_dir = str(model_dir) if model_dir is not None else known
@@ -129,7 +128,7 @@ class RunConfig:
     @property
     def service(self) -> dict[str, Any] | None:
         """What `TF_CONFIG` says of the service that runs the job."""
-        found: dict[str, Any] | None = json.loads(os.environ.get("TF_CONFIG") or "{}").get("service")
+        found: dict[str, Any] | None = (content() or {}).get("service")
         return found
 
     @property

@@ -17,9 +17,9 @@ from trainband.compat.tf1.operations.variable_scope import get_variable
 from trainband.runtime.overrides import override
 
 
-def looked_up(table: Any, found: Ids, rows: int, combiner: str, max_norm: float | None = None) -> Tensor:
+def looked_up(table: Any, found: Ids, combiner: str, max_norm: float | None = None) -> Tensor:
     """Record the rows of a table for the categories of each example, combined."""
-    values = recorded(gather_or_zero)(table, recorded(rows_or_none)(found.ids, rows), name="embedding_lookup")
+    values = recorded(gather_or_zero)(table, recorded(rows_or_none)(found.ids), name="embedding_lookup")
     if max_norm is not None:
         values = recorded(rows_clipped)(values, max_norm)
     combined: Tensor = recorded(combined_rows)(values, found.ids, found.weights, combiner)
@@ -103,7 +103,7 @@ class EmbeddingColumn(DenseColumn):
                 collections=features.collections,
             )
             held.append(table)
-        return looked_up(table, found, shape[0], self.combiner, self.max_norm)
+        return looked_up(table, found, self.combiner, self.max_norm)
 
 
 def indicator_column(categorical_column: CategoricalColumn) -> IndicatorColumn:

@@ -87,8 +87,7 @@ def linear_model(
 def _weighted(column: FeatureColumn, batch: Features, units: int, combiner: str) -> Any:
     """Record a column times its weights."""
     if isinstance(column, CategoricalColumn):
-        found, rows = column.ids(batch), column.buckets
-        return looked_up(_variable("weights", [rows, units], batch), found, rows, combiner)
+        return looked_up(_variable("weights", [column.buckets, units], batch), column.ids(batch), combiner)
     assert isinstance(column, DenseColumn)
     weights = _variable("weights", [column.size, units], batch)
     return recorded(matrices.matmul)(column.dense(batch), weights, name="weighted_sum")

@@ -61,10 +61,13 @@ def record_source(
     )
 
 
+_NOT_HOSTED = ("Const", "Placeholder", "LoopVariable")
+
+
 def is_hosted(op: Operation) -> bool:
     """Whether Python computes an operation: it is a source (see `record_source`), or its values are text."""
     if "source" in op.attributes:
         return True
-    if op.type in ("Const", "Placeholder") or not {"host", "asks", "effect", "variable"}.isdisjoint(op.attributes):
+    if op.stateful or op.type in _NOT_HOSTED or not {"host", "asks", "effect", "variable"}.isdisjoint(op.attributes):
         return False
     return any(tensor.dtype == string for tensor in (*op.inputs, *op.outputs))
