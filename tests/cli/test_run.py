@@ -346,3 +346,8 @@ def test_another_output_can_take_the_place_of_the_streams() -> None:
     assert output.tasks == [WORKER0]
     with pytest.raises(ClusterError, match="no task would train"):
         launch(command, output=output, **{**options, "workers": 0})
+
+
+def test_convert_is_for_scripts_of_tensorflow_1() -> None:
+    with pytest.raises(click.UsageError, match="add --tensorflow"):
+        cli.main(["run", "--convert", "train.py"], standalone_mode=False)

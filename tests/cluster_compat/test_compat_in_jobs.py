@@ -13,6 +13,8 @@ from tests.programs import ROOT, Program, Programs
 
 SCRIPTS = ROOT / "examples" / "tf1"
 FEATURES = ROOT / "tests" / "cluster_compat" / "features.py"
+LOCAL_MODELS = ROOT / "tests" / "cluster_compat" / "local_models.py"
+PIPELINE = ROOT / "tests" / "cluster_compat" / "pipeline.py"
 
 
 def start(
@@ -52,6 +54,16 @@ def test_two_workers_in_step_give_what_tensorflow_gives_for_the_whole_batch(
         tasks[f"ps:{number}"].succeed()
     with np.load(values) as found:
         assert_close(dict(found), "sync_replicas")
+
+
+@pytest.mark.parametrize("script", ["lstm_classifier", "slim_convnet"])
+def test_recurrent_and_slim_networks_learn_on_a_ps_with_two_workers(
+    programs: Programs, ports: tuple[str, ...], script: str
+) -> None:
+    tasks = start(programs, SCRIPTS / f"{script}.py", ports[:1], ports[1:3])
+    said = [tasks[f"worker:{number}"].succeed(120.0) for number in (0, 1)]  # each compiles for seconds
+    tasks["ps:0"].succeed()
+    assert min(float(text.split(" at last")[0].rpartition(", ")[2]) for text in said) < 0.5
 
 
 def start_chief_last(
@@ -179,6 +191,32 @@ def test_what_one_worker_assigns_stays_whatever_others_push(
         assert found["seen"] >= 20 * 6
 
 
+@pytest.mark.parametrize("style", ["downpour", "accumulate", "elastic"])
+def test_a_local_model_on_one_worker_is_trained_as_in_one_process(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path, style: str
+) -> None:
+    alone, job = tmp_path / "alone", tmp_path / "job"
+    by_itself = programs.python(
+        "alone", "-m", "trainband.compat", str(LOCAL_MODELS), f"--style={style}", f"--values={alone}"
+    )
+    tasks = start(programs, LOCAL_MODELS, ports[:1], ports[1:2], f"--style={style}", f"--values={job}")
+    assert by_itself.succeed() == tasks["worker:0"].succeed() == "trained [2.0, -1.0, 0.5]\n"
+    tasks["ps:0"].succeed()
+    with np.load(f"{alone}0.npz") as wanted, np.load(f"{job}0.npz") as found:
+        for name in wanted:
+            np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("style", ["downpour", "accumulate", "elastic"])
+def test_two_workers_with_local_models_train_one(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path, style: str
+) -> None:
+    tasks = start(programs, LOCAL_MODELS, ports[:1], ports[1:3], f"--style={style}", f"--values={tmp_path}/")
+    for name in ("worker:0", "worker:1"):
+        assert tasks[name].succeed() == "trained [2.0, -1.0, 0.5]\n"
+    tasks["ps:0"].succeed()
+
+
 def test_trainband_run_tells_a_script_by_its_flags(programs: Programs) -> None:
     script = str(SCRIPTS / "mlp_supervisor.py")
     output = programs.trainband(
@@ -186,3 +224,10 @@ def test_trainband_run_tells_a_script_by_its_flags(programs: Programs) -> None:
     ).succeed()
     assert re.search(r"^\[worker:0\] Worker 0: \d+ local steps, global step 5\d", output, re.MULTILINE)
     assert re.search(r"^\[worker:1\] Worker 1: \d+ local steps, global step 5\d", output, re.MULTILINE)
+
+
+def test_workers_train_from_files_by_queues(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:
+    tasks = start(programs, PIPELINE, ports[:1], ports[1:3], f"--data_dir={tmp_path}", "--steps=60")
+    found = [float(tasks[f"worker:{number}"].succeed().rpartition("accuracy ")[2]) for number in (0, 1)]
+    assert max(found) > 0.8  # one of them may come when the other has made all steps
+    tasks["ps:0"].succeed()

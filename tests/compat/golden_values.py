@@ -18,9 +18,13 @@ def golden(name: str) -> dict[str, Any]:
 
 
 def assert_close(mine: dict[str, Any], name: str, tolerance: float = 1e-4) -> None:
+    """Fails where a value of a file is missing, of another shape, or farther away than the tolerance."""
+    assert_close_to(mine, golden(name), tolerance)
+
+
+def assert_close_to(mine: dict[str, Any], wanted: dict[str, Any], tolerance: float) -> None:
     """Fails where a value is missing, of another shape, or farther away than the tolerance."""
-    wanted = golden(name)
     assert sorted(mine) == sorted(wanted)
     for key, value in wanted.items():
         assert np.shape(mine[key]) == value.shape, key
-        np.testing.assert_allclose(mine[key], value, rtol=tolerance, atol=tolerance, err_msg=f"{name}: {key}")
+        np.testing.assert_allclose(mine[key], value, rtol=tolerance, atol=tolerance, err_msg=key)

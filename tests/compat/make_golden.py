@@ -1,6 +1,7 @@
 """Makes the golden values: what TensorFlow itself gives for the scripts in `examples/tf1`, and for operations.
 
-The recipe, with a Python that has TensorFlow 2.21 (for `tf.layers` also the package tf_keras of the same version):
+The recipe, with a Python that has TensorFlow 2.21 (for `tf.layers` also the package tf_keras of the same version, and
+for `tf.contrib` tf_slim):
 
     python tests/compat/make_golden.py [NAME]...
 
@@ -30,11 +31,14 @@ SCRIPTS = ROOT / "examples" / "tf1"
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "autoencoder": (),
+    "input_pipeline": ("--shuffle_buffer=0",),  # TensorFlow shuffles otherwise
     "convnet": ("--keep_prob=1.0",),  # TensorFlow's random numbers are not JAX's
     "layers_batchnorm": (),
+    "lstm_classifier": (),
     "mlp_supervisor": (),
     "monitored_hooks": (),
     "rnn_while_loop": (),
+    "slim_convnet": (),
     "softmax_regression": (),
     "sync_replicas": (),
     "towers": (),
@@ -44,6 +48,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "word2vec_adagrad": ("--optimizer=adagrad",),
 }
 """The runs that are compared: a script's name, or that and a word more, and its arguments."""
+
+TABLES = {"operations": "operations_table", "images": "images_table"}
+"""The tables of operations that are compared, and the files that have them."""
 
 
 def script_of(name: str) -> Path:
@@ -58,15 +65,20 @@ def main() -> None:
         run_script(sys.argv[2], sys.argv[3:])
         return
     if sys.argv[1:2] == ["--operations"]:
-        run_operations(Path(sys.argv[2]))
+        run_operations(Path(sys.argv[2]), sys.argv[3])
         return
-    wanted = sys.argv[1:] or [*ARGUMENTS, "operations"]
+    if sys.argv[1:2] == ["--networks"]:
+        run_networks(Path(sys.argv[2]))
+        return
+    wanted = sys.argv[1:] or [*ARGUMENTS, *TABLES, "networks"]
     GOLDEN.mkdir(exist_ok=True)
     for name in wanted:
         with tempfile.TemporaryDirectory() as directory:
             out = Path(directory) / "values.npz"
-            if name == "operations":
-                command = [sys.executable, __file__, "--operations", str(out)]
+            if name == "networks":
+                command = [sys.executable, __file__, "--networks", str(out)]
+            elif name in TABLES:
+                command = [sys.executable, __file__, "--operations", str(out), name]
             else:
                 command = [sys.executable, __file__, "--run", str(script_of(name)), *ARGUMENTS[name], f"--values={out}"]
             environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1", **os.environ}
@@ -94,6 +106,7 @@ def run_script(path: str, arguments: list[str]) -> None:
 
     v1.disable_v2_behavior()
     v1.logging.set_verbosity(v1.logging.ERROR)
+    add_contrib(v1)
     sys.modules["tensorflow"] = v1
     sys.modules["tensorflow.examples.tutorials.mnist.input_data"] = module = input_data()
     for name in ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflow.examples.tutorials.mnist"):
@@ -125,6 +138,7 @@ def input_data() -> types.ModuleType:
         stand_in(name)
     stand_in("trainband.errors", DataError=DataError, YourError=DataError, PeerError=DataError)
     stand_in("trainband.runtime.waiting", say_on_stderr=lambda _: None)
+    load("trainband.runtime.regular_files", ROOT / "src/trainband/runtime/regular_files.py")
     # With a place in the file system, where the digits are, but without what its own file would load.
     data = ROOT / "src/trainband/data"
     spec = importlib.util.spec_from_file_location(
@@ -151,12 +165,40 @@ def load(name: str, path: Path) -> types.ModuleType:
     return module
 
 
-def run_operations(out: Path) -> None:
-    """Computes the table of operations, and the derivatives of those that have one, with real TensorFlow."""
+def add_contrib(v1: Any) -> None:
+    """Adds what is left of `tf.contrib`: the package tf_slim has its layers."""
+    from tensorflow.python.framework import ops, tensor
+    from tf_keras.src import legacy_tf_layers
+    from tf_keras.src.legacy_tf_layers import base, normalization
+
+    ops.Tensor = tensor.Tensor  # tf_slim expects these where they were
+    for name, module in {"": legacy_tf_layers, ".base": base, ".normalization": normalization}.items():
+        sys.modules[f"tf_keras.legacy_tf_layers{name}"] = module
+    import tf_slim  # type: ignore[import-not-found]
+
+    v1.contrib = types.ModuleType("tensorflow.contrib")
+    v1.contrib.__path__ = []
+    v1.contrib.__dict__.update(layers=tf_slim, framework=tf_slim, slim=tf_slim, rnn=v1.nn.rnn_cell)
+    sys.modules["tensorflow.contrib"] = v1.contrib
+    sys.modules["tensorflow.contrib.slim"] = tf_slim
+
+
+def run_networks(out: Path) -> None:
+    """Runs the networks in `networks_table` with TensorFlow."""
     import tensorflow.compat.v1 as v1
 
     v1.disable_v2_behavior()
-    table = load("operations_table", HERE / "operations_table.py")
+    add_contrib(v1)
+    networks = load("networks_table", HERE / "networks_table.py")
+    np.savez(out, **{key: value for name in networks.TABLE for key, value in networks.values_of(v1, name).items()})
+
+
+def run_operations(out: Path, name: str) -> None:
+    """Computes a table of operations, and the derivatives of those that have one, with real TensorFlow."""
+    import tensorflow.compat.v1 as v1
+
+    v1.disable_v2_behavior()
+    table = load(TABLES[name], HERE / f"{TABLES[name]}.py")
     np.savez(out, **table.compute(v1))
 
 

@@ -15,9 +15,13 @@ from tests.compat.operations_table import OPTIMIZERS
 import trainband.compat.tf1 as tf
 from trainband.cluster import ClusterSpec
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec
+from trainband.compat.tf1.graphs.lowering import Computation
+from trainband.compat.tf1.sessions.examined import examine
 from trainband.compat.tf1.sessions.job_model import JobModel
+from trainband.compat.tf1.sessions.job_rules import is_shared
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer, updates_of
+from trainband.compat.tf1.sessions.server import roles
 from trainband.model.placement import GreedyBytes
 from trainband.model.variables import Variable, Variables
 from trainband.ps.description import Plan
@@ -170,6 +174,39 @@ def test_rows_that_are_not_looked_up_stay_as_they_are_on_a_ps() -> None:
     assert params["table"][:, 0].tolist() == [1.0, 0.5, 0.5, 1.0]
 
 
+def test_a_workers_own_variables_stay_with_it() -> None:
+    server = tf.train.Server({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}, "worker", 1)
+    step = tf.train.get_or_create_global_step()
+    shared = tf.get_variable("shared", [])
+    local = tf.get_variable("local", [], collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    with tf.device("/job:worker/task:1"):
+        placed = tf.get_variable("placed", [])
+    with tf.device("/job:worker/task:0"):
+        elsewhere = tf.get_variable("elsewhere", [])
+    own = tf.train.AdamOptimizer(0.1).minimize(tf.square(local + placed), var_list=[local, placed])
+    with tf.control_dependencies([own]):
+        push = tf.train.AdamOptimizer(0.1).minimize(tf.square(shared), step, var_list=[shared])
+    with tf.control_dependencies([push]):
+        copy = local.assign(shared * 2.0)
+    plain = Computation([push], [])
+    whole = Computation([copy, tf.square(local)], [])
+    with tf.Session(server.target):
+        graph = tf.get_default_graph()
+        names = {v.op_name for v in graph.variables.values() if is_shared(v)}
+        assert {shared.op_name, elsewhere.op_name, "shared/Adam", "global_step"} < names
+        assert not {"local", "placed", "local/Adam", "placed/Adam_1", "beta1_power"} & names
+        spec = ClusterSpec({"ps": ["a:1"], "worker": ["b:1", "c:1"]})
+        assert set(JobModel(graph, spec, lambda _: {}).shared) == {"shared", "elsewhere"}
+        assert examine(plain, graph, step).follow_up is None
+        split = examine(whole, graph, step).follow_up
+    assert split is not None
+    assert set(split.second.writes) == {"local"}
+    assert {op.type for op in split.second.schedule.needed} & {"Adam", "ApplyAdam"} == set()
+    assert [one.op.type for one in split.links] == ["Const"]
+    assert split.feeds(([4.0, 2.0], []), []) == [2.0]
+    assert split.joined(([4.0, 2.0], []), ([6.0], [])) == ([6.0, 4.0], [])
+
+
 def test_two_optimizers_of_one_variable_are_refused_on_ps() -> None:
     w = tf.get_variable("w", [2])
     for rate in (0.1, 0.2):
@@ -196,14 +233,30 @@ def test_cluster_specs_and_servers() -> None:
         assert session.run(tf.constant(3)) == 3
 
 
+def test_jobs_may_have_other_names() -> None:
+    assert roles(["trainer", "pserver", "master"]) == {"trainer": "worker", "pserver": "ps", "master": "chief"}
+    assert roles(["steps", "ps"])["ps"] == "ps"
+    with pytest.raises(ValueError, match="'learner' and 'actor' of the cluster are both taken for 'worker'"):
+        roles(["learner", "actor", "ps"])
+    server = tf.train.Server({"pserver": ["127.0.0.1:1"], "trainer": {3: "127.0.0.1:2"}}, "trainer", 3)
+    with tf.device("/job:pserver/task:0"):
+        w = tf.get_variable("w", [2])
+    with tf.device("/job:trainer/task:3"):
+        mine = tf.get_variable("mine", [2])
+        other = tf.Variable(tf.zeros([2]), collections=["local_variables"], trainable=False)
+    with tf.Session(server.target) as session:
+        session.run([w.initializer, mine.initializer, other.initializer])
+        spec = ClusterSpec({"ps": ["a:1"], "worker": {3: "b:1"}})
+        model = JobModel(tf.get_default_graph(), spec, lambda _: {}, "pserver")
+    assert (set(model.shared), model.homes()) == ({"w"}, {"w": 0})
+
+
 def test_a_synchronous_optimizer_in_one_process_is_the_optimizer() -> None:
     w = tf.get_variable("w", [], initializer=tf.ones_initializer())
     step = tf.train.get_or_create_global_step()
     optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.5), 1)
     with pytest.raises(ValueError, match="Global step is required"):
         optimizer.minimize(w)
-    with pytest.raises(ValueError, match="should be called after apply_gradients"):
-        optimizer.make_session_run_hook(True)
     train = optimizer.minimize(tf.square(w), global_step=step)
     hook = optimizer.make_session_run_hook(is_chief=True)
     with tf.train.MonitoredTrainingSession(hooks=[hook]) as session:

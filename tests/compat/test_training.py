@@ -277,7 +277,7 @@ def test_a_scaffold_with_functions_of_its_own(tmp_path: Path) -> None:
     scaffold = tf.train.Scaffold(init_fn=lambda _, session: session.run(assign))
     with tf.train.MonitoredTrainingSession(scaffold=scaffold, checkpoint_dir=None) as session:
         assert session.run([v, w]) == [7.0, 2.0]
-        assert session.run_step_fn(lambda context: context.session.run(w)) == 2.0
+        assert session.run_step_fn(lambda step_context: step_context.session.run(w)) == 2.0
     del tmp_path
 
 

@@ -337,6 +337,7 @@ class RunCommand(click.Command):
 )
 @click.option("--insecure", is_flag=True, help="Let anybody who reaches a ps read the model and take over the job.")
 @click.option("--tensorflow", is_flag=True, help="SCRIPT is one of TensorFlow 1, and is run unchanged.")
+@click.option("--convert", is_flag=True, help="With --tensorflow: convert SCRIPT from Python 2 first, in memory.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--] [ARGS]...")
@@ -356,6 +357,7 @@ def run(
     tls: str | None,
     insecure: bool,
     tensorflow: bool,
+    convert: bool,
     as_module: bool,
     script: str,
     arguments: tuple[str, ...],
@@ -364,9 +366,12 @@ def run(
     arguments = script_arguments(ctx, script, arguments)
     if tensorflow and as_module:
         raise click.UsageError("--tensorflow runs a script, and not a module: leave -m out.", ctx)
+    if convert and not tensorflow:
+        raise click.UsageError("--convert is for scripts of TensorFlow 1: add --tensorflow.", ctx)
     if not as_module and not Path(script).exists():
         raise YourError(f"there is no script {script!r} in {Path.cwd()}.")
-    command = [*(["-m"] if as_module else ["-m", "trainband.compat"] if tensorflow else []), script, *arguments]
+    compat = ["-m", "trainband.compat", *(["--convert"] if convert else [])]
+    command = [*(["-m"] if as_module else compat if tensorflow else []), script, *arguments]
     if tls is not None and insecure:
         raise click.UsageError("--tls and --insecure contradict each other.", ctx)
     environ: Mapping[str, str] = os.environ

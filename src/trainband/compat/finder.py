@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -10,12 +9,20 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from trainband.compat.missing import MissingModule, describe
+from trainband.compat.tf1.modules import spaces_of
 from trainband.compat.tf1.names import NAMES, everything
 from trainband.runtime.overrides import override
 
-INPUT_DATA = "tensorflow.examples.tutorials.mnist.input_data"
-_EMPTY = ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflow.examples.tutorials.mnist")
-_ROOTS = ("tensorflow", "tensorflow.compat.v1")
+_ROOTS = {"tensorflow.compat.v1": "tf", "tensorflow": "tf", "trainband.compat.tf1": "tf"}
+"""Modules that scripts import, and the namespaces that they are. The longest come first."""
+
+
+def path_of(module: str) -> str | None:
+    """Return a module as `tf.nn`, or `None` if it is not TensorFlow's."""
+    for root, short in _ROOTS.items():
+        if module == root or module.startswith(f"{root}."):
+            return short + module[len(root) :]
+    return None
 
 
 class Finder(MetaPathFinder, Loader):
@@ -44,32 +51,19 @@ class Finder(MetaPathFinder, Loader):
         if not self._said:
             self._said = True
             self._say("import tensorflow: this is trainband.compat.tf1, trainband's front end for TensorFlow 1")
-        if self._stands_for(fullname) is None:
-            shown = fullname.replace("tensorflow.compat.v1", "tensorflow", 1).replace("tensorflow", "tf", 1)
-            raise MissingModule(describe(shown, everything()), name=fullname)
+        shown = str(path_of(fullname))
+        if spaces_of(shown) is None:
+            # The error does not name `fullname`: `from tensorflow.contrib import slim` would then hide it.
+            raise MissingModule(describe(shown, everything()), name=shown)
         return ModuleSpec(fullname, self, is_package=True)
 
     @override
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        if spec.name in _EMPTY:
-            return None
-        return _StandIn(spec.name, str(self._stands_for(spec.name)))
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name, str(path_of(spec.name)))
 
     @override
     def exec_module(self, module: ModuleType) -> None:
         pass  # names are looked up when they are used
-
-    @staticmethod
-    def _stands_for(fullname: str) -> str | None:
-        """Return the module that stands in for a module of TensorFlow, or `None` if there is none."""
-        if fullname in _EMPTY:
-            return ""
-        if fullname == INPUT_DATA:
-            return "trainband.compat.tf1.scripts.input_data"
-        if fullname in _ROOTS:
-            return "trainband.compat.tf1"
-        space = fullname.replace("tensorflow.compat.v1", "tensorflow", 1).replace("tensorflow", "tf", 1)
-        return space if space in NAMES else None
 
 
 class _StandIn(ModuleType):
@@ -81,7 +75,9 @@ class _StandIn(ModuleType):
         self._real = real
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__") and name != "__version__":
+        if name == "__all__":  # what `from tensorflow import *` asks for
+            return [one for one in dir(self) if not one.startswith("_")]
+        if name.startswith("__") and name not in NAMES["tf"]:
             raise AttributeError(name)
         value: object = getattr(self._module(), name)
         return value
@@ -90,8 +86,6 @@ class _StandIn(ModuleType):
         return dir(self._module())
 
     def _module(self) -> ModuleType:
-        if self._real.startswith("trainband."):
-            return importlib.import_module(self._real)
         from trainband.compat.tf1.namespace import namespace
 
         return namespace(self._real)

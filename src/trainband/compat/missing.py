@@ -6,15 +6,7 @@ import difflib
 from collections.abc import Iterable
 from types import ModuleType
 
-PLANNED = (
-    "tf.data",
-    "tf.TensorArray",
-    "tf.nn.dynamic_rnn",
-    "tf.nn.rnn_cell",
-    "tf.estimator",
-    "tf.image",
-    "tf.keras",
-)
+PLANNED = ("tf.keras",)
 """Names that are planned, together with everything below them."""
 
 

@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 import ast
-import runpy
+import builtins
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from trainband.cluster import Cluster
 from trainband.compat.finder import install
+from trainband.compat.numpy_names import install_numpy_names
+from trainband.compat.own_modules import compiled, install_own_modules
+from trainband.compat.python2 import explain, parsed, read_source
+from trainband.compat.six_names import install_six
+from trainband.compat.tf1.sessions import one_element
 from trainband.runtime.waiting import Say, say_on_stderr
 
 CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 """The flags that tell scripts of TensorFlow 1 which task they are."""
 
 
-def run(script: Path, arguments: Sequence[str], cluster: Cluster | None = None, say: Say = say_on_stderr) -> None:
-    """Run a script like `python SCRIPT ARGUMENTS`, except for its imports of TensorFlow.
+def run(
+    script: Path,
+    arguments: Sequence[str],
+    cluster: Cluster | None = None,
+    say: Say = say_on_stderr,
+    convert: bool = False,
+) -> None:
+    """Run a script like `python SCRIPT ARGUMENTS`, except for its imports of TensorFlow and old names of NumPy.
 
     Args:
       cluster: the cluster and this task, from the launcher; passed to the script by those flags that it defines.
+      convert: convert the script, and the modules beside it that it imports, from Python 2 first, in memory.
+
+    Raises:
+      Python2Error: the script is Python 2, and may not be converted.
+      NoConverter: it may, but fissix is not installed.
     """
-    source = script.read_text(encoding="utf-8")
-    more = cluster_arguments(source, arguments, cluster) if cluster is not None else []
+    tree = parsed(read_source(script), str(script), convert)
+    more = cluster_arguments(tree, arguments, cluster) if cluster is not None else []
     sys.argv = [str(script), *arguments, *more]
     sys.path[0:1] = [str(script.resolve().parent)]
     before = set(sys.modules)
     install(say)
+    install_numpy_names(say)
+    install_six()
+    one_element.want(True)
+    install_own_modules(script.resolve().parent, convert)
     failure: BaseException | None = None
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        _run_main(script, tree)
     except BaseException as exc:
         failure = None if isinstance(exc, SystemExit) and not exc.code else exc
+        explain(exc)
         raise
     else:
         if not any(name.partition(".")[0] == "tensorflow" for name in sys.modules.keys() - before):
@@ -43,7 +65,15 @@ def run(script: Path, arguments: Sequence[str], cluster: Cluster | None = None, 
             jobs.end_all(failure)
 
 
-def cluster_arguments(source: str, arguments: Sequence[str], cluster: Cluster) -> list[str]:
+def _run_main(script: Path, tree: ast.Module) -> None:
+    main = ModuleType("__main__", ast.get_docstring(tree))
+    main.__file__ = str(script)
+    main.__builtins__ = builtins  # type: ignore[attr-defined]
+    sys.modules["__main__"] = main
+    exec(compiled(tree, str(script)), main.__dict__)
+
+
+def cluster_arguments(tree: ast.Module, arguments: Sequence[str], cluster: Cluster) -> list[str]:
     """Return the cluster as flags: those that the script mentions and that were not passed already."""
     spec, task = cluster.spec, cluster.task
     hosts = {
@@ -56,17 +86,13 @@ def cluster_arguments(source: str, arguments: Sequence[str], cluster: Cluster) -
         "job_name": "worker" if task in spec.workers else task.job,
         "task_index": str(index),
     }
-    named = _strings(source)
+    named = _strings(tree)
     given = {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}
     return [f"--{name}={values[name]}" for name in CLUSTER_FLAGS if name in named and name not in given]
 
 
-def _strings(source: str) -> set[str]:
+def _strings(tree: ast.Module) -> set[str]:
     """Return the strings in a script without leading dashes: `ps_hosts` for `add_argument("--ps_hosts")`."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return set()
     return {
         node.value.lstrip("-")
         for node in ast.walk(tree)

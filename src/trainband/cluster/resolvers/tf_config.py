@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from typing import Any
 
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.spec import ClusterSpec
@@ -15,6 +17,25 @@ VARIABLE = "TF_CONFIG"
 
 _WITHOUT_A_CLUSTER = frozenset({"environment", "job", "rpc_layer", "trial"})
 """What platforms write even for a program that runs alone."""
+
+
+def content(environ: Mapping[str, str] | None = None) -> dict[str, Any] | None:
+    """What `TF_CONFIG` says, as it stands there; `None` when it is absent or empty.
+
+    Raises:
+      ClusterError: it is no JSON object.
+    """
+    text = (os.environ if environ is None else environ).get(VARIABLE, "")
+    if not text.strip():
+        return None
+    try:
+        config = json.loads(text)
+        json.dumps(config, ensure_ascii=False).encode()  # half of a character can stand in JSON, and nowhere else
+    except (ValueError, RecursionError) as exc:
+        raise ClusterError(f"{VARIABLE} is not JSON: {exc}; it reads {_shorten(text)!r}.") from None
+    if not isinstance(config, dict):
+        raise ClusterError(f"{VARIABLE} must be a JSON object with cluster and task, got {_shorten(text)!r}.")
+    return config
 
 
 def resolve(environ: Mapping[str, str]) -> Cluster | None:
@@ -35,16 +56,9 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
 
     Source: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
     """
-    text = environ.get(VARIABLE, "")
-    if not text.strip():
+    config = content(environ)
+    if config is None:
         return None
-    try:
-        config = json.loads(text)
-        json.dumps(config, ensure_ascii=False).encode()  # half of a character can stand in JSON, and nowhere else
-    except (ValueError, RecursionError) as exc:
-        raise ClusterError(f"{VARIABLE} is not JSON: {exc}; it reads {_shorten(text)!r}.") from None
-    if not isinstance(config, dict):
-        raise ClusterError(f"{VARIABLE} must be a JSON object with cluster and task, got {_shorten(text)!r}.")
     if "cluster" not in config:
         if "task" in config:
             raise ClusterError(f"{VARIABLE}.cluster is missing, though {VARIABLE}.task is set.")

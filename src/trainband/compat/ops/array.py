@@ -56,13 +56,18 @@ def rank(input: Any) -> Any:  # noqa: A002
 @op("tf.size", type="Size", tensors="input", of_shape=True, folds=True, v1="input name out_type")
 def size(input: Any, out_type: Any = int32) -> Any:  # noqa: A002
     """How many elements an array has."""
-    return np.array(int(np.prod(input.shape)), as_dtype(out_type).numpy)
+    return np.asarray(np.prod(input.shape, dtype=np.int64)).astype(as_dtype(out_type).numpy)
 
 
 @op("tf.reshape", type="Reshape", tensors="tensor shape", shapes="shape", folds=True)
 def reshape(tensor: Any, shape: Any) -> Any:
     """The same elements in another shape; one size may be -1."""
-    return numpy_or_jax(tensor).reshape(tensor, sizes_of(shape, "the shape of a reshape"))
+    sizes = sizes_of(shape, "the shape of a reshape")
+    if -1 in sizes and 0 in sizes and np.size(tensor) == 0:  # TensorFlow leaves out the sizes that are zero
+        left = int(np.prod([one for one in np.shape(tensor) if one]))
+        rest = left // int(np.prod([one for one in sizes if one not in (0, -1)]))
+        sizes = tuple(rest if one == -1 else one for one in sizes)
+    return numpy_or_jax(tensor).reshape(tensor, sizes)
 
 
 @op("tf.transpose", type="Transpose", tensors="a", folds=True, title="transpose", v1="a perm name conjugate")
@@ -140,7 +145,10 @@ def split(value: Any, num_or_size_splits: Any, axis: Any = 0) -> Any:
 @op("tf.tile", type="Tile", tensors="input multiples", shapes="multiples", folds=True)
 def tile(input: Any, multiples: Any) -> Any:  # noqa: A002
     """Repeat an array along each axis."""
-    return numpy_or_jax(input).tile(input, sizes_of(multiples, "the multiples of a tile"))
+    times = sizes_of(multiples, "the multiples of a tile")
+    if len(times) != np.ndim(input):
+        raise ArgumentError(f"Shape must be rank {len(times)} but is rank {np.ndim(input)} for 'Tile'")
+    return numpy_or_jax(input).tile(input, times)
 
 
 _MODES = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMETRIC": "symmetric"}
@@ -157,6 +165,8 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any
     """Add elements before and after, along each axis."""
     kind = _MODES[mode.upper()]
     pairs = np.reshape(sizes_of(paddings, "the paddings of a pad"), (-1, 2))
+    if len(pairs) != np.ndim(tensor):
+        raise ArgumentError(f"Shape must be rank {len(pairs)} but is rank {np.ndim(tensor)} for 'Pad'")
     more = {"constant_values": constant_values} if kind == "constant" else {}
     return jnp.pad(tensor, [(int(a), int(b)) for a, b in pairs], mode=kind, **more)
 
@@ -164,19 +174,19 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any
 @op("tf.fill", type="Fill", tensors="dims value", shapes="dims", folds=True)
 def fill(dims: Any, value: Any) -> Any:
     """A shape filled with one number."""
-    return numpy_or_jax(dims, value).full(sizes_of(dims, "the shape of a fill"), value, value.dtype)
+    return numpy_or_jax(dims, value).broadcast_to(value, sizes_of(dims, "the shape of a fill"))
 
 
 @op("tf.zeros", type="Fill", tensors="shape", shapes="shape", folds=True, title="zeros")
 def zeros(shape: Any, dtype: Any = float32) -> Any:
     """All zero."""
-    return np.zeros(sizes_of(shape, "the shape of a fill"), as_dtype(dtype).numpy)
+    return np.broadcast_to(np.zeros((), as_dtype(dtype).numpy), sizes_of(shape, "the shape of a fill"))
 
 
 @op("tf.ones", type="Fill", tensors="shape", shapes="shape", folds=True, title="ones")
 def ones(shape: Any, dtype: Any = float32) -> Any:
     """All one."""
-    return np.ones(sizes_of(shape, "the shape of a fill"), as_dtype(dtype).numpy)
+    return np.broadcast_to(np.ones((), as_dtype(dtype).numpy), sizes_of(shape, "the shape of a fill"))
 
 
 def _kind_of(array: Any, dtype: Any) -> Any:
@@ -244,8 +254,20 @@ def broadcast_to(input: Any, shape: Any) -> Any:  # noqa: A002
     return jnp.broadcast_to(input, sizes_of(shape, "the shape of broadcast_to"))
 
 
-@op("tf.linalg.eye tf.eye", type="Const", folds=True, title="eye", v1="num_rows num_columns dtype name")
-def eye(num_rows: Any, num_columns: Any = None, dtype: Any = float32) -> Any:
-    """A matrix with ones on its diagonal."""
+@op("tf.linalg.eye tf.eye", type="Const", folds=True, title="eye", v1="num_rows num_columns batch_shape dtype name")
+def eye(num_rows: Any, num_columns: Any = None, dtype: Any = float32, batch_shape: Any = None) -> Any:
+    """A matrix with ones on its diagonal, or many of them."""
     columns = None if num_columns is None else int(num_columns)
-    return np.eye(int(num_rows), columns, dtype=as_dtype(dtype).numpy)
+    one = np.eye(int(num_rows), columns, dtype=as_dtype(dtype).numpy)
+    return one if batch_shape is None else np.broadcast_to(one, (*sizes_of(batch_shape, "a shape"), *one.shape)).copy()
+
+
+@op("tf.ensure_shape", type="EnsureShape", tensors="x", by_row="x", folds=True)
+def ensure_shape(x: Any, shape: Any) -> Any:
+    """The same array, which must have this shape, of which sizes may be unknown."""
+    wanted = dims_of(shape)
+    if wanted is not None and (
+        len(wanted) != np.ndim(x) or any(a is not None and a != b for a, b in zip(wanted, x.shape, strict=True))
+    ):
+        raise ArgumentError(f"Shape of tensor {x.shape} is not compatible with expected shape {wanted}.")
+    return x

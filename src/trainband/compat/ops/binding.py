@@ -62,12 +62,24 @@ def converted(op: Op, values: Mapping[str, Any], tensors: Tensors) -> dict[str, 
             found[name] = tensors.convert(value, None if _has_tensor(value, tensors) else int32)
         else:
             found[name] = tensors.convert(value, _dtype_for(op, name, found))
+    for name, kinds in op.kinds.items():
+        if found[name] is not None and _kind(as_dtype(found[name].dtype)) not in kinds:
+            raise TypeError(
+                f"Value passed to parameter '{name}' of {op.type} has DataType {as_dtype(found[name].dtype).name}, "
+                f"which is not one of the allowed kinds: {kinds}"
+            )
     for name in op.lists:
         if not found[name] and not op.tensors:
             raise ValueError(
                 f"{name} must be a list of at least one Tensor/IndexedSlices with the same dtype and shape"
             )  # fmt: skip
     return found
+
+
+def _kind(dtype: DType) -> str:
+    if dtype.is_floating or dtype.is_complex:
+        return "complex" if dtype.is_complex else "float"
+    return "int" if dtype.is_integer else "bool" if dtype.is_bool else dtype.name
 
 
 def _has_tensor(value: Any, tensors: Tensors) -> bool:

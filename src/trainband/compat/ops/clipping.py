@@ -33,6 +33,12 @@ def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None) -> Any:
     return t * clip_norm / jnp.maximum(norms, clip_norm)
 
 
+@op(v1_names="tf.clip_by_average_norm", type="clip_by_average_norm", tensors="t clip_norm", like={"clip_norm": "t"})
+def clip_by_average_norm(t: Any, clip_norm: Any) -> Any:
+    """Scale down so that the Euclidean norm, divided by the number of elements, is at most `clip_norm`."""
+    return t * clip_norm * jnp.minimum(t.size / jnp.sqrt(jnp.sum(t * t)), 1 / clip_norm)
+
+
 @op(v1_names="tf.global_norm", type="global_norm", lists="t_list")
 def global_norm(t_list: Any) -> Any:
     """The Euclidean norm of several arrays together."""

@@ -1,14 +1,17 @@
-"""Convolutions and pooling."""
+"""Convolutions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import sizes_of
+from trainband.compat.ops.arrays import ArgumentError, sizes_of
+from trainband.compat.ops.pooling import avg_pool as avg_pool
+from trainband.compat.ops.pooling import max_pool as max_pool
 from trainband.compat.ops.table import op
 
 
@@ -22,105 +25,184 @@ def _spread(value: Any, data_format: str, count: int = 2) -> tuple[int, ...]:
     return tuple(sizes[2:]) if data_format.startswith("NC") else tuple(sizes[1 : 1 + count])
 
 
-@op(
-    "tf.nn.conv2d",
-    type="Conv2D",
-    tensors="input filter",
-    alike="input filter",
-    v1="input filter strides padding -use_cudnn_on_gpu=True data_format dilations name filters=filter",
-)
-def conv2d(
-    input: Any,  # noqa: A002 - TensorFlow's names
-    filter: Any,  # noqa: A002
-    strides: Any,
-    padding: Any,
-    data_format: str = "NHWC",
-    dilations: Any = (1, 1, 1, 1),
+_LAYOUTS = {3: ("NWC", "WIO"), 4: ("NHWC", "HWIO"), 5: ("NDHWC", "DHWIO")}
+
+
+def _convolved(
+    x: Any, kernel: Any, strides: Any, padding: Any, data_format: str | None, dilations: Any, groups: int = 0
 ) -> Any:
-    """A convolution over height and width; the filter is [height, width, in, out]."""
-    edges = padding if isinstance(padding, str) else [tuple(one) for one in padding][1:3]
+    """A convolution over all axes but the first and that of the channels; the kernel is [..., in, out]."""
+    usual, of_kernel = _LAYOUTS[x.ndim]
+    layout, count = data_format or usual, x.ndim - 2
+    channels = x.shape[layout.index("C")]
+    if not groups and (kernel.shape[-2] == 0 or channels % kernel.shape[-2]):
+        raise ArgumentError(
+            f"Depth of input ({channels}) is not a multiple of input depth of filter ({kernel.shape[-2]})"
+        )
+    edges: Any = padding if isinstance(padding, str) else [
+        tuple(int(one) for one in pair) for letter, pair in zip(layout, padding, strict=True) if letter not in "NC"
+    ]  # fmt: skip
     return jax.lax.conv_general_dilated(
-        input,
-        filter,
-        _spread(strides, data_format),
+        x,
+        kernel,
+        _spread(strides, layout, count),
         edges,
-        rhs_dilation=_spread(dilations, data_format),
-        dimension_numbers=(data_format, "HWIO", data_format),
+        rhs_dilation=_spread(1 if dilations is None else dilations, layout, count),
+        dimension_numbers=(layout, of_kernel, layout),
+        feature_group_count=groups or channels // kernel.shape[-2],
     )
 
 
-@op("tf.nn.conv1d", type="Conv1D", tensors="value filters", alike="value filters")
-def conv1d(value: Any, filters: Any, stride: Any, padding: str) -> Any:
-    """A convolution along one axis; the filter is [width, in, out]."""
-    return jax.lax.conv_general_dilated(
-        value, filters, (int(stride),), padding, dimension_numbers=("NWC", "WIO", "NWC")
-    )  # fmt: skip
+def _convolution(name: str, type_: str, axes: int, v1: str) -> Callable[..., Any]:
+    usual = _LAYOUTS[axes + 2][0]
+
+    def compute(
+        input: Any,  # noqa: A002 - TensorFlow's names
+        filter: Any,  # noqa: A002
+        strides: Any,
+        padding: Any,
+        data_format: str = usual,
+        dilations: Any = (1,) * (axes + 2),
+    ) -> Any:
+        return _convolved(input, filter, strides, padding, data_format, dilations)
+
+    compute.__name__ = name
+    compute.__doc__ = f"A convolution over {axes} axes; the filter is [size, ..., in, out]."
+    return op(f"tf.nn.{name}", type=type_, tensors="input filter", alike="input filter", v1=v1)(compute)
+
+
+_CONVOLUTION = "input filter strides padding {}data_format dilations name filters=filter"
+conv1d = _convolution(
+    "conv1d", "Conv1D", 1,
+    "value=input filters=filter stride=strides padding -use_cudnn_on_gpu data_format name input dilations",
+)  # fmt: skip
+conv2d = _convolution("conv2d", "Conv2D", 2, _CONVOLUTION.format("-use_cudnn_on_gpu=True "))
+conv3d = _convolution("conv3d", "Conv3D", 3, _CONVOLUTION.format(""))
 
 
 @op(
-    "tf.nn.conv2d_transpose",
-    type="Conv2DBackpropInput",
-    tensors="value filter output_shape",
-    alike="value filter",
-    shapes="output_shape",
+    "tf.nn.convolution",
+    type="convolution",
+    tensors="input filter",
+    alike="input filter",
+    v1="input filter padding strides dilation_rate=dilations name data_format filters=filter dilations",
 )
-def conv2d_transpose(
-    value: Any,
+def convolution(
+    input: Any,  # noqa: A002
     filter: Any,  # noqa: A002
-    output_shape: Any,
-    strides: Any,
-    padding: str = "SAME",
-    data_format: str = "NHWC",
+    padding: Any,
+    strides: Any = None,
+    data_format: Any = None,
+    dilations: Any = None,
 ) -> Any:
-    """What a convolution's gradient does; the filter is [height, width, out, in]."""
-    sizes = sizes_of(output_shape, "the output shape of conv2d_transpose")
+    """A convolution over one, two or three axes."""
+    return _convolved(input, filter, 1 if strides is None else strides, padding, data_format, dilations)
 
-    def forward(images: Any) -> Any:
-        return conv2d(images, filter, strides, padding, data_format)
 
-    _, pull_back = jax.vjp(forward, jnp.zeros(sizes, value.dtype))
+@op("tf.nn.atrous_conv2d", type="atrous_conv2d", tensors="value filters", alike="value filters")
+def atrous_conv2d(value: Any, filters: Any, rate: Any, padding: str) -> Any:
+    """A convolution with holes in the filter."""
+    return _convolved(value, filters, 1, padding, None, rate)
+
+
+def _pulled_back(output_shape: Any, value: Any, kernel: Any, *how: Any) -> Any:
+    sizes = sizes_of(output_shape, "the output shape of a transposed convolution")
+    zeros = jnp.zeros(sizes, value.dtype)
+    _, pull_back = jax.vjp(lambda images: _convolved(images, kernel, *how), zeros)
     return pull_back(value)[0]
+
+
+def _transposed(name: str, type_: str, axes: int, v1: str) -> Callable[..., Any]:
+    usual = _LAYOUTS[axes + 2][0]
+
+    def compute(
+        value: Any,
+        filter: Any,  # noqa: A002
+        output_shape: Any,
+        strides: Any,
+        padding: Any = "SAME",
+        data_format: str = usual,
+        dilations: Any = None,
+    ) -> Any:
+        return _pulled_back(output_shape, value, filter, strides, padding, data_format, dilations)
+
+    compute.__name__ = name
+    compute.__doc__ = f"What the gradient of a convolution over {axes} axes does; the filter is [size, ..., out, in]."
+    return op(
+        f"tf.nn.{name}", type=type_, tensors="value filter output_shape", alike="value filter", shapes="output_shape",
+        v1=v1,
+    )(compute)  # fmt: skip
+
+
+_TRANSPOSED = "value filter output_shape strides padding data_format name input=value filters=filter dilations"
+conv1d_transpose = _transposed(
+    "conv1d_transpose", "Conv1DTranspose", 1,
+    "input=value filters=filter output_shape strides padding data_format dilations name",
+)  # fmt: skip
+conv2d_transpose = _transposed("conv2d_transpose", "Conv2DBackpropInput", 2, _TRANSPOSED)
+conv3d_transpose = _transposed("conv3d_transpose", "Conv3DBackpropInput", 3, _TRANSPOSED)
+
+
+@op(
+    v1_names="tf.nn.conv2d_backprop_input", type="Conv2DBackpropInput", tensors="input_sizes filter out_backprop",
+    shapes="input_sizes",
+    v1="input_sizes filter out_backprop strides padding -use_cudnn_on_gpu=True data_format dilations name",
+)  # fmt: skip
+def conv2d_backprop_input(
+    input_sizes: Any, filter: Any, out_backprop: Any, strides: Any, padding: Any,  # noqa: A002
+    data_format: str = "NHWC", dilations: Any = None,
+) -> Any:  # fmt: skip
+    """The gradient of a convolution by its images."""
+    return _pulled_back(input_sizes, out_backprop, filter, strides, padding, data_format, dilations)
+
+
+@op(
+    v1_names="tf.nn.conv2d_backprop_filter", type="Conv2DBackpropFilter", tensors="input filter_sizes out_backprop",
+    shapes="filter_sizes",
+    v1="input filter_sizes out_backprop strides padding -use_cudnn_on_gpu=True data_format dilations name",
+)  # fmt: skip
+def conv2d_backprop_filter(
+    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any,  # noqa: A002
+    data_format: str = "NHWC", dilations: Any = None,
+) -> Any:  # fmt: skip
+    """The gradient of a convolution by its filter."""
+    zeros = jnp.zeros(sizes_of(filter_sizes, "the sizes of a filter"), out_backprop.dtype)
+    _, pull_back = jax.vjp(lambda kernel: _convolved(input, kernel, strides, padding, data_format, dilations), zeros)
+    return pull_back(out_backprop)[0]
+
+
+def _by_channel(x: Any, kernel: Any, strides: Any, padding: Any, data_format: str | None, rate: Any) -> Any:
+    height, width, channels, times = kernel.shape
+    whole = kernel.reshape(height, width, 1, channels * times)
+    return _convolved(x, whole, strides, padding, data_format, rate, groups=channels)
 
 
 @op(
     "tf.nn.depthwise_conv2d",
+    v1_names="tf.nn.depthwise_conv2d_native",
     type="DepthwiseConv2dNative",
     tensors="input filter",
     alike="input filter",
+    v1="input filter strides padding rate name data_format dilations=rate",
 )
-def depthwise_conv2d(input: Any, filter: Any, strides: Any, padding: str) -> Any:  # noqa: A002
+def depthwise_conv2d(
+    input: Any, filter: Any, strides: Any, padding: Any, rate: Any = None, data_format: Any = None,  # noqa: A002
+) -> Any:  # fmt: skip
     """A convolution of each channel by itself; the filter is [height, width, in, multiplier]."""
-    height, width, channels, times = filter.shape
-    return jax.lax.conv_general_dilated(
-        input,
-        filter.reshape(height, width, 1, channels * times),
-        _spread(strides, "NHWC"),
-        padding,
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=channels,
-    )
+    return _by_channel(input, filter, strides, padding, data_format, rate)
 
 
-def _whole(value: Any, data_format: str) -> tuple[int, ...]:
-    """Window sizes or strides for every axis."""
-    pair = _spread(value, data_format)
-    return (1, 1, *pair) if data_format.startswith("NC") else (1, *pair, 1)
-
-
-_POOL = "value ksize strides padding data_format name input=value"
-
-
-@op("tf.nn.max_pool", v1_names="tf.nn.max_pool2d", type="MaxPool", tensors="value", v1=_POOL)
-def max_pool(value: Any, ksize: Any, strides: Any, padding: str = "VALID", data_format: str = "NHWC") -> Any:
-    """The largest of each window."""
-    window, steps = _whole(ksize, data_format), _whole(strides, data_format)
-    return jax.lax.reduce_window(value, -jnp.inf, jax.lax.max, window, steps, padding)
-
-
-@op("tf.nn.avg_pool", v1_names="tf.nn.avg_pool2d", type="AvgPool", tensors="value", v1=_POOL)
-def avg_pool(value: Any, ksize: Any, strides: Any, padding: str = "VALID", data_format: str = "NHWC") -> Any:
-    """The mean of each window; at the edges, of what lies inside the image."""
-    window, steps = _whole(ksize, data_format), _whole(strides, data_format)
-    total = jax.lax.reduce_window(value, 0.0, jax.lax.add, window, steps, padding)
-    ones = np.ones([size if spread > 1 else 1 for size, spread in zip(value.shape, window, strict=True)], value.dtype)
-    return total / jax.lax.reduce_window(ones, 0.0, jax.lax.add, window, steps, padding)
+@op(
+    "tf.nn.separable_conv2d",
+    type="separable_conv2d",
+    tensors="input depthwise_filter pointwise_filter",
+    alike="input depthwise_filter pointwise_filter",
+    v1="input depthwise_filter pointwise_filter strides padding rate name data_format dilations=rate",
+)
+def separable_conv2d(
+    input: Any, depthwise_filter: Any, pointwise_filter: Any, strides: Any, padding: Any, rate: Any = None,  # noqa: A002
+    data_format: Any = None,
+) -> Any:  # fmt: skip
+    """A convolution of each channel by itself, and then one over the channels alone."""
+    deep = _by_channel(input, depthwise_filter, strides, padding, data_format, rate)
+    return _convolved(deep, pointwise_filter, 1, "VALID", data_format, 1)

@@ -6,9 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axis_of
-from trainband.compat.ops.math import cast
+from trainband.compat.ops.checks import check_range
+from trainband.compat.ops.math import abs_, cast
 from trainband.compat.ops.table import op
 
 
@@ -48,6 +50,7 @@ def sparse_softmax_cross_entropy(labels: Any, logits: Any) -> Any:
             f"Rank mismatch: Rank of labels (received {labels.ndim}) should equal rank of logits minus 1 (received "
             f"{logits.ndim})."
         )
+    check_range(labels, logits.shape[-1], "labels")
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None].astype("int32"), axis=-1)[..., 0]
 
 
@@ -60,6 +63,8 @@ def sparse_softmax_cross_entropy(labels: Any, logits: Any) -> Any:
 )
 def sigmoid_cross_entropy(labels: Any, logits: Any) -> Any:
     """The cross entropy of each element, of two classes."""
+    if labels.shape != logits.shape:
+        raise ArgumentError(f"logits and labels must have the same shape ({logits.shape} vs {labels.shape})")
     return jnp.where(logits >= 0, logits, 0) - logits * labels + jnp.log1p(jnp.exp(-jnp.abs(logits)))
 
 
@@ -72,7 +77,7 @@ def sigmoid_cross_entropy(labels: Any, logits: Any) -> Any:
 def weighted_cross_entropy(targets: Any, logits: Any, pos_weight: Any) -> Any:
     """The cross entropy of each element, of two classes of which the positive one is weighted."""
     factor = 1 + (pos_weight - 1) * targets
-    return (1 - targets) * logits + factor * (jnp.log1p(jnp.exp(-jnp.abs(logits))) + jax.nn.relu(-logits))
+    return (1 - targets) * logits + factor * (jnp.log1p(jnp.exp(-abs_(logits))) + jax.nn.relu(-logits))
 
 
 @op(
@@ -81,6 +86,11 @@ def weighted_cross_entropy(targets: Any, logits: Any, pos_weight: Any) -> Any:
     tensors="targets log_input",
     like={"targets": "log_input"},
 )
-def log_poisson_loss(targets: Any, log_input: Any) -> Any:
-    """exp(log_input) - log_input targets."""
-    return jnp.exp(log_input) - log_input * targets
+def log_poisson_loss(targets: Any, log_input: Any, compute_full_loss: bool = False) -> Any:
+    """exp(log_input) - log_input targets; the full loss has Stirling's approximation of the rest, too."""
+    loss = jnp.exp(log_input) - log_input * targets
+    if not compute_full_loss:
+        return loss
+    some = jnp.where(targets > 1, targets, 1)  # below, the approximation is taken to be zero
+    stirling = some * jnp.log(some) - some + 0.5 * jnp.log(2 * np.pi * some)
+    return loss + jnp.where((targets >= 0) & (targets <= 1), 0, stirling)

@@ -92,7 +92,56 @@ def cosine_decay(learning_rate: Any, global_step: Any, decay_steps: Any, alpha: 
     return learning_rate * ((1 - alpha) * 0.5 * (1 + jnp.cos(math.pi * part)) + alpha)
 
 
-@op(v1_names="tf.train.piecewise_constant", type="PiecewiseConstant", tensors="x")
+@op(
+    v1_names="tf.train.cosine_decay_restarts",
+    type="SGDRDecay",
+    tensors="learning_rate global_step first_decay_steps t_mul m_mul",
+    optional="global_step",
+    like={"t_mul": "learning_rate", "m_mul": "learning_rate"},
+)
+def cosine_decay_restarts(
+    learning_rate: Any,
+    global_step: Any,
+    first_decay_steps: Any,
+    t_mul: Any = 2.0,
+    m_mul: Any = 1.0,
+    alpha: Any = 0.0,
+) -> Any:
+    """Along half a cosine again and again, each `t_mul` times as long and from `m_mul` times as high as the last."""
+    step, first = _as_rate(learning_rate, "cosine_decay_restarts", global_step, first_decay_steps)
+    part = step / first
+    grows = t_mul != 1
+    ratio = jnp.where(grows, t_mul, 2)
+    turns = jnp.floor(jnp.log(1 - part * (1 - ratio)) / jnp.log(ratio))
+    before = (1 - ratio**turns) / (1 - ratio)
+    turn = jnp.where(grows, turns, jnp.floor(part))
+    rest = jnp.where(grows, (part - before) / ratio**turns, part - jnp.floor(part))
+    height = 0.5 * m_mul**turn * (1 + jnp.cos(math.pi * rest))
+    return learning_rate * ((1 - alpha) * height + alpha)
+
+
+@op(
+    v1_names="tf.train.linear_cosine_decay",
+    type="LinearCosineDecay",
+    tensors="learning_rate global_step decay_steps",
+    optional="global_step",
+)
+def linear_cosine_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    num_periods: Any = 0.5,
+    alpha: Any = 0.0,
+    beta: Any = 0.001,
+) -> Any:
+    """Along a cosine that falls in a straight line."""
+    step, steps = _as_rate(learning_rate, "linear_cosine_decay", global_step, decay_steps)
+    part = jnp.minimum(step, steps) / steps
+    wave = 0.5 * (1 + jnp.cos(2 * math.pi * num_periods * part))
+    return learning_rate * ((alpha + 1 - part) * wave + beta)
+
+
+@op(v1_names="tf.train.piecewise_constant tf.train.piecewise_constant_decay", type="PiecewiseConstant", tensors="x")
 def piecewise_constant(x: Any, boundaries: Sequence[Any], values: Sequence[Any]) -> Any:
     """The value for the piece that `x` lies in; a boundary belongs to the piece before it."""
     if len(boundaries) != len(values) - 1:

@@ -65,6 +65,36 @@ class DType:
         """The largest value."""
         return _finfo(self.numpy).max if self.is_floating else np.iinfo(self.numpy).max
 
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether it is a whole number without a sign."""
+        return bool(np.issubdtype(self.numpy, np.unsignedinteger))
+
+    @property
+    def is_quantized(self) -> bool:
+        """False: there are no quantized dtypes."""
+        return False
+
+    @property
+    def is_numpy_compatible(self) -> bool:
+        """True: all have a dtype of NumPy's."""
+        return True
+
+    @property
+    def real_dtype(self) -> DType:
+        """The dtype of a complex number's parts; else itself."""
+        return {"complex64": float32, "complex128": float64}.get(self.name, self)
+
+    @property
+    def limits(self) -> tuple[Any, Any]:
+        """The least and the largest value."""
+        return self.min, self.max
+
+    @property
+    def as_datatype_enum(self) -> int:
+        """Its number in `TensorProto`."""
+        return ENUM[self.name]
+
     def is_compatible_with(self, other: Any) -> bool:
         """Whether it is the same."""
         return as_dtype(other) is self
@@ -108,6 +138,12 @@ ALL = (
     *(float16, bfloat16, float32, float64, int8, int16, int32, int64),
     *(uint8, uint16, uint32, uint64, bool_, complex64, complex128, string),
 )
+ENUM = {
+    "float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "string": 7, "complex64": 8, "int64": 9,
+    "bool": 10, "bfloat16": 14, "uint16": 17, "complex128": 18, "float16": 19, "uint32": 22, "uint64": 23,
+}  # fmt: skip
+"""The numbers of the dtypes in TensorFlow's messages, by name."""
+_BY_ENUM = {ENUM[one.name]: one for one in ALL}
 _BY_NUMPY = {one.numpy: one for one in ALL}
 _BY_NAME = {one.name: one for one in ALL} | {"float": float32, "double": float64, "int": int32, "half": float16}
 
@@ -124,6 +160,8 @@ def as_dtype(value: Any) -> DType:
         name = value.removesuffix("_ref")
         if name in _BY_NAME:
             return _BY_NAME[name]
+    if type(value) is int and value in _BY_ENUM:
+        return _BY_ENUM[value]
     if value is float:
         return float32
     if value is int:
@@ -157,7 +195,7 @@ def array_of(value: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
         return array.astype(dtype.numpy)
     array = np.asarray(value)
     if array.dtype.kind in "US" or dtype == string:
-        return np.asarray(value, dtype=object)
+        return _text(value)
     if not isinstance(value, np.ndarray | np.generic):
         if _has_numpy(value):
             return array
@@ -166,6 +204,15 @@ def array_of(value: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
         if array.dtype == np.int64 and (array.size == 0 or _fits_int32(array)):
             return array.astype(np.int32)
     return array
+
+
+def _text(value: Any) -> np.ndarray[Any, Any]:
+    """Text as an array of bytes, in UTF-8, as TensorFlow keeps it."""
+    array = np.asarray(value, dtype=object)
+    found = np.empty(array.shape, object)
+    for place, one in np.ndenumerate(array):
+        found[place] = one.encode() if isinstance(one, str) else one
+    return found
 
 
 def _has_numpy(value: Any) -> bool:

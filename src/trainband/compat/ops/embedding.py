@@ -8,12 +8,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.checks import NOWHERE, check_range
 from trainband.compat.ops.table import op
 
 
 @op("", type="DynamicPartition", tensors="ids")
 def places_in_part(ids: Any, number: int, rows: Sequence[int], strategy: str) -> Any:
-    """Return where rows are in one part of a table; a place out of range if they are in another part.
+    """Return where rows are in one part of a table; `NOWHERE` if they are in another part.
 
     Args:
       ids: the numbers of rows in the whole.
@@ -21,12 +22,13 @@ def places_in_part(ids: Any, number: int, rows: Sequence[int], strategy: str) ->
       rows: how many rows each part has.
       strategy: `mod`: the parts take turns; `div`: each has a range.
     """
+    check_range(ids, sum(rows), "ids")
     if strategy == "mod":
         mine, place = ids % len(rows) == number, ids // len(rows)
     else:
         starts = np.concatenate([[0], np.cumsum(rows)])
         mine, place = (ids >= starts[number]) & (ids < starts[number + 1]), ids - starts[number]
-    return jnp.where(mine, place, rows[number]).astype(ids.dtype)
+    return jnp.where(mine, place, NOWHERE).astype(ids.dtype)
 
 
 @op("", type="GatherV2", tensors="params indices")

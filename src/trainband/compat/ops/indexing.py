@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
+from trainband.compat.ops.checks import check, check_range, check_rows
 from trainband.compat.ops.dtypes import as_dtype, bool_
 from trainband.compat.ops.table import op
 
@@ -20,31 +21,82 @@ from trainband.compat.ops.table import op
     type="GatherV2",
     tensors="params indices",
     folds=True,
-    v1="params indices -validate_indices name axis",
+    v1="params indices -validate_indices name axis batch_dims",
+    kinds={"indices": "int"},
 )
-def gather(params: Any, indices: Any, axis: Any = 0) -> Any:
-    """The rows, or the places along another axis, of these numbers."""
+def gather(params: Any, indices: Any, axis: Any = None, batch_dims: Any = 0) -> Any:
+    """The rows, or the places along another axis, of these numbers; the first axes may be those of a batch."""
+    batch = int(batch_dims)
+    where = axis_of(axis, batch) % max(1, np.ndim(params))
+    check_range(indices, params.shape[where])
     xp = numpy_or_jax(params, indices)
-    return xp.take(params, indices, axis=axis_of(axis), **({} if xp is np else {"mode": "clip"}))
+    if batch == 0:
+        return xp.take(params, indices, axis=where, mode="clip")
+
+    def of_one(some: Any, places: Any) -> Any:
+        return jnp.take(some, places, axis=where - batch, mode="clip")
+
+    for _ in range(batch):
+        of_one = jax.vmap(of_one)
+    return of_one(jnp.asarray(params), jnp.asarray(indices))
 
 
-@op("tf.gather_nd", type="GatherNd", tensors="params indices")
+@op(v1_names="tf.batch_gather", type="BatchGather", tensors="params indices", kinds={"indices": "int"})
+def batch_gather(params: Any, indices: Any) -> Any:
+    """The places of these numbers along the last axis of the indices, for each of the others."""
+    batch = np.ndim(indices) - 1
+    return gather(params, indices, batch, batch)
+
+
+def _checked_places(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+    """The places in an array that the last axis of indices gives, which must lie in it."""
+    sizes = np.array(shape[: indices.shape[-1]], np.int32)
+    check(lambda: ((indices >= 0) & (indices < sizes)).all(), f"indices are not all within the shape {tuple(shape)}")
+    return tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))
+
+
+@op(
+    "tf.gather_nd",
+    type="GatherNd",
+    tensors="params indices",
+    v1="params indices name -batch_dims",
+    kinds={"indices": "int"},
+)
 def gather_nd(params: Any, indices: Any) -> Any:
     """The elements or slices at these places."""
-    return jnp.asarray(params)[tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))]
+    return jnp.asarray(params)[_checked_places(indices, params.shape)]
 
 
-@op("tf.scatter_nd", type="ScatterNd", tensors="indices updates shape", shapes="shape")
+@op("tf.scatter_nd", type="ScatterNd", tensors="indices updates shape", shapes="shape", kinds={"indices": "int"})
 def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
     """Zeros, with these values added at these places."""
     whole = jnp.zeros(sizes_of(shape, "the shape of scatter_nd"), updates.dtype)
-    return whole.at[tuple(jnp.moveaxis(jnp.asarray(indices), -1, 0))].add(updates)
+    return whole.at[_checked_places(indices, whole.shape)].add(updates)
+
+
+def _scattering(name: str, method: str) -> None:
+    def compute(tensor: Any, indices: Any, updates: Any) -> Any:
+        places = jnp.asarray(tensor).at[_checked_places(indices, tensor.shape)]
+        return places.add(-updates) if method == "subtract" else getattr(places, method)(updates)
+
+    compute.__name__ = f"tensor_scatter_nd_{name}"
+    compute.__doc__ = f"TensorFlow's {compute.__name__}: an array with other values at these places."
+    op(
+        f"tf.{compute.__name__}", v1_names=f"tf.tensor_scatter_{name}", type=f"TensorScatter{name.title()}",
+        tensors="tensor indices updates", alike="tensor updates", kinds={"indices": "int"},
+    )(compute)  # fmt: skip
+
+
+for _name, _method in (("update", "set"), ("add", "add"), ("sub", "subtract"), ("min", "min"), ("max", "max")):
+    _scattering(_name, _method)
 
 
 @op("", type="IndexedSlicesToTensor", tensors="values indices")
 def dense_from_rows(values: Any, indices: Any, shape: Any) -> Any:
     """Rows by their numbers as a whole; rows of one number add up."""
-    return jnp.zeros(sizes_of(shape, "the shape of the whole"), values.dtype).at[indices].add(values)
+    sizes = sizes_of(shape, "the shape of the whole")
+    check_rows(indices, sizes[0])
+    return jnp.zeros(sizes, values.dtype).at[indices].add(values)
 
 
 def rows_replaced(whole: Any, indices: Any, updates: Any) -> Any:
@@ -91,14 +143,34 @@ def one_hot(
 )
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """Choose from one array or the other, element by element; a condition with one axis chooses whole rows."""
+    if x is None and y is None and not is_computed(condition):
+        return np.argwhere(condition)
     if x is None or y is None:
         raise ArgumentError(
             "tf.where without x and y gives as many rows as there are true elements, which must be known before a run "
             "is compiled; use tf.boolean_mask's alternatives, such as a product with the mask"
         )
+    if np.shape(x) != np.shape(y) or (np.ndim(condition) and np.shape(condition) not in (np.shape(x), np.shape(x)[:1])):
+        raise ValueError(
+            f"Shapes must be equal, but are {np.shape(condition)}, {np.shape(x)} and {np.shape(y)} for 'Select'"
+        )
     if np.ndim(condition) == 1 and np.ndim(x) > 1:
         condition = condition.reshape((-1,) + (1,) * (np.ndim(x) - 1))
     return numpy_or_jax(condition, x, y).where(condition, x, y)
+
+
+@op(
+    v1_names="tf.where_v2",
+    type="SelectV2",
+    tensors="condition x y",
+    optional="x y",
+    alike="x y",
+    like={"condition": "bool"},
+    folds=True,
+)
+def where_v2(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Choose from one array or the other, element by element, with broadcasting."""
+    return where(condition) if x is None or y is None else numpy_or_jax(condition, x, y).where(condition, x, y)
 
 
 @op("tf.slice", type="Slice", tensors="input_ begin size", shapes="begin size", folds=True)
@@ -139,7 +211,25 @@ def strided_slice(
             key.append(
                 slice(None if begin_mask >> i & 1 else first, None if end_mask >> i & 1 else last, step)
             )  # fmt: skip
+    _check_index(key, input_.shape)
     return input_[tuple(key)]
+
+
+def _check_index(index: Sequence[Any], shape: Sequence[int]) -> None:
+    """Demand that each single place of an index exists."""
+    taken = sum(part is not None and part is not Ellipsis for part in index)
+    if taken > len(shape):
+        raise ArgumentError(f"Index out of range: {taken} places of an array of {len(shape)} axes")
+    axis = 0
+    for part in index:
+        if part is Ellipsis:
+            axis += len(shape) - taken
+        elif part is not None:
+            size, axis = shape[axis], axis + 1
+            if not isinstance(part, slice):
+                if not is_computed(part) and not -size <= int(part) < size:
+                    raise ArgumentError(f"slice index {int(part)} of dimension {axis - 1} out of bounds.")
+                check_range(part, size, "slice indices", -size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +267,15 @@ def slice_item(tensor: Any, parts: Sequence[Any], *given: Any) -> Any:
             index.append(slice(end(part.start), end(part.stop), end(part.step)))
         else:
             index.append(given[part.number] if isinstance(part, Given) else part)
+    _check_index(index, tensor.shape)
     return (jnp.asarray(tensor) if numpy_or_jax(*given) is jnp else tensor)[tuple(index)]
 
 
 @op("tf.sequence_mask", type="SequenceMask", tensors="lengths")
 def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = bool_) -> Any:
     """True for the first `lengths` places of each row."""
+    if maxlen is None and not is_computed(lengths):
+        maxlen = np.max(lengths, initial=0)
     if maxlen is None:
         raise ArgumentError("sequence_mask: maxlen must be given, as a number that is known while recording.")
     return (jnp.arange(int(maxlen)) < lengths[..., None]).astype(as_dtype(dtype).numpy)
@@ -195,23 +288,11 @@ def true_places(mask: Any) -> Any:
 
 @op("tf.boolean_mask", type="BooleanMask", tensors="tensor", title="boolean_mask", v1="tensor mask name axis")
 def boolean_mask(tensor: Any, mask: Any, axis: Any = None) -> Any:
-    """The rows where a mask is true."""
-    return gather(tensor, true_places(mask), axis)
-
-
-@op(
-    "tf.math.segment_sum tf.math.unsorted_segment_sum",
-    v1_names="tf.segment_sum tf.unsorted_segment_sum",
-    type="SegmentSum",
-    tensors="data segment_ids",
-)
-def segment_sum(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
-    """Add up the rows of each segment; the number of segments must be known."""
-    if num_segments is None:
-        if is_computed(segment_ids):
-            raise ArgumentError("segment_sum: the number of segments must be known while recording.")
-        num_segments = segment_ids.max() + 1
-    return jax.ops.segment_sum(data, segment_ids, int(num_segments))
+    """The rows where a mask is true; one of several axes takes their place."""
+    first, axes = axis_of(axis), np.ndim(mask)
+    shape = tensor.shape
+    merged = numpy_or_jax(tensor).reshape(tensor, (*shape[:first], -1, *shape[first + axes :]))
+    return gather(merged, true_places(mask), first)
 
 
 @op("tf.math.top_k tf.nn.top_k", type="TopKV2", tensors="input", outputs=2, v1="input k -sorted=True name")
@@ -224,5 +305,7 @@ def top_k(input: Any, k: Any = 1) -> Any:  # noqa: A002 - TensorFlow's name
 @op("tf.math.in_top_k tf.nn.in_top_k", type="InTopK", tensors="predictions targets")
 def in_top_k(predictions: Any, targets: Any, k: Any) -> Any:
     """Whether each row's target is among its k largest."""
-    own = jnp.take_along_axis(predictions, targets[:, None].astype("int32"), axis=1)
-    return jnp.sum(predictions > own, axis=1) < int(k)
+    inside = (targets >= 0) & (targets < predictions.shape[1])
+    own = jnp.take_along_axis(predictions, jnp.where(inside, targets, 0)[:, None].astype("int32"), axis=1)
+    finite = jnp.isfinite(own)[:, 0]
+    return (jnp.sum(predictions > own, axis=1) < int(k)) & inside & finite

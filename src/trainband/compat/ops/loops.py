@@ -16,10 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops import interrupt
+
 KEPT = 128
 """Iterations whose values are kept in the forward pass."""
 
-Continues = Callable[[Any, Sequence[Any]], Any]
+Continues = Callable[[Any, Sequence[Any], Any], Any]
 Once = Callable[[Any, Sequence[Any], Any], Any]
 
 
@@ -36,7 +38,7 @@ def run_loop(
     """Return the values after a loop.
 
     Args:
-      continues: of (values, constants): whether there is another iteration.
+      continues: of (values, constants, number of the iteration): whether there is another iteration.
       once: of (values, constants, number of the iteration): the next values.
       begin: the first values, a pytree of arrays.
       constants: other values that both use.
@@ -45,30 +47,57 @@ def run_loop(
       differentiable: whether a derivative may be taken.
     """
     if rounds is not None:
+        return _counted(once, begin, constants, rounds)
+    numeric = [i for i, one in enumerate(constants) if not _is_text(one)]
+    fixed = [jnp.asarray(constants[i]) for i in numeric]
 
-        def scanned(values: Any, number: Any) -> tuple[Any, None]:
-            return once(values, constants, number), None
-
-        found, _ = jax.lax.scan(scanned, begin, jnp.arange(rounds, dtype=jnp.int32))
+    def whole(numbers: Sequence[Any]) -> list[Any]:
+        found = list(constants)
+        for i, number in zip(numeric, numbers, strict=True):
+            found[i] = number
         return found
-    fixed = [jnp.asarray(one) if not _is_text(one) else one for one in constants]
-    if not differentiable:
-        return _plain(continues, once, begin, fixed, most)
-    return _kept(continues, once, most)(begin, fixed)
+
+    def check(values: Any, numbers: Sequence[Any], number: Any) -> Any:
+        return continues(values, whole(numbers), number)
+
+    def body(values: Any, numbers: Sequence[Any], number: Any) -> Any:
+        return once(values, whole(numbers), number)
+
+    return (_kept if differentiable else _plain_loop)(check, body, most)(begin, fixed)
+
+
+def _counted(once: Once, begin: Any, constants: Sequence[Any], rounds: int) -> Any:
+    def scanned(values: Any, number: Any) -> tuple[Any, None]:
+        return once(values, constants, number), None
+
+    try:
+        found, _ = jax.lax.scan(scanned, begin, jnp.arange(rounds, dtype=jnp.int32))
+    except TypeError as exc:
+        if "carry" not in str(exc):
+            raise
+        found = begin  # shapes change from one round to the next
+        for number in range(rounds):
+            found = once(found, constants, jnp.int32(number))
+    return found
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
-def _within(number: Any, most: Any) -> Any:
-    return True if most is None else number < most
+def _goes_on(continues: Any, number: Any, most: Any) -> Any:
+    allowed = continues if most is None else jnp.logical_and(continues, number < most)
+    return jnp.logical_and(allowed, jnp.logical_not(interrupt.asked(number)))
+
+
+def _plain_loop(continues: Continues, once: Once, most: Any) -> Callable[[Any, Sequence[Any]], Any]:
+    return lambda begin, constants: _plain(continues, once, begin, constants, most)
 
 
 def _plain(continues: Continues, once: Once, begin: Any, constants: Sequence[Any], most: Any) -> Any:
     def check(carry: Any) -> Any:
         number, values = carry
-        return jnp.logical_and(continues(values, constants), _within(number, most))
+        return _goes_on(continues(values, constants, number), number, most)
 
     def body(carry: Any) -> Any:
         number, values = carry
@@ -87,7 +116,7 @@ def _kept(continues: Continues, once: Once, most: Any) -> Callable[[Any, Sequenc
     def forward(begin: Any, constants: Sequence[Any]) -> tuple[Any, Any]:
         def check(carry: Any) -> Any:
             number, values, _, _ = carry
-            return jnp.logical_and(continues(values, constants), _within(number, most))
+            return _goes_on(continues(values, constants, number), number, most)
 
         def body(carry: Any) -> Any:
             number, values, places, stride = carry

@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainband.compat.ops.arrays import axes_of
+from trainband.compat.ops.arrays import ArgumentError, axes_of
 from trainband.compat.ops.cross_entropy import (
     sigmoid_cross_entropy,
     softmax_cross_entropy_of_constants,
     sparse_softmax_cross_entropy,
 )
-from trainband.compat.ops.math import cast, squared_difference
+from trainband.compat.ops.math import abs_, cast, squared_difference
 from trainband.compat.ops.table import op
 
 
@@ -27,6 +27,21 @@ class Reduction:
     SUM_OVER_NONZERO_WEIGHTS = "weighted_sum_by_nonzero_weights"
     SUM_BY_NONZERO_WEIGHTS = "weighted_sum_by_nonzero_weights"
 
+    @classmethod
+    def all(cls) -> tuple[str, ...]:
+        """All ways."""
+        return tuple(value for name, value in vars(cls).items() if name.isupper())
+
+    @classmethod
+    def validate(cls, key: str) -> None:
+        """Check that a way is one of them.
+
+        Raises:
+          ValueError: it is not.
+        """
+        if key not in cls.all():
+            raise ValueError(f"Invalid Reduction Key {key}.")
+
 
 @op("", type="weighted_loss", tensors="losses weights")
 def weighted_loss(losses: Any, weights: Any, reduction: str = Reduction.SUM_BY_NONZERO_WEIGHTS) -> Any:
@@ -34,8 +49,12 @@ def weighted_loss(losses: Any, weights: Any, reduction: str = Reduction.SUM_BY_N
     w = cast(weights, losses.dtype)
     if jnp.ndim(w) == jnp.ndim(losses) + 1 and w.shape[-1] == 1:
         w = w[..., 0]
-    elif jnp.ndim(w) == jnp.ndim(losses) - 1 and jnp.ndim(w):
-        w = w[..., None]
+    if jnp.ndim(w) and (
+        jnp.ndim(w) != jnp.ndim(losses) or any(a not in (1, b) for a, b in zip(w.shape, losses.shape, strict=True))
+    ):
+        raise ArgumentError(
+            f"weights can not be broadcast to values. values.shape={losses.shape}. weights.shape={w.shape}."
+        )
     weighted = losses * w
     if reduction == Reduction.NONE:
         return weighted
@@ -66,14 +85,33 @@ def squared_errors(labels: Any, predictions: Any) -> Any:
 def absolute_errors(labels: Any, predictions: Any) -> Any:
     """The absolute differences."""
     y, p = _pair(labels, predictions)
-    return jnp.abs(p - y)
+    return abs_(p - y)
+
+
+def _quotient(total: Any, count: Any) -> Any:
+    return jnp.where(count > 0, total / jnp.where(count > 0, count, 1), 0)
+
+
+@op("", type="pairwise", tensors="labels predictions weights")
+def pairwise_squared_errors(labels: Any, predictions: Any, weights: Any) -> Any:
+    """The mean square of how much the differences of two elements of one example differ, summed over the examples."""
+    y, p = _pair(labels, predictions)
+    away = p - y
+    w = cast(weights, away.dtype)
+    axes = tuple(range(1, away.ndim))
+    counts = jnp.sum(jnp.broadcast_to(w != 0, away.shape).astype(away.dtype), axes, keepdims=True)
+    squares = jnp.sum(away * away, axes, keepdims=True)
+    sums = jnp.sum(away, axes, keepdims=True)
+    spread = _quotient(squares, counts - 1) - _quotient(sums * sums, counts * (counts - 1))
+    total = jnp.sum(2 * spread * w)
+    return jnp.where(jnp.sum(counts) > 0, total, 0)
 
 
 @op("", type="huber", tensors="labels predictions")
 def huber_losses(labels: Any, predictions: Any, delta: Any) -> Any:
     """Half the squares of differences up to `delta`, and beyond it the straight line that continues them."""
     y, p = _pair(labels, predictions)
-    error = jnp.abs(p - y)
+    error = abs_(p - y)
     small = jnp.minimum(error, delta)
     return 0.5 * small * small + delta * (error - small)
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
 
-from trainband.compat.ops.arrays import is_integer, numpy_or_jax
+from trainband.compat.ops.arrays import is_computed, is_floating, is_integer, numpy_or_jax
+from trainband.compat.ops.checks import check
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.ops.table import op
 
@@ -23,6 +24,7 @@ def _unary(
     v1_names: str = "",
     by_row: str = "",
     flat: bool = False,
+    kinds: str = "float complex",
 ) -> Callable[[Any], Any]:
     """Add an operation of one array to the table. If it is given by NumPy's name, it accepts NumPy's arrays, too."""
     folds = isinstance(function, str)
@@ -32,12 +34,26 @@ def _unary(
 
     compute.__name__ = (names or v1_names).split()[-1].rpartition(".")[2]
     compute.__doc__ = f"TensorFlow's {type_}, element by element."
-    return op(names, v1_names=v1_names, type=type_, tensors="x", folds=folds, by_row=by_row, flat=flat)(compute)
+    return op(
+        names, v1_names=v1_names, type=type_, tensors="x", folds=folds, by_row=by_row, flat=flat, kinds={"x": kinds}
+    )(compute)
 
 
-negative = _unary("tf.math.negative tf.negative", "Neg", "negative", v1_names="tf.neg", by_row="x")
-abs_ = _unary("tf.math.abs tf.abs", "Abs", "abs")
-square = _unary("tf.math.square tf.square", "Square", "square")
+def _abs(x: Any) -> Any:
+    """The absolute value, whose derivative at zero is zero."""
+    if not is_computed(x) or not is_floating(x):
+        return numpy_or_jax(x).abs(x)
+    return x * jnp.sign(jax.lax.stop_gradient(x))
+
+
+def _angle(x: Any) -> Any:
+    return jnp.angle(x) if jnp.iscomplexobj(x) else jnp.where(x < 0, np.pi, 0).astype(x.dtype)
+
+
+NUMBERS = "float int complex"
+negative = _unary("tf.math.negative tf.negative", "Neg", "negative", v1_names="tf.neg", by_row="x", kinds=NUMBERS)
+abs_ = _unary("tf.math.abs tf.abs", "Abs", _abs, kinds=NUMBERS)
+square = _unary("tf.math.square tf.square", "Square", "square", kinds=NUMBERS)
 sqrt = _unary("tf.math.sqrt tf.sqrt", "Sqrt", jnp.sqrt)
 rsqrt = _unary("tf.math.rsqrt", "Rsqrt", jax.lax.rsqrt, v1_names="tf.rsqrt")
 exp = _unary("tf.math.exp tf.exp", "Exp", jnp.exp)
@@ -57,16 +73,31 @@ erf = _unary("tf.math.erf", "Erf", special.erf, v1_names="tf.erf")
 lgamma = _unary("tf.math.lgamma", "Lgamma", special.gammaln, v1_names="tf.lgamma")
 digamma = _unary("tf.math.digamma", "Digamma", special.digamma, v1_names="tf.digamma")
 sigmoid = _unary("tf.math.sigmoid tf.sigmoid tf.nn.sigmoid", "Sigmoid", jax.nn.sigmoid)
-sign = _unary("tf.math.sign tf.sign", "Sign", "sign")
-floor = _unary("tf.math.floor tf.floor", "Floor", "floor", flat=True)
-ceil = _unary("tf.math.ceil", "Ceil", "ceil", v1_names="tf.ceil", flat=True)
-round_ = _unary("tf.math.round tf.round", "Round", "round", flat=True)
-reciprocal = _unary("tf.math.reciprocal", "Reciprocal", lambda x: 1 / x, v1_names="tf.reciprocal")
-logical_not = _unary("tf.math.logical_not tf.logical_not", "LogicalNot", "logical_not")
-is_nan = _unary("tf.math.is_nan", "IsNan", jnp.isnan, v1_names="tf.is_nan")
-is_inf = _unary("tf.math.is_inf", "IsInf", jnp.isinf, v1_names="tf.is_inf")
-is_finite = _unary("tf.math.is_finite", "IsFinite", jnp.isfinite, v1_names="tf.is_finite")
-stop_gradient = _unary("tf.stop_gradient", "StopGradient", jax.lax.stop_gradient, flat=True)
+sign = _unary("tf.math.sign tf.sign", "Sign", "sign", kinds=NUMBERS)
+floor = _unary("tf.math.floor tf.floor", "Floor", "floor", flat=True, kinds="float")
+ceil = _unary("tf.math.ceil", "Ceil", "ceil", v1_names="tf.ceil", flat=True, kinds="float")
+round_ = _unary("tf.math.round tf.round", "Round", "round", flat=True, kinds=NUMBERS)
+reciprocal = _unary("tf.math.reciprocal", "Reciprocal", lambda x: 1 / x, v1_names="tf.reciprocal", kinds=NUMBERS)
+logical_not = _unary("tf.math.logical_not tf.logical_not", "LogicalNot", "logical_not", kinds="bool")
+is_nan = _unary("tf.math.is_nan", "IsNan", jnp.isnan, v1_names="tf.is_nan", kinds="float")
+is_inf = _unary("tf.math.is_inf", "IsInf", jnp.isinf, v1_names="tf.is_inf", kinds="float")
+is_finite = _unary("tf.math.is_finite", "IsFinite", jnp.isfinite, v1_names="tf.is_finite", kinds="float")
+stop_gradient = _unary(
+    "tf.stop_gradient", "StopGradient", jax.lax.stop_gradient, flat=True, kinds="float int bool complex string"
+)
+asinh = _unary("tf.math.asinh tf.asinh", "Asinh", jnp.arcsinh)
+acosh = _unary("tf.math.acosh tf.acosh", "Acosh", jnp.arccosh)
+atanh = _unary("tf.math.atanh tf.atanh", "Atanh", jnp.arctanh)
+erfc = _unary("tf.math.erfc", "Erfc", special.erfc, v1_names="tf.erfc")
+rint = _unary("tf.math.rint", "Rint", "rint", v1_names="tf.rint", flat=True)
+bessel_i0 = _unary("tf.math.bessel_i0", "BesselI0", special.i0)
+bessel_i0e = _unary("tf.math.bessel_i0e", "BesselI0e", special.i0e)
+bessel_i1 = _unary("tf.math.bessel_i1", "BesselI1", special.i1)
+bessel_i1e = _unary("tf.math.bessel_i1e", "BesselI1e", special.i1e)
+real = _unary("tf.math.real", "Real", jnp.real, v1_names="tf.real")
+imag = _unary("tf.math.imag", "Imag", jnp.imag, v1_names="tf.imag")
+conj = _unary("tf.math.conj", "Conj", jnp.conj, v1_names="tf.conj", kinds=NUMBERS)
+angle = _unary("tf.math.angle", "Angle", _angle, v1_names="tf.angle")
 
 
 def _binary(
@@ -78,6 +109,7 @@ def _binary(
     folds: bool = True,
     by_row: str = "",
     flat: bool = False,
+    kinds: str = "float int complex bool string",
 ) -> Callable[[Any, Any], Any]:
     """Add an operation of two arrays of one dtype to the table, with broadcasting."""
 
@@ -86,9 +118,10 @@ def _binary(
 
     compute.__name__ = (names or v1_names).split()[-1].rpartition(".")[2]
     compute.__doc__ = f"TensorFlow's {type_}, element by element, with broadcasting."
-    return op(names, v1_names=v1_names, type=type_, tensors="x y", alike="x y", folds=folds, by_row=by_row, flat=flat)(
-        compute
-    )
+    return op(
+        names, v1_names=v1_names, type=type_, tensors="x y", alike="x y", folds=folds, by_row=by_row, flat=flat,
+        kinds={"x": kinds, "y": kinds},
+    )(compute)  # fmt: skip
 
 
 def _true_quotient(x: Any, y: Any) -> Any:
@@ -99,6 +132,17 @@ def _true_quotient(x: Any, y: Any) -> Any:
     return numpy_or_jax(x, y).true_divide(x, y)
 
 
+def _divisible(function: str | Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A division that refuses to divide whole numbers by zero."""
+
+    def compute(x: Any, y: Any) -> Any:
+        if is_integer(x):
+            check(lambda: (y != 0).all(), "Integer division by zero")
+        return getattr(numpy_or_jax(x, y), function)(x, y) if isinstance(function, str) else function(x, y)
+
+    return compute
+
+
 def _truncated_quotient(x: Any, y: Any) -> Any:
     xp = numpy_or_jax(x, y)
     if is_integer(x):
@@ -107,7 +151,46 @@ def _truncated_quotient(x: Any, y: Any) -> Any:
 
 
 def _quotient_or_zero(x: Any, y: Any) -> Any:
-    return jnp.where(y == 0, 0, x / jnp.where(y == 0, 1, y))
+    return jnp.where(y == 0, 0, x / jnp.where(y == 0, 1, y)).astype(x.dtype)
+
+
+def _truncated_rest(x: Any, y: Any) -> Any:
+    return numpy_or_jax(x, y).fmod(x, y)
+
+
+@jax.custom_jvp
+def _power(x: Any, y: Any) -> Any:
+    return jnp.power(x, y)
+
+
+@_power.defjvp
+def _power_derivative(values: Any, tangents: Any) -> tuple[Any, Any]:
+    """By the exponent it is zero where the base is not positive, as in TensorFlow."""
+    (x, y), (dx, dy) = values, tangents
+    result = _power(x, y)
+    by_exponent = jnp.where(x > 0, result * jnp.log(jnp.where(x > 0, x, 1)), 0)
+    return result, dx * (y * _power(x, y - 1)) + dy * by_exponent
+
+
+def _to_the_power(x: Any, y: Any) -> Any:
+    return _power(x, y) if numpy_or_jax(x, y) is jnp and is_floating(x) else numpy_or_jax(x, y).power(x, y)
+
+
+def _extreme(first_wins: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The first of two equal elements gets the gradient, as in TensorFlow, and the second where there is no number."""
+
+    def compute(x: Any, y: Any) -> Any:
+        xp = numpy_or_jax(x, y)
+        if is_floating(x) or is_floating(y):
+            y = xp.where(x != x, y + (jax.lax.stop_gradient(x) if xp is jnp else x), y)
+        return xp.where(first_wins(x, y), x, y)
+
+    return compute
+
+
+def _first_only(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A function of which the derivative by the first argument is left out."""
+    return lambda x, y: function(jax.lax.stop_gradient(x), y)
 
 
 add = _binary("tf.math.add tf.add", "Add", "add")
@@ -116,18 +199,16 @@ multiply = _binary("tf.math.multiply tf.multiply", "Mul", "multiply", v1_names="
 divide = _binary(
     "tf.math.divide tf.truediv tf.divide", "RealDiv", _true_quotient, v1_names="tf.realdiv", by_row="x"
 )  # fmt: skip
-div = _binary("", "Div", lambda x, y: x // y if is_integer(x) else _true_quotient(x, y), v1_names="tf.div")
-truncatediv = _binary("tf.truncatediv", "TruncateDiv", _truncated_quotient)
-floordiv = _binary("tf.math.floordiv", "FloorDiv", "floor_divide", v1_names="tf.floordiv tf.floor_div", flat=True)
-floormod = _binary("tf.math.floormod", "FloorMod", "mod", v1_names="tf.mod tf.floormod")
-pow_ = _binary("tf.math.pow tf.pow", "Pow", "power")
-# The first of two equal elements gets the gradient, as in TensorFlow; JAX would split it.
-maximum = _binary(
-    "tf.math.maximum tf.maximum", "Maximum", lambda x, y: numpy_or_jax(x, y).where((x >= y) | (x != x), x, y)
+div = _binary("", "Div", _divisible(lambda x, y: x // y if is_integer(x) else _true_quotient(x, y)), v1_names="tf.div")
+truncatediv = _binary("tf.truncatediv", "TruncateDiv", _divisible(_truncated_quotient))
+floordiv = _binary(
+    "tf.math.floordiv", "FloorDiv", _divisible("floor_divide"), v1_names="tf.floordiv tf.floor_div", flat=True
 )
-minimum = _binary(
-    "tf.math.minimum tf.minimum", "Minimum", lambda x, y: numpy_or_jax(x, y).where((x <= y) | (x != x), x, y)
-)
+floormod = _binary("tf.math.floormod", "FloorMod", _divisible("mod"), v1_names="tf.mod tf.floormod tf.math.mod")
+truncatemod = _binary("tf.truncatemod", "TruncateMod", _divisible(_truncated_rest))
+pow_ = _binary("tf.math.pow tf.pow", "Pow", _to_the_power)
+maximum = _binary("tf.math.maximum tf.maximum", "Maximum", _extreme(lambda x, y: x >= y))
+minimum = _binary("tf.math.minimum tf.minimum", "Minimum", _extreme(lambda x, y: x <= y))
 squared_difference = _binary(
     "tf.math.squared_difference", "SquaredDifference", lambda x, y: (x - y) * (x - y), v1_names="tf.squared_difference"
 )
@@ -138,14 +219,82 @@ less = _binary("tf.math.less tf.less", "Less", "less")
 less_equal = _binary("tf.math.less_equal tf.less_equal", "LessEqual", "less_equal")
 greater = _binary("tf.math.greater tf.greater", "Greater", "greater")
 greater_equal = _binary("tf.math.greater_equal tf.greater_equal", "GreaterEqual", "greater_equal")
-logical_and = _binary("tf.math.logical_and tf.logical_and", "LogicalAnd", "logical_and")
-logical_or = _binary("tf.math.logical_or tf.logical_or", "LogicalOr", "logical_or")
-logical_xor = _binary("", "LogicalXor", "logical_xor", v1_names="tf.logical_xor")
+logical_and = _binary("tf.math.logical_and tf.logical_and", "LogicalAnd", "logical_and", kinds="bool")
+logical_or = _binary("tf.math.logical_or tf.logical_or", "LogicalOr", "logical_or", kinds="bool")
+logical_xor = _binary("", "LogicalXor", "logical_xor", v1_names="tf.logical_xor tf.math.logical_xor", kinds="bool")
 div_no_nan = _binary("tf.math.div_no_nan", "DivNoNan", _quotient_or_zero, v1_names="tf.div_no_nan", folds=False)
+multiply_no_nan = _binary("tf.math.multiply_no_nan", "MulNoNan", lambda x, y: jnp.where(y == 0, 0, x) * y, folds=False)
+xlogy = _binary(
+    "tf.math.xlogy",
+    "Xlogy",
+    lambda x, y: x * jnp.where(x == 0, 0, jnp.log(jnp.where(x == 0, 1, y))),
+    folds=False,
+    kinds="float",
+)
+xlog1py = _binary(
+    "tf.math.xlog1py",
+    "Xlog1py",
+    lambda x, y: x * jnp.where(x == 0, 0, jnp.log1p(jnp.where(x == 0, 0, y))),
+    folds=False,
+    kinds="float",
+)
+xdivy = _binary(
+    "tf.math.xdivy",
+    "Xdivy",
+    lambda x, y: x * jnp.where(x == 0, 0, 1 / jnp.where(x == 0, 1, y)),
+    folds=False,
+    kinds="float",
+)
+zeta = _binary("tf.math.zeta", "Zeta", _first_only(special.zeta), v1_names="tf.zeta", folds=False, kinds="float")
+
+
+@op("tf.math.igamma", v1_names="tf.igamma", type="Igamma", tensors="a x", alike="a x", kinds={"a": "float"})
+def igamma(a: Any, x: Any) -> Any:
+    """The lower regularized incomplete gamma function."""
+    return special.gammainc(a, x)
+
+
+@op("tf.math.igammac", v1_names="tf.igammac", type="Igammac", tensors="a x", alike="a x", kinds={"a": "float"})
+def igammac(a: Any, x: Any) -> Any:
+    """The upper regularized incomplete gamma function."""
+    return special.gammaincc(a, x)
+
+
+@op("tf.math.polygamma", v1_names="tf.polygamma", type="Polygamma", tensors="a x", alike="a x", kinds={"a": "float"})
+def polygamma(a: Any, x: Any) -> Any:
+    """The derivatives of the digamma function, of the orders `a`."""
+    sign = jnp.where(jax.lax.stop_gradient(a) % 2 == 0, -1, 1).astype(x.dtype)
+    order = jax.lax.stop_gradient(a)
+    return jnp.where(order == 0, special.digamma(x), sign * jnp.exp(special.gammaln(order + 1)) * zeta(order + 1, x))
+
+
+@op("tf.math.betainc", v1_names="tf.betainc", type="Betainc", tensors="a b x", alike="a b x", kinds={"x": "float"})
+def betainc(a: Any, b: Any, x: Any) -> Any:
+    """The regularized incomplete beta function."""
+    return special.betainc(jax.lax.stop_gradient(a), jax.lax.stop_gradient(b), x)
+
+
+@op("tf.math.lbeta", v1_names="tf.lbeta", type="lbeta", tensors="x", kinds={"x": "float"})
+def lbeta(x: Any) -> Any:
+    """The logarithm of the beta function of the numbers along the last axis."""
+    return jnp.sum(special.gammaln(x), -1) - special.gammaln(jnp.sum(x, -1))
+
+
+@op("tf.math.scalar_mul tf.scalar_mul", type="Mul", tensors="scalar x", like={"scalar": "x"}, by_row="x")
+def scalar_mul(scalar: Any, x: Any) -> Any:
+    """An array times a number."""
+    return scalar * x
+
+
+@op("tf.complex", v1_names="tf.dtypes.complex", type="Complex", tensors="real imag", alike="real imag")
+def complex_(real: Any, imag: Any) -> Any:
+    """Complex numbers of their real and imaginary parts."""
+    return jax.lax.complex(*jnp.broadcast_arrays(real, imag))
 
 
 @op(
     "tf.cast",
+    v1_names="tf.dtypes.cast",
     type="Cast",
     tensors="x",
     by_row="x",
@@ -174,12 +323,17 @@ to_float = _cast_to("float32", "to_float")
 to_double = _cast_to("float64", "to_double")
 to_int32 = _cast_to("int32", "to_int32")
 to_int64 = _cast_to("int64", "to_int64")
+to_bfloat16 = _cast_to("bfloat16", "to_bfloat16")
+to_complex64 = _cast_to("complex64", "to_complex64")
+to_complex128 = _cast_to("complex128", "to_complex128")
 
 
 @op("tf.math.add_n tf.add_n", type="AddN", lists="inputs")
 def add_n(inputs: Any) -> Any:
     """The sum of several arrays of one shape."""
     total = inputs[0]
+    if any(np.shape(one) != np.shape(total) for one in inputs):
+        raise ValueError(f"Shapes must be equal, but are {[np.shape(one) for one in inputs]}")
     for one in inputs[1:]:
         total = total + one
     return total

@@ -51,6 +51,69 @@ def moments(x: Any, axes: Any, keepdims: Any = False) -> Any:
 
 
 @op(
+    "tf.nn.weighted_moments",
+    type="weighted_moments",
+    tensors="x frequency_weights",
+    outputs=2,
+    v1="x axes frequency_weights name keep_dims=keepdims keepdims",
+)
+def weighted_moments(x: Any, axes: Any, frequency_weights: Any, keepdims: Any = False) -> Any:
+    """The mean and the variance over some axes, where each element counts as often as its weight says."""
+    where = axes_of(axes)
+    weights = jnp.broadcast_to(
+        frequency_weights.astype(x.dtype), jnp.broadcast_shapes(frequency_weights.shape, x.shape)
+    )
+    total = jnp.sum(weights, where, keepdims=True)
+    mean = jnp.sum(weights * x, where, keepdims=True) / total
+    spread = jnp.sum(weights * jnp.square(x - jax.lax.stop_gradient(mean)), where, keepdims=True) / total
+    return (mean, spread) if keepdims else (jnp.squeeze(mean, where), jnp.squeeze(spread, where))
+
+
+@op(
+    "tf.nn.sufficient_statistics",
+    type="sufficient_statistics",
+    tensors="x",
+    outputs=3,
+    v1="x axes -shift keep_dims=keepdims name keepdims",
+)
+def sums_for_moments(x: Any, axes: Any, keepdims: Any = False) -> Any:
+    """How many elements there are along some axes, their sum, and the sum of their squares."""
+    where = axes_of(axes) or ()
+    count = np.asarray(np.prod([x.shape[axis] for axis in where]), x.dtype)
+    return count, jnp.sum(x, where, keepdims=bool(keepdims)), jnp.sum(x * x, where, keepdims=bool(keepdims))
+
+
+@op(
+    "tf.nn.normalize_moments",
+    type="normalize",
+    tensors="counts mean_ss variance_ss shift",
+    optional="shift",
+    outputs=2,
+)
+def normalize_moments(counts: Any, mean_ss: Any, variance_ss: Any, shift: Any = None) -> Any:
+    """The mean and the variance, of a number of elements, their sum and the sum of their squares."""
+    mean = mean_ss / counts
+    variance = variance_ss / counts - mean * mean
+    return (mean if shift is None else mean + shift), variance
+
+
+@op(
+    v1_names="tf.nn.batch_norm_with_global_normalization",
+    type="BatchNormWithGlobalNormalization",
+    tensors="x mean variance offset scale",
+    v1="t=x m=mean v=variance beta=offset gamma=scale variance_epsilon scale_after_normalization name input=x "
+    "mean variance",
+)
+def batch_norm_with_global_normalization(
+    x: Any, mean: Any, variance: Any, offset: Any, scale: Any, variance_epsilon: Any, scale_after_normalization: bool
+) -> Any:
+    """(x - mean) / sqrt(variance + epsilon), moved, and scaled if asked for."""
+    return batch_normalization(
+        x, mean, variance, offset, scale if scale_after_normalization else None, variance_epsilon
+    )
+
+
+@op(
     "tf.nn.batch_normalization",
     type="batchnorm",
     tensors="x mean variance offset scale",
@@ -94,5 +157,5 @@ def fused_batch_norm(
 @op("", type="Unbiased", tensors="variance x")
 def unbiased(variance: Any, x: Any) -> Any:
     """The variance of a sample of images as an estimate of that of all: times n / (n - 1)."""
-    count = np.asarray(x.shape[0] * x.shape[1] * x.shape[2], variance.dtype)
+    count = np.asarray(x.size // max(variance.size, 1), variance.dtype)
     return variance * count / np.maximum(count - 1, 1).astype(variance.dtype)

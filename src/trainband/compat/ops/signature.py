@@ -12,6 +12,19 @@ from trainband.compat.ops.table import Op
 
 Parameter = inspect.Parameter
 
+V1_PARAMETERS = {
+    "angle": "input=x name x",
+    "atan2": "y=x x=y name",
+    "imag": "input=x name x",
+    "log_sigmoid": "x=features name features",
+    "real": "input=x name x",
+    "stop_gradient": "input=x name x",
+    "swish": "features -beta=1.0 name",
+    "weighted_cross_entropy": "labels=targets logits pos_weight name targets",
+    "zeta": "x q=y name y",
+}
+"""TensorFlow 1's parameters of operations whose entries in the table do not say them; see `Signature.parse`."""
+
 
 @dataclass(frozen=True, eq=False)
 class Signature:
@@ -69,7 +82,7 @@ class Signature:
             optional = optional or (default is not Parameter.empty and kind is Parameter.POSITIONAL_OR_KEYWORD)
             found.append(Parameter(name, kind, default=default))
         return cls(
-            title=op.name,
+            title=next(iter((*op.names, *op.v1_names, op.name))).rpartition(".")[2],
             shown=inspect.Signature(found),
             aliases=aliases,
             ignored=frozenset(ignored),

@@ -33,6 +33,7 @@ class Op:
       alike: the parameters that must be of one dtype. A Python number takes the dtype of the first that has one.
       like: parameters and what they take their dtype from: another parameter, which may be a tensor or a dtype, or the
         name of a dtype; the first that is given counts.
+      kinds: parameters and the kinds of dtype that they may have: `float`, `int`, `bool` and `complex`.
       by_row: the parameters of which one may be rows of a larger tensor; the result is then rows, too.
       outputs: how many arrays come out, as a sequence where it is not 1; or a function of the arguments.
       folds: whether NumPy's arrays give NumPy's arrays, so that it can be computed before anything runs.
@@ -55,6 +56,7 @@ class Op:
     shapes: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     like: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
     by_row: tuple[str, ...] = ()
     outputs: int | Callable[..., int] = 1
     folds: bool = False
@@ -81,12 +83,15 @@ class Op:
     def call(self, values: Mapping[str, Any], key: Any = None) -> Any:
         """Calls the function with arguments by name."""
         positional: list[Any] = [key] if self.random else []
+        keywords: dict[str, Any] = {}
         for name, parameter in self.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 positional.extend(values[name])
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                keywords[name] = values[name]
             else:
                 positional.append(values[name])
-        return self.function(*positional)
+        return self.function(*positional, **keywords)
 
 
 TABLE: dict[str, Op] = {}

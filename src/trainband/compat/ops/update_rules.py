@@ -131,6 +131,45 @@ class Ftrl(Rule):
         return new.astype(value.dtype), {"accum": total, "linear": linear}
 
 
+def _shrunk(value: Any, rate: Any, hyper: Values) -> Any:
+    """A value moved towards zero, by the strengths of two regularizers and a rate."""
+    nearer = jnp.sign(value) * jnp.maximum(jnp.abs(value) - rate * hyper["l1"], 0)
+    return nearer / (1 + hyper["l2"] * rate)
+
+
+class ProximalGradientDescent(Rule):
+    """Gradient descent, and then a step towards zero."""
+
+    @override
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        rate = hyper["learning_rate"]
+        return _shrunk(value - rate * gradient, rate, hyper), slots
+
+
+class ProximalAdagrad(Rule):
+    """Adagrad, and then a step towards zero."""
+
+    @override
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        total = slots["accumulator"] + gradient * gradient
+        rate = hyper["learning_rate"] / jnp.sqrt(total)
+        return _shrunk(value - rate * gradient, rate, hyper), {"accumulator": total}
+
+
+class AdagradDA(Rule):
+    """Adagrad by dual averaging: the value follows from the sums of all gradients alone."""
+
+    @override
+    def update(self, value: Any, gradient: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
+        del value
+        rate, steps = hyper["learning_rate"], hyper["global_step"]
+        total = slots["gradient_accumulator"] + gradient
+        squares = slots["gradient_squared_accumulator"] + gradient * gradient
+        nearer = jnp.sign(total) * jnp.maximum(jnp.abs(total) - hyper["l1"] * steps, 0)
+        new = -rate * nearer / (hyper["l2"] * steps * rate + jnp.sqrt(squares))
+        return new, {"gradient_accumulator": total, "gradient_squared_accumulator": squares}
+
+
 def update_rows(rule: Rule, value: Any, rows: Any, numbers: Any, slots: Values, hyper: Values) -> tuple[Any, Values]:
     """Update only the rows that have a gradient; the gradients of a row that is listed twice add up.
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from trainband.compat.missing import missing_name
 from trainband.compat.ops.table import TABLE
-from trainband.compat.tf1.names import NAMES, OPS, everything, inside
+from trainband.compat.tf1.modules import child, locate, names_of
+from trainband.compat.tf1.names import OPS, everything
 from trainband.compat.tf1.operations import operators as operators  # tensors get Python's operators
 from trainband.compat.tf1.operations.recorder import recorder
 
@@ -29,22 +30,24 @@ class Namespace(ModuleType):
         return value
 
     def __dir__(self) -> list[str]:
-        return sorted([*NAMES[self.__name__], *inside(self.__name__)])
+        return names_of(self.__name__)
 
 
 def find(space: str, name: str) -> Any:
-    """Look up a name of a namespace.
+    """Look up a name of a namespace, or of a module of TensorFlow's.
 
     Raises:
       MissingName: trainband lacks it.
     """
-    if name in inside(space):
-        return namespace(inside(space)[name])
-    if name not in NAMES[space]:
+    inner = child(space, name)
+    if inner is not None:
+        return namespace(inner)
+    found = locate(space, name)
+    if found is None:
         if name.startswith("__"):
             raise AttributeError(name)
         raise missing_name(space, name, everything())
-    file, own = NAMES[space][name]
+    file, own = found
     if file == OPS:
         return recorder(TABLE[own])
     return getattr(import_module(f"trainband.compat{file}" if file.startswith(".") else f"{_PACKAGE}.{file}"), own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Protocol
 
 from trainband.compat.tf1.graphs.where import user_line
@@ -15,25 +16,32 @@ class Runner(Protocol):
         ...
 
 
-_stack: list[Any] = []
+class _Stack(threading.local):
+    """The sessions that a thread has made its default ones."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Any] = []
+
+
+_stack = _Stack()
 
 
 def enter(session: Runner) -> None:
     """Makes a session the default one."""
-    _stack.append(session)
+    _stack.sessions.append(session)
 
 
 def leave(session: Runner) -> None:
     """Removes a session from the stack of default sessions, if it is on it."""
-    for place in reversed(range(len(_stack))):
-        if _stack[place] is session:
-            del _stack[place]
+    for place in reversed(range(len(_stack.sessions))):
+        if _stack.sessions[place] is session:
+            del _stack.sessions[place]
             return
 
 
 def get_default_session() -> Any:
-    """Return the default session, or `None`."""
-    return _stack[-1] if _stack else None
+    """Return this thread's default session, or `None`."""
+    return _stack.sessions[-1] if _stack.sessions else None
 
 
 def needed_session(session: Any, what: str) -> Any:

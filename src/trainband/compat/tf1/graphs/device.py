@@ -61,7 +61,7 @@ def replica_device_setter(
     ps_tasks: int = 0,
     ps_device: str = "/job:ps",
     worker_device: str = "/job:worker",
-    merge_devices: bool = True,  # noqa: ARG001 - TensorFlow's own default, and the only way here
+    merge_devices: bool = True,
     cluster: Any = None,
     ps_ops: Sequence[str] | None = None,
     ps_strategy: Callable[[Operation], int] | None = None,
@@ -72,7 +72,10 @@ def replica_device_setter(
       TypeError: `ps_strategy` is not callable.
     """
     if cluster is not None:
-        jobs = cluster.as_dict() if hasattr(cluster, "as_dict") else dict(cluster)
+        if hasattr(cluster, "job"):
+            jobs = {job.name: dict(job.tasks) for job in cluster.job}
+        else:
+            jobs = cluster.as_dict() if hasattr(cluster, "as_dict") else dict(cluster)
         job = DeviceSpec.from_string(ps_device).job or "ps"
         if not jobs.get(job):
             return None
@@ -87,6 +90,8 @@ def replica_device_setter(
 
     def choose(operation: Operation) -> DeviceSpec:
         here = DeviceSpec.from_string(operation.device)
+        if operation.device and not merge_devices:
+            return here
         if operation.type in types:
             wanted = ps if ps.task is not None or here.task is not None else replace(ps, task=strategy(operation))
             return here.under(wanted)

@@ -7,18 +7,21 @@
         ├── InvalidArgumentError       NotFoundError         AlreadyExistsError
         ├── FailedPreconditionError    OutOfRangeError       UnimplementedError
         ├── AbortedError               UnavailableError      CancelledError
-        └── DeadlineExceededError      InternalError         ResourceExhaustedError
+        ├── DeadlineExceededError      InternalError         ResourceExhaustedError
+        └── PermissionDeniedError      UnauthenticatedError  DataLossError, UnknownError
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from trainband.errors import TrainbandError
 
 OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS = range(7)
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED = range(7, 13)
-INTERNAL, UNAVAILABLE, DATA_LOSS = range(13, 16)
+INTERNAL, UNAVAILABLE, DATA_LOSS, UNAUTHENTICATED = range(13, 17)
 
 
 class Located(Protocol):
@@ -130,3 +133,56 @@ class DataLossError(OpError):
     """A file is damaged."""
 
     code = DATA_LOSS
+
+
+class UnknownError(OpError):
+    """The cause is not known."""
+
+    code = UNKNOWN
+
+    def __init__(self, node_def: object, op: Located | None, message: str, error_code: int = UNKNOWN) -> None:
+        super().__init__(node_def, op, message, error_code)
+
+
+class PermissionDeniedError(OpError):
+    """The caller may not do this."""
+
+    code = PERMISSION_DENIED
+
+
+class UnauthenticatedError(OpError):
+    """The caller has not said who it is."""
+
+    code = UNAUTHENTICATED
+
+
+def exception_type_from_error_code(error_code: int) -> type[OpError]:
+    """Return the class of the errors of a code.
+
+    Raises:
+      KeyError: there is none.
+    """
+    return {one.code: one for one in OpError.__subclasses__() if "code" in vars(one)}[error_code]
+
+
+def error_code_from_exception_type(cls: type[OpError]) -> int:
+    """Return the code of the errors of a class."""
+    return cls.code
+
+
+@contextmanager
+def raise_exception_on_not_ok_status() -> Iterator[None]:
+    """Do nothing: errors are exceptions from the start."""
+    yield
+
+
+def of_file(exc: OSError) -> OpError:
+    """Return the error of TensorFlow for one of the operating system about a file."""
+    kinds: dict[type[OSError], type[OpError]] = {
+        FileNotFoundError: NotFoundError,
+        FileExistsError: AlreadyExistsError,
+        PermissionError: PermissionDeniedError,
+        NotADirectoryError: FailedPreconditionError,
+        IsADirectoryError: FailedPreconditionError,
+    }
+    return kinds.get(type(exc), UnknownError)(None, None, f"{exc.filename}; {exc.strerror}")

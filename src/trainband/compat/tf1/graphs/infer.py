@@ -7,6 +7,7 @@ their values, so that the shape of `tf.reshape(x, [tf.shape(x)[0], -1])` is know
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from trainband.compat.ops.shapes import TensorShape
 
 UNKNOWN = (55_440, 110_880)
 """The numbers that stand for unknown sizes; they have many divisors, so that most reshapes work."""
+MOST_TEXTS = 1 << 20
+"""The most texts for which an operation on texts is tried: JAX cannot trace it."""
 MOST_CARRIED = 64
 """The most elements that a value may have to be tracked while recording."""
 
@@ -85,6 +88,26 @@ def infer(
     return list(zip(first, second, strict=True))
 
 
+def infer_by_values(
+    compute: Callable[..., Sequence[Any]], inputs: Sequence[tuple[Probe, Probe]]
+) -> list[tuple[Probe, Probe]]:
+    """The probes of an operation's outputs whose shapes follow from whole numbers that are computed.
+
+    Raises:
+      Exception: whatever `compute` raises if these are 1, or 2.
+    """
+    assumed = [(_filled(pair[0], 1), _filled(pair[1], 2)) if _may_be_sizes(pair) else pair for pair in inputs]
+    return infer(compute, assumed, folds=False)
+
+
+def _may_be_sizes(pair: tuple[Probe, Probe]) -> bool:
+    return pair[0].value is None and len(pair[0].shape) < 2 and pair[0].dtype.kind in "iu" and pair[0] is pair[1]
+
+
+def _filled(probe: Probe, number: int) -> Probe:
+    return Probe(probe.shape, probe.dtype, np.full(probe.shape, number, probe.dtype))
+
+
 def _once(compute: Callable[..., Sequence[Any]], inputs: Sequence[Probe], folds: bool) -> list[Probe]:
     if folds and all(probe.value is not None for probe in inputs):
         with np.errstate(all="ignore"):
@@ -92,6 +115,10 @@ def _once(compute: Callable[..., Sequence[Any]], inputs: Sequence[Probe], folds:
         if all(isinstance(output, np.ndarray | np.generic) for output in outputs):
             arrays = [np.asarray(output) for output in outputs]
             return [Probe(a.shape, a.dtype, a if a.size <= MOST_CARRIED else None) for a in arrays]
+    if folds and any(probe.dtype == object for probe in inputs) and sum(map(_size, inputs)) <= MOST_TEXTS:
+        arrays = [np.zeros(p.shape, p.dtype) if p.dtype != object else np.full(p.shape, b"", object) for p in inputs]
+        found = compute(*(a if p.value is None else p.value for a, p in zip(arrays, inputs, strict=True)))
+        return [Probe(np.shape(one), np.asarray(one).dtype) for one in found]
     known = {i: probe.value for i, probe in enumerate(inputs) if probe.value is not None}
     abstract = [probe.argument() for i, probe in enumerate(inputs) if i not in known]
 
@@ -106,6 +133,10 @@ def _once(compute: Callable[..., Sequence[Any]], inputs: Sequence[Probe], folds:
         Probe((), string.numpy) if output is None else Probe(tuple(output.shape), np.dtype(output.dtype))
         for output in outputs
     ]
+
+
+def _size(probe: Probe) -> int:
+    return math.prod(probe.shape)
 
 
 def _is_text(value: Any) -> bool:

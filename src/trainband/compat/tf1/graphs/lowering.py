@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.checks import noting
+from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
+from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.keys import Keys
+
+FAILED = "/failed"
+"""The name in a frame's state of what its checks have found: 0, or 1 and the number of the operation that failed."""
 
 
 class Schedule:
@@ -25,34 +31,45 @@ class Schedule:
       fetches: tensors and operations.
       fed: tensors whose values are given.
       region: the region that all of it belongs to: `None` for the graph itself.
+      done: operations that have run; what is needed of their outputs is among `fed`.
     """
 
     def __init__(
-        self, fetches: Iterable[Tensor | Operation], fed: Collection[Tensor], region: Region | None = None
+        self,
+        fetches: Iterable[Tensor | Operation],
+        fed: Collection[Tensor],
+        region: Region | None = None,
+        done: Collection[Operation] = (),
     ) -> None:
         self.fed = frozenset(fed)
         roots = [one if isinstance(one, Operation) else one.op for one in fetches if one not in self.fed]
-        self.needed = _needed(roots, self.fed, region)
-        self.ordered = [op for op in _ordered(self.needed, self.fed) if op.stateful or op.early]
+        self.needed = needed_operations(roots, self.fed, region, done)
+        self.ordered = [
+            op for op in _ordered(self.needed, self.fed) if op.early or (op.stateful and not op.attributes.get("pure"))
+        ]
         self.reads = {variable.op_name: variable for op in self.needed for variable in op.reads}
         self.writes = {variable.op_name: variable for op in self.needed for variable in op.writes}
-        self.is_random = any(_has(op, "seed") for op in self.needed)
-        self.has_effects = any(_has(op, "effect") for op in self.needed)
+        self.is_random = any(has(op, "seed") for op in self.needed)
+        self.has_effects = any(has(op, "effect") for op in self.needed)
+        self.has_loops = any(has(op, "uncounted") for op in self.needed)
 
 
-def _has(op: Operation, attribute: str) -> bool:
+def has(op: Operation, attribute: str) -> bool:
     """Whether an operation, or one inside it, has an attribute."""
     return attribute in op.attributes or any(
-        _has(inner, attribute) for region in op.attributes.get("regions", ()) for inner in region.operations
+        has(inner, attribute) for region in op.attributes.get("regions", ()) for inner in region.operations
     )
 
 
-def _needed(roots: Iterable[Operation], fed: Collection[Tensor], region: Region | None) -> list[Operation]:
+def needed_operations(
+    roots: Iterable[Operation], fed: Collection[Tensor], region: Region | None, done: Collection[Operation] = ()
+) -> list[Operation]:
+    """The operations of a region that have to run before some of them can."""
     found: dict[Operation, None] = {}
     waiting = list(roots)
     while waiting:
         op = waiting.pop()
-        if op in found or (region is not None and not region.contains(op)):
+        if op in found or op in done or is_hosted(op) or (region is not None and not region.contains(op)):
             continue
         if region is None and op.region is not None:
             raise InvalidArgumentError(
@@ -102,6 +119,7 @@ class Frame:
       values: of tensors that are known.
       outer: the frame that has the values of all tensors except those of `inner` operations.
       inner: the operations to compute again here; all, if `None`.
+      added: what is added to tensors that are computed here, so that a derivative by them can be taken.
     """
 
     def __init__(
@@ -111,16 +129,24 @@ class Frame:
         values: Mapping[Tensor, Any] | None = None,
         outer: Frame | None = None,
         inner: Collection[Operation] | None = None,
+        added: Mapping[Tensor, Any] | None = None,
     ) -> None:
         self.state = state
         self.keys = keys
         self.values: dict[Tensor, Any] = dict(values or {})
         self.pushes: dict[str, Any] | None = None
-        """If a ps makes the updates: the gradients to push, by variable."""
+        """If ps make updates: by variable that they update, the gradient to push, `None` until there is one."""
         self.hyper: dict[str, dict[str, Any]] = {}
         """Their learning rates and the like."""
+        self.guarded: dict[str, Any] = {}
+        """Of variables that a failed check has already kept as they were: `FAILED` at that time."""
         self._outer = outer
         self._inner = inner
+        self.before: dict[Operation, dict[str, Any]] = {} if outer is None else outer.before
+        """The state in which branches and loops that change it began, for those that compute them again."""
+        self.added: dict[Tensor, tuple[Any, ...]] = dict(outer.added) if outer is not None else {}
+        for tensor, value in (added or {}).items():
+            self.added[tensor] = (*self.added.get(tensor, ()), value)
 
     def run(self, schedule: Schedule) -> None:
         """Runs the operations whose order matters, in that order."""
@@ -134,9 +160,28 @@ class Frame:
             self._compute_all(tensor.op)
         return self.values[tensor] if tensor in self.values else self._outer_value(tensor)
 
-    def child(self, values: Mapping[Tensor, Any], inner: Collection[Operation]) -> Frame:
+    def child(
+        self, values: Mapping[Tensor, Any], inner: Collection[Operation], added: Mapping[Tensor, Any] | None = None
+    ) -> Frame:
         """Return a frame that computes some operations again from other values, and takes all others from here."""
-        return Frame(dict(self.state), self.keys, values, self, inner)
+        return Frame(dict(self.state), self.keys, values, self, inner, added)
+
+    def checked(self) -> dict[str, Any]:
+        """What its checks have found, as a part of its state that branches and loops carry."""
+        return {FAILED: jnp.asarray(self.state[FAILED], np.int32)} if FAILED in self.state else {}
+
+    def rows_if_unfailed(self, rows: Any, size: int, names: Iterable[str]) -> Any:
+        """Return the numbers of rows to change in variables; numbers out of range if a check has failed."""
+        failed = self.state.get(FAILED, 0)
+        for name in names:
+            self.guarded[name] = failed
+        return rows if isinstance(failed, int) else jnp.where(failed == 0, rows, size)
+
+    def _check(self, op: Operation, holds: Any, message: str) -> None:
+        if FAILED in self.state:
+            op.attributes["demand"] = message
+            before = jnp.asarray(self.state[FAILED], np.int32)
+            self.state[FAILED] = jnp.where((before == 0) & ~holds, np.int32(op.number + 1), before)
 
     def _outer_value(self, tensor: Tensor) -> Any:
         if self._outer is None:
@@ -154,7 +199,8 @@ class Frame:
             if not self._is_mine(one):
                 stack.pop()
                 for output in one.outputs:
-                    self.values.setdefault(output, self._outer_value(output))
+                    if output.dtype != string:  # text stays in Python
+                        self.values.setdefault(output, self._outer_value(output))
                 continue
             # An early one, a gradient, computes what it needs by itself: that is the forward pass.
             missing = [] if one.early else [t.op for t in one.inputs if t not in self.values]
@@ -165,21 +211,33 @@ class Frame:
             if not one.outputs or any(output not in self.values for output in one.outputs):
                 self._compute(one)
 
+    def _results(self, op: Operation, arguments: Sequence[Any]) -> Sequence[Any]:
+        if not op.stateful:
+            return op.compute(*arguments)  # type: ignore[no-any-return]
+        if "regions" not in op.attributes or not op.writes:
+            return op.compute(self, *arguments)  # type: ignore[no-any-return]
+        now, self.state = self.state, dict(self.before.setdefault(op, dict(self.state)))
+        results: Sequence[Any] = op.compute(self, *arguments)
+        now.update({variable.op_name: self.state[variable.op_name] for variable in op.writes})
+        self.state = now
+        return results
+
     def _compute(self, op: Operation) -> None:
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), noting(lambda holds, message: self._check(op, holds, message)):
                 if op.early:
                     results = op.compute(self)
                 else:
                     arguments = [self.values[tensor] for tensor in op.inputs]
-                    results = op.compute(self, *arguments) if op.stateful else op.compute(*arguments)
+                    results = self._results(op, arguments)
         except (TypeError, ValueError) as exc:  # of shapes that were not known while recording
             shapes = ", ".join(str(np.shape(self.values[tensor])) for tensor in op.inputs if tensor in self.values)
             text = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
             raise InvalidArgumentError(None, op, f"{op.type} of inputs of the shapes {shapes}: {text}") from exc
         for output, result in zip(op.outputs, results, strict=True):
             if output not in self.values:
-                self.values[output] = _as_declared(result, output)
+                declared = _as_declared(result, output)
+                self.values[output] = sum(self.added[output], declared) if output in self.added else declared
 
 
 def _as_declared(value: Any, tensor: Tensor) -> Any:
@@ -208,12 +266,13 @@ class Computation:
         *,
         late: Sequence[str] = (),
         late_variables: Mapping[str, Any] | None = None,
+        done: Collection[Operation] = (),
     ) -> None:
-        """`late`: variables whose values are wanted as they are after everything else has run."""
+        """`late`: variables whose values are wanted as they are in the end. `done`: see `Schedule`."""
         self.fetches = [one for one in fetches if isinstance(one, Tensor)]
         self.fed = tuple(fed)
         self.late = tuple(late)
-        self.schedule = Schedule(fetches, fed)
+        self.schedule = Schedule(fetches, fed, done=done)
         self.reads = dict(self.schedule.reads) | {
             name: variable for name, variable in (late_variables or {}).items() if name not in self.schedule.writes
         }
@@ -221,72 +280,67 @@ class Computation:
 
     def __call__(
         self, state: Mapping[str, Any], feeds: Sequence[Any], keys: Keys | None
-    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
-        """(values of the fetched tensors, of the late variables, of the changed variables)."""
-        frame = Frame(dict(state), keys, dict(zip(self.fed, feeds, strict=True)))
+    ) -> tuple[list[Any], list[Any], dict[str, Any], Any]:
+        """(values of the fetched tensors, of the late variables, of the changed variables, what the checks found).
+
+        If a check fails, the changed variables have the values that they had.
+        """
+        frame = Frame({**state, FAILED: 0}, keys, dict(zip(self.fed, feeds, strict=True)))
         frame.run(self.schedule)
         values = [frame.value(tensor) for tensor in self.fetches]
         changed = {name: frame.state[name] for name in self.writes if name in frame.state}
-        return values, [frame.state[name] for name in self.late], changed
+        failed = frame.state[FAILED]
+        if isinstance(failed, int):
+            return values, [frame.state[name] for name in self.late], changed, None
+        for name in changed.keys() & state.keys():
+            if frame.guarded.get(name) is not failed:
+                changed[name] = jnp.where(failed == 0, changed[name], state[name])
+        return values, [frame.state[name] for name in self.late], changed, failed
+
+    def raise_failed(self, failed: Any) -> None:
+        """Raises the error of a check that failed, if one did.
+
+        Raises:
+          InvalidArgumentError: of that operation.
+        """
+        number = 0 if failed is None else int(failed)
+        if number:
+            op = self.schedule.needed[0].graph.operations[number - 1]
+            raise InvalidArgumentError(None, op, op.attributes["demand"])
 
 
 def _passes_on(op: Operation) -> bool:
-    """Whether a derivative goes through an operation."""
+    """Whether a derivative goes through an operation: not through an assignment."""
+    if op.writes and "regions" not in op.attributes:
+        return False
     return not op.attributes.get("flat") and any(output.dtype.is_floating for output in op.outputs)
 
 
-def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor]) -> set[Operation]:
-    """The operations through which the derivative of some targets by some roots goes.
+def depends_on(roots: Collection[Tensor], targets: Sequence[Tensor], stops: Collection[Tensor]) -> set[Operation]:
+    """The operations through which the derivative of some targets by some roots goes, up to the stops.
 
-    A root that is computed from another root still counts as a root.
+    Those between two roots are among them.
     """
-    roots = set(roots)
+    roots, stops = set(roots), set(stops)
     state: dict[Operation, bool | None] = {}
-    stack = [target.op for target in targets if target not in roots]
+    stack = [target.op for target in targets if target not in stops]
     while stack:
         op = stack[-1]
         if state.get(op) is not None:
             stack.pop()
             continue
-        missing = [t.op for t in op.inputs if t not in roots and t.op not in state]
+        missing = [t.op for t in op.inputs if t not in stops and t.op not in state]
         if op not in state and missing:
             state[op] = None
             stack += missing
             continue
-        state[op] = _passes_on(op) and any(t in roots or state.get(t.op) for t in op.inputs)
+        state[op] = _passes_on(op) and any(t in roots or (t not in stops and state.get(t.op)) for t in op.inputs)
         stack.pop()
     through: set[Operation] = set()
-    waiting = [target.op for target in targets if target not in roots]
+    waiting = [target.op for target in targets if target not in stops]
     while waiting:
         op = waiting.pop()
         if state.get(op) and op not in through:
             through.add(op)
-            waiting += [tensor.op for tensor in op.inputs if tensor not in roots]
+            waiting += [tensor.op for tensor in op.inputs if tensor not in stops]
     return through
-
-
-def capture(region: Region, outputs: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors from outside that a region's operations use, and outputs that come from outside."""
-    inner = set(region.operations)
-    found: dict[Tensor, None] = {}
-    for op in region.operations:
-        for tensor in op.inputs:
-            if not region.contains(tensor.op) and tensor.op not in inner:
-                found[tensor] = None
-    for output in outputs:
-        if not region.contains(output.op):
-            found[output] = None
-    return list(found)
-
-
-def region_function(region: Region, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> Callable[..., Any]:
-    """A region as a function: (the state, keys, values of `given`) to (outputs' values, the changed state)."""
-    operations = [op for op in region.operations if op.stateful]
-    schedule = Schedule([*outputs, *operations], given, region)
-
-    def call(state: Mapping[str, Any], keys: Keys | None, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        frame = Frame(dict(state), keys, dict(zip(given, values, strict=True)))
-        frame.run(schedule)
-        return [frame.value(output) for output in outputs], frame.state
-
-    return call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,16 @@ from trainband.compat.ops.arrays import ArgumentError
 from trainband.compat.ops.dtypes import DType, array_of, as_dtype
 from trainband.compat.ops.shapes import Dimension, TensorShape
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.infer import Probes, dtype_of, infer, probes_of_shape, probes_of_value, shape_of
+from trainband.compat.tf1.graphs.guess import Input, guess
+from trainband.compat.tf1.graphs.infer import (
+    Probes,
+    dtype_of,
+    infer,
+    infer_by_values,
+    probes_of_shape,
+    probes_of_value,
+    shape_of,
+)
 from trainband.compat.tf1.graphs.where import user_line
 
 Compute = Callable[..., Any]
@@ -32,6 +41,7 @@ def record(
     folds: bool = False,
     graph: Graph | None = None,
     abstract: Compute | None = None,
+    overridden: bool = False,
     **more: Any,
 ) -> Operation:
     """Record an operation. Its outputs get the shapes and dtypes that `compute` gives, unless they are passed.
@@ -41,6 +51,7 @@ def record(
       count: how many outputs.
       dtypes, shapes: of the outputs, if they are known beforehand.
       value: of the only output, a constant.
+      overridden: whether it has a derivative of the script's own already.
       abstract: what shapes and dtypes are found with, where `compute` takes more than the inputs' values. What it
         raises is left to the run.
 
@@ -63,7 +74,8 @@ def record(
         if abstract is not None:
             _inferred(op, abstract, inputs, count, lenient=True)  # for what it refuses
     elif count:
-        probes = _inferred(op, abstract or several, inputs, count, lenient=abstract is not None)
+        probes, guessed = _inferred(op, abstract or several, inputs, count, lenient=abstract is not None)
+        dtypes = dtypes or guessed
     op.name = graph.exact_name(name) if name is not None and name.endswith("/") else graph.unique_name(name or type_)
     for index in range(count):
         known = probes[index] if index < len(probes) else None
@@ -74,22 +86,35 @@ def record(
         op.outputs.append(Tensor(op, index, dtype, shape, known))
     graph.place(op)
     graph.add(op)
-    return op
+    override = None if overridden else graph.override_of(type_)
+    return op if override is None else override(op)
 
 
-def _inferred(op: Operation, compute: Compute, inputs: Sequence[Tensor], count: int, *, lenient: bool) -> list[Probes]:
+def _inferred(
+    op: Operation, compute: Compute, inputs: Sequence[Tensor], count: int, *, lenient: bool
+) -> tuple[list[Probes], list[DType] | None]:
+    """(the probes of the outputs, where there are none their dtypes)."""
     known = [tensor.probes for tensor in inputs]
-    if any(probes is None for probes in known):
-        return [None] * count
-    try:
-        found = infer(compute, [probes for probes in known if probes is not None], op.folds)
-    except ArgumentError:
-        raise
-    except Exception as exc:
-        if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
-            raise _refused(op, exc) from exc
-        return [None] * count  # under a wrong assumption about an unknown size anything may fail
-    return list(found)
+    refusal: Exception | None = None
+    if all(probes is not None for probes in known):
+        try:
+            return list(infer(compute, [probes for probes in known if probes is not None], op.folds)), None
+        except ArgumentError:
+            raise
+        except Exception as exc:
+            if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
+                refusal = _refused(op, exc)
+                if op.graph.region is None or not op.graph.region.dynamic:
+                    raise refusal from exc
+                with suppress(Exception):
+                    return list(infer_by_values(compute, [probes for probes in known if probes is not None])), None
+    # Under a wrong assumption about an unknown size anything may fail.
+    guessed = guess(compute, [Input(tensor.shape, tensor.dtype, tensor.probes) for tensor in inputs])
+    if guessed is None and refusal is not None:
+        raise refusal
+    if guessed is None:
+        return [None] * count, None
+    return [probes_of_shape(shape, dtype) for dtype, shape in guessed], [dtype for dtype, _ in guessed]
 
 
 def _refused(op: Operation, exc: Exception) -> Exception:
@@ -144,8 +169,7 @@ def constant(array: np.ndarray[Any, Any], name: str = "Const", dtype: DType | No
     kind = dtype or as_dtype(array.dtype)
     if kind.numpy != array.dtype:
         array = array.astype(kind.numpy)
-    with get_default_graph().control_dependencies(None):
-        return record_tensor("Const", lambda: array, name=name, value=array, dtypes=[kind], folds=True)
+    return record_tensor("Const", lambda: array, name=name, value=array, dtypes=[kind], folds=True)
 
 
 def is_tensor(value: Any) -> bool:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.indexing import dense_from_rows
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor
-from trainband.compat.tf1.graphs.record import record_tensor
+from trainband.compat.tf1.graphs.record import known_value, record_tensor
+
+
+class IndexedSlicesValue(NamedTuple):
+    """What a run gives for `IndexedSlices`, and what they can be fed."""
+
+    values: Any
+    indices: Any
+    dense_shape: Any = None
 
 
 class IndexedSlices:
@@ -17,7 +25,7 @@ class IndexedSlices:
     Args:
       values: the rows.
       indices: their numbers along the first axis of the whole.
-      dense_shape: of the whole, as numbers.
+      dense_shape: of the whole.
     """
 
     def __init__(self, values: Tensor, indices: Tensor, dense_shape: Any = None) -> None:
@@ -36,7 +44,8 @@ class IndexedSlices:
     @property
     def shape(self) -> TensorShape:
         """Of the whole."""
-        return TensorShape(self.dense_shape)
+        known = known_value(self.dense_shape) if isinstance(self.dense_shape, Tensor) else self.dense_shape
+        return TensorShape(known)
 
     def get_shape(self) -> TensorShape:
         """Of the whole."""
@@ -68,7 +77,7 @@ class IndexedSlices:
         Raises:
           ValueError: its shape is not known.
         """
-        sizes = TensorShape(self.dense_shape)
+        sizes = self.shape
         if not sizes.is_fully_defined():
             raise ValueError("Tensor conversion requested for IndexedSlices without a known dense_shape.")
         shape = tuple(size or 0 for size in sizes.sizes or ())
@@ -77,6 +86,12 @@ class IndexedSlices:
             lambda values, indices: dense_from_rows(values, indices, shape),
             [self.values, self.indices],
         )
+
+    def _nest_flatten(self) -> list[Tensor]:
+        return [self.values, self.indices]
+
+    def _nest_pack(self, values: list[Any]) -> IndexedSlices:
+        return IndexedSlices(values[0], values[1], self.dense_shape)
 
     def __neg__(self) -> IndexedSlices:
         return IndexedSlices(-self.values, self.indices, self.dense_shape)  # type: ignore[operator]

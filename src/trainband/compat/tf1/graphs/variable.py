@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
+
 from trainband.compat.ops.array import concat
 from trainband.compat.ops.arrays import numpy_or_jax
+from trainband.compat.ops.checks import check_range
 from trainband.compat.ops.dtypes import DType, as_dtype
 from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.default_session import needed_session
+from trainband.compat.tf1.graphs.effects import guarded
+from trainband.compat.tf1.graphs.errors import OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, name_scope, record, record_tensor
@@ -110,6 +115,14 @@ class Variable:
         self.initializer.attributes["initializes"] = self
         self._read = self._fresh_read(f"{name}/read")
 
+    def begin_with(self, value: Any) -> None:
+        """Makes something else its first value."""
+        self.initial_value = convert(value, self.dtype)
+        self.initializer = self._assign(
+            self.initial_value, "Assign", lambda _, new: new, reads=False, name=f"{self.op_name}/Assign"
+        ).op
+        self.initializer.attributes["initializes"] = self
+
     def _fresh_read(self, name: str) -> Tensor:
         def read(frame: Any) -> tuple[Any, ...]:
             return (frame.state[self.op_name],)
@@ -187,8 +200,9 @@ class Variable:
         return self.handle
 
     def as_tensor(self) -> Tensor:
-        """Return its value, read after the open control dependencies."""
-        return self._fresh_read(self.graph.unique_name("read")) if self.graph.control_inputs() else self._read
+        """Return its value, read after the open control dependencies, and in every round of an open loop."""
+        ordered = self.graph.control_inputs() or self.graph.region is not None
+        return self._fresh_read(self.graph.unique_name("read")) if ordered else self._read
 
     def value(self) -> Tensor:
         """Its value."""
@@ -250,6 +264,32 @@ class Variable:
         """Adds to the rows that an `IndexedSlices` names."""
         return scatter("ScatterAdd", self, slices.indices, slices.values, rows_added, name)
 
+    def count_up_to(self, limit: int, name: str | None = None) -> Tensor:
+        """Add one; the result is what it was before. At the limit, a run raises `OutOfRangeError`."""
+
+        def look(old: Any) -> None:
+            if int(old) >= limit:
+                raise OutOfRangeError(None, op, f"Reached limit of {limit}")
+
+        def count(frame: Any) -> tuple[Any]:
+            old = frame.state[self.op_name]
+            jax.debug.callback(guarded(look), old)
+            frame.state[self.op_name] = (old + 1).astype(self.dtype.numpy)
+            return (old,)
+
+        op = record(
+            "CountUpTo",
+            count,
+            name=name,
+            dtypes=[self.dtype],
+            shapes=[self.shape],
+            stateful=True,
+            reads=(self,),
+            writes=(self,),
+            attributes={"variable": self, "effect": True},
+        )
+        return op.outputs[0]
+
     def __repr__(self) -> str:
         return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
 
@@ -286,6 +326,9 @@ def scatter(
     """Changes rows of a variable; the result is its new value."""
 
     def write(frame: Any, rows: Any, new: Any) -> tuple[Any, ...]:
+        size = frame.state[variable.op_name].shape[0]
+        check_range(rows, size)
+        rows = frame.rows_if_unfailed(rows, size, [variable.op_name])
         frame.state[variable.op_name] = change(frame.state[variable.op_name], rows, new)
         return (frame.state[variable.op_name],)
 

@@ -26,7 +26,13 @@ def constant(
     return recorded_constant(array.constant(value, dtype, shape, verify_shape), name)
 
 
-def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None, preferred_dtype: Any = None) -> Tensor:  # noqa: ARG001
+def convert_to_tensor(
+    value: Any,
+    dtype: Any = None,
+    name: str | None = None,
+    preferred_dtype: Any = None,  # noqa: ARG001
+    dtype_hint: Any = None,  # noqa: ARG001
+) -> Tensor:
     """Convert a value to a tensor."""
     return convert(value, None if dtype is None else as_dtype(dtype), name)
 
@@ -68,16 +74,34 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
     return result
 
 
-def concat(values: Any, axis: Any, name: str = "concat") -> Tensor:
-    """Join arrays along an axis."""
-    if isinstance(values, int) and not isinstance(axis, int):  # TensorFlow 0.x had it the other way
+def concat(values: Any = None, axis: Any = None, name: str = "concat", *, concat_dim: Any = None) -> Tensor:
+    """Join arrays along an axis; TensorFlow 0.x's `concat(concat_dim, values)` is understood, too."""
+    if axis is None:
+        axis = concat_dim
+    if isinstance(values, int) and not isinstance(axis, int):
         values, axis = axis, values
     return recorded(array.concat)(values, axis, name=name)  # type: ignore[no-any-return]
 
 
-def split(value: Any, num_or_size_splits: Any, axis: Any = 0, num: int | None = None, name: str = "split") -> Any:
-    """Split along an axis, into a number of equal parts or into parts of given sizes."""
-    if isinstance(value, int) and is_tensor(axis):  # TensorFlow 0.x: split(axis, number, value)
+def split(
+    value: Any = None,
+    num_or_size_splits: Any = None,
+    axis: Any = 0,
+    num: int | None = None,
+    name: str = "split",
+    *,
+    split_dim: Any = None,
+    num_split: Any = None,
+) -> Any:
+    """Split along an axis, into a number of equal parts or into parts of given sizes.
+
+    TensorFlow 0.x's `split(split_dim, num_split, value)` is understood, too.
+    """
+    if split_dim is not None:
+        axis = split_dim
+    if num_split is not None:
+        num_or_size_splits = num_split
+    if isinstance(value, int) and is_tensor(axis):
         value, axis = axis, value
     return recorded(array.split)(value, num_or_size_splits, axis, num, name)
 
@@ -93,4 +117,6 @@ def boolean_mask(tensor: Any, mask: Any, name: str = "boolean_mask", axis: int |
         raise ValueError(
             f"boolean_mask with a computed mask has a size that is unknown before a run is compiled (at {user_line()})."
         )
+    if known.ndim > 1:
+        return recorded(indexing.boolean_mask)(tensor, known, name, axis or 0)  # type: ignore[no-any-return]
     return recorded(indexing.gather)(tensor, indexing.true_places(known), name=name, axis=axis or 0)  # type: ignore[no-any-return]

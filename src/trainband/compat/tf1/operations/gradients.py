@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,13 @@ from trainband.compat.ops import array
 from trainband.compat.ops.arrays import axis_of
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.lowering import Frame, depends_on
+from trainband.compat.tf1.graphs.lowering import FAILED, Frame, depends_on
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.operations.array import reshape
+from trainband.compat.tf1.operations.operators import slice_item
 from trainband.compat.tf1.operations.recorder import recorded
 
 
@@ -49,6 +53,9 @@ def gradients(
     """The derivatives of the sum of all `ys` by each of `xs`; `None` where nothing connects them.
 
     The derivative by a variable of which only rows are looked up is an `IndexedSlices` of those rows.
+
+    Raises:
+      NotImplementedError: a derivative goes through a loop that both reads and assigns the variable.
     """
     targets = [convert(y) for y in _listed(ys)]
     wanted = _listed(xs)
@@ -83,8 +90,8 @@ def _recorded(
     graph = targets[0].graph if targets else get_default_graph()
     ancestors = _ancestors(targets)
     sources = [_source(x, ancestors) for x in xs]
-    roots = {tensor for source in sources for tensor in source.tensors if tensor.dtype.is_floating} - stops
-    inner = depends_on(roots | stops, targets) if roots else set()
+    roots = {tensor for source in sources for tensor in source.tensors if tensor.dtype.is_floating}
+    inner = depends_on(roots, targets, stops) if roots else set()
     reached = _reached(roots, inner, targets)
     connected = [any(tensor in reached for tensor in source.tensors) for source in sources]
     cotangents = [None if one is None else convert(one) for one in given]
@@ -126,6 +133,12 @@ def _reached(roots: set[Tensor], inner: set[Operation], targets: Sequence[Tensor
 def _source(x: Any, ancestors: set[Operation]) -> _Source:
     if not isinstance(x, Variable):
         return _Source((convert(x),), gathers=False, like=convert(x))
+    inside = next((op for op in ancestors if x in op.writes and _reads_inside(op, x)), None)
+    if inside is not None:
+        raise NotImplementedError(
+            f"The derivative by {x.name} goes through {inside.name}, a branch or loop that both reads and assigns it. "
+            f"Carry its value as a loop variable instead. (at {user_line()})"
+        )
     reads = tuple(
         output
         for op in sorted(ancestors, key=lambda op: op.number)
@@ -139,6 +152,15 @@ def _source(x: Any, ancestors: set[Operation]) -> _Source:
     return _Source(reads, gathers=False, like=x)
 
 
+def _reads_inside(op: Operation, x: Variable) -> bool:
+    """Whether a region of an operation reads a variable."""
+    return any(
+        (inner.attributes.get("variable") is x and not inner.writes) or _reads_inside(inner, x)
+        for region in op.attributes.get("regions", ())
+        for inner in region.operations
+    )
+
+
 def _gathers_rows(op: Operation) -> bool:
     return op.type == "GatherV2" and axis_of(op.attributes["arguments"]["axis"]) == 0
 
@@ -150,29 +172,40 @@ def _operation(
     stops: set[Tensor],
     inner: set[Operation],
 ) -> Operation:
-    roots = [tensor for source in sources for tensor in source.tensors]
+    roots = list(dict.fromkeys(tensor for source in sources for tensor in source.tensors))
+    # A root that is computed from others is computed again, and what the derivative is taken by is added to it.
+    leaves = [tensor for tensor in roots if tensor in stops or tensor.op not in inner]
+    between = [tensor for tensor in roots if tensor not in stops and tensor.op in inner]
+    passed = [output for op in inner for output in op.outputs if output.dtype != string]
+    nested = any(op.early for op in inner)  # a derivative inside computes what is a leaf here once more
 
     def compute(frame: Frame) -> list[Any]:
         # First the roots, as they are here; then everything between them and the targets, as a function of the roots.
         # That is the forward pass, and the rest of this run reuses its values.
-        points = [frame.value(tensor) for tensor in roots]
+        points = [jnp.asarray(frame.value(tensor)) for tensor in leaves]
         halted = {tensor: jax.lax.stop_gradient(frame.value(tensor)) for tensor in stops}
 
-        def forward(values: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
-            known = {**halted, **dict(zip(roots, values, strict=True))}
-            child = frame.child(known, inner)
+        def forward(values: Sequence[Any], added: Sequence[Any]) -> tuple[list[Any], tuple[dict[int, Any], Any]]:
+            known = {**halted, **dict(zip(leaves, values, strict=True))}
+            more = dict(zip(between, added, strict=False))
+            if nested:
+                more |= {t: v - jax.lax.stop_gradient(v) for t, v in zip(leaves, values, strict=True)}
+            child = frame.child(known, inner, more)
             outputs = [child.value(target) for target in targets]
             # Those that are not reached by a derivative are constants of it, and are left out.
-            return [jnp.asarray(one) for one in outputs], {
+            aside = {
                 i: child.values[tensor]
                 for i, tensor in enumerate(passed)
                 if tensor in child.values and tensor not in known
             }
+            return [jnp.asarray(one) for one in outputs], (aside, child.state.get(FAILED, 0))
 
-        passed = [output for op in inner for output in op.outputs if output.dtype != string]
-        outputs, pull_back, aside = jax.vjp(forward, [jnp.asarray(point) for point in points], has_aux=True)
+        zeros = _zeros(between, lambda: forward(points, ())[1][0], passed)
+        outputs, pull_back, (aside, failed) = jax.vjp(forward, points, zeros, has_aux=True)
         for i, value in aside.items():
             frame.values.setdefault(passed[i], value)
+        if FAILED in frame.state and not isinstance(failed, int):
+            frame.state[FAILED] = failed
         seeds: list[Any] = [
             jnp.ones_like(output)
             if cotangent is None
@@ -183,7 +216,8 @@ def _operation(
             np.zeros(output.shape, jax.dtypes.float0) if not jnp.issubdtype(output.dtype, jnp.floating) else seed
             for output, seed in zip(outputs, seeds, strict=True)
         ]
-        (derivatives,) = pull_back(seeds)
+        by_leaves, by_between = pull_back(seeds)
+        derivatives = dict(zip([*leaves, *between], [*by_leaves, *by_between], strict=True))
         return _given_back(sources, derivatives, frame)
 
     dtypes, shapes = [], []
@@ -200,10 +234,18 @@ def _operation(
     return record("grad", compute, inputs, count=len(dtypes), dtypes=dtypes, shapes=shapes, early=True, name="grad")
 
 
-def _given_back(sources: Sequence[_Source], derivatives: Sequence[Any], frame: Frame) -> list[Any]:
-    rest, results = iter(derivatives), list[Any]()
+def _zeros(tensors: Sequence[Tensor], values: Callable[[], dict[int, Any]], passed: Sequence[Tensor]) -> list[Any]:
+    """Zeros in the shapes of tensors; those that are not known follow from values."""
+    if all(tensor.shape.is_fully_defined() for tensor in tensors):
+        return [jnp.zeros(tuple(tensor.shape.as_list()), tensor.dtype.numpy) for tensor in tensors]
+    found = values()
+    return [jnp.zeros_like(found[passed.index(tensor)]) for tensor in tensors]
+
+
+def _given_back(sources: Sequence[_Source], derivatives: Mapping[Tensor, Any], frame: Frame) -> list[Any]:
+    results = list[Any]()
     for source in sources:
-        mine = [next(rest) for _ in source.tensors]
+        mine = [derivatives[tensor] for tensor in source.tensors]
         if not source.gathers:
             results.append(sum(mine[1:], mine[0]))
             continue
@@ -218,17 +260,41 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def hessians(ys: Any, xs: Any, name: str = "hessians") -> list[Any]:
-    """The second derivatives by each of `xs`, which are vectors.
+def hessians(
+    ys: Any,
+    xs: Any,
+    name: str = "hessians",
+    colocate_gradients_with_ops: bool = False,  # noqa: ARG001
+    gate_gradients: Any = None,  # noqa: ARG001
+    aggregation_method: Any = None,  # noqa: ARG001
+) -> list[Any]:
+    """The second derivatives by each of `xs`: of the shape of `x`, twice.
 
     Raises:
-      ValueError: one is not a vector of a known size.
+      ValueError: the shape of one is not known.
     """
     result = []
     for x in _listed(xs):
         (first,) = gradients(ys, x, name=name)
-        sizes = convert(x).shape.sizes
-        if sizes is None or len(sizes) != 1 or sizes[0] is None:
-            raise ValueError(f"hessians() supports only vectors of a known size, got {x}.")
-        result.append(recorded(array.stack)([convert(gradients(first[i], x, name=name)[0]) for i in range(sizes[0])]))
+        shape = convert(x).shape
+        if not shape.is_fully_defined():
+            raise ValueError(f"hessians() needs tensors of known shapes, got {x}.")
+        sizes, flat = shape.as_list(), reshape(convert(first), [-1])
+        rows = [convert(gradients(slice_item(flat, i), x, name=name)[0]) for i in range(shape.num_elements() or 0)]
+        result.append(reshape(recorded(array.stack)(rows), [*sizes, *sizes]))
     return result
+
+
+class UnconnectedGradients(enum.Enum):
+    """What `tf.gradients` gives where nothing connects two tensors."""
+
+    NONE = "none"
+    ZERO = "zero"
+
+
+class AggregationMethod:
+    """How derivatives are added up. This changes nothing: XLA decides."""
+
+    ADD_N = DEFAULT = 0
+    EXPERIMENTAL_TREE = 1
+    EXPERIMENTAL_ACCUMULATE_N = 2

@@ -60,6 +60,17 @@ def absolute_difference(
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
 
+def mean_pairwise_squared_error(
+    labels: Any, predictions: Any, weights: Any = 1.0, scope: str | None = None,
+    loss_collection: str | None = GraphKeys.LOSSES,
+) -> Any:  # fmt: skip
+    """How much the differences between labels and predictions differ within each example."""
+    result = recorded(formulas.pairwise_squared_errors)(*_pair(labels, predictions), weights, name=scope)
+    if loss_collection:
+        get_default_graph().add_to_collection(loss_collection, result)
+    return result
+
+
 def huber_loss(
     labels: Any, predictions: Any, weights: Any = 1.0, delta: float = 1.0, scope: str | None = None,
     loss_collection: str | None = GraphKeys.LOSSES, reduction: str = Reduction.SUM_BY_NONZERO_WEIGHTS,
@@ -94,6 +105,8 @@ def cosine_distance(
 ) -> Any:  # fmt: skip
     """One minus the product of unit vectors."""
     where = axis if axis is not None else dim
+    if where is None:
+        raise ValueError("You must specify argument `axis`.")
     losses = recorded(formulas.cosine_distances)(*_pair(labels, predictions), where)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 

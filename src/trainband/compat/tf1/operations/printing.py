@@ -10,7 +10,8 @@ import jax
 import jax.experimental
 import numpy as np
 
-from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.ops.checks import check
+from trainband.compat.ops.dtypes import array_of, as_dtype, string
 from trainband.compat.tf1.graphs.effects import guarded
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
@@ -103,6 +104,15 @@ def py_func(
         zeros = [np.zeros(kind.shape, kind.dtype) for kind in kinds]
         return jax.experimental.io_callback(guarded(call, lambda: zeros), kinds, *stopped, ordered=False)
 
+    def python(*arrays: Any) -> list[Any]:
+        """What it gives where nothing is compiled, so that any shape will do."""
+        found = func(*(one[()] if one.ndim == 0 and one.dtype == object else one for one in arrays))
+        listed = list(found) if isinstance(found, list | tuple) and several else [found]
+        return [
+            array_of(one, string) if d == string else np.asarray(one, d.numpy)
+            for one, d in zip(listed, dtypes, strict=True)
+        ]
+
     op: Operation = record(
         "PyFunc",
         (lambda *values: compute(*values)[0]) if len(dtypes) == 1 else compute,
@@ -111,21 +121,23 @@ def py_func(
         count=len(dtypes),
         dtypes=dtypes,
         shapes=[None] * len(dtypes),
-        attributes={"effect": True, "flat": True},
+        attributes={"effect": True, "flat": True, "python": python},
     )
     return list(op.outputs) if several else op.outputs[0]
 
 
-def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], name: str | None) -> Operation:
+def asserting(
+    type_: str, data: Sequence[Tensor], holds: Callable[..., Any], name: str | None, message: str = ""
+) -> Operation:
     """Record an operation that makes a run fail if a condition does not hold."""
 
     def compute(*values: Any) -> Any:
         def look(good: Any, *shown: Any) -> None:
             if not bool(good):
-                raise InvalidArgumentError(
-                    None, op, f"assertion failed: {' '.join(_shown(value, 3) for value in shown)}"
-                )
+                texts = " ".join(_shown(value, 3) for value in shown)
+                raise InvalidArgumentError(None, op, f"assertion failed: {message} {texts}")
 
+        check(lambda: holds(*values), "assertion failed")
         jax.debug.callback(guarded(look), holds(*values), *values)
         return []
 
@@ -143,22 +155,10 @@ def _asserting(type_: str, data: Sequence[Tensor], holds: Callable[..., Any], na
 
 def assert_(condition: Any, data: Sequence[Any], summarize: int | None = None, name: str | None = None) -> Operation:  # noqa: ARG001
     """Make a run fail if a condition does not hold."""
-    return _asserting("Assert", [convert(condition), *(convert(one) for one in data)], lambda c, *_: c.all(), name)
+    return asserting("Assert", [convert(condition), *(convert(one) for one in data)], lambda c, *_: c.all(), name)
 
 
-def assert_equal(
-    x: Any,
-    y: Any,
-    data: Any = None,  # noqa: ARG001
-    summarize: Any = None,  # noqa: ARG001
-    message: Any = None,  # noqa: ARG001
-    name: str | None = None,
-) -> Operation:
-    """Make a run fail if two tensors differ."""
-    return _asserting("assert_equal", [convert(x), convert(y)], lambda a, b: (a == b).all(), name)
-
-
-def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor:
+def check_numerics(tensor: Any, message: str | None, name: str | None = None) -> Tensor:
     """Return the same tensor; a run in which it contains NaN or infinity fails with the message."""
     whole = convert(tensor)
 
@@ -167,11 +167,19 @@ def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor
             if not bool(finite):
                 raise InvalidArgumentError(None, result.op, f"{message} : Tensor had NaN or Inf values")
 
+        check(lambda: jax.numpy.isfinite(value).all(), f"{message} : Tensor had NaN or Inf values")
         jax.debug.callback(guarded(look), jax.numpy.isfinite(value).all())
         return value
 
     result: Tensor = _effect("CheckNumerics", compute, whole, [], name)
     return result
+
+
+def verify_tensor_all_finite(
+    t: Any = None, msg: str | None = None, name: str | None = None, x: Any = None, message: str | None = None
+) -> Tensor:
+    """Return the same tensor; a run in which it contains NaN or infinity fails with the message."""
+    return check_numerics(x if t is None else t, message if msg is None else msg, name or "VerifyFinite")
 
 
 def add_check_numerics_ops() -> Operation:

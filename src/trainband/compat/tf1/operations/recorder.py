@@ -14,7 +14,7 @@ from trainband.compat.ops.arrays import ArgumentError
 from trainband.compat.ops.binding import converted, flattened, put_back
 from trainband.compat.ops.dtypes import DType, as_dtype
 from trainband.compat.ops.shapes import TensorShape
-from trainband.compat.ops.signature import Signature
+from trainband.compat.ops.signature import V1_PARAMETERS, Signature
 from trainband.compat.ops.table import Op, op_of
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.infer import Probe
@@ -58,7 +58,7 @@ class Known:
 @functools.cache
 def recorder(op: Op) -> Callable[..., Any]:
     """Return the function that records an operation, with TensorFlow 1's signature."""
-    signature = Signature.parse(op, op.v1)
+    signature = Signature.parse(op, op.v1 or V1_PARAMETERS.get(op.name, ""))
 
     def record_it(*arguments: Any, **keywords: Any) -> Any:
         values, others = signature.bind(arguments, keywords)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainband.compat.ops.array import identity
 from trainband.compat.ops.dtypes import bool_, string
 from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
-from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.graphs.record import record
 from trainband.compat.tf1.graphs.variable import Variable, scatter
 from trainband.compat.tf1.operations.control_flow import group, no_op
-from trainband.compat.tf1.operations.recorder import recorded
 
 
 def assign(
@@ -108,8 +106,8 @@ def local_variables_initializer() -> Operation:
 
 
 def tables_initializer(name: str = "init_all_tables") -> Operation:
-    """Does nothing: there are no tables."""
-    return no_op(name)
+    """An operation that sets the contents of all lookup tables."""
+    return group(*get_default_graph().get_collection(GraphKeys.TABLE_INITIALIZERS), name=name)
 
 
 def _asked_of_session(type_: str, dtype: Any, shape: Any, variables: Sequence[Any], name: str | None) -> Tensor:
@@ -141,11 +139,6 @@ def assert_variables_initialized(var_list: Any = None) -> Operation:
     return no_op("assert_variables_initialized")
 
 
-def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:  # noqa: ARG001 - it stops at the limit
-    """Adds one to a variable; the result is what it was before."""
-    variable = variable_of(ref)
-    before = variable.read_value()
-    with get_default_graph().control_dependencies([before]):
-        after = variable.assign_add(convert(1, variable.dtype))
-    with get_default_graph().control_dependencies([after]):
-        return recorded(identity)(before, name)  # type: ignore[no-any-return]
+def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
+    """Adds one to a variable; the result is what it was before. At the limit, a run raises `OutOfRangeError`."""
+    return variable_of(ref).count_up_to(limit, name)

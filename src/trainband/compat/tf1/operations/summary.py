@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import time
+import wave
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,13 @@ from typing import Any
 import numpy as np
 from tensorboardX.proto.event_pb2 import Event as Event
 from tensorboardX.proto.event_pb2 import SessionLog as SessionLog
+from tensorboardX.proto.event_pb2 import TaggedRunMetadata as TaggedRunMetadata
+from tensorboardX.proto.summary_pb2 import HistogramProto as HistogramProto
 from tensorboardX.proto.summary_pb2 import Summary as Summary
+from tensorboardX.proto.summary_pb2 import SummaryDescription as SummaryDescription
+from tensorboardX.proto.summary_pb2 import SummaryMetadata as SummaryMetadata
+from tensorboardX.proto.tensor_pb2 import TensorProto
+from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboardX.summary import histogram as histogram_proto
 from tensorboardX.summary import image as image_proto
 from tensorboardX.summary import scalar as scalar_proto
@@ -21,6 +29,7 @@ from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.scripts.values import make_tensor_proto
 from trainband.runtime.waiting import say_on_stderr
 from trainband.train.event_file import BINS, EventFile
 
@@ -90,6 +99,64 @@ def _as_bytes(picture: Any) -> Any:
     else:
         scaled = 127 + picture * (127 / max(abs(low), abs(high)))
     return scaled.astype(np.uint8)
+
+
+def text(name: str, tensor: Any, collections: Any = None) -> Tensor:
+    """A text, or an array of them."""
+
+    def make(tag: str, value: Any) -> Any:
+        strings = [one if isinstance(one, bytes) else str(one).encode() for one in np.ravel(value)]
+        shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in np.shape(value)])
+        tensor = TensorProto(dtype=string.as_datatype_enum, string_val=strings, tensor_shape=shape)
+        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
+
+    return _summary("TensorSummaryV2", name, [convert(tensor)], collections, None, make)
+
+
+def audio(
+    name: str, tensor: Any, sample_rate: Any, max_outputs: int = 3, collections: Any = None, family: str | None = None
+) -> Tensor:
+    """Sounds: [n, frames, channels] or [n, frames] of numbers between -1 and 1."""
+
+    def make(tag: str, value: Any, rate: Any) -> Any:
+        sounds = np.asarray(value)[:max_outputs]
+        whole = Summary()
+        for i, one in enumerate(sounds):
+            title = f"{tag}/audio/{i}" if len(sounds) > 1 else f"{tag}/audio"
+            whole.value.add(tag=title).audio.CopyFrom(_wave(one.reshape(len(one), -1), float(rate)))
+        return whole
+
+    return _summary("AudioSummaryV2", name, [convert(tensor), convert(sample_rate)], collections, family, make)
+
+
+def _wave(sound: Any, rate: float) -> Any:
+    """A sound as a WAV file of 16 bits."""
+    samples = (np.clip(sound, -1, 1) * 32767).astype("<i2")
+    frames, channels = samples.shape
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(channels)
+        writer.setsampwidth(2)
+        writer.setframerate(int(rate))
+        writer.writeframes(samples.tobytes())
+    return Summary.Audio(
+        sample_rate=rate, num_channels=channels, length_frames=frames, content_type="audio/wav",
+        encoded_audio_string=file.getvalue(),
+    )  # fmt: skip
+
+
+def tensor_summary(
+    name: str, tensor: Any, summary_description: Any = None, collections: Any = None, summary_metadata: Any = None,
+    family: str | None = None, display_name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """An array as it is."""
+    del summary_description, display_name
+
+    def make(tag: str, value: Any) -> Any:
+        return Summary(value=[Summary.Value(tag=tag, metadata=summary_metadata, tensor=make_tensor_proto(value))])
+
+    return _summary("TensorSummaryV2", name, [convert(tensor)], collections, family, make)
 
 
 def merge(inputs: Sequence[Tensor], collections: Any = None, name: str | None = None) -> Tensor:

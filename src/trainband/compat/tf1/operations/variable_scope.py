@@ -120,18 +120,22 @@ def variable_scope(
         dtype=dtype or base.dtype,
         constraint=constraint or base.constraint,
         custom_getter=custom_getter or base.custom_getter,
-        counts=base.counts if base is name_or_scope else {},
+        counts=dict(base.counts) if base is name_or_scope else {},
+        original_name_scope=base.original_name_scope if base is name_or_scope else "",
     )
     graph.variable_scope = scope
     try:
         if auxiliary_name_scope and last:
             with graph.name_scope(last) as opened:
-                scope.original_name_scope = opened
+                if base is not name_or_scope:
+                    scope.original_name_scope = opened
                 yield scope
         else:
             yield scope
     finally:
         graph.variable_scope = outer
+        if base is not name_or_scope:
+            scope.counts.clear()  # default names inside start anew when it is opened again
 
 
 def _unique(outer: VariableScope, name: str) -> str:
@@ -239,8 +243,12 @@ def _shared_or_new(graph: Graph, scope: VariableScope, wanted: _Wanted, regulari
     made = _partitioned(wanted, cut) if cut is not None else _plain(wanted, wanted.full, wanted.shape, None)
     graph.shared[wanted.full] = made
     if regularize is not None:
-        with graph.name_scope(f"{wanted.full}/Regularizer/"):
-            loss = regularize(made)
+        before, graph.region = graph.region, None  # a variable's loss belongs to no loop's body either
+        try:
+            with graph.control_dependencies(None), graph.name_scope(f"{wanted.full}/Regularizer/"):
+                loss = regularize(made)
+        finally:
+            graph.region = before
         if loss is not None:
             graph.add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
     return made

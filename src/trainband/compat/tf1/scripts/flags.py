@@ -1,185 +1,158 @@
-"""`tf.app`: `flags` and `run`, as scripts of TensorFlow 1 use them."""
+"""`tf.app`: `flags` and `run`, over absl's flags, as TensorFlow 1.5 and later have them."""
 
 from __future__ import annotations
 
-import argparse
+import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-_TRUE, _FALSE = ("true", "t", "1", "yes", "y"), ("false", "f", "0", "no", "n")
+from absl import flags as absl_flags
+from absl.flags import DuplicateFlagError as DuplicateFlagError
+from absl.flags import Error as Error
+from absl.flags import FlagValues as FlagValues
+from absl.flags import IllegalFlagValueError as IllegalFlagValueError
+from absl.flags import UnparsedFlagAccessError as UnparsedFlagAccessError
+from absl.flags import UnrecognizedFlagError as UnrecognizedFlagError
+from absl.flags import ValidationError as ValidationError
+from absl.flags import adopt_module_key_flags as adopt_module_key_flags
+from absl.flags import declare_key_flag as declare_key_flag
+from absl.flags import disclaim_key_flags
+from absl.flags import mark_bool_flags_as_mutual_exclusive as mark_bool_flags_as_mutual_exclusive
+from absl.flags import mark_flag_as_required as mark_flag_as_required
+from absl.flags import mark_flags_as_mutual_exclusive as mark_flags_as_mutual_exclusive
+from absl.flags import mark_flags_as_required as mark_flags_as_required
+from absl.flags import multi_flags_validator as multi_flags_validator
+from absl.flags import register_multi_flags_validator as register_multi_flags_validator
+from absl.flags import register_validator as register_validator
+from absl.flags import validator as validator
+
+from trainband.runtime.waiting import say_on_stderr
+
+disclaim_key_flags()  # a flag belongs to the script that defines it
+
+_OLD_WORDS = {"flag_name": "name", "default_value": "default", "docstring": "help"}
+_HELP = ("help", "helpshort", "helpfull")
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors end the process as TensorFlow's do, with code 1."""
-
-    def error(self, message: str) -> NoReturn:
-        print(
-            f"FATAL Flags parsing error: {message}\nPass --helpshort or --helpfull to see help on flags.",
-            file=sys.stderr,
-        )
-        raise SystemExit(1)
-
-
-class FlagValues:
-    """The flags that a script defines. The command line is parsed when the first one is read."""
+class Flags:
+    """absl's flags, which are parsed when the first one is read. They are shared with scripts that import absl."""
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Forgets every flag."""
-        super().__setattr__("_parser", _Parser(allow_abbrev=False))
-        super().__setattr__("_values", {})
-        super().__setattr__("_parsed", False)
-        super().__setattr__("_checks", [])
-        super().__setattr__("_required", set())
-        super().__setattr__("_rest", [])
+        super().__setattr__("_old", False)
 
     def __call__(self, argv: Sequence[str], known_only: bool = False) -> list[str]:
         """Parse an argument list, whose first element is the program, and return what is left."""
-        found, rest = self._parser.parse_known_args(list(argv)[1:])
-        unknown = [one for one in rest if one.startswith("--") and one != "--"]
-        if unknown and not known_only:
-            self._parser.error(f"Unknown command line flag '{unknown[0].lstrip('-').partition('=')[0]}'")
-        self._values.update(vars(found))
-        super().__setattr__("_parsed", True)
-        super().__setattr__("_rest", [argv[0], *(one for one in rest if one != "--")])
-        for name in self._required:
-            if self._values.get(name) is None:
-                self._parser.error(f"Flag --{name} must have a value other than None.")
-        for name, check, message in self._checks:
-            if not check(self._values[name]):
-                self._parser.error(f"flag --{name}={self._values[name]}: {message}")
-        return list(self._rest)
+        rest: list[str] = absl_flags.FLAGS(list(argv), known_only=known_only)
+        return rest
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if not self._parsed:
-            self(sys.argv, known_only=True)
-        if name not in self._values:
-            raise AttributeError(name)
-        return self._values[name]
+        if name == "__flags":
+            return self.flag_values_dict() if self._old else {one: absl_flags.FLAGS[one] for one in absl_flags.FLAGS}
+        if name in absl_flags.FLAGS:
+            self._parse(sys.argv)
+        return getattr(absl_flags.FLAGS, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not self._parsed:
-            self(sys.argv, known_only=True)
-        self._values[name] = value
+        setattr(absl_flags.FLAGS, name, value)
 
-    def __contains__(self, name: str) -> bool:
-        return any(name == action.dest for action in self._parser._actions)  # noqa: SLF001 - argparse has no other way
+    def __delattr__(self, name: str) -> None:
+        delattr(absl_flags.FLAGS, name)
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        return absl_flags.FLAGS[name]
 
-    def flag_values_dict(self) -> dict[str, Any]:
-        """All values by name."""
-        return dict(self._values)
+    def __contains__(self, name: str) -> bool:
+        return name in absl_flags.FLAGS
 
-    @property
-    def rest(self) -> list[str]:
-        """The program and the arguments that are no flags."""
-        if not self._parsed:
-            self(sys.argv, known_only=True)
-        return list(self._rest)
+    def __iter__(self) -> Iterator[str]:
+        return iter(absl_flags.FLAGS)
 
-    def mark_as_parsed(self) -> None:
-        """Use the values that are set, and ignore the command line."""
-        if not self._parsed:
-            self([sys.argv[0]])
+    def __len__(self) -> int:
+        return len(absl_flags.FLAGS)
 
-    def define(self, name: str, default: Any, text: str | None, kind: Callable[[str], Any], **more: Any) -> None:
-        """Defines a flag.
+    def __dir__(self) -> list[str]:
+        return dir(absl_flags.FLAGS)
 
-        Raises:
-          ValueError: there is one of that name.
-        """
-        if name in self:
-            raise ValueError(f"The flag '{name}' is defined twice.")
-        shown = (text or "").replace("%", "%%")
-        self._parser.add_argument(f"--{name}", dest=name, default=default, help=shown, type=kind, **more)
-        self._values[name] = default
-        super().__setattr__("_parsed", False)
+    def _parse_flags(self, args: Sequence[str] | None = None) -> None:
+        """Parse the command line, as TensorFlow 1.4 did; from now on `__flags` has the values of the flags."""
+        super().__setattr__("_old", True)
+        self._parse(sys.argv if args is None else [sys.argv[0], *args])
 
-    def define_switch(self, name: str, default: Any, text: str | None) -> None:
-        """Defines a flag that is on or off: `--name`, `--noname`, `--name=false`."""
-        self.define(name, default, text, _as_bool, nargs="?", const=True)
-        self._parser.add_argument(f"--no{name}", dest=name, action="store_false", default=argparse.SUPPRESS)
+    @staticmethod
+    def _parse(argv: Sequence[str]) -> None:
+        if not absl_flags.FLAGS.is_parsed():
+            absl_flags.FLAGS(list(argv), known_only=True)
 
-    def require(self, name: str) -> None:
-        """Require a flag."""
-        self._required.add(name)
-
-    def check(self, name: str, check: Callable[[Any], bool], message: str) -> None:
-        """Require that a function accepts the value of a flag."""
-        self._checks.append((name, check, message))
+    def forget(self) -> None:
+        """Forget every flag but absl's own."""
+        super().__setattr__("_old", False)
+        for name in list(absl_flags.FLAGS):
+            if name in absl_flags.FLAGS and not _is_absls(name):
+                delattr(absl_flags.FLAGS, name)
+        absl_flags.FLAGS.unparse_flags()
 
 
-def _as_bool(text: Any) -> bool:
-    value = str(text).lower()
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise argparse.ArgumentTypeError(f"invalid value for a boolean flag: {text!r}")
+FLAGS = Flags()
 
 
-FLAGS = FlagValues()
+def _is_absls(name: str) -> bool:
+    return str(absl_flags.FLAGS.find_module_defining_flag(name)).startswith("absl")
 
 
-def _defining(kind: Callable[[str], Any]) -> Callable[..., None]:
-    def define(name: str, default: Any = None, help: str | None = "", **_: Any) -> None:  # noqa: A002
-        value = default if default is None or not isinstance(default, str) else kind(default)
-        FLAGS.define(name, value, help, kind)
+def _as_ever(define: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function of absl's take the arguments' old names, and define flags that absl itself has, like `log_dir`."""
 
-    define.__doc__ = "Defines a flag."
-    return define
+    @functools.wraps(define)
+    def defining(*arguments: Any, **keywords: Any) -> Any:
+        keywords = {_OLD_WORDS.get(name, name): value for name, value in keywords.items()}
+        if isinstance(keywords.get("flag_values"), Flags):
+            del keywords["flag_values"]
+        if len(arguments) + ("help" in keywords) + ("default" in keywords) + ("name" in keywords) < 3:
+            keywords.setdefault("help", "")
+        name = arguments[0] if arguments else keywords["name"]
+        if _is_absls(name):
+            keywords["allow_override"] = True
+        return define(*arguments, **keywords)
 
-
-DEFINE_string = _defining(str)
-DEFINE_integer = _defining(int)
-DEFINE_float = _defining(float)
-DEFINE_list = _defining(lambda text: [one for one in text.split(",") if one])
-
-
-def DEFINE_bool(name: str, default: Any = None, help: str | None = "", **_: Any) -> None:  # noqa: A002, N802
-    """Defines a flag that is on or off."""
-    FLAGS.define_switch(name, default, help)
+    return defining
 
 
-DEFINE_boolean = DEFINE_bool
-
-
-def DEFINE_enum(name: str, default: Any, enum_values: Sequence[str], help: str | None = "", **_: Any) -> None:  # noqa: A002, N802
-    """Define a flag with a fixed set of values."""
-    FLAGS.define(name, default, help, str, choices=list(enum_values))
-
-
-def mark_flag_as_required(name: str) -> None:
-    """Require a flag."""
-    FLAGS.require(name)
-
-
-def mark_flags_as_required(names: Sequence[str]) -> None:
-    """Require several flags."""
-    for name in names:
-        FLAGS.require(name)
-
-
-def validator(flag_name: str, message: str = "Flag validation failed", flag_values: Any = None) -> Callable[..., Any]:
-    """A decorator for a function that validates the value of a flag."""
-    del flag_values
-
-    def note(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-        FLAGS.check(flag_name, check, message)
-        return check
-
-    return note
+DEFINE_string = _as_ever(absl_flags.DEFINE_string)
+DEFINE_integer = _as_ever(absl_flags.DEFINE_integer)
+DEFINE_float = _as_ever(absl_flags.DEFINE_float)
+DEFINE_bool = DEFINE_boolean = _as_ever(absl_flags.DEFINE_boolean)
+DEFINE_list = _as_ever(absl_flags.DEFINE_list)
+DEFINE_spaceseplist = _as_ever(absl_flags.DEFINE_spaceseplist)
+DEFINE_enum = _as_ever(absl_flags.DEFINE_enum)
+DEFINE_enum_class = _as_ever(absl_flags.DEFINE_enum_class)
+DEFINE_multi = _as_ever(absl_flags.DEFINE_multi)
+DEFINE_multi_string = _as_ever(absl_flags.DEFINE_multi_string)
+DEFINE_multi_integer = _as_ever(absl_flags.DEFINE_multi_integer)
+DEFINE_multi_float = _as_ever(absl_flags.DEFINE_multi_float)
+DEFINE_multi_enum = _as_ever(absl_flags.DEFINE_multi_enum)
+DEFINE_alias = _as_ever(absl_flags.DEFINE_alias)
 
 
 def run(main: Callable[[list[str]], Any] | None = None, argv: Sequence[str] | None = None) -> NoReturn:
-    """Reads the flags, calls `main(argv)` and ends the process with what it returns."""
-    rest = FLAGS(list(argv or sys.argv))
+    """Read the flags, call `main(argv)` and end the process with what it returns.
+
+    Unknown flags are left in `argv`, as in TensorFlow 1.15; a line says so.
+    """
+    for name in _HELP:
+        if name not in absl_flags.FLAGS:
+            absl_flags.DEFINE_boolean(name, False, "Show the flags.", allow_override=True)
+    try:
+        rest = FLAGS(list(argv or sys.argv), known_only=True)
+    except Error as exc:
+        shown = f"FATAL Flags parsing error: {exc}\nPass --helpshort or --helpfull to see help on flags."
+        print(shown, file=sys.stderr)
+        raise SystemExit(1) from None
+    if any(getattr(absl_flags.FLAGS, name) is True for name in _HELP):
+        print(sys.modules["__main__"].__doc__ or "", absl_flags.FLAGS.main_module_help(), sep="\n")
+        raise SystemExit(1)
+    unknown = [one for one in rest[1:] if one.startswith("-") and one.strip("-")]
+    if unknown:
+        say_on_stderr(f"WARNING: the script has no flags {' '.join(unknown)}; they are left to its main function.")
     function = main or sys.modules["__main__"].main
     raise SystemExit(function(rest))

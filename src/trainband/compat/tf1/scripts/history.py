@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import numpy as np
+
+from trainband.compat.ops import array, math, matrices
+from trainband.compat.ops.shapes import Dimension
 from trainband.compat.tf1.operations import summary
+from trainband.compat.tf1.operations.recorder import recorded
+from trainband.compat.tf1.operations.variable_scope import variable_scope
 
 VERSION = "1.15.5"
 """The version whose behaviour is kept."""
@@ -13,10 +20,49 @@ COMPILER_VERSION = "XLA"
 newaxis = None
 """A new axis in an index."""
 
+CXX11_ABI_FLAG = 1
+MONOLITHIC_BUILD = 0
+GRAPH_DEF_VERSION = 134
+GRAPH_DEF_VERSION_MIN_CONSUMER = 0
+GRAPH_DEF_VERSION_MIN_PRODUCER = 0
+QUANTIZED_DTYPES: frozenset[Any] = frozenset()
+bytes_or_text_types = (bytes, str)
+integral_types = (int, np.integer)
+real_types = (int, float, np.integer, np.floating)
+complex_types = (int, float, complex, np.number)
+
 merge_all_summaries = summary.merge_all
-merge_summary = summary.merge
-scalar_summary = summary.scalar
-histogram_summary = summary.histogram
+
+
+def merge_summary(inputs: Any, collections: Any = None, name: str | None = None) -> Any:
+    """`tf.summary.merge`, as it was called."""
+    return summary.merge(inputs, collections, name)
+
+
+def scalar_summary(tags: Any, values: Any, collections: Any = None, name: str | None = None) -> Any:
+    """`tf.summary.scalar`, as it was called."""
+    del name
+    return summary.scalar(_tag(tags), values, collections)
+
+
+def histogram_summary(tag: Any, values: Any, collections: Any = None, name: str | None = None) -> Any:
+    """`tf.summary.histogram`, as it was called."""
+    del name
+    return summary.histogram(_tag(tag), values, collections)
+
+
+def audio_summary(
+    tag: Any, tensor: Any, sample_rate: Any, max_outputs: int = 3, collections: Any = None, name: str | None = None
+) -> Any:
+    """`tf.summary.audio`, as it was called."""
+    del name
+    return summary.audio(_tag(tag), tensor, sample_rate, max_outputs, collections)
+
+
+def _tag(tags: Any) -> str:
+    """The one tag of a list, or a string itself."""
+    (tag,) = [tags] if isinstance(tags, str) else tags
+    return str(tag)
 
 
 def image_summary(tag: str, tensor: Any, max_images: int = 3, collections: Any = None, name: str | None = None) -> Any:
@@ -41,3 +87,49 @@ as_str = as_text
 def as_str_any(value: Any) -> str:
     """Anything as text."""
     return as_text(value) if isinstance(value, bytes) else str(value)
+
+
+def path_to_str(path: Any) -> Any:
+    """A path as text; anything else as it is."""
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
+
+
+def forward_compatible(year: int, month: int, day: int) -> bool:
+    """True: there are no older programs to talk to."""
+    del year, month, day
+    return True
+
+
+def dimension_value(dimension: Any) -> Any:
+    """The size of a `Dimension`, or a size itself."""
+    return getattr(dimension, "value", dimension)
+
+
+def dimension_at_index(shape: Any, index: int) -> Any:
+    """One `Dimension` of a shape; unknown where the rank is."""
+    return Dimension(None) if shape.ndims is None else shape.dims[index]
+
+
+def variable_op_scope(values: Any, name_or_scope: Any, default_name: str | None = None, **more: Any) -> Any:
+    """`tf.variable_scope`, as it was called."""
+    return variable_scope(name_or_scope, default_name, values, **more)
+
+
+inv = recorded(math.reciprocal)
+complex_abs = recorded(math.abs_)
+
+
+def batch_matmul(
+    x: Any, y: Any, adj_x: bool = False, adj_y: bool = False, name: str | None = None, **keywords: Any
+) -> Any:
+    """`tf.matmul`, as it was called for several matrices."""
+    return recorded(matrices.matmul)(x, y, adjoint_a=adj_x, adjoint_b=adj_y, name=name, **keywords)
+
+
+def reverse(tensor: Any, axis: Any = None, name: str | None = None, *, dims: Any = None) -> Any:
+    """`tf.reverse`; for TensorFlow 0.x, the axes may be given by a truth value for each."""
+    axes = dims if axis is None else axis
+    flags = np.asarray(axes) if isinstance(axes, list | tuple | np.ndarray) else None
+    if flags is not None and flags.dtype == bool:
+        axes = np.flatnonzero(flags).tolist()
+    return recorded(array.reverse)(tensor, axes, name=name)

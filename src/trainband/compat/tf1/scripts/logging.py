@@ -1,4 +1,4 @@
-"""`tf.logging`: lines on stderr, with their level."""
+"""`tf.logging`: Python's logger `tensorflow`, whose lines go to stderr with their level."""
 
 from __future__ import annotations
 
@@ -6,29 +6,45 @@ import logging as python_logging
 import sys
 from typing import Any
 
+from trainband.runtime.overrides import override
+
 DEBUG, INFO, WARN, ERROR, FATAL = 10, 20, 30, 40, 50
-_LETTERS = {DEBUG: "DEBUG", INFO: "INFO", WARN: "WARNING", ERROR: "ERROR", FATAL: "CRITICAL"}
-_logger = python_logging.getLogger("tensorflow")
-_level = WARN
 _counts: dict[str, int] = {}
+
+
+class _Stderr(python_logging.Handler):
+    """Prints to what `sys.stderr` is at the time."""
+
+    @override
+    def emit(self, record: python_logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+def get_logger() -> python_logging.Logger:
+    """Python's logger, to which scripts may add handlers."""
+    logger = python_logging.getLogger("tensorflow")
+    if not any(isinstance(one, _Stderr) for one in logger.handlers):
+        handler = _Stderr()
+        handler.setFormatter(python_logging.Formatter(python_logging.BASIC_FORMAT))
+        logger.addHandler(handler)
+        if logger.level == python_logging.NOTSET:
+            logger.setLevel(WARN)
+    return logger
 
 
 def set_verbosity(v: Any) -> None:
     """Print only lines of at least this level from now on."""
-    global _level
-    _level = v if isinstance(v, int) else int(getattr(python_logging, str(v).upper()))
+    get_logger().setLevel(v if isinstance(v, int) else str(v).upper())
 
 
 def get_verbosity() -> int:
     """The level."""
-    return _level
+    return get_logger().getEffectiveLevel()
 
 
-def log(level: int, msg: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ARG001
+def log(level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
     """Print a line of a level."""
-    if level >= _level:
-        text = str(msg) % args if args else str(msg)
-        print(f"{_LETTERS.get(level, level)}:tensorflow:{text}", file=sys.stderr)
+    get_logger().log(level, msg, *args, **kwargs)
 
 
 def debug(msg: Any, *args: Any, **kwargs: Any) -> None:
@@ -82,19 +98,13 @@ def log_if(level: int, msg: Any, condition: bool, *args: Any) -> None:
 
 
 def vlog(level: int, msg: Any, *args: Any) -> None:
-    """Print a line of level DEBUG."""
-    del level
-    log(DEBUG, msg, *args)
+    """Print a line of a level."""
+    log(level, msg, *args)
 
 
 def flush() -> None:
     """Flush stderr."""
     sys.stderr.flush()
-
-
-def get_logger() -> python_logging.Logger:
-    """Python's own logger of this name."""
-    return _logger
 
 
 TaskLevelStatusMessage = info

@@ -8,6 +8,7 @@ from trainband.compat.tf1.graphs.errors import UnimplementedError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.sessions.follow_up import FollowUp, follow_up
 from trainband.compat.tf1.sessions.job_rules import adds, applications, is_shared
 
 
@@ -16,12 +17,14 @@ class Examined:
     """What a job has to know of a computation.
 
     Attributes:
-      trains: whether it makes an update.
+      trains: whether it makes an update; in a graph that trains no shared variable, adding to one is an update, too,
+        and so is counting a step.
       shared: the job's variables that it uses.
       own, own_read: the names of this process's own variables that it touches, and those that it reads.
       written: the variables of the job that it changes.
       initialises: whether it gives a first value to every variable that it changes, and reads none of the job's.
       step_fetches, step_late: which of its fetches, and of its late variables, are the global step.
+      follow_up: its two parts, if it copies what an update has made.
     """
 
     trains: bool
@@ -32,6 +35,7 @@ class Examined:
     initialises: bool
     step_fetches: tuple[int, ...]
     step_late: tuple[int, ...]
+    follow_up: FollowUp | None
 
 
 def examine(computation: Computation, graph: Graph, step: Variable | None) -> Examined:
@@ -47,7 +51,7 @@ def examine(computation: Computation, graph: Graph, step: Variable | None) -> Ex
     touched = {**computation.reads, **computation.writes}
     initialises = all("initializes" in op.attributes for op in needed if op.writes)
     return Examined(
-        trains=bool(applied) or (not every and any(adds(op) for op in needed)),
+        trains=bool(applied) or (not every and any(adds(op) or _counts(op, step) for op in needed)),
         shared=tuple(v for v in touched.values() if is_shared(v)),
         own=tuple(name for name, v in touched.items() if not is_shared(v)),
         own_read=tuple(name for name, v in computation.reads.items() if not is_shared(v)),
@@ -59,7 +63,12 @@ def examine(computation: Computation, graph: Graph, step: Variable | None) -> Ex
             if step is not None and tensor.op.attributes.get("variable") is step
         ),
         step_late=tuple(i for i, name in enumerate(computation.late) if step is not None and name == step.op_name),
+        follow_up=follow_up(computation),
     )
+
+
+def _counts(op: Operation, step: Variable | None) -> bool:
+    return step is not None and op.type == "AssignAdd" and op.attributes["variable"] is step
 
 
 def _trained(operations: list[Operation]) -> set[str]:

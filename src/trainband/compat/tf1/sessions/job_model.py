@@ -13,7 +13,7 @@ from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.keys import Keys
-from trainband.compat.tf1.graphs.lowering import Computation, Frame
+from trainband.compat.tf1.graphs.lowering import FAILED, Computation, Frame
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.job_rules import FLAG, Addition, Assignment, is_shared, updates_of_job
 from trainband.compat.tf1.sessions.ps_optimizer import JobOptimizer
@@ -35,6 +35,7 @@ class JobModel:
 
     Args:
       first_values: called on the chief, once the job needs values.
+      ps_job: what the script's devices call the ps.
 
     Attributes:
       step: the graph's global step.
@@ -42,15 +43,16 @@ class JobModel:
       updates: how each of the job's params changes, by name.
     """
 
-    def __init__(self, graph: Graph, spec: ClusterSpec, first_values: FirstValues) -> None:
+    def __init__(self, graph: Graph, spec: ClusterSpec, first_values: FirstValues, ps_job: str = "ps") -> None:
         self._graph = graph
         self._spec = spec
         self._first = first_values
+        self._ps_job = ps_job
         self.step = used_step(graph)
         self.shared: dict[str, Variable] = {
             variable.op_name: variable
             for variable in graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
-            if variable is not self.step and not is_slot(variable)
+            if variable is not self.step and not is_slot(variable) and is_shared(variable)
         }
         self.updates = updates_of_job(graph, self.step, self.shared, len(spec.ps))
 
@@ -74,7 +76,7 @@ class JobModel:
         found = {}
         for name, variable in self.shared.items():
             spec = DeviceSpec.from_string(variable.device)
-            if spec.job == "ps" and spec.task is not None:
+            if spec.job == self._ps_job and spec.task is not None:
                 found[name] = self._spec.task_indices("ps").index(spec.task)
         return found
 
@@ -102,12 +104,13 @@ class JobModel:
         # The graph computes its own gradients, so JAX must not differentiate what follows.
         still = jax.lax.stop_gradient(params)
         values = {**still, **state, **batch.own, **self.step_value(batch.step)}
-        frame = Frame(values, Keys.of_step(key), dict(zip(computation.fed, batch.feeds, strict=True)))
-        frame.pushes = {}
+        frame = Frame({**values, FAILED: 0}, Keys.of_step(key), dict(zip(computation.fed, batch.feeds, strict=True)))
+        frame.pushes = dict.fromkeys(self.updates)
         frame.run(computation.schedule)
         gradient = {name: jnp.zeros_like(value) for name, value in still.items()}
         for name, push in frame.pushes.items():
-            gradient[name] = push.astype(still[name].dtype)
+            if push is not None:
+                gradient[name] = push.astype(still[name].dtype)
         for name, update in self.updates.items():
             if isinstance(update.rule, Addition):
                 gradient[name] = frame.state[name] - still[name]
@@ -118,6 +121,12 @@ class JobModel:
             for number, place in update.pushed.items():
                 if name in frame.hyper:
                     gradient[place] = jnp.asarray(frame.hyper[name][number], jnp.float32)
+        failed = jnp.asarray(frame.state[FAILED], jnp.int32)
+        # A ps refuses a gradient that is not finite, so that nothing changes.
+        gradient = {
+            name: jnp.where(failed == 0, one, jnp.nan) if jnp.issubdtype(one.dtype, jnp.floating) else one
+            for name, one in gradient.items()
+        }
         own = {
             name: frame.state[name]
             for name, variable in computation.writes.items()
@@ -127,6 +136,7 @@ class JobModel:
             values=[frame.value(tensor) for tensor in computation.fetches],
             late=[frame.state[name] for name in computation.late],
             own=own,
+            failed=failed,
         )
         loss = jnp.asarray(_loss_value(computation, frame), jnp.float32)
         after = {name: frame.state[name] for name in state}

@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from trainband.compat.ops.update_rules import Rule
+from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
@@ -61,7 +62,7 @@ def updates_of_job(
     Raises:
       UnimplementedError: two operations train one variable.
     """
-    found = updates_of(graph.operations, step)
+    found = updates_of(applications(graph.operations), step)
     for op in graph.operations:
         if adds(op) and op.attributes["variable"].op_name in shared:
             found.setdefault(
@@ -87,13 +88,25 @@ def adds(op: Operation) -> bool:
 
 
 def is_shared(variable: Stored) -> bool:
-    """Whether a variable belongs to all tasks, and not to each process for itself."""
-    return variable in variable.graph.get_collection_ref(GraphKeys.GLOBAL_VARIABLES)
+    """Whether a variable belongs to all tasks, and not to each process for itself.
+
+    Each process has its own local variables, and those that the script puts on the process's own task. The slots of an
+    optimizer belong to where their variable does.
+    """
+    if (slot := variable.op.attributes.get("slot_of")) is not None:
+        variable = slot[0] if slot[0] is not None else variable.op.attributes["slot_beside"]
+    graph = variable.graph
+    if variable not in graph.get_collection_ref(GraphKeys.GLOBAL_VARIABLES):
+        return False
+    device = DeviceSpec.from_string(variable.op.device)
+    return graph.here.task is None or (device.job, device.task) != (graph.here.job, graph.here.task)
 
 
 def applications(operations: Sequence[Operation]) -> list[Operation]:
-    """Those operations that train a variable."""
-    return [op for op in operations if "application" in op.attributes]
+    """Those operations that train a shared variable."""
+    return [
+        op for op in operations if "application" in op.attributes and is_shared(op.attributes["application"].variable)
+    ]
 
 
 def _assigned_in_steps(graph: Graph) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from trainband.compat.tf1.graphs.graph import Graph, Stored
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.examined import Examined, examine
+from trainband.compat.tf1.sessions.follow_up import FollowUp
 from trainband.compat.tf1.sessions.job_model import JobModel
 from trainband.compat.tf1.sessions.job_rules import is_shared
 from trainband.compat.tf1.sessions.placement import ByDevice
@@ -62,9 +63,20 @@ class _Job:
 
 
 class JobStore(Store):
-    """A store whose variables live on parameter servers. For one session at a time."""
+    """A store whose variables live on parameter servers. For one session at a time.
 
-    def __init__(self, cluster: Cluster, graph: Graph, config: ConfigProto, say: Say = say_on_stderr) -> None:
+    Args:
+      names: what trainband calls the jobs, by the names that the script's devices use; by default the same.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        graph: Graph,
+        config: ConfigProto,
+        names: Mapping[str, str] | None = None,
+        say: Say = say_on_stderr,
+    ) -> None:
         self._cluster = cluster
         self._graph = graph
         self._say = say
@@ -75,7 +87,8 @@ class JobStore(Store):
         self._pending: dict[str, Any] = {}
         self._known: dict[Computation, Examined] = {}
         self._closed = False
-        jobs: dict[str, tuple[int, ...]] = {job: tuple(cluster.spec.task_indices(job)) for job in cluster.spec.jobs}
+        self._names = dict(names or {job: job for job in cluster.spec.jobs})
+        jobs = {job: tuple(cluster.spec.task_indices(same)) for job, same in self._names.items()}
         self.devices = Devices(jobs, here(config), config.allow_soft_placement)
 
     @property
@@ -100,7 +113,8 @@ class JobStore(Store):
             return
         # For the whole process: the job's threads must use the graph's dtypes, too.
         jax.config.update("jax_enable_x64", True)
-        model = JobModel(self._graph, self._cluster.spec, self._first_values)
+        ps_job = next((job for job, same in self._names.items() if same == "ps"), "ps")
+        model = JobModel(self._graph, self._cluster.spec, self._first_values, ps_job)
         trainer = Trainer(
             init=model.first_params,
             init_state=model.first_state,
@@ -145,6 +159,8 @@ class JobStore(Store):
             if not known.shared or known.initialises:
                 return self._local.run(computation, feeds)
             self.join()
+        if known.trains and known.follow_up is not None:
+            return self._train_and_follow(known.follow_up, feeds)
         if known.trains:
             return self._train(computation, known, feeds)
         if not known.shared:
@@ -156,7 +172,9 @@ class JobStore(Store):
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """Runs something that makes no update, on the current values."""
         if known.written and known.initialises:
-            return [], []  # the job has its values: another worker's initialiser has no effect
+            # The job has its values: another worker's initialiser changes only that worker's own variables.
+            own = [v.initializer for v in computation.writes.values() if not is_shared(v)]
+            return self._local.run(Computation(own, []), []) if own else ([], [])
         model = self._joined().model
         for variable in known.written:
             if not model.can_assign(variable.op_name):
@@ -190,9 +208,10 @@ class JobStore(Store):
         report = job.session.run(batch)
         if computation.schedule.has_effects:
             raise_noted()
+        found = report.metrics
+        computation.raise_failed(found["failed"])
         if report.applied:
             self._pending.clear()
-        found = report.metrics
         values, late = list(found["values"]), list(found["late"])
         # The newest global step came with the answer.
         for place in known.step_fetches:
@@ -202,6 +221,12 @@ class JobStore(Store):
         if found["own"]:
             self._local.put(found["own"])
         return values, late
+
+    def _train_and_follow(self, split: FollowUp, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Runs an update, and then what the script wants to see its effect, such as a copy of the new values."""
+        found = self.run(split.first, feeds)
+        self._pull()
+        return split.joined(found, self._local.run(split.second, split.feeds(found, feeds)))
 
     def _all_slots(self, model: JobModel) -> dict[str, Any]:
         return {v.op_name: v for v in self._graph.variables.values() if is_slot(v) or v is model.step}

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops.dtypes import DType, string
-from trainband.compat.tf1.graphs import default_session, nest
+from trainband.compat.ops.dtypes import DType, array_of, string
+from trainband.compat.tf1.graphs import default_session
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph_def import GraphDef
+from trainband.compat.tf1.graphs.hosted import Resources, is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
-from trainband.compat.tf1.graphs.slices import IndexedSlices
+from trainband.compat.tf1.graphs.slices import IndexedSlices, IndexedSlicesValue
+from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue, fed_parts
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.sessions.fetches import Fetches
+from trainband.compat.tf1.sessions.host_stage import HostStage
+from trainband.compat.tf1.sessions.one_element import fetched
+from trainband.compat.tf1.sessions.partial_run import PartialRun
 from trainband.compat.tf1.sessions.store import Store
 from trainband.compat.tf1.sessions.targets import store_for
 
@@ -26,11 +34,13 @@ class Prepared:
     """A set of fetches and fed tensors, ready to run.
 
     Attributes:
+      stage: the part that Python computes before.
       computation: the part that is compiled; `None` where there is nothing to compute.
       build: makes what the script gets from the values of tensors and variables.
       asked: tensors whose values the session itself supplies.
     """
 
+    stage: HostStage
     computation: Computation | None
     build: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
     asked: tuple[Tensor, ...]
@@ -57,6 +67,9 @@ class Session:
         self._prepared: dict[Any, Prepared] = {}
         self._closed = False
         self._entered: list[Any] = []
+        self._resources = Resources()
+        self._lock = threading.Lock()
+        self._parts: dict[str, PartialRun] = {}
 
     @property
     def graph(self) -> Graph:
@@ -64,9 +77,9 @@ class Session:
         return self._graph
 
     @property
-    def graph_def(self) -> Graph:
-        """The graph: there is no other form of it."""
-        return self._graph
+    def graph_def(self) -> GraphDef:
+        """The graph as a list of its operations."""
+        return self._graph.as_graph_def()
 
     @property
     def sess_str(self) -> str:
@@ -78,46 +91,89 @@ class Session:
         """Where the variables are."""
         return self._store
 
+    @property
+    def _sess(self) -> Session:  # scripts go down by this name from a monitored session
+        return self
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
+
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:  # noqa: ARG002
         """Return the values of the fetches, in their structure; `None` for an operation.
 
         Raises:
-          RuntimeError: it is closed.
+          RuntimeError: it is closed, or the graph is empty.
           TypeError, ValueError: something cannot be fetched, or fed.
           InvalidArgumentError: a placeholder is not fed, or a device is not there.
           FailedPreconditionError: a variable has no value yet.
         """
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
-        feeds = {self._fed(key): (key, value) for key, value in feed_dict.items()} if feed_dict else {}
-        form = _Form(fetches)
+        if not self._graph.operations:
+            raise RuntimeError("The Session graph is empty. Add operations to the graph before calling run().")
+        feeds = {self._fed(key): (key, value) for key, value in _single_feeds(feed_dict)} if feed_dict else {}
+        form = Fetches(fetches)
         key = (form.key, tuple(feeds))
         prepared = self._prepared.get(key)
         if prepared is None:
             prepared = self._prepared[key] = self._prepare(form, tuple(feeds))
-        arrays = [_as_fed(tensor, value) for tensor, (_, value) in feeds.items()]
-        answers = [self._answer(tensor) for tensor in prepared.asked]
+        given = {tensor: _as_fed(tensor, value) for tensor, (_, value) in feeds.items()}
+        if prepared.stage:
+            given = prepared.stage.run(given, self._resources, self._run_compiled)
+        answers = [given[tensor] if tensor in given else self._answer(tensor) for tensor in prepared.asked]
         if prepared.computation is None:
             return prepared.build((), (), answers)
-        values, late = self._store.run(prepared.computation, arrays)
+        with self._lock:
+            values, late = self._store.run(prepared.computation, [given[one] for one in prepared.computation.fed])
         return prepared.build(values, late, answers)
 
-    def partial_run_setup(self, *_: Any, **__: Any) -> None:
-        """Not supported.
+    def _run_compiled(self, computation: Computation, feeds: Sequence[Any]) -> Sequence[Any]:
+        if not computation.reads and not computation.writes:
+            return self._store.run(computation, feeds)[0]  # threads that prepare data do not wait for a training step
+        with self._lock:
+            return self._store.run(computation, feeds)[0]
+
+    def partial_run_setup(self, fetches: Any, feeds: Any = None) -> str:
+        """Announce what is fetched and fed in parts; returns a handle for `partial_run`."""
+        handle = f"partial run {len(self._parts)}"
+        elements = [self._element(leaf) for leaf in Fetches(fetches).leaves]
+        self._parts[handle] = PartialRun(elements, [self._fed(one) for one in feeds or ()])
+        return handle
+
+    def partial_run(self, handle: str, fetches: Any, feed_dict: Any = None) -> Any:
+        """Run a part of what was announced.
 
         Raises:
-          NotImplementedError: always.
+          InvalidArgumentError: it asks for, or feeds, what was not announced, or does so twice.
         """
-        raise NotImplementedError("Partial runs are not supported: pass run() everything that it needs at once.")
+        part, form = self._parts[handle], Fetches(fetches)
+        elements = [self._element(leaf) for leaf in form.leaves]
+        given = {self._fed(key): value for key, value in _single_feeds(feed_dict or {})}
+        values = self.run(elements, part.feeds(elements, given))
+        part.found(elements, values)
+        return form.build(values)
 
     def make_callable(
-        self,
-        fetches: Any,
-        feed_list: Sequence[Any] = (),
-        accept_options: bool = False,  # noqa: ARG002
+        self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """A function of the values of `feed_list` that runs `fetches`."""
-        return lambda *values: self.run(fetches, dict(zip(feed_list, values, strict=True)))
+        """A function of the values of `feed_list` that runs `fetches`; with `accept_options`, also of `run`'s options.
+
+        Raises:
+          TypeError: `feed_list` is not a list.
+        """
+        if feed_list is not None and not isinstance(feed_list, list | tuple):
+            raise TypeError(f"Argument `feed_list` must be a list or tuple. Received: {feed_list!r}")
+        keys = list(feed_list or ())
+
+        def run(*values: Any) -> Any:
+            return self.run(fetches, dict(zip(keys, values, strict=True)))
+
+        def run_with_options(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
+            return self.run(fetches, dict(zip(keys, values, strict=True)), options, run_metadata)
+
+        return run_with_options if accept_options else run
 
     def list_devices(self) -> list[str]:
         """The devices that operations can be put on."""
@@ -130,10 +186,15 @@ class Session:
             raise TypeError(f"Cannot interpret feed_dict key as Tensor: {exc} (at {user_line()})") from exc
         if not isinstance(element, Tensor):
             raise TypeError(f"Cannot interpret feed_dict key as Tensor: {key!r} (at {user_line()})")
+        if not self._graph.is_feedable(element):
+            raise ValueError(f"Tensor {element.name} may not be fed. (at {user_line()})")
         return element
 
-    def _prepare(self, form: _Form, fed: tuple[Tensor, ...]) -> Prepared:
+    def _prepare(self, form: Fetches, fed: tuple[Tensor, ...]) -> Prepared:
         elements = [self._element(leaf) for leaf in form.leaves]
+        for element in elements:
+            if not self._graph.is_fetchable(element):
+                raise ValueError(f"{element.name} has been marked as not fetchable. (at {user_line()})")
         tensors, late, asked, readers = (
             list[Tensor](),
             dict[str, Variable](),
@@ -143,12 +204,16 @@ class Session:
         operations: list[Operation] = []
         for element in elements:
             readers.append(_reader(element, tensors, late, asked, operations, set(fed)))
-        targets: list[Tensor | Operation] = [*operations, *tensors]
+        stage = HostStage([*operations, *tensors, *asked], fed)
+        targets: list[Tensor | Operation] = [*(op for op in operations if not is_hosted(op)), *tensors]
         computation = None
         if targets or late:
-            computation = Computation(
-                targets, [t for t in fed if t.dtype != string], late=tuple(late), late_variables=late
-            )
+            known = [*(t for t in fed if t.dtype != string), *stage.given]
+            computation = Computation(targets, known, late=tuple(late), late_variables=late)
+            if stage:  # sizes that only Python sees are none to compile for
+                used = {*targets, *stage.used_by(computation.schedule.needed)}
+                known = [t for t in known if t in used]
+                computation = Computation(targets, known, late=tuple(late), late_variables=late)
             for op in computation.schedule.needed:
                 self._store.devices.check(op)
             if self._config.log_device_placement:
@@ -158,10 +223,10 @@ class Session:
         def build(values: Sequence[Any], states: Sequence[Any], answers: Sequence[Any]) -> Any:
             return form.build([reader(values, states, answers) for reader in readers])
 
-        return Prepared(computation, build, tuple(asked), fed)
+        return Prepared(stage, computation, build, tuple(asked), fed)
 
     def _element(self, leaf: Any) -> Any:
-        if isinstance(leaf, IndexedSlices):
+        if isinstance(leaf, IndexedSlices | SparseTensor):
             return leaf
         try:
             return self._graph.as_graph_element(leaf)
@@ -193,6 +258,7 @@ class Session:
         """Releases everything. Idempotent."""
         if not self._closed:
             self._closed = True
+            self._resources.close()
             self._store.close()
 
     def as_default(self) -> _Default:
@@ -245,27 +311,16 @@ class _Default:
         default_session.leave(self._session)
 
 
-class _Form:
-    """The structure of the fetches: one, or nested lists, tuples and dictionaries of them."""
-
-    def __init__(self, fetches: Any) -> None:
-        if fetches is None:
-            raise TypeError(f"Argument `fetches` = None has invalid type NoneType. Cannot be None. (at {user_line()})")
-        self._fetches = fetches
-        self.leaves = nest.flatten(fetches)
-        self.key = (_shape_of(fetches), tuple(id(leaf) if not isinstance(leaf, str) else leaf for leaf in self.leaves))
-
-    def build(self, values: Sequence[Any]) -> Any:
-        """The values in this form."""
-        return nest.pack_like(self._fetches, values)
-
-
-def _shape_of(fetches: Any) -> Any:
-    if isinstance(fetches, Mapping):
-        return (dict, *((key, _shape_of(fetches[key])) for key in sorted(fetches)))
-    if isinstance(fetches, list | tuple):
-        return (type(fetches), *(_shape_of(one) for one in fetches))
-    return 0
+def _single_feeds(feed_dict: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Feeds of single tensors: rows are fed as the parts of their value."""
+    for key, value in feed_dict.items():
+        if isinstance(key, IndexedSlices):
+            keys = [key.values, key.indices, key.dense_shape]
+            yield from ((one, part) for one, part in zip(keys, value, strict=False) if isinstance(one, Tensor))
+        elif isinstance(key, SparseTensor):
+            yield from fed_parts(key, value)
+        else:
+            yield key, value
 
 
 def _reader(
@@ -281,8 +336,13 @@ def _reader(
         operations.append(element)
         return lambda *_: None
     if isinstance(element, IndexedSlices):
-        parts = [_reader(one, tensors, late, asked, operations, fed) for one in (element.values, element.indices)]
-        return lambda *found: (parts[0](*found), parts[1](*found))
+        given = (element.values, element.indices, element.dense_shape)
+        parts = [_reader(t, tensors, late, asked, operations, fed) for t in given if isinstance(t, Tensor)]
+        shape = element.dense_shape if isinstance(element.dense_shape, Tensor | NoneType) else element.shape.as_list()
+        return lambda *found: IndexedSlicesValue(*(*(part(*found) for part in parts), shape)[:3])
+    if isinstance(element, SparseTensor):
+        pieces = [_reader(part, tensors, late, asked, operations, fed) for part in element.parts]
+        return lambda *found: SparseTensorValue(*(piece(*found) for piece in pieces))
     variable = element.op.attributes.get("variable")
     if variable is not None and element is variable.handle and element not in fed:
         late[variable.op_name] = variable
@@ -293,13 +353,11 @@ def _reader(
         parts = [_reader(one, tensors, late, asked, operations, fed) for one in element.op.inputs]
         operations.extend(element.op.control_inputs)
         return lambda *found: host(*(part(*found) for part in parts))
-    if ("asks" in element.op.attributes or (element.dtype == string and element.op.type == "Const")) and (
-        element not in fed
-    ):
+    if "asks" in element.op.attributes or element.dtype == string:
         asked.append(element)
         number = len(asked) - 1
         operations.extend(element.op.control_inputs)
-        return lambda _, __, answers: answers[number]
+        return lambda _, __, answers: _shown(answers[number], string) if element.dtype == string else answers[number]
     tensors.append(element)
     index = len(tensors) - 1
     return lambda values, _, __: _shown(values[index], element.dtype)
@@ -311,7 +369,7 @@ def _shown(value: Any, dtype: DType) -> Any:
     array = np.asarray(value)
     if array.dtype != dtype.numpy:
         array = array.astype(dtype.numpy)
-    return array[()] if array.ndim == 0 else array
+    return fetched(array)
 
 
 def _as_fed(tensor: Tensor, value: Any) -> Any:
@@ -337,7 +395,7 @@ def _as_fed(tensor: Tensor, value: Any) -> Any:
                     f"explicitly setting the type of the feed tensor to a larger type. ({tensor.name} at {user_line()})"
                 )
         try:
-            array = np.asarray(value, dtype=kind)
+            array = array_of(value, string) if tensor.dtype == string else np.asarray(value, dtype=kind)
         except (TypeError, ValueError) as exc:
             raise type(exc)(
                 f"Cannot feed a value of type {type(value).__name__} for Tensor '{tensor.name}' (defined at "

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
+from trainband.compat.ops import interrupt
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
-from trainband.compat.tf1.graphs.errors import FailedPreconditionError
+from trainband.compat.tf1.graphs.errors import FailedPreconditionError, OpError
 from trainband.compat.tf1.graphs.graph import Stored
 from trainband.compat.tf1.graphs.keys import Keys, fresh_base
 from trainband.compat.tf1.graphs.lowering import Computation
@@ -62,6 +65,7 @@ class LocalStore(Store):
         self._compiled: dict[Computation, Any] = {}
         self._base = fresh_base()
         self._counter = 0
+        self._lock = threading.RLock()
         self.devices = Devices({}, here(config), config.allow_soft_placement)
 
     @override
@@ -69,21 +73,42 @@ class LocalStore(Store):
         compiled = self._compiled.get(computation)
         if compiled is None:
             compiled = self._compiled[computation] = _compiled(computation)
-        state, reads, writes = self._state, computation.reads, computation.writes
-        if not reads.keys() <= state.keys():
-            raise uninitialised(computation, state)
-        kept = {name: state[name] for name in reads if name not in writes}
-        changing = {name: state[name] for name in writes if name in reads}
+        schedule = computation.schedule
         counter = None
-        if computation.schedule.is_random:
-            self._counter += 1
-            counter = np.uint32(self._counter)
-        with jax.enable_x64(True):
-            values, late, changed = compiled(kept, changing, feeds, counter, self._base)
-        if computation.schedule.has_effects:
-            raise_noted()
-        state.update(changed)
-        return values, late
+        if schedule.is_random:
+            with self._lock:
+                self._counter += 1
+                counter = np.uint32(self._counter)
+        # Another run would find the variables gone whose memory this one reuses. One with callbacks, which may wait
+        # for other runs, reuses none.
+        with nullcontext() if schedule.has_effects else self._lock, jax.enable_x64(True):
+            with interrupt.watched() if schedule.has_loops else nullcontext():
+                values, late, changed, failed = self._start(compiled, computation, feeds, counter)
+                if schedule.has_loops:
+                    jax.block_until_ready((values, changed))
+                if schedule.has_effects:
+                    raise_noted()
+                try:
+                    computation.raise_failed(failed)
+                except OpError:  # what is read is as it was; its old arrays are donated
+                    self._state.update({name: changed[name] for name in changed if name in computation.reads})
+                    raise
+                self._state.update(changed)
+            return [np.asarray(value) for value in values], [np.asarray(value) for value in late]
+
+    def _start(self, compiled: Any, computation: Computation, feeds: Sequence[Any], counter: Any) -> Any:
+        state, reads, writes = self._state, computation.reads, computation.writes
+        for tries_left in range(3, -1, -1):
+            if not reads.keys() <= state.keys():
+                raise uninitialised(computation, state)
+            kept = {name: state[name] for name in reads if name not in writes}
+            changing = {name: state[name] for name in writes if name in reads}
+            try:
+                return compiled(kept, changing, feeds, counter, self._base)
+            except (RuntimeError, ValueError) as exc:
+                if "deleted" not in str(exc) or not tries_left:
+                    raise
+        raise AssertionError
 
     @override
     def missing(self, variables: Sequence[Variable]) -> list[str]:

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.checkpoint.disk import write_durably
-from trainband.compat.tf1.graphs.errors import DataLossError, NotFoundError
+from trainband.compat.tf1.graphs.errors import DataLossError
 from trainband.errors import TrainbandError
 from trainband.runtime.waiting import say_on_stderr
 
@@ -60,23 +60,26 @@ def latest_checkpoint(checkpoint_dir: Any, latest_filename: str | None = None) -
 
 def checkpoint_exists(checkpoint_prefix: Any) -> bool:
     """Whether there is a checkpoint of this name."""
+    return bool(files_of(checkpoint_prefix))
+
+
+def files_of(checkpoint_prefix: Any) -> list[Path]:
+    """The file or directory of a checkpoint of this name, if there is one."""
     prefix = str(checkpoint_prefix)
-    return Path(prefix + SUFFIX).is_file() or (Path(prefix) / "manifest.json").is_file()
+    return [path for path in (Path(prefix + SUFFIX), Path(prefix) / "manifest.json") if path.is_file()][:1]
 
 
-def list_variables(ckpt_dir_or_file: Any) -> list[tuple[str, list[int]]]:
-    """The names and shapes in a checkpoint, or in the newest of a directory."""
-    values = read_checkpoint(latest_checkpoint(ckpt_dir_or_file) or str(ckpt_dir_or_file))
-    return [(name, list(value.shape)) for name, value in sorted(values.items())]
+def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[Any]) -> list[float]:
+    """When checkpoints were written, in seconds since 1970; those that do not exist are left out."""
+    return [path.stat().st_mtime for prefix in checkpoint_prefixes for path in files_of(prefix)]
 
 
-def load_variable(ckpt_dir_or_file: Any, name: str) -> Any:
-    """One value of a checkpoint, or of the newest of a directory."""
-    values = read_checkpoint(latest_checkpoint(ckpt_dir_or_file) or str(ckpt_dir_or_file))
-    plain = name.removesuffix(":0")
-    if plain not in values:
-        raise NotFoundError(None, None, f"Key {plain} not found in checkpoint")
-    return values[plain]
+def remove_checkpoint(
+    checkpoint_prefix: Any, checkpoint_format_version: Any = None, meta_graph_suffix: str = ""
+) -> None:
+    """Deletes a checkpoint that a saver has written."""
+    del checkpoint_format_version, meta_graph_suffix
+    Path(str(checkpoint_prefix) + SUFFIX).unlink(missing_ok=True)
 
 
 def _newest_of_job(directory: Path) -> str | None:

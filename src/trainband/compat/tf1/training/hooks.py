@@ -53,7 +53,15 @@ class StopAtStepHook(SessionRunHook):
 
 
 class LoggingTensorHook(SessionRunHook):
-    """Prints tensors at intervals."""
+    """Prints tensors at intervals.
+
+    Args:
+      tensors: what to print, by what it is called.
+      formatter: makes a line of the values.
+
+    Raises:
+      ValueError: it is not clear when.
+    """
 
     def __init__(
         self,
@@ -64,11 +72,15 @@ class LoggingTensorHook(SessionRunHook):
         formatter: Any = None,
     ) -> None:
         if not isinstance(tensors, Mapping):
-            tensors = {one if isinstance(one, str) else one.name: one for one in tensors}
+            tensors = {one: one for one in tensors}
+        if not at_end and (every_n_iter is None) == (every_n_secs is None):
+            raise ValueError("either at_end and/or exactly one of every_n_iter and every_n_secs must be provided.")
+        if every_n_iter is not None and every_n_iter <= 0:
+            raise ValueError(f"invalid every_n_iter={every_n_iter}.")
         self._tensors = dict(tensors)
         self._at_end, self._formatter = at_end, formatter
         self._timer = None
-        if every_n_iter is not None or every_n_secs is not None or not at_end:
+        if every_n_iter is not None or every_n_secs is not None:
             self._timer = SecondOrStepTimer(every_n_secs, every_n_iter)
         self._count = 0
         self._wanted = False
@@ -98,7 +110,7 @@ class LoggingTensorHook(SessionRunHook):
         if self._formatter is not None:
             logging.info(self._formatter(values))
             return
-        text = ", ".join(f"{name} = {values[name]}" for name in self._tensors)
+        text = ", ".join(f"{getattr(tag, 'name', tag)} = {values[tag]}" for tag in self._tensors)
         logging.info("%s%s", text, "" if seconds is None else f" ({seconds:.3f} sec)")
 
 
@@ -173,3 +185,14 @@ class GlobalStepWaiterHook(SessionRunHook):
                     "Waiting for global step %d before starting training. Current step is %d.", self._until, step
                 )
                 time.sleep(0.5)
+
+
+class ProfilerHook(SessionRunHook):
+    """Takes TensorFlow's arguments and records nothing: JAX has a profiler of its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        del args, kwargs
+
+    @override
+    def begin(self) -> None:
+        logging.warning("ProfilerHook records nothing: use jax.profiler in place of it.")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops import update_rules as rules
+from trainband.compat.ops.checks import check_rows
 from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.indexing import dense_from_rows
 from trainband.compat.ops.math import cast
@@ -163,7 +164,7 @@ class Optimizer:
 
         def compute(frame: Frame, *values: Any) -> list[Any]:
             given, numbers = values[: len(inputs)], dict(zip(hyper, values[len(inputs) :], strict=True))
-            if frame.pushes is not None:
+            if frame.pushes is not None and variable.op_name in frame.pushes:
                 shape = tuple(size or 0 for size in variable.shape.sizes or ())
                 dense = dense_from_rows(given[0], given[1], shape) if rows else given[0]
                 frame.pushes[variable.op_name] = jnp.asarray(dense)
@@ -173,6 +174,11 @@ class Optimizer:
             numbers |= {name: state[one.op_name] for name, one in shared.items()}
             kept = {name: state[slot.op_name] for name, slot in slots.items()}
             if rows:
+                size = state[variable.op_name].shape[0]
+                check_rows(given[1], size)
+                if rule.by_row:
+                    names = [variable.op_name, *(slot.op_name for slot in slots.values())]
+                    given = (given[0], frame.rows_if_unfailed(given[1], size, names))
                 new, after = rules.update_rows(rule, state[variable.op_name], given[0], given[1], kept, numbers)
             else:
                 new, after = rule.update(state[variable.op_name], given[0], kept, numbers)
@@ -200,8 +206,8 @@ class Optimizer:
         factors = [self._tensor(factor, self.hyper()[factor], variable.dtype) for variable, factor in pairs]
 
         def compute(frame: Frame, *values: Any) -> list[Any]:
-            if frame.pushes is None:
-                for (variable, _), factor in zip(pairs, values, strict=True):
+            for (variable, _), factor in zip(pairs, values, strict=True):
+                if variable.op_name in frame.state:  # a ps keeps its own
                     frame.state[variable.op_name] = frame.state[variable.op_name] * factor
             return []
 
@@ -226,6 +232,8 @@ class Optimizer:
 
     def _make_slots(self, rule: Rule, variable: Any) -> None:
         graph = variable.graph
+        outer = graph.variable_scope.name if graph.variable_scope is not None else ""
+        prefix = f"{outer}/" if outer else ""  # TensorFlow makes slots in the open scope, under the whole name
         for name, first in rule.slots:
             slots = self._slots.setdefault(name, {})
             if _key(variable) not in slots:
@@ -235,7 +243,7 @@ class Optimizer:
                     slot = Variable(
                         lambda sizes=sizes, first=first, dtype=dtype: constant(np.full(sizes, first, dtype.numpy)),
                         trainable=False,
-                        name=f"{variable.op_name}/{self._slot_title(name)}",
+                        name=f"{prefix}{variable.op_name}/{self._slot_title(name)}",
                     )
                 slot.op.attributes["slot_of"] = (variable, name)
                 slots[_key(variable)] = slot
@@ -243,7 +251,7 @@ class Optimizer:
             if (graph, name) not in self._shared:
                 value = self.hyper()[factor]
                 one = Variable(lambda value=value: convert(value, variable.dtype), trainable=False, name=name)
-                one.op.attributes["slot_of"] = (None, name)
+                one.op.attributes |= {"slot_of": (None, name), "slot_beside": variable}
                 self._shared[graph, name] = one
 
     def _slot_title(self, name: str) -> str:

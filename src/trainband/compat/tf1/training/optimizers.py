@@ -173,3 +173,86 @@ class FtrlOptimizer(Optimizer):
     @override
     def hyper(self) -> dict[str, Any]:
         return {"learning_rate": self.learning_rate, **self._numbers}
+
+
+class ProximalGradientDescentOptimizer(Optimizer):
+    """Gradient descent with a proximal step."""
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_locking: bool = False,
+        name: str = "ProximalGradientDescent",
+    ) -> None:
+        super().__init__(learning_rate, use_locking, name)
+        self._numbers = {"l1": l1_regularization_strength, "l2": l2_regularization_strength}
+
+    @override
+    def rule(self) -> Rule:
+        return rules.ProximalGradientDescent(type="ApplyProximalGradientDescent", by_row=True)
+
+    @override
+    def hyper(self) -> dict[str, Any]:
+        return {"learning_rate": self.learning_rate, **self._numbers}
+
+
+class ProximalAdagradOptimizer(Optimizer):
+    """Adagrad with a proximal step."""
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_locking: bool = False,
+        name: str = "ProximalAdagrad",
+    ) -> None:
+        if initial_accumulator_value <= 0.0:
+            raise ValueError(f"initial_accumulator_value must be positive: {initial_accumulator_value}")
+        super().__init__(learning_rate, use_locking, name)
+        self._first = initial_accumulator_value
+        self._numbers = {"l1": l1_regularization_strength, "l2": l2_regularization_strength}
+
+    @override
+    def rule(self) -> Rule:
+        return rules.ProximalAdagrad(type="ApplyProximalAdagrad", slots=[("accumulator", self._first)], by_row=True)
+
+    @override
+    def hyper(self) -> dict[str, Any]:
+        return {"learning_rate": self.learning_rate, **self._numbers}
+
+
+class AdagradDAOptimizer(Optimizer):
+    """Adagrad by dual averaging.
+
+    Args:
+      global_step: how many steps have been made; the regularizers grow with it.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        global_step: Any,
+        initial_gradient_squared_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_locking: bool = False,
+        name: str = "AdagradDA",
+    ) -> None:
+        if initial_gradient_squared_accumulator_value <= 0.0:
+            raise ValueError("initial_gradient_squared_accumulator_value must be positive.")
+        super().__init__(learning_rate, use_locking, name)
+        self._step, self._first = global_step, initial_gradient_squared_accumulator_value
+        self._numbers = {"l1": l1_regularization_strength, "l2": l2_regularization_strength}
+
+    @override
+    def rule(self) -> Rule:
+        slots = [("gradient_accumulator", 0.0), ("gradient_squared_accumulator", self._first)]
+        return rules.AdagradDA(type="ApplyAdagradDA", slots=slots, by_row=True)
+
+    @override
+    def hyper(self) -> dict[str, Any]:
+        return {"learning_rate": self.learning_rate, "global_step": lambda: self._step + 1, **self._numbers}

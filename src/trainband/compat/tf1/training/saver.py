@@ -18,9 +18,13 @@ from trainband.compat.tf1.sessions.slots import optimizer_tensor
 from trainband.compat.tf1.training.checkpoint_files import (
     SUFFIX,
     checkpoint_exists,
+    get_checkpoint_mtimes,
     read_checkpoint,
+    remove_checkpoint,
     update_checkpoint_state,
 )
+from trainband.compat.tf1.training.meta_graph import MetaGraphDef, export_meta_graph
+from trainband.compat.tf1.training.partitions import axis_of, pieces
 
 
 class Saver:
@@ -89,8 +93,11 @@ class Saver:
         for name, one in pairs:
             for part in one.parts if isinstance(one, PartitionedVariable) else [one]:
                 whole = name or (part.save_slice[0] if part.save_slice else part.op_name)
-                if part not in found.setdefault(str(whole), []):
-                    found[str(whole)].append(part)
+                held = found.setdefault(str(whole), [])
+                if self._asked is not None and any(part is one or part.save_slice is None for one in held):
+                    raise ValueError(f"At least two variables have the same name: {whole}")
+                if part not in held:
+                    held.append(part)
         return found
 
     def save(
@@ -108,9 +115,11 @@ class Saver:
         """Write a checkpoint, and return its name: `save_path` or `save_path-STEP`.
 
         Raises:
-          ValueError: the directory does not exist.
+          ValueError: the directory does not exist, or `latest_filename` is in another one.
           FailedPreconditionError: a variable has no value.
         """
+        if latest_filename is not None and Path(latest_filename).name != latest_filename:
+            raise ValueError("'latest_filename' must not contain path components")
         prefix = str(save_path)
         if global_step is not None:
             step = int(global_step if isinstance(global_step, int | np.integer) else sess.run(global_step))
@@ -124,7 +133,7 @@ class Saver:
         for name, parts in wanted.items():
             there = [np.ascontiguousarray(values[part.op_name]) for part in parts if part.op_name in values]
             if there:
-                axis = _axis_of(parts)
+                axis = axis_of(parts)
                 # NumPy makes a contiguous scalar a vector of one element: restore its shape.
                 whole = there[0].reshape(values[parts[0].op_name].shape) if len(there) == 1 else None
                 arrays[name] = np.concatenate(there, axis) if whole is None else whole
@@ -152,17 +161,11 @@ class Saver:
             key = name if name in held else optimizer_tensor(parts[0]) or name
             if key not in held:
                 raise NotFoundError(None, parts[0].op, f"Key {name} not found in checkpoint {save_path}")
-            array = held[key]
-            start, axis = 0, _axis_of(parts)
-            for part in parts:
+            for part, piece in pieces(parts, held[key]):
                 sizes = part.shape.as_list()
-                piece = array
-                if len(parts) > 1:
-                    length = sizes[axis] or 0
-                    piece = np.take(array, np.arange(start, start + length), axis)
-                    start += length
                 if list(piece.shape) != sizes and self._reshape:
-                    piece = piece.reshape(tuple(size or 0 for size in sizes))
+                    values[part.op_name] = piece.reshape(tuple(size or 0 for size in sizes)).astype(part.dtype.numpy)
+                    continue
                 if not part.shape.is_compatible_with(piece.shape):
                     raise InvalidArgumentError(
                         None,
@@ -173,6 +176,10 @@ class Saver:
                 values[part.op_name] = piece.astype(part.dtype.numpy)
         sess.store.assign(values)
 
+    def export_meta_graph(self, filename: Any = None, *_: Any, **__: Any) -> MetaGraphDef:
+        """Describe the graph; see `tf.train.export_meta_graph`."""
+        return export_meta_graph(filename, self._graph)
+
     @property
     def last_checkpoints(self) -> list[str]:
         """The names of those that are kept, the oldest first."""
@@ -182,24 +189,23 @@ class Saver:
         """Says which are kept."""
         self._kept = [(path, time.time()) for path in last_checkpoints]
 
+    def set_last_checkpoints_with_time(self, last_checkpoints_with_time: Sequence[tuple[str, float]]) -> None:
+        """Says which are kept, and when each was written."""
+        self._kept = list(last_checkpoints_with_time)
+
     def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
         """Says which are kept, of a run before this one."""
-        self.set_last_checkpoints([path for path in checkpoint_paths if checkpoint_exists(path)])
+        there = [path for path in checkpoint_paths if checkpoint_exists(path)]
+        self._kept = list(zip(there, get_checkpoint_mtimes(there), strict=True))
 
     def _note(self, prefix: str) -> None:
+        if not self._max:
+            return
         self._kept = [entry for entry in self._kept if entry[0] != prefix]
         self._kept.append((prefix, time.time()))
-        while self._max and len(self._kept) > self._max:
+        while len(self._kept) > self._max:
             oldest, written = self._kept.pop(0)
             if written >= self._next_for_good:
                 self._next_for_good += self._every_s
                 continue
-            Path(oldest + SUFFIX).unlink(missing_ok=True)
-
-
-def _axis_of(parts: Sequence[Variable]) -> int:
-    """Along which axis the parts of one variable were cut."""
-    first, last = parts[0].shape.as_list(), parts[-1].shape.as_list()
-    whole = next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), None)
-    info = parts[0].op.attributes.get("axis", 0)
-    return int(info) if whole is None else whole
+            remove_checkpoint(oldest)

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from trainband.checkpoint import CheckpointDirectory
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
-from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.state import (
     global_variables,
     global_variables_initializer,
-    local_variables,
     local_variables_initializer,
+    report_uninitialized_variables,
+    tables_initializer,
 )
-from trainband.compat.tf1.scripts import logging
-from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
+from trainband.compat.tf1.sessions.job_store import JobSettings
 from trainband.compat.tf1.sessions.session import Session
-from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
+from trainband.compat.tf1.training.readiness import Readiness, begin
 from trainband.compat.tf1.training.saver import Saver
 from trainband.compat.tf1.training.summary_hooks import default_summary
 from trainband.runtime.overrides import override
-from trainband.runtime.waiting import say_on_stderr
+
+_MEMBERS = (
+    "init_op",
+    "init_feed_dict",
+    "ready_op",
+    "ready_for_local_init_op",
+    "local_init_op",
+    "local_init_feed_dict",
+    "summary_op",
+    "saver",
+)
 
 
 class Scaffold:
-    """What a session needs to start. What is not passed is created when the graph is finalized."""
+    """What a session needs to start. What is not passed is created when the graph is finalized.
+
+    Args:
+      init_fn: called with the scaffold and the session, once `init_op` has run.
+      ready_op, ready_for_local_init_op: give the names of what is not ready after, and before, `local_init_op` runs.
+      copy_from_scaffold: supplies what is not passed.
+
+    Raises:
+      TypeError: `copy_from_scaffold` is no scaffold.
+    """
 
     def __init__(
         self,
@@ -42,21 +57,45 @@ class Scaffold:
         local_init_op: Any = None,
         summary_op: Any = None,
         saver: Saver | None = None,
-        copy_from_scaffold: Scaffold | None = None,  # noqa: ARG002
+        copy_from_scaffold: Scaffold | None = None,
         local_init_feed_dict: Any = None,
     ) -> None:
-        self.init_op, self.init_feed_dict, self.init_fn = init_op, init_feed_dict, init_fn
+        if copy_from_scaffold is not None and not isinstance(copy_from_scaffold, Scaffold):
+            raise TypeError("copy_from_scaffold is not a Scaffold instance.")
+        self._given_init_fn = init_fn
+        if init_fn is None and copy_from_scaffold is not None:
+            self._given_init_fn = copy_from_scaffold._given_init_fn  # noqa: SLF001 - another of this class
+        self.init_op, self.init_feed_dict = init_op, init_feed_dict
         self.ready_op, self.ready_for_local_init_op = ready_op, ready_for_local_init_op
         self.local_init_op, self.local_init_feed_dict = local_init_op, local_init_feed_dict
         self.summary_op, self.saver = summary_op, saver
+        for name in _MEMBERS if copy_from_scaffold is not None else ():
+            if getattr(self, name) is None:
+                setattr(self, name, getattr(copy_from_scaffold, name))
+
+    @property
+    def init_fn(self) -> Callable[[Session], Any] | None:
+        """Of a session: what is called once `init_op` has run."""
+        given = self._given_init_fn
+        return None if given is None else lambda session: given(self, session)
 
     def finalize(self) -> Scaffold:
-        """Creates what was not passed."""
-        graph = get_default_graph()
+        """Creates what was not passed, and finalizes the graph.
+
+        Raises:
+          RuntimeError: a collection lists several of what was not passed.
+        """
+        graph, find = get_default_graph(), self.get_or_default
         if self.init_op is None:
-            self.init_op = _once(graph, GraphKeys.INIT_OP, lambda: group(global_variables_initializer()))
+            self.init_op = find("init_op", GraphKeys.INIT_OP, lambda: group(global_variables_initializer()))
+        if self.ready_op is None:
+            self.ready_op = find("ready_op", GraphKeys.READY_OP, report_uninitialized_variables)
+        if self.ready_for_local_init_op is None:
+            self.ready_for_local_init_op = find(
+                "ready_for_local_init_op", "ready_for_local_init_op", ready_for_local_init
+            )
         if self.local_init_op is None:
-            self.local_init_op = _once(graph, GraphKeys.LOCAL_INIT_OP, local_variables_initializer)
+            self.local_init_op = find("local_init_op", GraphKeys.LOCAL_INIT_OP, self.default_local_init_op)
         if self.summary_op is None:
             self.summary_op = default_summary(graph)
         if self.saver is None:
@@ -65,70 +104,39 @@ class Scaffold:
                 self.saver = savers[0]
             elif global_variables():
                 self.saver = Saver()  # which puts itself there
+        graph.finalize()
         return self
 
+    @staticmethod
+    def get_or_default(arg_name: str, collection_key: str, default_constructor: Callable[[], Any]) -> Any:
+        """The only item of a collection, which is made and put there if there is none.
 
-def _once(graph: Graph, collection: str, make: Callable[[], Any]) -> Any:
-    """Return the first item of a collection, which is created if the collection is empty."""
-    if not graph.get_collection(collection):
-        graph.add_to_collection(collection, make())
-    return graph.get_collection(collection)[0]
+        Raises:
+          RuntimeError: there are several.
+        """
+        graph = get_default_graph()
+        found = graph.get_collection(collection_key)
+        if len(found) > 1:
+            raise RuntimeError(
+                f'More than one item in the collection "{collection_key}". Please indicate which one to use by passing '
+                f"it to the tf.Scaffold constructor as:  tf.Scaffold({arg_name}=item to use)"
+            )
+        if found:
+            return found[0]
+        made = default_constructor()
+        if made is not None:
+            graph.add_to_collection(collection_key, made)
+        return made
 
-
-def begin(
-    session: Session,
-    *,
-    is_chief: bool,
-    init_op: Any,
-    init_feed_dict: Any = None,
-    init_fn: Callable[[Session], Any] | None = None,
-    local_init_op: Any = None,
-    saver: Saver | None = None,
-    checkpoint_dir: str | None = None,
-    checkpoint_path: str | None = None,
-    settings: JobSettings | None = None,
-) -> None:
-    """Initialise all variables of a session, or restore them from the newest checkpoint. In a job with ps, the
-    chief does, and the others wait for it, saying so.
-
-    Raises:
-      RuntimeError: a variable still has no value.
-    """
-    store = session.store
-    in_job = isinstance(store, JobStore)
-    if isinstance(store, JobStore):
-        store.configure(settings or JobSettings())
-        is_chief = store.is_chief
-    if is_chief:
-        saved = checkpoint_path or (_saved_by_job(checkpoint_dir) if in_job else _latest(checkpoint_dir))
-        if saved and not in_job and saver is not None:
-            logging.info("Restoring parameters from %s", saved)
-            saver.restore(session, saved)
-        elif not saved:
-            if init_op is not None:
-                session.run(init_op, init_feed_dict)
-            if init_fn is not None:
-                init_fn(session)
-    if isinstance(store, JobStore):
-        store.join()
-    if local_init_op is not None:
-        session.run(local_init_op)
-    graph = session.graph
-    with graph.as_default():
-        every: list[Variable] = [*global_variables(), *local_variables()]
-    if missing := store.missing(every):
-        raise RuntimeError("Init operations did not make model ready. Variables not initialized: " + ", ".join(missing))
+    @staticmethod
+    def default_local_init_op() -> Any:
+        """What initialises local variables and tables."""
+        return group(local_variables_initializer(), tables_initializer())
 
 
-def _latest(directory: str | None) -> str | None:
-    return None if directory is None else latest_checkpoint(directory)
-
-
-def _saved_by_job(directory: str | None) -> str | None:
-    if directory is None or not Path(directory).is_dir():
-        return None
-    newest = CheckpointDirectory(Path(directory).absolute(), say_on_stderr).newest()
-    return None if newest is None else str(newest.path)
+def ready_for_local_init() -> Any:
+    """The names of shared variables that have no value."""
+    return report_uninitialized_variables(global_variables(), "report_uninitialized_variables_1")
 
 
 class SessionCreator:
@@ -163,16 +171,19 @@ class ChiefSessionCreator(SessionCreator):
     def create_session(self) -> Session:
         scaffold = self.scaffold.finalize()
         graph: Graph = get_default_graph()
-        graph.finalize()
         session = Session(self._master, graph, self._config)
-        init_fn = scaffold.init_fn
         begin(
             session,
+            Readiness(
+                scaffold.local_init_op,
+                scaffold.local_init_feed_dict,
+                scaffold.ready_op,
+                scaffold.ready_for_local_init_op,
+            ),
             is_chief=self.is_chief,
             init_op=scaffold.init_op,
             init_feed_dict=scaffold.init_feed_dict,
-            init_fn=None if init_fn is None else lambda running: init_fn(scaffold, running),
-            local_init_op=scaffold.local_init_op,
+            init_fn=scaffold.init_fn,
             saver=scaffold.saver,
             checkpoint_dir=self._directory,
             checkpoint_path=self._path,
@@ -195,62 +206,3 @@ class WorkerSessionCreator(ChiefSessionCreator):
         settings: JobSettings | None = None,
     ) -> None:
         super().__init__(scaffold, master, config, settings=settings)
-
-
-class SessionManager:
-    """Makes sessions, in TensorFlow's older way."""
-
-    def __init__(
-        self,
-        local_init_op: Any = None,
-        ready_op: Any = None,  # noqa: ARG002 - it is asked of the store
-        ready_for_local_init_op: Any = None,  # noqa: ARG002
-        graph: Graph | None = None,
-        recovery_wait_secs: float = 30,
-        local_init_run_options: Any = None,  # noqa: ARG002
-    ) -> None:
-        self._local_init_op = local_init_op
-        self._graph = graph
-        self.recovery_wait_secs = recovery_wait_secs
-        """How often TensorFlow polls; trainband is notified."""
-        self.made_at = time.time()
-        """When it was made."""
-
-    def prepare_session(
-        self,
-        master: str,
-        init_op: Any = None,
-        saver: Saver | None = None,
-        checkpoint_dir: Any = None,
-        checkpoint_filename_with_path: str | None = None,
-        wait_for_checkpoint: bool = False,  # noqa: ARG002
-        max_wait_secs: float = 7200,  # noqa: ARG002
-        config: ConfigProto | None = None,
-        init_feed_dict: Any = None,
-        init_fn: Callable[[Session], Any] | None = None,
-    ) -> Session:
-        """A session whose variables are initialised or restored."""
-        session = Session(master, self._graph, config)
-        directory = None if checkpoint_dir is None else str(checkpoint_dir)
-        begin(
-            session,
-            is_chief=True,
-            init_op=init_op,
-            init_feed_dict=init_feed_dict,
-            init_fn=init_fn,
-            local_init_op=self._local_init_op,
-            saver=saver,
-            checkpoint_dir=directory,
-            checkpoint_path=checkpoint_filename_with_path,
-            settings=JobSettings(checkpoint_dir=directory),
-        )
-        return session
-
-    def wait_for_session(
-        self, master: str, config: ConfigProto | None = None, max_wait_secs: float = float("inf")
-    ) -> Session:
-        """A session whose variables another task initialises."""
-        del max_wait_secs
-        session = Session(master, self._graph, config)
-        begin(session, is_chief=False, init_op=None, local_init_op=self._local_init_op)
-        return session

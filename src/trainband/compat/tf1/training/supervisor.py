@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from trainband.compat.tf1.operations.state import (
     global_variables,
     global_variables_initializer,
     local_variables_initializer,
+    report_uninitialized_variables,
     tables_initializer,
 )
 from trainband.compat.tf1.operations.summary import FileWriter
@@ -26,8 +28,10 @@ from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.training.coordinator import Coordinator
 from trainband.compat.tf1.training.global_step import get_global_step
 from trainband.compat.tf1.training.hook_loop import HookLoop
+from trainband.compat.tf1.training.looper_thread import LooperThread
+from trainband.compat.tf1.training.readiness import Readiness, begin
 from trainband.compat.tf1.training.saver import Saver
-from trainband.compat.tf1.training.scaffold import begin
+from trainband.compat.tf1.training.session_manager import SessionManager
 from trainband.compat.tf1.training.session_run_hook import SessionRunContext, SessionRunHook, SessionRunValues
 from trainband.compat.tf1.training.summary_hooks import default_summary
 from trainband.runtime.overrides import override
@@ -55,8 +59,8 @@ class Supervisor:
     def __init__(
         self,
         graph: Graph | None = None,
-        ready_op: Any = USE_DEFAULT,  # noqa: ARG002 - it is asked of the store
-        ready_for_local_init_op: Any = USE_DEFAULT,  # noqa: ARG002
+        ready_op: Any = USE_DEFAULT,
+        ready_for_local_init_op: Any = USE_DEFAULT,
         is_chief: bool = True,
         init_op: Any = USE_DEFAULT,
         init_feed_dict: Any = None,
@@ -68,9 +72,9 @@ class Supervisor:
         save_summaries_secs: float = 120,
         save_model_secs: float = 600,
         recovery_wait_secs: float = 30,
-        stop_grace_secs: float = 120,  # noqa: ARG002
+        stop_grace_secs: float = 120,
         checkpoint_basename: str = "model.ckpt",
-        session_manager: Any = None,  # noqa: ARG002
+        session_manager: Any = None,
         summary_writer: Any = USE_DEFAULT,
         init_fn: Callable[[Session], Any] | None = None,
         local_init_run_options: Any = None,  # noqa: ARG002
@@ -78,17 +82,30 @@ class Supervisor:
         self._graph = graph or get_default_graph()
         self._is_chief = is_chief
         self._logdir = None if not logdir else str(logdir)
-        self._init_feed_dict, self._init_fn = init_feed_dict, init_fn
+        self.init_feed_dict = init_feed_dict
+        """What is fed to `init_op`."""
+        self._init_fn = init_fn
+        self._stop_grace_s = stop_grace_secs
         self.save_summaries_secs, self.save_model_secs = save_summaries_secs, save_model_secs
-        self.recovery_wait_secs = recovery_wait_secs
+        self.recovery_wait_secs, self._grace_s = recovery_wait_secs, stop_grace_secs
         with self._graph.as_default(), self._graph.name_scope(None):
             self._init_op = global_variables_initializer() if init_op is USE_DEFAULT else init_op
             if local_init_op is USE_DEFAULT:
                 local_init_op = group(local_variables_initializer(), tables_initializer())
-            self._local_init_op = local_init_op
+            if ready_op is USE_DEFAULT:
+                ready_op = report_uninitialized_variables()
+            if ready_for_local_init_op is USE_DEFAULT:
+                known = self._graph.get_collection("ready_for_local_init_op")
+                ready_for_local_init_op = known[0] if known else None
+            self._readiness = Readiness(local_init_op, None, ready_op, ready_for_local_init_op)
             self._saver = self._found_saver() if saver is USE_DEFAULT else saver
             self._summary_op = default_summary(self._graph) if summary_op is USE_DEFAULT else summary_op
             self._global_step = get_global_step() if global_step is USE_DEFAULT else global_step
+        self._given_manager = session_manager
+        self.session_manager = session_manager or SessionManager(
+            local_init_op, ready_op, ready_for_local_init_op, self._graph, recovery_wait_secs
+        )
+        """Makes sessions by hand."""
         self.save_path = None if self._logdir is None else str(Path(self._logdir) / checkpoint_basename)
         """What checkpoints are called."""
         self.coord = Coordinator()
@@ -131,6 +148,16 @@ class Supervisor:
         return self._init_op
 
     @property
+    def ready_op(self) -> Any:
+        """What tells which variables are not ready."""
+        return self._readiness.ready_op
+
+    @property
+    def ready_for_local_init_op(self) -> Any:
+        """What tells which variables `local_init_op` still lacks."""
+        return self._readiness.ready_for_local_init_op
+
+    @property
     def summary_op(self) -> Any:
         """What is written now and then."""
         return self._summary_op
@@ -146,26 +173,48 @@ class Supervisor:
         self,
         master: str = "",
         config: ConfigProto | None = None,
-        wait_for_checkpoint: bool = False,  # noqa: ARG002
-        max_wait_secs: float = 7200,  # noqa: ARG002
+        wait_for_checkpoint: bool = False,
+        max_wait_secs: float = 7200,
         start_standard_services: bool = True,
     ) -> Session:
         """Return a session with initialised variables; a task that is not the chief waits for the chief."""
+        self.coord.clear_stop()
+        session = self._made(master, config, wait_for_checkpoint, max_wait_secs)
+        self._sessions.append(session)
+        if start_standard_services and self._is_chief:
+            self.start_standard_services(session)
+        if start_standard_services:
+            self.start_queue_runners(session)
+        return session
+
+    def _made(self, master: str, config: ConfigProto | None, wait_for_checkpoint: bool, max_wait_s: float) -> Session:
+        manager: Any = self._given_manager
+        if manager is not None and not self._is_chief:
+            return manager.wait_for_session(master, config=config, max_wait_secs=max_wait_s)  # type: ignore[no-any-return]
+        if manager is not None:
+            return manager.prepare_session(  # type: ignore[no-any-return]
+                master,
+                init_op=self._init_op,
+                saver=self._saver,
+                checkpoint_dir=self._logdir,
+                wait_for_checkpoint=wait_for_checkpoint,
+                max_wait_secs=max_wait_s,
+                config=config,
+                init_feed_dict=self.init_feed_dict,
+                init_fn=self._init_fn,
+            )
         session = _Supervised(master, self._graph, config)
         begin(
             session,
+            self._readiness,
             is_chief=self._is_chief,
             init_op=self._init_op,
-            init_feed_dict=self._init_feed_dict,
+            init_feed_dict=self.init_feed_dict,
             init_fn=self._init_fn,
-            local_init_op=self._local_init_op,
             saver=self._saver,
             checkpoint_dir=self._logdir,
             settings=JobSettings(checkpoint_dir=self._logdir, save_secs=self.save_model_secs or None),
         )
-        self._sessions.append(session)
-        if start_standard_services:
-            self.start_standard_services(session)
         return session
 
     @contextlib.contextmanager
@@ -176,16 +225,17 @@ class Supervisor:
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[Session]:
-        """A context with such a session, which an `OutOfRangeError` ends without an error."""
+        """A context with such a session, which an `OutOfRangeError` ends without an error.
+
+        Raises:
+          Exception: what the body, or a thread of the coordinator, has raised first.
+        """
         session = self.prepare_or_wait_for_session(master, config, start_standard_services=start_standard_services)
         try:
             with self._graph.as_default(), session.as_default():
                 yield session
-        except OutOfRangeError:
-            pass
-        except BaseException as exc:
-            session.store.failing(exc)
-            raise
+        except Exception as exc:
+            self.coord.request_stop(exc)
         finally:
             try:
                 self.stop(close_summary_writer=close_summary_writer)
@@ -193,8 +243,14 @@ class Supervisor:
                 session.close()
 
     def start_standard_services(self, sess: Any) -> list[Any]:
-        """Makes the chief save and write summaries between the runs of this session."""
-        if not self._is_chief or self._logdir is None or not isinstance(sess, _Supervised):
+        """Makes the chief save and write summaries between the runs of this session.
+
+        Raises:
+          RuntimeError: this task is not the chief.
+        """
+        if not self._is_chief:
+            raise RuntimeError("Only chief supervisor can start services.")
+        if self._logdir is None or not isinstance(sess, _Supervised):
             return []
         if self.save_summaries_secs and self._summary_op is not None and not self._summary_needs_feed():
             sess.every(self.save_summaries_secs, lambda: self._write_summary(sess))
@@ -203,16 +259,15 @@ class Supervisor:
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
-        """None: there are no queues."""
-        del sess, queue_runners
-        return []
+        """Start the threads of the graph's queue runners, or of these; returns them."""
+        runners = self._graph.get_collection(GraphKeys.QUEUE_RUNNERS) if queue_runners is None else queue_runners
+        return [one for runner in runners for one in runner.create_threads(sess, self.coord, daemon=True, start=True)]
 
     def loop(
-        self, timer_interval_secs: float, target: Callable[..., Any], args: Any = None, kwargs: Any = None
-    ) -> None:
-        """Calls a function at intervals, between the runs of the last session."""
-        if self._sessions and isinstance(self._sessions[-1], _Supervised):
-            self._sessions[-1].every(timer_interval_secs or 0.0, lambda: target(*(args or ()), **(kwargs or {})))
+        self, timer_interval_secs: float | None, target: Callable[..., Any], args: Any = None, kwargs: Any = None
+    ) -> LooperThread:
+        """Calls a function at intervals in a thread, until training stops."""
+        return LooperThread.loop(self.coord, timer_interval_secs, target, args, kwargs)
 
     def summary_computed(self, sess: Any, summary: Any, global_step: Any = None) -> None:
         """Writes a summary that a run returned.
@@ -246,10 +301,27 @@ class Supervisor:
         self.request_stop(ex)
 
     def stop(self, threads: Any = None, close_summary_writer: bool = True, ignore_live_threads: bool = False) -> None:
-        """Saves a last checkpoint, and in a job with ps leaves the job."""
-        del threads, ignore_live_threads
+        """Waits for the threads, saves a last checkpoint, and in a job with ps leaves the job.
+
+        Raises:
+          Exception: what was passed to `request_stop`.
+          RuntimeError: a thread is still running.
+        """
+        error: BaseException | None = None
         self.coord.request_stop()
+        try:
+            self.coord.join(threads, self._stop_grace_s, ignore_live_threads)
+        except BaseException as exc:
+            error = exc
+            raise
+        finally:
+            self._leave_sessions(error)
+            if close_summary_writer and self._writer is not None:
+                self._writer.close()
+
+    def _leave_sessions(self, error: BaseException | None) -> None:
         for session in self._sessions:
+            session.store.failing(error)
             if isinstance(session.store, JobStore):
                 session.close()
             elif isinstance(session, _Supervised):
@@ -257,8 +329,6 @@ class Supervisor:
                     self._save(session)
                 session.forget()
         self._sessions.clear()
-        if close_summary_writer and self._writer is not None:
-            self._writer.close()
 
     def wait_for_stop(self) -> None:
         """Waits for a request to stop."""
@@ -278,8 +348,9 @@ class Supervisor:
     def _write_summary(self, session: Session) -> None:
         if self._writer is None:
             return
-        step = None if self._global_step is None else int(session.run(self._global_step))
-        self._writer.add_summary(session.run(self._summary_op), step)
+        with contextlib.suppress(OutOfRangeError):  # the next run of the script meets the end of the input, too
+            step = None if self._global_step is None else int(session.run(self._global_step))
+            self._writer.add_summary(session.run(self._summary_op), step)
 
     def _summary_needs_feed(self) -> bool:
         """Whether the summary depends on a placeholder; then the script itself writes it."""
@@ -316,11 +387,7 @@ class _Supervised(Session):
         super().__init__(target, graph, config)
         self._loop = HookLoop()
         self._is_in_hooks = False
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed."""
-        return self._closed
+        self._one_at_a_time = threading.RLock()
 
     def every(self, seconds: float, action: Callable[[], Any]) -> None:
         """Calls a function at intervals."""
@@ -332,10 +399,11 @@ class _Supervised(Session):
 
     @override
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        if self._is_in_hooks or not self._loop.hooks:
-            return super().run(fetches, feed_dict, options, run_metadata)
-        self._is_in_hooks = True
-        try:
-            return self._loop.run(self, super().run, fetches, feed_dict)[0]
-        finally:
-            self._is_in_hooks = False
+        with self._one_at_a_time:  # the functions of `Supervisor.loop` run things, too
+            if self._is_in_hooks or not self._loop.hooks:
+                return super().run(fetches, feed_dict, options, run_metadata)
+            self._is_in_hooks = True
+            try:
+                return self._loop.run(self, super().run, fetches, feed_dict, options, run_metadata)[0]
+            finally:
+                self._is_in_hooks = False

@@ -9,9 +9,10 @@ import numpy as np
 from trainband.compat.tf1.graphs.graph import Operation
 from trainband.compat.tf1.operations.array import constant
 from trainband.compat.tf1.operations.control_flow import group, no_op
-from trainband.compat.tf1.training.coordinator import QueueRunner
 from trainband.compat.tf1.training.optimizer import Optimizer
+from trainband.compat.tf1.training.queue_runner import QueueRunner
 from trainband.compat.tf1.training.session_run_hook import SessionRunHook
+from trainband.runtime.overrides import override
 
 
 class SyncReplicasOptimizer:
@@ -34,6 +35,7 @@ class SyncReplicasOptimizer:
         variables_to_average: Any = None,
         use_locking: bool = False,  # noqa: ARG002
         name: str = "sync_replicas",
+        replica_id: int | None = None,  # noqa: ARG002 - of TensorFlow before 1.0
     ) -> None:
         self._opt = opt
         self._aggregate = int(replicas_to_aggregate)
@@ -85,6 +87,15 @@ class SyncReplicasOptimizer:
 
     # TensorFlow's queues need these; trainband's ps do not.
 
+    @property
+    def is_applied(self) -> bool:
+        """Whether `apply_gradients` was called."""
+        return self._applied
+
+    def get_clean_up_op(self) -> Operation:
+        """Does nothing."""
+        return no_op("clean_up")
+
     def _needs_applied(self, what: str) -> None:
         if not self._applied:
             raise ValueError(f"{what} should be called after apply_gradients().")
@@ -113,10 +124,21 @@ class SyncReplicasOptimizer:
     def get_chief_queue_runner(self) -> Any:
         """Return a queue runner that runs nothing."""
         self._needs_applied("get_chief_queue_runner()")
-        return QueueRunner()
+        return QueueRunner.idle()
 
     def make_session_run_hook(self, is_chief: bool, num_tokens: int = -1) -> SessionRunHook:
-        """Return a hook that does nothing."""
+        """Return a hook that checks that there is something to synchronise."""
         del is_chief, num_tokens
-        self._needs_applied("make_session_run_hook()")
-        return SessionRunHook()
+        return _SyncReplicasHook(self)
+
+
+class _SyncReplicasHook(SessionRunHook):
+    """Checks that there is something to synchronise."""
+
+    def __init__(self, optimizer: SyncReplicasOptimizer) -> None:
+        self._optimizer = optimizer
+
+    @override
+    def begin(self) -> None:
+        if not self._optimizer.is_applied:
+            raise ValueError("SyncReplicasOptimizer.apply_gradient should be called before using the hook.")

@@ -1,0 +1,86 @@
+"""Ctrl-C during a compiled loop, which Python cannot interrupt: the loop asks for it, and ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+EVERY = 64
+"""Iterations after which a loop asks whether it has been interrupted."""
+
+
+class _Interrupts:
+    """Whether Ctrl-C has been pressed since the current run began.
+
+    Python calls its signal handlers in the main thread, which waits for the run. Only the descriptor that
+    `signal.set_wakeup_fd` names learns of a signal at once.
+    """
+
+    def __init__(self) -> None:
+        self._ear: socket.socket | None = None
+        self._mouth: socket.socket | None = None
+        self._watching = False
+        self._came = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """For a run that contains loops: Ctrl-C ends them, and takes effect when the run is over.
+
+        The second Ctrl-C takes effect at once.
+        """
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or self._watching or not callable(handler):
+            yield
+            return
+        if self._ear is None or self._mouth is None:
+            self._ear, self._mouth = socket.socketpair()
+            self._ear.setblocking(False)
+            self._mouth.setblocking(False)
+        pressed: list[FrameType | None] = []
+
+        def note(number: int, frame: FrameType | None) -> None:
+            pressed.append(frame)
+            if len(pressed) > 1:
+                handler(number, frame)
+
+        wakeup = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGINT, note)
+        self._watching = True
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            signal.set_wakeup_fd(wakeup)
+            self.check(None)
+            self._watching, self._came = False, False
+        if pressed:
+            handler(signal.SIGINT, pressed[0])
+
+    def check(self, _: Any) -> np.bool_:
+        """Whether Ctrl-C was pressed."""
+        if self._watching and not self._came and self._ear is not None:
+            with suppress(BlockingIOError):
+                self._came = signal.SIGINT in self._ear.recv(4096)
+        return np.bool_(self._came)
+
+
+_interrupts = _Interrupts()
+watched = _interrupts.watched
+
+
+def asked(number: Any) -> Any:
+    """Whether the loop should end after `number` iterations, because Ctrl-C was pressed."""
+
+    def ask(number: Any) -> Any:
+        return jax.pure_callback(_interrupts.check, jax.ShapeDtypeStruct((), np.bool_), number)
+
+    return jax.lax.cond(number % EVERY == EVERY - 1, ask, lambda _: jnp.bool_(False), number)

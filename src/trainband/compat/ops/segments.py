@@ -1,0 +1,200 @@
+"""Reductions of rows by segment, and counts of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating
+from trainband.compat.ops.checks import check, check_range
+from trainband.compat.ops.dtypes import as_dtype, int32
+from trainband.compat.ops.indexing import gather
+from trainband.compat.ops.math import cast
+from trainband.compat.ops.table import op
+
+Reduce = Callable[[Any, Any, int], Any]
+"""Of rows, the number of each row's segment, and how many segments there are."""
+
+
+def _sum(data: Any, ids: Any, count: int) -> Any:
+    return jnp.zeros((count, *data.shape[1:]), data.dtype).at[ids].add(data, mode="drop")
+
+
+def _members(data: Any, ids: Any, count: int) -> Any:
+    """How many rows each segment has, in a shape that can be multiplied with them."""
+    counts = jnp.zeros(count, data.dtype).at[ids].add(1, mode="drop")
+    return counts.reshape(-1, *(1,) * (data.ndim - 1))
+
+
+def _mean(data: Any, ids: Any, count: int) -> Any:
+    return _sum(data, ids, count) / jnp.maximum(_members(data, ids, count), 1)
+
+
+def _sqrt_n(data: Any, ids: Any, count: int) -> Any:
+    return _sum(data, ids, count) / jnp.sqrt(jnp.maximum(_members(data, ids, count), 1))
+
+
+def _extreme(name: str, empty: Callable[[Any], Any]) -> Reduce:
+    """The largest or smallest; several that are equal share the gradient."""
+
+    def compute(data: Any, ids: Any, count: int) -> Any:
+        fill = empty(data.dtype)
+        begin = jnp.full((count, *data.shape[1:]), _worst(data.dtype, name), data.dtype)
+        fixed = jax.lax.stop_gradient(data)
+        best = getattr(begin.at[ids], name)(fixed, mode="drop")
+        chosen = (fixed == best.at[ids].get(mode="clip")).astype(data.dtype)
+        several = _sum(chosen, ids, count)
+        if not is_floating(data):
+            return jnp.where(several == 0, fill, best)
+        through = _sum(jnp.where(chosen > 0, data, 0) / several.at[ids].get(mode="clip"), ids, count)
+        exact = best + (through - jax.lax.stop_gradient(through))
+        return jnp.where(several == 0, fill, exact)
+
+    return compute
+
+
+def _worst(dtype: Any, name: str) -> Any:
+    kind = as_dtype(dtype)
+    return kind.min if name == "max" else kind.max
+
+
+@jax.custom_jvp
+def _by_product(data: Any, ids: Any, like: Any) -> Any:
+    return jnp.ones_like(like).at[ids].mul(data, mode="drop")
+
+
+@_by_product.defjvp
+def _product_derivative(values: Any, tangents: Any) -> tuple[Any, Any]:
+    """The product of the others, for one zero in a segment too."""
+    data, ids, like = values
+    zero = data == 0
+    zeros = _sum(zero.astype(data.dtype), ids, like.shape[0]).at[ids].get(mode="clip")
+    rest = _by_product(jnp.where(zero, 1, data), ids, like).at[ids].get(mode="clip")
+    others = jnp.where(zero, jnp.where(zeros == 1, rest, 0), jnp.where(zeros == 0, rest / jnp.where(zero, 1, data), 0))
+    return _by_product(data, ids, like), _sum(tangents[0] * others, ids, like.shape[0])
+
+
+def _product(data: Any, ids: Any, count: int) -> Any:
+    return _by_product(data, ids, jnp.zeros((count, *data.shape[1:]), data.dtype))
+
+
+def _segmented(name: str, reduce: Reduce, *, is_sorted: bool) -> Callable[..., Any]:
+    def of_sorted(data: Any, segment_ids: Any) -> Any:
+        if is_computed(segment_ids):
+            raise ArgumentError(f"{name}: the number of segments must be known; use unsorted_{name}.")
+        ids = np.asarray(segment_ids)
+        check(lambda: bool((np.diff(ids) >= 0).all() and (ids >= 0).all()), "segment ids are not increasing")
+        return reduce(jnp.asarray(data), ids, int(ids.max()) + 1 if ids.size else 0)
+
+    def of_any(data: Any, segment_ids: Any, num_segments: Any) -> Any:
+        count, rank = int(num_segments), np.ndim(segment_ids)
+        check(lambda: (segment_ids < count).all(), f"segment_ids are not all in [0, {count})")
+        rows = jnp.asarray(data).reshape(-1, *data.shape[rank:])
+        ids = jnp.asarray(segment_ids).reshape(-1)
+        return reduce(rows, jnp.where(ids < 0, count, ids), count)
+
+    compute = of_sorted if is_sorted else of_any
+    compute.__name__ = name
+    compute.__doc__ = f"TensorFlow's {name} of the rows of each segment" + (", whose number must be known." * is_sorted)
+    return op(
+        f"tf.math.{name}", v1_names=f"tf.{name}", type=name.title().replace("_", ""), tensors="data segment_ids",
+        kinds={"segment_ids": "int"},
+    )(compute)  # fmt: skip
+
+
+for _name, _reduce in (
+    ("sum", _sum), ("mean", _mean), ("prod", _product),
+    ("max", _extreme("max", lambda _: 0)), ("min", _extreme("min", lambda _: 0)),
+):  # fmt: skip
+    _segmented(f"segment_{_name}", _reduce, is_sorted=True)
+for _name, _reduce in (
+    ("sum", _sum), ("mean", _mean), ("prod", _product), ("sqrt_n", _sqrt_n),
+    ("max", _extreme("max", lambda dtype: _worst(dtype, "max"))),
+    ("min", _extreme("min", lambda dtype: _worst(dtype, "min"))),
+):  # fmt: skip
+    _segmented(f"unsorted_segment_{_name}", _reduce, is_sorted=False)
+
+
+def _sparse(name: str, reduce: Reduce) -> None:
+    def compute(data: Any, indices: Any, segment_ids: Any, num_segments: Any = None) -> Any:
+        if num_segments is None and is_computed(segment_ids):
+            raise ArgumentError(f"{name}: the number of segments must be known; pass num_segments.")
+        count = int(np.max(segment_ids, initial=-1)) + 1 if num_segments is None else int(num_segments)
+        check_range(segment_ids, count, "segment_ids")
+        return reduce(jnp.asarray(gather(data, indices)), segment_ids, count)
+
+    compute.__name__ = name
+    compute.__doc__ = f"TensorFlow's {name}: of rows that are looked up."
+    op(
+        f"tf.sparse.{name.removeprefix('sparse_')}", v1_names=f"tf.{name}", type=name.title().replace("_", ""),
+        tensors="data indices segment_ids", v1="data indices segment_ids name num_segments",
+    )(compute)  # fmt: skip
+
+
+_sparse("sparse_segment_sum", _sum)
+_sparse("sparse_segment_mean", _mean)
+_sparse("sparse_segment_sqrt_n", _sqrt_n)
+
+
+def _length(values: Any, given: Any, what: str) -> int:
+    if given is not None:
+        return int(given)
+    if is_computed(values):
+        raise ArgumentError(f"{what} must be given, because the numbers are known only in a run.")
+    return int(np.max(values, initial=-1)) + 1
+
+
+@op(
+    "tf.math.bincount", v1_names="tf.bincount", type="Bincount", tensors="arr weights", optional="weights",
+    v1="arr weights minlength maxlength dtype name", kinds={"arr": "int"},
+)  # fmt: skip
+def bincount(arr: Any, weights: Any = None, minlength: Any = None, maxlength: Any = None, dtype: Any = int32) -> Any:
+    """How often each whole number occurs. How many numbers there are must be known, or equal both lengths."""
+    if is_computed(arr) and (maxlength is None or minlength is None or int(minlength) != int(maxlength)):
+        raise ArgumentError("bincount: minlength and maxlength must be equal, because the numbers are not known.")
+    count = int(maxlength) if is_computed(arr) else _length(arr, None, "maxlength")
+    count = max(count, int(minlength or 0))
+    count = count if maxlength is None else min(count, int(maxlength))
+    ones = jnp.ones(arr.shape, as_dtype(dtype).numpy) if weights is None else jnp.asarray(weights)
+    return jnp.zeros(count, ones.dtype).at[jnp.ravel(jnp.asarray(arr))].add(jnp.ravel(ones), mode="drop")
+
+
+def _bins(values: Any, value_range: Any, nbins: Any) -> Any:
+    low, high = (jnp.asarray(one, values.dtype) for one in (value_range[0], value_range[1]))
+    share = jnp.floor((values - low) / (high - low) * int(nbins))
+    return jnp.clip(share, 0, int(nbins) - 1).astype(np.int32)
+
+
+@op(v1_names="tf.histogram_fixed_width_bins", type="histogram_fixed_width_bins", tensors="values value_range")
+def histogram_fixed_width_bins(values: Any, value_range: Any, nbins: Any = 100, dtype: Any = int32) -> Any:
+    """The bin of equal width into which each number falls; the outer bins have what lies beyond."""
+    return _bins(values, value_range, nbins).astype(as_dtype(dtype).numpy)
+
+
+@op(v1_names="tf.histogram_fixed_width", type="histogram_fixed_width", tensors="values value_range")
+def histogram_fixed_width(values: Any, value_range: Any, nbins: Any = 100, dtype: Any = int32) -> Any:
+    """How many numbers fall into each bin of equal width."""
+    return jnp.zeros(int(nbins), as_dtype(dtype).numpy).at[jnp.ravel(_bins(values, value_range, nbins))].add(1)
+
+
+@op(
+    "tf.math.confusion_matrix", v1_names="tf.confusion_matrix", type="confusion_matrix",
+    tensors="labels predictions weights", optional="weights",
+    v1="labels predictions num_classes dtype name weights",
+)  # fmt: skip
+def confusion_matrix(
+    labels: Any, predictions: Any, num_classes: Any = None, weights: Any = None, dtype: Any = int32
+) -> Any:
+    """How often each class, by row, was predicted as each class, by column."""
+    kind = as_dtype(dtype).numpy
+    most = [_length(one, num_classes, "num_classes") for one in (labels, predictions)]
+    count = max(most)
+    y, p = (cast(jnp.asarray(one), "int64") for one in (labels, predictions))
+    check_range(y, count, "`labels`")
+    check_range(p, count, "`predictions`")
+    amounts = jnp.ones(y.shape, kind) if weights is None else jnp.asarray(weights).astype(kind)
+    return jnp.zeros((count, count), kind).at[y, p].add(jnp.broadcast_to(amounts, y.shape))

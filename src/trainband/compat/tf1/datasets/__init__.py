@@ -1,0 +1,1 @@
+"""`tf.data`: datasets, their transformations, and iterators."""

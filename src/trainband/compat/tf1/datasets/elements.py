@@ -1,0 +1,183 @@
+"""Elements of a dataset: what is known of their parts, and how these are nested.
+
+An element is a tuple of NumPy's arrays or scalars, its leaves; text is an array of bytes. A structure says how they
+are nested: in tuples, dictionaries, and objects with `_nest_flatten` and `_nest_pack`. A list is no structure but a
+leaf, from which a tensor is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainband.compat.ops.dtypes import DType, as_dtype, string
+from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.graphs.graph import Tensor
+
+Element = tuple[Any, ...]
+Elements = Iterator[Element]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What is known of a leaf.
+
+    Attributes:
+      nested: if the leaf is a dataset, a window of another: the structure of its elements.
+    """
+
+    dtype: DType
+    shape: TensorShape
+    nested: Any = None
+
+
+class Carrier:
+    """What is known of an object that carries tensors, in its place in a structure."""
+
+    def __init__(self, like: Any, parts: Sequence[Any]) -> None:
+        self._like, self._carried = like, list(parts)
+
+    def _nest_flatten(self) -> list[Any]:
+        return self._carried
+
+    def _nest_pack(self, parts: Sequence[Any]) -> Any:
+        if parts and all(isinstance(part, Tensor) for part in parts):
+            return self._like._nest_pack(parts)  # noqa: SLF001 - the protocol of graphs.nest
+        return Carrier(self._like, parts)
+
+    def __repr__(self) -> str:
+        return f"{type(self._like).__name__}({', '.join(map(repr, self._carried))})"
+
+
+def _parts(structure: Any) -> list[Any] | None:
+    """The parts of a structure; `None` for a leaf."""
+    if isinstance(structure, Mapping):
+        return [structure[key] for key in sorted(structure)]
+    if isinstance(structure, tuple) and not isinstance(structure, TensorShape):
+        return list(structure)
+    if hasattr(structure, "_nest_flatten"):
+        return list(structure._nest_flatten())  # noqa: SLF001 - the protocol of graphs.nest
+    return None
+
+
+def flatten(structure: Any) -> list[Any]:
+    """The leaves, in order; of dictionaries, by key."""
+    parts = _parts(structure)
+    return [structure] if parts is None else [leaf for part in parts for leaf in flatten(part)]
+
+
+def pack(structure: Any, leaves: Sequence[Any]) -> Any:
+    """Other leaves in the form of a structure."""
+    return _pack(structure, iter(leaves))
+
+
+def _pack(structure: Any, leaves: Iterator[Any]) -> Any:
+    parts = _parts(structure)
+    if parts is None:
+        return next(leaves)
+    packed = [_pack(part, leaves) for part in parts]
+    if isinstance(structure, Mapping):
+        found = dict(zip(sorted(structure), packed, strict=True))
+        return {key: found[key] for key in structure}
+    if isinstance(structure, tuple):
+        return type(structure)(*packed) if hasattr(structure, "_fields") else tuple(packed)
+    if all(isinstance(part, Tensor) for part in packed):
+        return structure._nest_pack(packed)  # noqa: SLF001 - the protocol of graphs.nest
+    return structure._nest_pack(packed) if isinstance(structure, Carrier) else Carrier(structure, packed)  # noqa: SLF001 - the protocol of graphs.nest
+
+
+def along(structure: Any, other: Any) -> list[Any]:
+    """The parts of something else where the leaves of a structure are: such as shapes, which may be tuples.
+
+    Raises:
+      ValueError: it has another structure.
+    """
+    parts = _parts(structure)
+    if parts is None:
+        return [other]
+    if isinstance(structure, Mapping):
+        if not isinstance(other, Mapping) or set(other) != set(structure):
+            raise ValueError(f"The two structures don't have the same keys: {sorted(structure)}, and {other!r}.")
+        others = [other[key] for key in sorted(structure)]
+    else:
+        others = _parts(other) or (list(other) if isinstance(other, list) else [other])
+    if len(others) != len(parts):
+        raise ValueError(f"The two structures don't have the same number of elements: {structure!r}, and {other!r}.")
+    return [leaf for part, one in zip(parts, others, strict=True) for leaf in along(part, one)]
+
+
+def specs_of(types: Any, shapes: Any = None) -> Any:
+    """The structure of specs for dtypes and, if given, shapes."""
+    kinds = [as_dtype(one) for one in flatten(types)]
+    sizes = [None] * len(kinds) if shapes is None else along(types, shapes)
+    return pack(types, [Spec(kind, TensorShape(size)) for kind, size in zip(kinds, sizes, strict=True)])
+
+
+def mapped(change: Callable[[Spec], Spec], structure: Any) -> Any:
+    """The structure with other specs."""
+    return pack(structure, [change(spec) for spec in flatten(structure)])
+
+
+def common(first: Any, second: Any) -> Any:
+    """What two structures of one form have in common.
+
+    Raises:
+      TypeError: they differ in form or dtypes.
+    """
+    a, b = flatten(first), flatten(second)
+    if len(a) != len(b) or [one.dtype for one in a] != [one.dtype for one in b]:
+        raise TypeError(
+            f"Two datasets have different types {shown(first, 'dtype')} and {shown(second, 'dtype')}; they must be the "
+            "same."
+        )
+    return pack(first, [Spec(x.dtype, _general(x.shape, y.shape), x.nested) for x, y in zip(a, b, strict=True)])
+
+
+def _general(a: TensorShape, b: TensorShape) -> TensorShape:
+    if a.sizes is None or b.sizes is None or len(a.sizes) != len(b.sizes):
+        return TensorShape(None)
+    return TensorShape([x if x == y else None for x, y in zip(a.sizes, b.sizes, strict=True)])
+
+
+def shown(structure: Any, attribute: str) -> Any:
+    """The dtypes or shapes in a structure."""
+    return pack(structure, [getattr(spec, attribute) for spec in flatten(structure)])
+
+
+def text(value: Any) -> Any:
+    """Text that an array of objects holds, as an array again."""
+    return value if isinstance(value, np.ndarray) else boxed(value)
+
+
+def boxed(value: Any) -> Any:
+    """Anything as an array without axes."""
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
+def stacked(values: Sequence[Any], spec: Spec, component: int) -> Any:
+    """Several leaves as one, along a new first axis.
+
+    Raises:
+      InvalidArgumentError: they differ in shape.
+    """
+    first = values[0].shape
+    for place, value in enumerate(values):
+        if value.shape != first:
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"Cannot batch tensors with different shapes in component {component}. First element had shape "
+                f"{list(first)} and element {place} had shape {list(value.shape)}.",
+            )
+    if not first and spec.dtype != string:
+        return np.array(values, spec.dtype.numpy)
+    whole = np.empty((len(values), *first), spec.dtype.numpy)
+    for place, value in enumerate(values):
+        whole[place] = value if first or spec.dtype != string else value[()]
+    return whole

@@ -1,0 +1,358 @@
+"""Layer: what owns the variables of a part of a model, and computes with them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from trainband.compat.ops import array, math
+from trainband.compat.ops.dtypes import as_dtype, float32
+from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.nest import flatten
+from trainband.compat.tf1.graphs.record import convert
+from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.operations.initializers import Ones, Zeros
+from trainband.compat.tf1.operations.recorder import recorded
+from trainband.compat.tf1.operations.variable_scope import VariableScope, get_variable, variable_scope
+
+Parameter = inspect.Parameter
+_names: WeakKeyDictionary[Graph, dict[str, int]] = WeakKeyDictionary()
+
+
+class InputSpec:
+    """What a layer takes: the rank and the sizes of some axes."""
+
+    def __init__(
+        self,
+        dtype: Any = None,
+        shape: Any = None,
+        ndim: int | None = None,
+        max_ndim: int | None = None,
+        min_ndim: int | None = None,
+        axes: Mapping[int, int] | None = None,
+    ) -> None:
+        self.dtype, self.shape = dtype, shape
+        self.ndim = ndim if shape is None else len(shape)
+        self.max_ndim, self.min_ndim, self.axes = max_ndim, min_ndim, dict(axes or {})
+
+    def check(self, shape: TensorShape, layer: str) -> None:
+        """Refuses inputs of another shape.
+
+        Raises:
+          ValueError: the rank or a size is wrong.
+        """
+        sizes = shape.sizes
+        if sizes is None:
+            return
+        for wrong, wanted in (
+            (self.ndim is not None and len(sizes) != self.ndim, f"expected ndim={self.ndim}"),
+            (self.max_ndim is not None and len(sizes) > (self.max_ndim or 0), f"expected max_ndim={self.max_ndim}"),
+            (self.min_ndim is not None and len(sizes) < (self.min_ndim or 0), f"expected min_ndim={self.min_ndim}"),
+        ):
+            if wrong:
+                raise ValueError(
+                    f"Input 0 of layer {layer} is incompatible with the layer: {wanted}, found ndim={len(sizes)}. "
+                    f"Full shape received: {shape} (at {user_line()})"
+                )
+        for axis, size in self.axes.items():
+            if sizes[int(axis)] not in (None, size):
+                raise ValueError(
+                    f"Input 0 of layer {layer} is incompatible with the layer: expected axis {axis} of input shape to "
+                    f"have value {size} but received input with shape {shape} (at {user_line()})"
+                )
+
+
+class Layer:
+    """A part of a model. Subclasses create variables in `build` by `add_weight`, and compute in `call`.
+
+    Args:
+      trainable: whether its variables are trained by default.
+      name: the scope of its variables; by default, its class's name, made unique.
+      dtype: of its variables; by default, that of the first inputs.
+      more: `activity_regularizer`; and `_scope` and `_reuse`, which the functions of `tf.layers` pass.
+    """
+
+    def __init__(self, trainable: bool = True, name: str | None = None, dtype: Any = None, **more: Any) -> None:
+        self.trainable = trainable
+        self.dtype: Any = None if dtype is None else as_dtype(dtype)
+        self.built = False
+        self.input_spec: Any = None
+        self.activity_regularizer = more.get("activity_regularizer")
+        self.losses: list[Any] = []
+        """What its regularizers added to the loss."""
+        self.updates: list[Any] = []
+        """The operations that update its variables while training."""
+        self._reuse = more.get("_reuse")
+        self._renamed: Mapping[str, str] = more.get("_names") or {}
+        self._collections: Callable[[str], list[str]] | None = more.get("_collections")
+        self._updates_to: str | None = more.get("_updates_to", GraphKeys.UPDATE_OPS)
+        self._weights: list[tuple[Any, bool]] = []
+        self._base_name = name or _snake_case(type(self).__name__)
+        self._name = name or _unique_name(self._base_name)
+        self._scope: VariableScope | None = None
+        scope = more.get("_scope")
+        if scope:
+            with variable_scope(scope) as captured:
+                self._scope = captured
+
+    # --- for subclasses
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the variables."""
+        del input_shape
+        self.built = True
+
+    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs."""
+        del args, kwargs
+        return inputs
+
+    def add_weight(
+        self,
+        name: str,
+        shape: Any = None,
+        dtype: Any = None,
+        initializer: Any = None,
+        regularizer: Any = None,
+        trainable: bool | None = None,
+        constraint: Any = None,
+        use_resource: Any = None,  # noqa: ARG002
+        synchronization: Any = None,  # noqa: ARG002
+        aggregation: Any = None,  # noqa: ARG002
+        partitioner: Any = None,
+        **more: Any,
+    ) -> Any:
+        """Create a variable, or share the one of this name."""
+        del more
+        trained = (True if trainable is None else trainable) and self.trainable
+        graph = get_default_graph()
+        before = len(graph.get_collection(GraphKeys.REGULARIZATION_LOSSES))
+        known = self._renamed.get(name, name)
+        made = get_variable(
+            known,
+            shape,
+            dtype or self.dtype or float32,
+            initializer,
+            regularizer,
+            trained,
+            None if self._collections is None else self._collections(known),
+            constraint=constraint,
+            partitioner=partitioner,
+        )
+        self.losses += graph.get_collection(GraphKeys.REGULARIZATION_LOSSES)[before:]
+        if all(made is not one for one, _ in self._weights):
+            self._weights.append((made, trained))
+        return made
+
+    def add_variable(self, *args: Any, **kwargs: Any) -> Any:
+        """Create a variable, or share the one of this name."""
+        return self.add_weight(*args, **kwargs)
+
+    def add_loss(self, losses: Any, inputs: Any = None) -> None:
+        """Adds something to the regularization losses."""
+        del inputs
+        for loss in losses if isinstance(losses, list | tuple) else [losses]:
+            self.losses.append(loss)
+            get_default_graph().add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
+
+    def add_update(self, updates: Any, inputs: Any = None) -> None:
+        """Adds operations that update variables while training."""
+        del inputs
+        for update in updates if isinstance(updates, list | tuple) else [updates]:
+            self.updates.append(update)
+            if self._updates_to is not None:
+                get_default_graph().add_to_collection(self._updates_to, update)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Return the outputs' shape."""
+        return TensorShape(input_shape)
+
+    # --- for scripts
+
+    def __call__(self, inputs: Any, *args: Any, scope: Any = None, **kwargs: Any) -> Any:
+        """Return the outputs; the first call creates the variables."""
+        tensors = _as_tensors(inputs)
+        opened = self._opened(scope)
+        reuse = True if self.built else self._reuse
+        graph = get_default_graph()
+        with (
+            variable_scope(opened, reuse=reuse, auxiliary_name_scope=False),
+            graph.name_scope(opened.original_name_scope or None),
+        ):
+            self._prepared(tensors)
+            outputs = self.call(tensors, *args, **kwargs)
+            if self.activity_regularizer is not None:
+                for output in flatten(outputs):
+                    examples = recorded(math.cast)(recorded(array.shape)(output)[0], output.dtype)
+                    self.add_loss(self.activity_regularizer(output) / examples)
+        return outputs
+
+    def apply(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs."""
+        return self(inputs, *args, **kwargs)
+
+    def _opened(self, scope: Any) -> VariableScope:
+        if self._scope is None:
+            name = (scope or self._base_name) if self._reuse else scope
+            with variable_scope(name, default_name=self._base_name) as captured:
+                self._scope = captured
+        return self._scope
+
+    def _prepared(self, tensors: Any) -> None:
+        leaves = [one for one in flatten(tensors) if hasattr(one, "dtype")]
+        if self.dtype is None and leaves:
+            self.dtype = leaves[0].dtype
+        if self.input_spec is not None and self.built:
+            self._check(tensors)
+        if self.built:
+            return
+        several = isinstance(tensors, list | tuple)
+        self.build([one.shape for one in tensors] if several else getattr(tensors, "shape", None))
+        self.built = True
+        self._check(tensors)
+
+    def _check(self, tensors: Any) -> None:
+        if isinstance(self.input_spec, InputSpec) and hasattr(tensors, "shape"):
+            self.input_spec.check(tensors.shape, self.name)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def scope_name(self) -> str:
+        """The scope of its variables.
+
+        Raises:
+          ValueError: it has not been called yet.
+        """
+        if self._scope is None:
+            raise ValueError(
+                f"No name available for layer scope because the layer {self.name!r} has not been used yet."
+            )
+        return self._scope.name
+
+    @property
+    def graph(self) -> Graph:
+        """The default graph."""
+        return get_default_graph()
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        """The variables that are trained."""
+        return [one for one, trained in self._weights if trained and self.trainable]
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        """The variables that are not trained."""
+        return [one for one, trained in self._weights if not (trained and self.trainable)]
+
+    @property
+    def weights(self) -> list[Any]:
+        """All variables, those that are trained first."""
+        return [*self.trainable_weights, *self.non_trainable_weights]
+
+    trainable_variables = trainable_weights
+    non_trainable_variables = non_trainable_weights
+    variables = weights
+
+    def get_losses_for(self, inputs: Any = None) -> list[Any]:
+        """What its regularizers added to the loss."""
+        del inputs
+        return list(self.losses)
+
+    def get_updates_for(self, inputs: Any = None) -> list[Any]:
+        """The operations that update its variables while training."""
+        del inputs
+        return list(self.updates)
+
+    def count_params(self) -> int:
+        """How many numbers its variables have."""
+        return sum(one.shape.num_elements() or 0 for one in self.weights)
+
+
+class Configured(Layer):
+    """A layer whose parameters are listed as text, as `listed` reads it; each becomes an attribute."""
+
+    settings: ClassVar[inspect.Signature]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            bound = self.settings.bind(*args, **kwargs)
+        except TypeError as exc:
+            raise TypeError(f"{type(self).__name__}(): {exc}") from None
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        own = {name: values.pop(name) for name in ("trainable", "name", "activity_regularizer") if name in values}
+        super().__init__(**own, **values.pop("more"))
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+_VALUES = {"zeros": Zeros(), "ones": Ones()}
+
+
+def listed(text: str) -> inspect.Signature:
+    """Read a list of parameters, such as `units use_bias=True bias_initializer=zeros`; more may be given by name."""
+    found = []
+    for word in text.split():
+        name, equals, default = word.partition("=")
+        value = Parameter.empty if not equals else _VALUES[default] if default in _VALUES else ast.literal_eval(default)
+        found.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=value))
+    return inspect.Signature([*found, Parameter("more", Parameter.VAR_KEYWORD)])
+
+
+def function_of(layer: type[Configured], parameters: str = "", at_call: str = "") -> Callable[..., Any]:
+    """Return the function of `tf.layers` that makes a layer and calls it.
+
+    Args:
+      parameters: the function's, if they differ from the layer's.
+      at_call: those that are passed to the call.
+    """
+    own = listed(parameters) if parameters else layer.settings
+    names = list(own.parameters.values())
+    first = Parameter("inputs", Parameter.POSITIONAL_OR_KEYWORD)
+    more = [] if "reuse" in own.parameters else [Parameter("reuse", Parameter.POSITIONAL_OR_KEYWORD, default=None)]
+    shown = inspect.Signature([first, *names[:-1], *more])
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = dict(shown.bind(*args, **kwargs).arguments)
+        inputs, reuse = given.pop("inputs"), given.pop("reuse", None)
+        passed = {name: given.pop(name) for name in at_call.split() if name in given}
+        made = layer(**given, _reuse=reuse, _scope=given.get("name"))
+        return made.apply(inputs, **passed)
+
+    call.__name__ = call.__qualname__ = _snake_case(layer.__name__)
+    call.__doc__ = layer.__doc__
+    call.__signature__ = shown  # type: ignore[attr-defined]
+    return call
+
+
+def _as_tensors(inputs: Any) -> Any:
+    if isinstance(inputs, list | tuple):
+        return type(inputs)(convert(one) for one in inputs) if not hasattr(inputs, "_fields") else inputs
+    if inputs is None or isinstance(inputs, Mapping) or hasattr(inputs, "_nest_flatten"):
+        return inputs
+    return convert(inputs)
+
+
+def _snake_case(name: str) -> str:
+    spaced = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    found = re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
+    return f"private{found}" if found.startswith("_") else found
+
+
+def _unique_name(base: str) -> str:
+    counts = _names.setdefault(get_default_graph(), {})
+    count = counts.get(base, 0)
+    counts[base] = count + 1
+    return base if count == 0 else f"{base}_{count}"
