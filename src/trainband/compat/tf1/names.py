@@ -80,8 +80,8 @@ _TABLE: dict[str, str] = {
         input.sparse_products: sparse_tensor_dense_matmul
         operations.strings: string_join=join substr regex_replace string_strip=strip reduce_join as_string encode_base64
         operations.strings: decode_base64
-        input.text: string_split string_length string_lower string_upper string_to_hash_bucket
-        input.text: string_to_hash_bucket_fast
+        input.text: string_split string_to_hash_bucket string_to_hash_bucket_fast
+        operations.strings: string_length=length string_lower=lower string_upper=upper
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         operations.image: random_crop
         operations.tensor_array: TensorArray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -283,18 +282,3 @@ def hessians(
         rows = [convert(gradients(slice_item(flat, i), x, name=name)[0]) for i in range(shape.num_elements() or 0)]
         result.append(reshape(recorded(array.stack)(rows), [*sizes, *sizes]))
     return result
-
-
-class UnconnectedGradients(enum.Enum):
-    """What `tf.gradients` gives where nothing connects two tensors."""
-
-    NONE = "none"
-    ZERO = "zero"
-
-
-class AggregationMethod:
-    """How derivatives are added up. This changes nothing: XLA decides."""
-
-    ADD_N = DEFAULT = 0
-    EXPERIMENTAL_TREE = 1
-    EXPERIMENTAL_ACCUMULATE_N = 2

@@ -16,7 +16,7 @@ from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.record import convert, record
 
 
-def _each(
+def each(
     type_: str, function: Callable[..., Any], inputs: Sequence[Tensor], name: str | None, dtype: DType = string
 ) -> Tensor:
     """Record a function of single elements; inputs without axes are repeated."""
@@ -37,7 +37,7 @@ def _texts(value: Any) -> Tensor:
 def join(inputs: Sequence[Any], separator: str = "", name: str | None = None) -> Tensor:
     """Join texts, element by element."""
     glue = separator.encode()
-    return _each("StringJoin", lambda *texts: glue.join(texts), [_texts(one) for one in inputs], name)
+    return each("StringJoin", lambda *texts: glue.join(texts), [_texts(one) for one in inputs], name)
 
 
 def as_string(
@@ -63,7 +63,7 @@ def as_string(
     def write(value: Any) -> bytes:
         return str(value).lower().encode() if numbers.dtype.is_bool else (form % value).encode()
 
-    return _each("AsString", write, [numbers], name)
+    return each("AsString", write, [numbers], name)
 
 
 def substr(
@@ -88,7 +88,7 @@ def substr(
         part = whole[first : first + max(0, count)]
         return part.encode() if isinstance(part, str) else bytes(part)
 
-    result = _each("Substr", cut, [_texts(input), convert(pos), convert(len)], name)
+    result = each("Substr", cut, [_texts(input), convert(pos), convert(len)], name)
     return result
 
 
@@ -105,34 +105,34 @@ def regex_replace(
         template = re.sub(rb"\\(\d)", rb"\\g<\1>", replacement)
         return re.sub(expression, template, text, count=0 if replace_global else 1)
 
-    return _each("RegexReplace", replace, [_texts(input), _texts(pattern), _texts(rewrite)], name)
+    return each("RegexReplace", replace, [_texts(input), _texts(pattern), _texts(rewrite)], name)
 
 
 def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Tensor:  # noqa: A002
     """Whether a regular expression matches the whole of each text."""
     texts = [_texts(input), _texts(pattern)]
-    return _each("RegexFullMatch", lambda text, one: re.fullmatch(one, text) is not None, texts, name, bool_)
+    return each("RegexFullMatch", lambda text, one: re.fullmatch(one, text) is not None, texts, name, bool_)
 
 
 def strip(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
     """Each text without white space at its ends."""
-    return _each("StringStrip", bytes.strip, [_texts(input)], name)
+    return each("StringStrip", bytes.strip, [_texts(input)], name)
 
 
 def length(input: Any, name: str | None = None, unit: str = "BYTE") -> Tensor:  # noqa: A002
     """The number of bytes, or characters, of each text."""
     count = (lambda text: len(text.decode())) if unit == "UTF8_CHAR" else len
-    return _each("StringLength", count, [_texts(input)], name, int32)
+    return each("StringLength", count, [_texts(input)], name, int32)
 
 
 def lower(input: Any, encoding: str = "", name: str | None = None) -> Tensor:  # noqa: A002
     """Each text in small letters."""
-    return _each("StringLower", _recoded(bytes.lower, str.lower, encoding), [_texts(input)], name)
+    return each("StringLower", _recoded(bytes.lower, str.lower, encoding), [_texts(input)], name)
 
 
 def upper(input: Any, encoding: str = "", name: str | None = None) -> Tensor:  # noqa: A002
     """Each text in capital letters."""
-    return _each("StringUpper", _recoded(bytes.upper, str.upper, encoding), [_texts(input)], name)
+    return each("StringUpper", _recoded(bytes.upper, str.upper, encoding), [_texts(input)], name)
 
 
 def _recoded(of_bytes: Callable[[bytes], bytes], of_text: Callable[[str], str], encoding: str) -> Callable[..., bytes]:
@@ -146,12 +146,12 @@ def encode_base64(input: Any, pad: bool = False, name: str | None = None) -> Ten
         found = base64.urlsafe_b64encode(text)
         return found if pad else found.rstrip(b"=")
 
-    return _each("EncodeBase64", encode, [_texts(input)], name)
+    return each("EncodeBase64", encode, [_texts(input)], name)
 
 
 def decode_base64(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
     """The reverse of `encode_base64`."""
-    return _each(
+    return each(
         "DecodeBase64", lambda text: base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)), [_texts(input)], name
     )
 
