@@ -46,6 +46,7 @@ def test_flags_are_defined_and_read_as_ever(
     monkeypatch.setattr(sys, "argv", ["prog", "-steps", "5", "--layer=2", "--layer", "3", "--other=1", "--shared=2"])
     assert (values.steps, values.kind, values.layer, values.log_dir) == (5, "a", [2, 3], "here")
     assert values.shared == absl.flags.FLAGS.shared == 2.0
+    del absl.flags.FLAGS.shared
     assert getattr(values, "__flags")["steps"].value == 5
     values._parse_flags()  # noqa: SLF001
     assert getattr(values, "__flags")["steps"] == 5

@@ -85,15 +85,17 @@ class Flags:
             absl_flags.FLAGS(list(argv), known_only=True)
 
     def forget(self) -> None:
-        """Forget every flag but absl's own."""
+        """Forget every flag that was defined here; those of libraries stay."""
         super().__setattr__("_old", False)
-        for name in list(absl_flags.FLAGS):
+        for name in _defined:
             if name in absl_flags.FLAGS and not _is_absls(name):
                 delattr(absl_flags.FLAGS, name)
+        _defined.clear()
         absl_flags.FLAGS.unparse_flags()
 
 
 FLAGS = Flags()
+_defined: set[str] = set()
 
 
 def _is_absls(name: str) -> bool:
@@ -113,7 +115,9 @@ def _as_ever(define: Callable[..., Any]) -> Callable[..., Any]:
         name = arguments[0] if arguments else keywords["name"]
         if _is_absls(name):
             keywords["allow_override"] = True
-        return define(*arguments, **keywords)
+        made = define(*arguments, **keywords)
+        _defined.add(name)
+        return made
 
     return defining
 
