@@ -29,11 +29,12 @@ def computed(table: str) -> dict[str, Any]:
     cases = [case for case in read(table) if not case.differs]
     failing = [case for case in cases if "error" in golden(table)[case.key]]
     working = [case for case in cases if case not in failing]
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)  # each program runs once, so compiling counts
     try:
         return compute(tf, working) | compute(tf, failing, alone=True)
     finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+        jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.mark.parametrize(("table", "operation"), OPERATIONS)

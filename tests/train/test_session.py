@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -426,14 +427,22 @@ class Pair:
 def test_an_error_of_a_hook_leaves_the_job(whose: int, method: str, tmp_path: Path) -> None:
     pair = Pair()
     error = OSError("mine")
+    left = threading.Event()
+
+    class Waits(Hook):
+        """Makes no step before the other has left: else there may be none for it to make."""
+
+        def before_run(self, session: MonitoredSession) -> None:
+            assert method in ("end", "close") or left.wait(60.0)
 
     def train(index: int) -> Any:
-        hooks = [Failing(error, method)] if index == whose else []
+        hooks = [Failing(error, method)] if index == whose else [Waits()]
         with pair.trainer(index) as made:
             return made.fit(list(batches(4)), 20, checkpoint_dir=tmp_path / "runs", hooks=hooks)
 
     futures = [in_thread(lambda i=i: train(i), f"worker{i}") for i in (0, 1)]  # type: ignore[misc]
     assert futures[whose].exception(60.0) is error
+    left.set()
     if whose == 1 or method in ("end", "close"):
         other = futures[1 - whose].result(60.0)
         assert other.global_step == 20
