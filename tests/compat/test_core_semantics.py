@@ -53,6 +53,10 @@ def test_unknown_sizes_that_must_be_those_of_another_operand() -> None:
     assert tf.nn.conv2d(tf.placeholder(tf.float32, [None] * 4), tf.zeros([3, 3, 2, 5]), 1, "SAME").shape[3] == 5
     many = tf.placeholder(tf.float32, [None, None, None])
     assert tf.ones(tf.shape(many)).shape.as_list() == [None] * 3  # without any such array
+    labels, logits = tf.placeholder(tf.float32, [64]), tf.placeholder(tf.float32, [None])
+    assert tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits).shape.as_list() == [64]
+    with pytest.raises(ValueError, match="must have the same shape"):
+        tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=tf.zeros([63]))
 
 
 def test_batch_normalization_by_a_fed_choice() -> None:

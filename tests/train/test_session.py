@@ -433,6 +433,7 @@ def test_an_error_of_a_hook_leaves_the_job(whose: int, method: str, tmp_path: Pa
         """Makes no step before the other has left: else there may be none for it to make."""
 
         def before_run(self, session: MonitoredSession) -> None:
+            del session
             assert method in ("end", "close") or left.wait(60.0)
 
     def train(index: int) -> Any:

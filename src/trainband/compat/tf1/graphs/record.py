@@ -95,14 +95,15 @@ def _inferred(
 ) -> tuple[list[Probes], list[DType] | None]:
     """(the probes of the outputs, where there are none their dtypes)."""
     known = [tensor.probes for tensor in inputs]
+    settled = all(probes is not None and probes[0] is probes[1] for probes in known)
     refusal: Exception | None = None
     if all(probes is not None for probes in known):
         try:
             return list(infer(compute, [probes for probes in known if probes is not None], op.folds)), None
-        except ArgumentError:
-            raise
         except Exception as exc:
-            if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
+            if settled and isinstance(exc, ArgumentError):
+                raise
+            if settled and not lenient:
                 refusal = _refused(op, exc)
                 if op.graph.region is None or not op.graph.region.dynamic:
                     raise refusal from exc
