@@ -22,6 +22,7 @@ class Keys:
         self._base = base
         self._counter = counter
         self._folded = folded
+        self._unseeded: Any = None
 
     @classmethod
     def of_step(cls, key: Any) -> Keys:
@@ -30,10 +31,12 @@ class Keys:
 
     def of(self, seed: int | None, number: int) -> Any:
         """The key of the operation that has this seed, or without one, this number in its graph."""
-        key = self._base if seed is None else jax.random.key(seed)
-        key = jax.random.fold_in(key, self._counter)
         if seed is None:
-            key = jax.random.fold_in(key, number)
+            if self._unseeded is None:
+                self._unseeded = jax.random.fold_in(self._base, self._counter)
+            key = jax.random.fold_in(self._unseeded, number)
+        else:
+            key = jax.random.fold_in(jax.random.key(seed), self._counter)
         for one in self._folded:
             key = jax.random.fold_in(key, one)
         return key
