@@ -79,7 +79,8 @@ class SparseTensor:
     @property
     def graph(self) -> Graph:
         """Where it was recorded."""
-        return self.values.graph
+        graph: Graph = self.values.graph
+        return graph
 
     @property
     def shape(self) -> TensorShape:
