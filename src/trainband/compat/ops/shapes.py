@@ -209,6 +209,8 @@ def dims_of(value: Any) -> Dims:
         return None
     if isinstance(value, TensorShape):
         return value.sizes
+    if hasattr(value, "unknown_rank"):  # a TensorShapeProto
+        return None if value.unknown_rank else tuple(None if one.size == -1 else int(one.size) for one in value.dim)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_size_of(one) for one in value)
     if hasattr(value, "__iter__"):

@@ -72,6 +72,9 @@ _PUBLIC = """
     tf.data tf: python.data.ops python.data.ops.dataset_ops python.data.ops.iterator_ops
     tf.saved_model: python.saved_model.builder python.saved_model.loader python.saved_model.tag_constants
     tf.saved_model: python.saved_model.signature_constants python.saved_model.signature_def_utils
+    tf.saved_model: python.saved_model.signature_def_utils_impl python.saved_model.simple_save
+    tf.saved_model: python.saved_model.utils python.saved_model.utils_impl python.saved_model.constants
+    tf.saved_model: python.saved_model.builder_impl python.saved_model.loader_impl
     tf tf.contrib.framework: python.util.nest
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
@@ -92,6 +95,20 @@ _PRIVATE = {
     "python.util.deprecation": "scripts.private: _PRINT_DEPRECATION_WARNINGS",
     "python.client.device_lib": "scripts.machine: list_local_devices",
     "python.client.timeline": "scripts.profiling: Timeline",
+    "core.protobuf.meta_graph_pb2": """
+        protos.graph: MetaGraphDef CollectionDef SignatureDef TensorInfo AssetFileDef OpList GraphDef SaverDef
+    """,
+    "core.protobuf.saved_model_pb2": "protos.graph: SavedModel",
+    "core.framework.variable_pb2": "protos.graph: VariableDef SaveSliceInfoDef",
+    "core.framework.op_def_pb2": "protos.graph: OpDef OpList",
+    "core.framework.tensor_pb2": "protos.graph: TensorProto",
+    "core.framework.tensor_shape_pb2": "protos.graph: TensorShapeProto",
+    "core.framework.attr_value_pb2": "protos.graph: AttrValue NameAttrList",
+    "core.framework.versions_pb2": "protos.graph: VersionDef",
+    "python.framework.meta_graph": """
+        training.meta_graph: create_meta_graph_def export_scoped_meta_graph import_scoped_meta_graph
+        training.meta_graph: read_meta_graph_file
+    """,
     "python.framework.tensor_util": "scripts.values: constant_value make_tensor_proto make_ndarray",
     "examples.tutorials.mnist.mnist": """
         scripts.mnist_model: inference loss training evaluation NUM_CLASSES IMAGE_SIZE IMAGE_PIXELS

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec, resolve
-from trainband.compat.tf1.graphs.graph_def import GraphDef
 from trainband.compat.tf1.graphs.operation import Operation as Operation
 from trainband.compat.tf1.graphs.operation import Region as Region
 from trainband.compat.tf1.graphs.operation import Stored as Stored
@@ -416,9 +415,11 @@ class Graph:
         """No: there are no functions."""
         return False
 
-    def as_graph_def(self, from_version: int | None = None, add_shapes: bool = False) -> GraphDef:  # noqa: ARG002
-        """A list of the operations, without what they compute."""
-        return GraphDef.of(self.operations[from_version or 0 :])
+    def as_graph_def(self, from_version: int | None = None, add_shapes: bool = False) -> Any:
+        """The operations as a `GraphDef`."""
+        from trainband.compat.tf1.graphs.graph_def import graph_def
+
+        return graph_def(self.operations[from_version or 0 :], add_shapes)
 
 
 class _Defaults(threading.local):

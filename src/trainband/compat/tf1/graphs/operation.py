@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from trainband.compat.ops.dtypes import DType
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.default_session import needed_session
-from trainband.compat.tf1.graphs.graph_def import NodeDef
 from trainband.compat.tf1.graphs.infer import Probe, probes_of_shape
 from trainband.compat.tf1.graphs.where import user_line
 
@@ -178,9 +177,11 @@ class Operation:
         return self
 
     @property
-    def node_def(self) -> NodeDef:
-        """Its name, type, inputs and device."""
-        return NodeDef.of(self)
+    def node_def(self) -> Any:
+        """Its name, type, inputs, device and attributes, as a `NodeDef`."""
+        from trainband.compat.tf1.graphs.graph_def import node_def
+
+        return node_def(self)
 
     def run(self, feed_dict: Any = None, session: Any = None) -> None:
         """Runs it in a session, the default one if none is given."""

@@ -274,11 +274,12 @@ def walk(top: Any, topdown: bool = True, onerror: Any = None) -> Iterable[tuple[
 
 
 def write_graph(graph_or_graph_def: Any, logdir: Any, name: str, as_text: bool = True) -> str:
-    """Write the names and types of a graph's operations, one per line. TensorFlow's format is not supported."""
-    del as_text
+    """Write a graph as a `GraphDef`, as text or binary, and return the path."""
+    from google.protobuf import text_format
+
     directory = Path(str(logdir))
     directory.mkdir(parents=True, exist_ok=True)
-    lines = [f"{op.name} {op.type}" for op in getattr(graph_or_graph_def, "operations", [])]
+    stored = graph_or_graph_def.as_graph_def() if hasattr(graph_or_graph_def, "as_graph_def") else graph_or_graph_def
     path = directory / name
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_bytes(text_format.MessageToString(stored).encode() if as_text else stored.SerializeToString())
     return str(path)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tensorboardX.proto.tensor_pb2 import TensorProto as TensorProto
-from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto as TensorShapeProto
 
-from trainband.compat.ops.dtypes import array_of, as_dtype, string
+from trainband.compat.ops.dtypes import array_of, as_dtype
 from trainband.compat.tf1.graphs.record import known_value
-
-_LISTS = {
-    "float32": "float_val", "float64": "double_val", "int32": "int_val", "int64": "int64_val", "bool": "bool_val",
-    "string": "string_val", "int16": "int_val", "int8": "int_val", "uint8": "int_val", "uint16": "int_val",
-}  # fmt: skip
+from trainband.compat.tf1.protos.tensor import TensorProto as TensorProto
+from trainband.compat.tf1.protos.tensor import TensorShapeProto as TensorShapeProto
+from trainband.compat.tf1.protos.tensor import array_of_proto, tensor_proto
 
 
 def constant_value(tensor: Any, partial: bool = False) -> Any:
@@ -31,21 +27,9 @@ def make_tensor_proto(
     array = array_of(values, None if dtype is None else as_dtype(dtype))
     if shape is not None:
         array = np.broadcast_to(array, shape) if array.size == 1 else array.reshape(shape)
-    kind = as_dtype(array.dtype)
-    sizes = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in array.shape])
-    result = TensorProto(dtype=kind.as_datatype_enum, tensor_shape=sizes)
-    if kind == string:
-        result.string_val.extend(one if isinstance(one, bytes) else str(one).encode() for one in array.ravel())
-    else:
-        result.tensor_content = np.ascontiguousarray(array).tobytes()
-    return result
+    return tensor_proto(array)
 
 
 def make_ndarray(tensor: Any) -> Any:
     """The array of a `TensorProto`."""
-    shape = [one.size for one in tensor.tensor_shape.dim]
-    kind = as_dtype(tensor.dtype)
-    if tensor.tensor_content:
-        return np.frombuffer(tensor.tensor_content, kind.numpy).reshape(shape).copy()
-    found = np.array(list(getattr(tensor, _LISTS[kind.name])), kind.numpy)
-    return np.broadcast_to(found, shape).copy() if found.size == 1 else found.reshape(shape)
+    return array_of_proto(tensor)

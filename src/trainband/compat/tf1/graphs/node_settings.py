@@ -1,0 +1,84 @@
+"""What an operation of the table was recorded with besides tensors, as JSON: a node of a GraphDef carries it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trainband.compat.ops.dtypes import DType, as_dtype
+from trainband.compat.ops.shapes import Dimension, TensorShape
+
+SETTINGS = "_trainband"
+"""The attribute of a node that holds it."""
+
+
+def packed(settings: Any) -> bytes:
+    """Return settings as JSON.
+
+    Raises:
+      TypeError: one is of a kind that cannot be written.
+    """
+    return json.dumps(_written(settings)).encode()
+
+
+def unpacked(text: bytes) -> Any:
+    """Return what `packed` has written."""
+    return _read(json.loads(text))
+
+
+def _written(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [_written(one) for one in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_written(one) for one in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_written(key), _written(one)] for key, one in value.items()]}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, slice):
+        return {"slice": [_written(value.start), _written(value.stop), _written(value.step)]}
+    if value is Ellipsis:
+        return {"ellipsis": None}
+    if isinstance(value, Dimension):
+        return _written(value.value)
+    if isinstance(value, TensorShape):
+        return {"shape": None if value.sizes is None else list(value.sizes)}
+    if isinstance(value, DType):
+        return {"dtype": value.name}
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return {"dtype": as_dtype(value).name}
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+        array = np.asarray(value)
+        return {"array": [as_dtype(array.dtype).name, list(array.shape), array.tobytes().hex()]}
+    raise TypeError(f"{type(value).__name__} cannot be written into a GraphDef.")
+
+
+def _array(parts: list[Any]) -> np.ndarray[Any, Any]:
+    dtype, shape, digits = parts
+    return np.frombuffer(bytes.fromhex(digits), as_dtype(dtype).numpy).reshape(shape).copy()
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "tuple": lambda items: tuple(map(_read, items)),
+    "dict": lambda pairs: {_read(key): _read(one) for key, one in pairs},
+    "bytes": bytes.fromhex,
+    "slice": lambda parts: slice(*map(_read, parts)),
+    "ellipsis": lambda _: Ellipsis,
+    "shape": TensorShape,
+    "dtype": as_dtype,
+    "array": _array,
+}
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_read(one) for one in value]
+    if isinstance(value, dict):
+        ((kind, content),) = value.items()
+        return _READERS[kind](content)
+    return value
