@@ -16,6 +16,7 @@ _TABLE: dict[str, str] = {
         .ops.shapes: TensorShape Dimension
         graphs.slices: IndexedSlices
         .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+        .ops.dtypes: qint8 quint8 qint16 quint16 qint32
         .ops.dtypes: bool=bool_ complex64 complex128 string half=float16 double=float64
         sessions.session: Session InteractiveSession
         graphs.default_session: get_default_session
@@ -132,7 +133,7 @@ _TABLE: dict[str, str] = {
     """,
     "tf.summary": """
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
-        operations.summary: text audio tensor_summary SummaryDescription TaggedRunMetadata
+        operations.summary: text audio tensor_summary SummaryDescription TaggedRunMetadata summary_iterator
     """,
     "tf.train": """
         training.optimizer: Optimizer
@@ -167,7 +168,7 @@ _TABLE: dict[str, str] = {
         input.batching: batch batch_join maybe_batch maybe_batch_join shuffle_batch shuffle_batch_join
         input.batching: maybe_shuffle_batch maybe_shuffle_batch_join
         training.queue_runner: QueueRunner start_queue_runners add_queue_runner
-        operations.summary: SummaryWriter=FileWriter
+        operations.summary: SummaryWriter=FileWriter summary_iterator
         scripts.files: write_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists SequenceExample
         training.looper_thread: LooperThread

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.node_settings import SETTINGS, packed
-from trainband.compat.tf1.protos.graph import GraphDef, NodeDef, TensorShapeProto
+from trainband.compat.tf1.protos.graph import GraphDef, NodeDef
 from trainband.compat.tf1.protos.tensor import tensor_proto
 
 PRODUCER = 27
@@ -35,13 +34,6 @@ def node_def(op: Any) -> Any:
     return made
 
 
-def shape_proto(shape: TensorShape) -> Any:
-    """A shape as a message."""
-    if shape.sizes is None:
-        return TensorShapeProto(unknown_rank=True)
-    return TensorShapeProto(dim=[TensorShapeProto.Dim(size=-1 if size is None else size) for size in shape.sizes])
-
-
 def _describe(op: Any, node: Any, add_shapes: bool) -> None:
     variable = op.attributes.get("variable")
     node.name, node.op, node.device = op.name, op.type, op.device
@@ -55,13 +47,13 @@ def _describe(op: Any, node: Any, add_shapes: bool) -> None:
     elif op.outputs:
         attr["T"].type = op.outputs[0].dtype.as_datatype_enum
     if op.type in ("Placeholder", "PlaceholderWithDefault", "VariableV2"):
-        attr["shape"].shape.CopyFrom(shape_proto(op.outputs[0].shape))
+        attr["shape"].shape.CopyFrom(op.outputs[0].shape.as_proto())
     if op.type == "Const":
         attr["value"].tensor.CopyFrom(tensor_proto(op.compute()[0]))
     elif op.outputs:
         attr["_output_types"].list.type.extend(one.dtype.as_datatype_enum for one in op.outputs)
     if add_shapes or (op.outputs and op.type != "Const"):
-        attr["_output_shapes"].list.shape.extend(shape_proto(one.shape) for one in op.outputs)
+        attr["_output_shapes"].list.shape.extend(one.shape.as_proto() for one in op.outputs)
     with suppress(TypeError):
         settings = _settings(op, variable)
         if settings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +20,27 @@ _LISTS = {
 }  # fmt: skip
 
 
-def tensor_proto(array: np.ndarray[Any, Any]) -> Any:
-    """An array as a `TensorProto`."""
+_AS_BYTES = ("float32", "float64", "int32", "uint8", "int16", "int8", "int64")
+"""What TensorFlow writes as bytes, from two elements on."""
+
+
+def tensor_proto(array: np.ndarray[Any, Any], shape: Sequence[int] | None = None) -> Any:
+    """An array as a `TensorProto`. The last element fills a larger shape."""
     kind = as_dtype(array.dtype)
-    sizes = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in array.shape])
-    result = TensorProto(dtype=kind.as_datatype_enum, tensor_shape=sizes)
+    sizes = array.shape if shape is None else tuple(shape)
+    dims = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in sizes])
+    result = TensorProto(dtype=kind.as_datatype_enum, tensor_shape=dims)
+    flat = np.ascontiguousarray(array).reshape(-1)
     if kind == string:
-        result.string_val.extend(one if isinstance(one, bytes) else str(one).encode() for one in array.ravel())
-    elif array.size == 1 and _LISTS[kind.name] in ("float_val", "double_val", "int_val", "int64_val", "bool_val"):
-        getattr(result, _LISTS[kind.name]).append(array.item())
+        result.string_val.extend(one if isinstance(one, bytes) else str(one).encode() for one in flat)
+    elif kind.name in _AS_BYTES and flat.size > 1 and flat.size == math.prod(sizes):
+        result.tensor_content = flat.tobytes()
     else:
-        result.tensor_content = np.ascontiguousarray(array).tobytes()
+        if kind.is_complex:
+            flat = flat.view(kind.real_dtype.numpy)
+        elif _LISTS[kind.name] == "half_val":
+            flat = flat.view(np.uint16)
+        getattr(result, _LISTS[kind.name]).extend(flat.tolist())
     return result
 
 
@@ -40,12 +52,12 @@ def array_of_proto(tensor: Any) -> Any:
         return np.frombuffer(tensor.tensor_content, kind.numpy).reshape(shape).copy()
     listed = list(getattr(tensor, _LISTS[kind.name]))
     if kind.is_complex:
-        found = np.array(listed).view(kind.numpy) if listed else np.array([], kind.numpy)
+        found = np.array(listed, kind.real_dtype.numpy).view(kind.numpy)
     elif _LISTS[kind.name] == "half_val":
         found = np.array(listed, np.uint16).view(kind.numpy)
     else:
         found = np.array(listed, kind.numpy)
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     if found.size in (0, size):
         return (found if found.size == size else np.zeros(size, kind.numpy)).reshape(shape)
     return np.concatenate([found, np.repeat(found[-1:], size - found.size)]).reshape(shape)

@@ -7,7 +7,6 @@ from typing import Any
 
 from trainband.compat.ops.dtypes import as_dtype, float32, string
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
-from trainband.compat.tf1.graphs.graph_def import shape_proto
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.protos.graph import SignatureDef, TensorInfo
@@ -17,7 +16,7 @@ from trainband.compat.tf1.saved_models import constants
 def build_tensor_info(tensor: Any) -> Any:
     """Describe a tensor, a sparse one too, by name, dtype and shape."""
     kind = as_dtype(tensor.dtype)
-    made = TensorInfo(dtype=kind.as_datatype_enum, tensor_shape=shape_proto(tensor.get_shape()))
+    made = TensorInfo(dtype=kind.as_datatype_enum, tensor_shape=tensor.get_shape().as_proto())
     if isinstance(tensor, SparseTensor):
         made.coo_sparse.values_tensor_name = tensor.values.name
         made.coo_sparse.indices_tensor_name = tensor.indices.name

@@ -38,8 +38,7 @@ def extract_sub_graph(graph_def: Any, dest_nodes: Sequence[str]) -> Any:
             waiting += map(_operation, nodes[name].input)
     made = type(graph_def)()
     made.node.extend(node for node in graph_def.node if node.name in needed)
-    made.library.CopyFrom(graph_def.library)
-    made.versions.CopyFrom(graph_def.versions)
+    _copy_header(graph_def, made)
     return made
 
 
@@ -81,8 +80,7 @@ def remove_training_nodes(input_graph: Any, protected_nodes: Sequence[str] | Non
         if node.op == "Identity" and node.name not in kept_anyway and len(data) == 1 and not control:
             passed[node.name] = data[0]
     made = GraphDef()
-    made.versions.CopyFrom(input_graph.versions)
-    made.library.CopyFrom(input_graph.library)
+    _copy_header(input_graph, made)
     for node in input_graph.node:
         if node.name in checks or node.name in passed:
             continue
@@ -106,6 +104,12 @@ def tensor_shape_from_node_def_name(graph: Any, input_name: str) -> TensorShape:
     name = input_name if ":" in input_name else f"{input_name}:0"
     shape: TensorShape = (graph or get_default_graph()).get_tensor_by_name(name).get_shape()
     return shape
+
+
+def _copy_header(source: Any, made: Any) -> None:
+    for name in ("versions", "library"):
+        if source.HasField(name):
+            getattr(made, name).CopyFrom(getattr(source, name))
 
 
 def _operation(name: str) -> str:
