@@ -15,7 +15,7 @@ from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.importing import import_graph_def
 from trainband.compat.tf1.protos.graph import MetaGraphDef, NodeDef, VariableDef
-from trainband.compat.tf1.scripts.history import GIT_VERSION, VERSION
+from trainband.compat.tf1.protos.version import GIT_VERSION, VERSION
 
 UNBOUND = "$unbound_inputs_"
 """What stands before the name of an input from outside of the scope that is exported."""
