@@ -89,6 +89,8 @@ class Graph:
         for tensor in op.inputs:
             if tensor.graph is not self:
                 raise ValueError(f"{tensor} must be from the same graph as {op.name} (defined at {op.where}).")
+        for i, region in enumerate(op.attributes.get("regions", ())):
+            region.label = f"{op.name}:{i}"
         op.region = self.region
         if self.region is not None:
             self.region.operations.append(op)

@@ -1,7 +1,7 @@
 """GraphDef of a graph: a node for each operation, with what it takes to record it again.
 
-The attribute `_trainband` of a node says which operation of the table it is, and with which settings. What has no such
-form, such as loops and derivatives, is only named.
+The attribute `_trainband` of a node says which operation of the table it is, and with which settings. `_region` says in
+which branch or loop an operation is. What has no such form, such as derivatives and queues, is only named.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ def _describe(op: Any, node: Any, add_shapes: bool) -> None:
         attr["_output_types"].list.type.extend(one.dtype.as_datatype_enum for one in op.outputs)
     if add_shapes or (op.outputs and op.type != "Const"):
         attr["_output_shapes"].list.shape.extend(one.shape.as_proto() for one in op.outputs)
+    if op.region is not None and op.region.label is not None:
+        attr["_region"].s = op.region.label.encode()
     with suppress(TypeError):
         settings = _settings(op, variable)
         if settings:
@@ -61,10 +63,8 @@ def _describe(op: Any, node: Any, add_shapes: bool) -> None:
 
 
 def _settings(op: Any, variable: Any) -> dict[str, Any]:
-    if op.region is not None:
-        return {}
     if variable is not None:
         return {"initializes": True} if op.attributes.get("initializes") is not None else {}
     if "op" in op.attributes:
         return {one: op.attributes[one] for one in ("op", "arguments", "layout", "seed") if one in op.attributes}
-    return {}
+    return {"again": op.attributes["again"]} if "again" in op.attributes else {}

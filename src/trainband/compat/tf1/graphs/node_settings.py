@@ -1,4 +1,7 @@
-"""What an operation of the table was recorded with besides tensors, as JSON: a node of a GraphDef carries it."""
+"""What an operation was recorded with, as JSON: a node of a GraphDef carries it.
+
+For operations of the table, that is everything but tensors; for branches and loops, tensors and regions by their names.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,13 @@ def packed(settings: Any) -> bytes:
     return json.dumps(_written(settings)).encode()
 
 
-def unpacked(text: bytes) -> Any:
+Named = Callable[[str, str], Any]
+"""Returns what has a name: a `tensor`, or a `region`."""
+
+
+def unpacked(text: bytes, named: Named | None = None) -> Any:
     """Return what `packed` has written."""
-    return _read(json.loads(text))
+    return _read(json.loads(text), named)
 
 
 def _written(value: Any) -> Any:
@@ -52,6 +59,10 @@ def _written(value: Any) -> Any:
         return {"dtype": value.name}
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return {"dtype": as_dtype(value).name}
+    if hasattr(value, "value_index"):
+        return {"tensor": value.name}
+    if hasattr(value, "label"):
+        return {"region": value.label}
     if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
         array = np.asarray(value)
         return {"array": [as_dtype(array.dtype).name, list(array.shape), array.tobytes().hex()]}
@@ -64,10 +75,7 @@ def _array(parts: list[Any]) -> np.ndarray[Any, Any]:
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "tuple": lambda items: tuple(map(_read, items)),
-    "dict": lambda pairs: {_read(key): _read(one) for key, one in pairs},
     "bytes": bytes.fromhex,
-    "slice": lambda parts: slice(*map(_read, parts)),
     "ellipsis": lambda _: Ellipsis,
     "shape": TensorShape,
     "dtype": as_dtype,
@@ -75,10 +83,15 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _read(value: Any) -> Any:
+def _read(value: Any, named: Named | None) -> Any:
     if isinstance(value, list):
-        return [_read(one) for one in value]
-    if isinstance(value, dict):
-        ((kind, content),) = value.items()
-        return _READERS[kind](content)
-    return value
+        return [_read(one, named) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind in ("tensor", "region") and named is not None:
+        return named(kind, content)
+    if kind in ("tuple", "slice"):
+        parts = _read(content, named)
+        return tuple(parts) if kind == "tuple" else slice(*parts)
+    return {_read(key, named): _read(one, named) for key, one in content} if kind == "dict" else _READERS[kind](content)

@@ -196,12 +196,14 @@ class Region:
 
     Attributes:
       dynamic: whether shapes may depend on values inside it: a function that a dataset applies to its elements.
+      label: the operation that runs it, and which of its regions it is, `cond/Merge:0`. `None` until it is recorded.
     """
 
     def __init__(self, outer: Region | None, dynamic: bool = False) -> None:
         self.outer = outer
         self.dynamic: bool = dynamic or (outer is not None and outer.dynamic)
         self.operations: list[Operation] = []
+        self.label: str | None = None
 
     def contains(self, op: Operation) -> bool:
         """Whether an operation belongs to it, or to a region within it."""

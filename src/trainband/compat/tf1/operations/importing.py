@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -13,13 +13,17 @@ from trainband.compat.ops.dtypes import DType, as_dtype, float32
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.table import op_of, op_with_key
 from trainband.compat.tf1.graphs.errors import UnimplementedError
-from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.node_settings import SETTINGS, unpacked
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.node_settings import SETTINGS, Named, unpacked
 from trainband.compat.tf1.graphs.record import constant, convert, record
+from trainband.compat.tf1.graphs.region import loop_variable
 from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.networks.recurrence import record_steps
 from trainband.compat.tf1.operations.array import placeholder, placeholder_with_default
-from trainband.compat.tf1.operations.control_flow import no_op
+from trainband.compat.tf1.operations.control_flow import no_op, record_branches
 from trainband.compat.tf1.operations.foreign import foreign_arguments
+from trainband.compat.tf1.operations.functional import record_rows
+from trainband.compat.tf1.operations.loops import record_loop
 from trainband.compat.tf1.operations.recorder import record_converted, record_op
 from trainband.compat.tf1.protos.graph import GraphDef
 from trainband.compat.tf1.protos.tensor import array_of_proto
@@ -35,7 +39,7 @@ def import_graph_def(
 ) -> list[Any] | None:
     """Record the operations of a `GraphDef`, below the name scope `import` unless `name` says otherwise.
 
-    An operation that a GraphDef can only name, such as a loop, is there as well; a run that needs it raises
+    An operation that a GraphDef can only name, such as a derivative, is there as well; a run that needs it raises
     `UnimplementedError`.
 
     Args:
@@ -86,9 +90,12 @@ class Importing:
     mapped: Mapping[str, Any]
     made: dict[str, Operation] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
+    regions: dict[str, Region] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Records everything, inputs first."""
+        """Records everything, inputs first, and what is in regions before what runs them."""
+        self.names.update({one: self.graph.exact_name(f"{self.prefix}{one}") for one in self.nodes})
         for node in self._ordered():
             for one in node.input:
                 name = one.removeprefix("^").partition(":")[0]
@@ -111,6 +118,10 @@ class Importing:
 
     def _ordered(self) -> Iterable[Any]:
         done: set[str] = set()
+        inside: dict[str, list[str]] = {}
+        for node in self.nodes.values():
+            if "_region" in node.attr:
+                inside.setdefault(_owner(node.attr["_region"].s.decode()), []).append(node.name)
         for first in self.nodes:
             waiting = [(first, False)]
             while waiting:
@@ -121,20 +132,41 @@ class Importing:
                     done.add(name)
                     waiting.append((name, True))
                     waiting += [(one.removeprefix("^").partition(":")[0], False) for one in self.nodes[name].input]
+                    waiting += [(one, False) for one in inside.get(name, ())]
 
     def _record(self, node: Any) -> Operation:
         inputs = [found for one in node.input if not one.startswith("^") and (found := self._tensor(one)) is not None]
         control = [found for one in node.input if one.startswith("^") and (found := self._operation(one)) is not None]
-        name = self.graph.exact_name(f"{self.prefix}{node.name}") + "/"
-        with self.graph.control_dependencies(None), self.graph.control_dependencies(control):
+        name = self.names[node.name] + "/"
+        region: AbstractContextManager[None] = nullcontext()
+        if "_region" in node.attr:
+            region = self.graph.recording(self._region(node.attr["_region"].s.decode()))
+        why = ""
+        with region, self.graph.control_dependencies(None), self.graph.control_dependencies(control):
             if len(inputs) == sum(not one.startswith("^") for one in node.input):
                 try:
-                    made = _again(node, inputs, name)
+                    made = _again(node, inputs, name, self._named)
+                    if made is not None:
+                        return made
                 except (KeyError, TypeError) as exc:
-                    return _refusing(node, inputs, name, self._count(node), str(exc))
-                if made is not None:
-                    return made
-            return _refusing(node, inputs, name, self._count(node), "")
+                    why = str(exc)
+            return _refusing(node, inputs, name, self._count(node), why)
+
+    def _region(self, label: str) -> Region:
+        if label not in self.regions:
+            owner = self.nodes[_owner(label)]
+            outer = self._region(owner.attr["_region"].s.decode()) if "_region" in owner.attr else self.graph.region
+            self.regions[label] = Region(outer)
+        return self.regions[label]
+
+    def _named(self, kind: str, name: str) -> Any:
+        """A tensor or a region that settings name."""
+        if kind == "region":
+            return self._region(name)
+        found = self._tensor(name)
+        if found is None:
+            raise KeyError(name)
+        return found
 
     def _tensor(self, name: str) -> Tensor | None:
         full = _full(name)
@@ -171,6 +203,19 @@ class Importing:
         return 1 + max(used, default=0)
 
 
+_WITH_REGIONS: Mapping[str, Callable[..., Operation]] = {
+    "If": record_branches,
+    "While": record_loop,
+    "Steps": record_steps,
+    "Rows": record_rows,
+}
+
+
+def _owner(label: str) -> str:
+    """The name of the operation that runs a region."""
+    return label.rpartition(":")[0]
+
+
 Again = Callable[[Any, Sequence[Tensor], str], Operation]
 """Records a node, with its inputs and its name with a `/` at the end."""
 
@@ -185,6 +230,11 @@ def _placeholder(node: Any, _: Sequence[Tensor], name: str) -> Operation:
 
 def _placeholder_with_default(node: Any, inputs: Sequence[Tensor], name: str) -> Operation:
     return placeholder_with_default(inputs[0], shape_of(node), name).op
+
+
+def _loop_variable(node: Any, _: Sequence[Tensor], name: str) -> Operation:
+    shape = TensorShape(node.attr["_output_shapes"].list.shape[0])
+    return loop_variable(as_dtype(node.attr["_output_types"].list.type[0]), shape, name).op
 
 
 def _variable(node: Any, _: Sequence[Tensor], name: str) -> Operation:
@@ -222,6 +272,7 @@ _TYPES: Mapping[str, Again] = {
     "Placeholder": _placeholder,
     "PlaceholderV2": _placeholder,
     "PlaceholderWithDefault": _placeholder_with_default,
+    "LoopVariable": _loop_variable,
     "NoOp": lambda _, __, name: no_op(name),
     "VariableV2": _variable,
     "Variable": _variable,
@@ -232,8 +283,11 @@ _TYPES: Mapping[str, Again] = {
 }
 
 
-def _again(node: Any, inputs: Sequence[Tensor], name: str) -> Operation | None:
-    settings = unpacked(node.attr[SETTINGS].s) if SETTINGS in node.attr else {}
+def _again(node: Any, inputs: Sequence[Tensor], name: str, named: Named) -> Operation | None:
+    settings = unpacked(node.attr[SETTINGS].s, named) if SETTINGS in node.attr else {}
+    if "again" in settings:
+        kind, arguments = settings["again"]
+        return _WITH_REGIONS[kind](**arguments, name=name)
     if "op" not in settings and node.op in _TYPES:
         return _TYPES[node.op](node, inputs, name)
     if "op" in settings:
