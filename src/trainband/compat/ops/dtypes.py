@@ -207,17 +207,18 @@ def array_of(value: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
     """
     if dtype is not None and dtype != string:
         array = np.asarray(value)
-        lossy = array.dtype.kind in "fc" and (dtype.is_integer or dtype.is_bool)
+        given = isinstance(value, np.ndarray | np.generic)  # TensorFlow casts arrays, but not Python's numbers
+        lossy = array.dtype.kind in "fc" and (dtype.is_integer or dtype.is_bool) and not given
         if array.dtype.kind in "OUS" or (lossy and array.size):
             raise TypeError(f"Expected {dtype.name}, but got {value!r} of type '{type(value).__name__}'.")
-        if array.dtype.kind == "b" and not dtype.is_bool:
+        if array.dtype.kind == "b" and not dtype.is_bool and not given:
             raise TypeError(f"Expected {dtype.name}, but got {value!r} of type 'bool'.")
         return array.astype(dtype.numpy)
     array = np.asarray(value)
     if array.dtype.kind in "US" or dtype == string:
         return _text(value)
     if not isinstance(value, np.ndarray | np.generic):
-        if _has_numpy(value):
+        if hasattr(value, "__array__") or _has_numpy(value):
             return array
         if array.dtype == np.float64:
             return array.astype(np.float32)

@@ -33,9 +33,9 @@ class Dimension:
     def __hash__(self) -> int:
         return hash(self.value)
 
-    def _with(self, other: Any, result: Any) -> Any:
+    def _with(self, other: Any, result: Any) -> Dimension:
         if isinstance(other, list):
-            return NotImplemented  # a list times a size is a longer list
+            return NotImplemented  # type: ignore[no-any-return]  # a list times a size is a longer list
         second = other.value if isinstance(other, Dimension) else other
         return Dimension(None if self.value is None or second is None else result(self.value, int(second)))
 

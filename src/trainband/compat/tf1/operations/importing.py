@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from trainband.compat.ops import array
 from trainband.compat.ops.binding import put_back
-from trainband.compat.ops.dtypes import DType, as_dtype, float32
+from trainband.compat.ops.dtypes import DType, as_dtype, float32, string
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.table import op_of, op_with_key
 from trainband.compat.tf1.graphs.errors import UnimplementedError
@@ -187,8 +187,7 @@ class Importing:
     def _operation(self, name: str) -> Operation | None:
         if name in self.mapped:
             self.used.add(name)
-            found: Operation = self.mapped[name]
-            return found.op
+            return self.mapped[name].op  # type: ignore[no-any-return]
         return self.made.get(name[1:])
 
     def _count(self, node: Any) -> int:
@@ -332,6 +331,7 @@ def _refusing(node: Any, inputs: Sequence[Tensor], name: str, count: int, why: s
         dtypes=dtypes,
         shapes=shapes or [None] * len(dtypes),
         stateful=True,
+        attributes={"host": compute} if string in dtypes else {},
     )
     return op
 

@@ -208,6 +208,7 @@ class FileWriter:
         filename_suffix: str | None = None,
         session: Any = None,  # noqa: ARG002
     ) -> None:
+        self._described: set[str] = set()
         self._directory, self._suffix = str(logdir), filename_suffix or ""
         self._file = EventFile(Path(self._directory), say_on_stderr, suffix=self._suffix)
         if graph is not None or graph_def is not None:
@@ -226,6 +227,11 @@ class FileWriter:
             whole.ParseFromString(summary)
         else:
             whole.CopyFrom(summary)
+        for one in whole.value:
+            if one.HasField("metadata"):
+                if one.tag in self._described:
+                    one.ClearField("metadata")  # it is in an event before
+                self._described.add(one.tag)
         self.add_event(_event(global_step, summary=whole))
 
     def add_event(self, event: Any) -> None:

@@ -66,8 +66,8 @@ def predict_signature_def(inputs: Mapping[str, Any], outputs: Mapping[str, Any])
         raise ValueError("Prediction inputs cannot be None or empty.")
     if not outputs:
         raise ValueError("Prediction outputs cannot be None or empty.")
-    described = ({key: build_tensor_info(one) for key, one in given.items()} for given in (inputs, outputs))
-    return build_signature_def(*described, constants.PREDICT_METHOD_NAME)
+    described = [{key: build_tensor_info(one) for key, one in given.items()} for given in (inputs, outputs)]
+    return build_signature_def(described[0], described[1], constants.PREDICT_METHOD_NAME)
 
 
 def regression_signature_def(examples: Any, predictions: Any) -> Any:
