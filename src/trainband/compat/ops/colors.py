@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, is_floating, is_integer, numpy_or_jax
+from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating, is_integer, numpy_or_jax
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.ops.table import op
 
