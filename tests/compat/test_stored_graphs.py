@@ -163,6 +163,32 @@ def test_a_frozen_graph_has_constants_for_variables(tmp_path: Path) -> None:
         np.testing.assert_array_equal(session.run("y:0", {"x:0": ONES}), expected)
 
 
+def test_a_graph_is_frozen_with_a_checkpoint(tmp_path: Path) -> None:
+    from trainband.compat.tf1.scripts.freeze_graph import freeze_graph
+
+    x, y = network()
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver().save(session, tmp_path / "model")
+        tf.train.write_graph(session.graph, tmp_path, "graph.pbtxt")
+        expected = session.run(y, {x: ONES})
+    output = tmp_path / "frozen.pb"
+    freeze_graph(tmp_path / "graph.pbtxt", None, False, path, "y", None, None, output, True, "")
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        tf.import_graph_def(tf.GraphDef.FromString(output.read_bytes()), name="")
+        np.testing.assert_array_equal(session.run("y:0", {"x:0": ONES}), expected)
+
+
+def test_an_event_file_shows_the_graph(tmp_path: Path) -> None:
+    from tensorboardX.proto.event_pb2 import Event
+
+    tf.constant(1.0, name="one")
+    tf.summary.FileWriter(tmp_path, tf.get_default_graph(), filename_suffix=".suffix").close()
+    (file,) = tmp_path.glob("*.suffix")
+    events: list[Event] = list(tf.train.summary_iterator(file))
+    assert [node.name for node in tf.GraphDef.FromString(events[1].graph_def).node] == ["one"]
+
+
 def test_a_saved_model_is_loaded(tmp_path: Path) -> None:
     x, y = network()
     with tf.Session() as session:

@@ -130,6 +130,7 @@ _PRIVATE = {
     "core.framework.tensor_shape_pb2": "protos.graph: TensorShapeProto",
     "core.framework.attr_value_pb2": "protos.graph: AttrValue NameAttrList",
     "core.framework.versions_pb2": "protos.graph: VersionDef",
+    "python.tools.freeze_graph": "scripts.freeze_graph: freeze_graph",
     "python.framework.meta_graph": """
         training.meta_graph: create_meta_graph_def export_scoped_meta_graph import_scoped_meta_graph
         training.meta_graph: read_meta_graph_file
