@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating, is_integer, numpy_or_jax
+from trainband.compat.ops.arrays import ArgumentError, is_floating, is_integer, numpy_or_jax
 from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.ops.table import op
 
@@ -90,7 +90,7 @@ def adjust_contrast(images: Any, contrast_factor: Any) -> Any:
     like={"gamma": "float32", "gain": "float32"}, v1="image gamma gain")  # fmt: skip
 def adjust_gamma(image: Any, gamma: Any = 1, gain: Any = 1) -> Any:
     """Takes each number to the power `gamma`, and scales by `gain`."""
-    if not is_computed(gamma) and gamma < 0:
+    if isinstance(gamma, np.ndarray | np.generic | float | int) and bool(np.less(gamma, 0)):
         raise ArgumentError("Gamma should be a non-negative real number.")
     whole = _in_floats(image)
     return _back((gain * numpy_or_jax(whole, gamma).power(whole, gamma)).astype(whole.dtype), image.dtype)

@@ -136,7 +136,7 @@ class Importing:
 
     def _record(self, node: Any) -> Operation:
         inputs = [found for one in node.input if not one.startswith("^") and (found := self._tensor(one)) is not None]
-        control = [found for one in node.input if one.startswith("^") and (found := self._operation(one)) is not None]
+        control = [op for one in node.input if one.startswith("^") and (op := self._operation(one)) is not None]
         name = self.names[node.name] + "/"
         region: AbstractContextManager[None] = nullcontext()
         if "_region" in node.attr:
