@@ -15,6 +15,7 @@ _TABLE: dict[str, str] = {
         graphs.graph_keys: GraphKeys
         .ops.shapes: TensorShape Dimension
         graphs.slices: IndexedSlices
+        graphs.tensor_spec: TensorSpec
         .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
         .ops.dtypes: qint8 quint8 qint16 quint16 qint32
         .ops.dtypes: bool=bool_ complex64 complex128 string half=float16 double=float64
