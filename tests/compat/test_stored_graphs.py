@@ -163,6 +163,41 @@ def test_a_frozen_graph_has_constants_for_variables(tmp_path: Path) -> None:
         np.testing.assert_array_equal(session.run("y:0", {"x:0": ONES}), expected)
 
 
+def branched() -> tuple[Any, Any]:
+    training = tf.placeholder(tf.bool, name="training")
+    x = tf.placeholder(tf.float32, [2], name="x")
+    with tf.name_scope("inner"):
+        v = tf.Variable([3.0, 4.0], name="v")
+        y = tf.cond(training, lambda: tf.identity(x), lambda: v * 2.0)
+    return training, tf.identity(y, name="y")
+
+
+def test_branches_are_frozen_too() -> None:
+    branched()
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        frozen = tf.graph_util.convert_variables_to_constants(session, session.graph_def, ["y"])
+    stored = tf.graph_util.remove_training_nodes(frozen, ["y"])
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        tf.import_graph_def(stored, name="")
+        found = [session.run("y:0", {"training:0": one, "x:0": [1.0, 2.0]}).tolist() for one in (True, False)]
+    assert found == [[1.0, 2.0], [6.0, 8.0]]
+
+
+def test_a_scope_is_exported_with_its_branches() -> None:
+    training, _ = branched()
+    meta = tf.train.export_meta_graph(export_scope="inner")
+    names = [node.name for node in meta.graph_def.node]
+    assert "cond/Merge" in names
+    outside = {f"$unbound_inputs_{one}": tf.constant(value) for one, value in (("training", False), ("x", [1.0, 2.0]))}
+    with pytest.raises(ValueError, match="unbound inputs"):
+        tf.train.import_meta_graph(meta, import_scope="other")
+    tf.train.import_meta_graph(meta, import_scope="other", input_map=outside)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run("other/cond/Merge:0", {training: True}).tolist() == [6.0, 8.0]
+
+
 def test_a_graph_is_frozen_with_a_checkpoint(tmp_path: Path) -> None:
     from trainband.compat.tf1.scripts.freeze_graph import freeze_graph
 

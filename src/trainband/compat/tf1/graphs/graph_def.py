@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from trainband.compat.tf1.graphs.node_settings import SETTINGS, packed
+from trainband.compat.tf1.graphs.node_settings import REGION, SETTINGS, packed
 from trainband.compat.tf1.protos.graph import GraphDef, NodeDef
 from trainband.compat.tf1.protos.tensor import tensor_proto
 
@@ -55,7 +55,7 @@ def _describe(op: Any, node: Any, add_shapes: bool) -> None:
     if add_shapes or (op.outputs and op.type != "Const"):
         attr["_output_shapes"].list.shape.extend(one.shape.as_proto() for one in op.outputs)
     if op.region is not None and op.region.label is not None:
-        attr["_region"].s = op.region.label.encode()
+        attr[REGION].s = op.region.label.encode()
     with suppress(TypeError):
         settings = _settings(op, variable)
         if settings:

@@ -16,6 +16,8 @@ from trainband.compat.ops.shapes import Dimension, TensorShape
 
 SETTINGS = "_trainband"
 """The attribute of a node that holds it."""
+REGION = "_region"
+"""The attribute of a node that says in which region it is: the operation that runs that, `:`, and its number."""
 
 
 def packed(settings: Any) -> bytes:
@@ -34,6 +36,32 @@ Named = Callable[[str, str], Any]
 def unpacked(text: bytes, named: Named | None = None) -> Any:
     """Return what `packed` has written."""
     return _read(json.loads(text), named)
+
+
+def renamed(text: bytes, rename: Callable[[str], str]) -> bytes:
+    """Return settings with other names of tensors and regions."""
+    return json.dumps(_renamed(json.loads(text), rename)).encode()
+
+
+def names_in(text: bytes) -> set[str]:
+    """The names of the operations whose tensors and regions settings name."""
+    found: set[str] = set()
+
+    def note(name: str) -> str:
+        found.add(name.rpartition(":")[0])
+        return name
+
+    renamed(text, note)
+    return found
+
+
+def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
+    if isinstance(value, list):
+        return [_renamed(one, rename) for one in value]
+    if isinstance(value, dict):
+        ((kind, content),) = value.items()
+        return {kind: rename(content) if kind in ("tensor", "region") else _renamed(content, rename)}
+    return value
 
 
 def _written(value: Any) -> Any:

@@ -14,7 +14,7 @@ from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.table import op_of, op_with_key
 from trainband.compat.tf1.graphs.errors import UnimplementedError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.node_settings import SETTINGS, Named, unpacked
+from trainband.compat.tf1.graphs.node_settings import REGION, SETTINGS, Named, unpacked
 from trainband.compat.tf1.graphs.record import constant, convert, record
 from trainband.compat.tf1.graphs.region import loop_variable
 from trainband.compat.tf1.graphs.variable import Variable
@@ -120,8 +120,8 @@ class Importing:
         done: set[str] = set()
         inside: dict[str, list[str]] = {}
         for node in self.nodes.values():
-            if "_region" in node.attr:
-                inside.setdefault(_owner(node.attr["_region"].s.decode()), []).append(node.name)
+            if REGION in node.attr:
+                inside.setdefault(_owner(node.attr[REGION].s.decode()), []).append(node.name)
         for first in self.nodes:
             waiting = [(first, False)]
             while waiting:
@@ -139,8 +139,8 @@ class Importing:
         control = [op for one in node.input if one.startswith("^") and (op := self._operation(one)) is not None]
         name = self.names[node.name] + "/"
         region: AbstractContextManager[None] = nullcontext()
-        if "_region" in node.attr:
-            region = self.graph.recording(self._region(node.attr["_region"].s.decode()))
+        if REGION in node.attr:
+            region = self.graph.recording(self._region(node.attr[REGION].s.decode()))
         why = ""
         with region, self.graph.control_dependencies(None), self.graph.control_dependencies(control):
             if len(inputs) == sum(not one.startswith("^") for one in node.input):
@@ -155,7 +155,7 @@ class Importing:
     def _region(self, label: str) -> Region:
         if label not in self.regions:
             owner = self.nodes[_owner(label)]
-            outer = self._region(owner.attr["_region"].s.decode()) if "_region" in owner.attr else self.graph.region
+            outer = self._region(owner.attr[REGION].s.decode()) if REGION in owner.attr else self.graph.region
             self.regions[label] = Region(outer)
         return self.regions[label]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.tf1.graphs.node_settings import REGION, SETTINGS, names_in
 from trainband.compat.tf1.protos.graph import GraphDef
 from trainband.compat.tf1.protos.tensor import tensor_proto
 
@@ -29,13 +30,17 @@ def extract_sub_graph(graph_def: Any, dest_nodes: Sequence[str]) -> Any:
     for one in dest_nodes:
         if one not in nodes:
             raise AssertionError(f"{one} is not in graph")
+    inside: dict[str, list[str]] = {}
+    for node in graph_def.node:
+        if REGION in node.attr:
+            inside.setdefault(node.attr[REGION].s.decode().rpartition(":")[0], []).append(node.name)
     needed: set[str] = set()
     waiting = list(dest_nodes)
     while waiting:
         name = waiting.pop()
         if name not in needed:
             needed.add(name)
-            waiting += map(_operation, nodes[name].input)
+            waiting += [*map(_operation, nodes[name].input), *inside.get(name, ())]
     made = type(graph_def)()
     made.node.extend(node for node in graph_def.node if node.name in needed)
     _copy_header(graph_def, made)
@@ -72,6 +77,9 @@ def convert_variables_to_constants(
 def remove_training_nodes(input_graph: Any, protected_nodes: Sequence[str] | None = None) -> Any:
     """Return a GraphDef without nodes that only matter for training: checks of numbers, and identities."""
     kept_anyway = set(protected_nodes or ())
+    for node in input_graph.node:
+        if SETTINGS in node.attr:
+            kept_anyway |= names_in(node.attr[SETTINGS].s)
     checks = {node.name for node in input_graph.node if node.op == "CheckNumerics" and node.name not in kept_anyway}
     passed: dict[str, str] = {}
     for node in input_graph.node:

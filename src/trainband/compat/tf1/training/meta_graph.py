@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.node_settings import REGION, SETTINGS, renamed
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.importing import import_graph_def
 from trainband.compat.tf1.protos.graph import MetaGraphDef, NodeDef, VariableDef
@@ -194,16 +195,22 @@ def _without(node: Any, prefix: str, unbound: list[str]) -> Any:
     made.CopyFrom(node)
     made.name = node.name.removeprefix(prefix)
     del made.input[:]
-    for one in node.input:
-        if one.startswith("^"):
-            if one.startswith(f"^{prefix}"):
-                made.input.append(f"^{one.removeprefix('^' + prefix)}")
-        elif one.startswith(prefix):
-            made.input.append(one.removeprefix(prefix))
-        else:
-            made.input.append(f"{UNBOUND}{one}")
-            if made.input[-1] not in unbound:
-                unbound.append(made.input[-1])
+
+    def rename(name: str) -> str:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+        outside = f"{UNBOUND}{name}"
+        if outside.removesuffix(":0") not in unbound:
+            unbound.append(outside.removesuffix(":0"))
+        return outside
+
+    made.input.extend(rename(one) for one in node.input if not one.startswith("^"))
+    control = [one for one in node.input if one.startswith(f"^{prefix}")]
+    made.input.extend(f"^{one.removeprefix('^' + prefix)}" for one in control)
+    if SETTINGS in made.attr:
+        made.attr[SETTINGS].s = renamed(made.attr[SETTINGS].s, rename)
+    if REGION in made.attr:
+        made.attr[REGION].s = made.attr[REGION].s.decode().removeprefix(prefix).encode()
     return made
 
 
