@@ -81,7 +81,7 @@ def test_checkpoints_are_evaluated_while_it_trains(tmp_path: Path, capsys: pytes
     assert metrics["global_step"] == 10
     assert seen == [0, 4, 8, 10]
     assert "SavedModels are not written here" in capsys.readouterr().err
-    assert sorted(path.stem for path in tmp_path.glob("model.ckpt-*")) == ["model.ckpt-10", "model.ckpt-8"]
+    assert sorted(path.stem for path in tmp_path.glob("model.ckpt-*.safetensors")) == ["model.ckpt-10", "model.ckpt-8"]
     other = tf.estimator.Estimator(line, str(tmp_path / "other"), params={"rate": 0.1}, warm_start_from=str(tmp_path))
     assert other.evaluate(inputs())["error"] == metrics["error"]
 

@@ -246,3 +246,60 @@ def test_the_documentation_names_what_is_planned() -> None:
     text = (ROOT / "docs" / "compat.md").read_text(encoding="utf-8")
     planned = text.partition("## Planned")[2].partition("\n## ")[0]
     assert set(re.findall(r"`(tf\.[\w.]+)`", planned)) == set(PLANNED)
+
+
+def test_a_file_is_written_and_read_by_two_places(tmp_path: Path) -> None:
+    with tf.gfile.GFile(tmp_path / "x", "w+") as file:
+        file.write("one\r\ntwo\n")
+        file.flush()
+        assert (file.readline(), file.tell(), file.size()) == ("one\r\n", 5, 9)
+        file.seek(position=0)
+        file.write("three")
+        assert file.read(3) == "one"
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            file.seek(-1)
+    assert (tmp_path / "x").read_bytes() == b"one\r\ntwo\nthree"
+    with pytest.raises(tf.errors.NotFoundError):
+        tf.gfile.GFile("").read()
+
+
+def test_arrays_are_cast_but_not_pythons_numbers() -> None:
+    cast = [
+        tf.constant(np.array([1.7]), tf.int32),
+        tf.constant(np.float64(2.5), tf.uint8),
+        tf.constant(np.True_, "float32"),
+    ]
+    with tf.Session() as session:
+        assert [float(np.squeeze(one)) for one in session.run(cast)] == [1.0, 2.0, 1.0]
+    with pytest.raises(TypeError, match="Expected int32"):
+        tf.constant([1.7], tf.int32)
+
+
+def test_a_function_of_a_module_comes_before_a_namespace() -> None:
+    from trainband.compat.tf1.namespace import find
+
+    assert find("tf.python.summary.summary", "image") is tf.summary.image
+    assert find("tf.python.util.nest", "map_structure") is tf.contrib.framework.nest.map_structure
+
+
+def test_shapes_and_specs_say_what_they_know() -> None:
+    shape = tf.TensorShape([2, None])
+    assert tf.TensorShape(shape.as_proto()).as_list() == [2, None]
+    assert shape.most_specific_compatible_shape([3, 4]).as_list() == [None, None]
+    assert (shape[0] < shape[1], shape[0] <= 2, [0] * tf.Dimension(2)) == (None, True, [0, 0])
+    with pytest.raises(ValueError, match="not fully defined"):
+        shape.assert_is_fully_defined()
+    spec = tf.TensorSpec([None, 2], tf.float32)
+    assert spec.is_compatible_with(tf.zeros([3, 2]))
+    assert not spec.is_compatible_with(tf.zeros([3, 3]))
+
+
+def test_a_tensor_proto_has_tensorflows_fields() -> None:
+    repeated = tf.make_tensor_proto(1.5, shape=[2, 2])
+    assert (list(repeated.float_val), tf.make_ndarray(repeated).tolist()) == ([1.5], [[1.5, 1.5], [1.5, 1.5]])
+    halves = tf.make_tensor_proto(np.array([1, 2], np.float16))
+    assert (list(halves.half_val), tf.make_ndarray(halves).tolist()) == ([15360, 16384], [1.0, 2.0])
+    complex_numbers = tf.make_tensor_proto([1 + 2j])
+    assert (list(complex_numbers.dcomplex_val), tf.make_ndarray(complex_numbers).tolist()) == ([1.0, 2.0], [1 + 2j])
+    with pytest.raises(ValueError, match="Too many elements"):
+        tf.make_tensor_proto([1, 2], shape=[1])

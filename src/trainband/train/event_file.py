@@ -39,13 +39,20 @@ class EventFile:
     Args:
       directory: of the run; it is made if it is not there.
       say: where lines for people go.
+      suffix: the end of the file's name.
       resumed_at: the global step at which the training resumes. What an earlier run wrote of later ones into the
         same directory, TensorBoard forgets.
       clock: seconds, monotonic.
     """
 
     def __init__(
-        self, directory: Path, say: Say, *, resumed_at: int | None = None, clock: Clock = time.monotonic
+        self,
+        directory: Path,
+        say: Say,
+        *,
+        suffix: str = "",
+        resumed_at: int | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._directory = directory
         self._say = say
@@ -54,7 +61,7 @@ class EventFile:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers):06}"
-            self._writer = RecordWriter(str(directory.absolute() / name))
+            self._writer = RecordWriter(str(directory.absolute() / f"{name}{suffix}"))
         except OSError as exc:
             self._give_up(exc)
         self._flushed = clock()

@@ -90,6 +90,8 @@ def adjust_contrast(images: Any, contrast_factor: Any) -> Any:
     like={"gamma": "float32", "gain": "float32"}, v1="image gamma gain")  # fmt: skip
 def adjust_gamma(image: Any, gamma: Any = 1, gain: Any = 1) -> Any:
     """Takes each number to the power `gamma`, and scales by `gain`."""
+    if isinstance(gamma, np.ndarray | np.generic | float | int) and bool(np.less(gamma, 0)):
+        raise ArgumentError("Gamma should be a non-negative real number.")
     whole = _in_floats(image)
     return _back((gain * numpy_or_jax(whole, gamma).power(whole, gamma)).astype(whole.dtype), image.dtype)
 

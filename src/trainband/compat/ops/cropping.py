@@ -49,8 +49,8 @@ def cut(image: Any, begin: tuple[Any, Any], size: tuple[int, ...]) -> Any:
                 raise ArgumentError(f"offset_{name} must be >= 0.")
             if most <= 0:
                 raise ArgumentError(f"target_{name} must be > 0.")
-            if first + most > whole:
-                raise ArgumentError(f"{name} must be >= target + offset.")
+            if first + most > whole:  # no ArgumentError: it depends on the image, whose size may not be known yet
+                raise ValueError(f"{name} must be >= target + offset.")
         return image[..., top : top + size[0], left : left + size[1], :]
     rank = len(image.shape)
     start = [*[0] * (rank - 3), *begin, 0]
@@ -80,7 +80,7 @@ def pad_to_bounding_box(
         ("height must be <= target - offset", below),
     ):
         if value < 0:
-            raise ArgumentError(f"{name}.")
+            raise (ArgumentError if "offset_" in name else ValueError)(f"{name}.")
     edges = [*[(0, 0)] * (len(image.shape) - 3), (top, below), (left, right), (0, 0)]
     return numpy_or_jax(image).pad(image, edges)
 

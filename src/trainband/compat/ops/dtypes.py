@@ -58,12 +58,21 @@ class DType:
     @property
     def min(self) -> Any:
         """The least value."""
-        return _finfo(self.numpy).min if self.is_floating else np.iinfo(self.numpy).min
+        return self._limits().min
 
     @property
     def max(self) -> Any:
         """The largest value."""
-        return _finfo(self.numpy).max if self.is_floating else np.iinfo(self.numpy).max
+        return self._limits().max
+
+    def _limits(self) -> Any:
+        kind = self.numpy if self.numpy.names is None else self.numpy[0]
+        if self.is_bool:
+            return _OfBool
+        try:
+            return _finfo(kind) if self.is_floating else np.iinfo(kind)
+        except ValueError as exc:
+            raise TypeError(f"{self.name} has no least and no largest value.") from exc
 
     @property
     def is_unsigned(self) -> bool:
@@ -72,8 +81,8 @@ class DType:
 
     @property
     def is_quantized(self) -> bool:
-        """False: there are no quantized dtypes."""
-        return False
+        """Whether it is whole numbers that stand for others. No operation takes them."""
+        return self.name.startswith(("qint", "quint"))
 
     @property
     def is_numpy_compatible(self) -> bool:
@@ -117,6 +126,10 @@ class DType:
         return f"<dtype: '{self.name}'>"
 
 
+class _OfBool:
+    min, max = False, True
+
+
 float16 = DType("float16", np.float16)
 bfloat16 = DType("bfloat16", jnp.bfloat16)
 float32 = DType("float32", np.float32)
@@ -133,14 +146,21 @@ bool_ = DType("bool", np.bool_)
 complex64 = DType("complex64", np.complex64)
 complex128 = DType("complex128", np.complex128)
 string = DType("string", np.object_)
+qint8 = DType("qint8", [("qint8", np.int8)])
+quint8 = DType("quint8", [("quint8", np.uint8)])
+qint16 = DType("qint16", [("qint16", np.int16)])
+quint16 = DType("quint16", [("quint16", np.uint16)])
+qint32 = DType("qint32", [("qint32", np.int32)])
 
 ALL = (
     *(float16, bfloat16, float32, float64, int8, int16, int32, int64),
     *(uint8, uint16, uint32, uint64, bool_, complex64, complex128, string),
+    *(qint8, quint8, qint16, quint16, qint32),
 )
 ENUM = {
     "float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "string": 7, "complex64": 8, "int64": 9,
-    "bool": 10, "bfloat16": 14, "uint16": 17, "complex128": 18, "float16": 19, "uint32": 22, "uint64": 23,
+    "bool": 10, "qint8": 11, "quint8": 12, "qint32": 13, "bfloat16": 14, "qint16": 15, "quint16": 16, "uint16": 17,
+    "complex128": 18, "float16": 19, "uint32": 22, "uint64": 23,
 }  # fmt: skip
 """The numbers of the dtypes in TensorFlow's messages, by name."""
 _BY_ENUM = {ENUM[one.name]: one for one in ALL}
@@ -187,17 +207,18 @@ def array_of(value: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
     """
     if dtype is not None and dtype != string:
         array = np.asarray(value)
-        lossy = array.dtype.kind in "fc" and (dtype.is_integer or dtype.is_bool)
+        given = isinstance(value, np.ndarray | np.generic)  # TensorFlow casts arrays, but not Python's numbers
+        lossy = array.dtype.kind in "fc" and (dtype.is_integer or dtype.is_bool) and not given
         if array.dtype.kind in "OUS" or (lossy and array.size):
             raise TypeError(f"Expected {dtype.name}, but got {value!r} of type '{type(value).__name__}'.")
-        if array.dtype.kind == "b" and not dtype.is_bool:
+        if array.dtype.kind == "b" and not dtype.is_bool and not given:
             raise TypeError(f"Expected {dtype.name}, but got {value!r} of type 'bool'.")
         return array.astype(dtype.numpy)
     array = np.asarray(value)
     if array.dtype.kind in "US" or dtype == string:
         return _text(value)
     if not isinstance(value, np.ndarray | np.generic):
-        if _has_numpy(value):
+        if hasattr(value, "__array__") or _has_numpy(value):
             return array
         if array.dtype == np.float64:
             return array.astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ class Dimension:
 
     __index__ = __int__
 
+    def __rtruediv__(self, other: Any) -> Dimension:
+        raise TypeError(f"unsupported operand type(s) for /: '{type(other).__name__}' and 'Dimension', use // instead")
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Dimension):
             return self.value == other.value
@@ -30,6 +34,8 @@ class Dimension:
         return hash(self.value)
 
     def _with(self, other: Any, result: Any) -> Dimension:
+        if isinstance(other, list):
+            return NotImplemented  # type: ignore[no-any-return]  # a list times a size is a longer list
         second = other.value if isinstance(other, Dimension) else other
         return Dimension(None if self.value is None or second is None else result(self.value, int(second)))
 
@@ -55,11 +61,49 @@ class Dimension:
     def __mod__(self, other: Any) -> Dimension:
         return self._with(other, lambda a, b: a % b)
 
-    def __lt__(self, other: Any) -> bool:
-        return int(self) < int(other)
+    def __rmod__(self, other: Any) -> Dimension:
+        return self._with(other, lambda a, b: b % a)
 
-    def __gt__(self, other: Any) -> bool:
-        return int(self) > int(other)
+    def __rfloordiv__(self, other: Any) -> Dimension:
+        return self._with(other, lambda a, b: b // a)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._with(other, operator.lt).truth()
+
+    def __gt__(self, other: Any) -> Any:
+        return self._with(other, operator.gt).truth()
+
+    def __le__(self, other: Any) -> Any:
+        return self._with(other, operator.le).truth()
+
+    def __ge__(self, other: Any) -> Any:
+        return self._with(other, operator.ge).truth()
+
+    def truth(self) -> bool | None:
+        """Whether the result of a comparison is true, where it is known."""
+        return None if self.value is None else bool(self.value)
+
+    def is_compatible_with(self, other: Any) -> bool:
+        """Whether both may be the same size."""
+        second = Dimension(other)
+        return self.value is None or second.value is None or self.value == second.value
+
+    def assert_is_compatible_with(self, other: Any) -> None:
+        """Raises `ValueError` where both cannot be the same size."""
+        if not self.is_compatible_with(other):
+            raise ValueError(f"Dimensions {self} and {other} are not compatible")
+
+    def merge_with(self, other: Any) -> Dimension:
+        """What is known of a size that is both.
+
+        Raises:
+          ValueError: none is.
+        """
+        self.assert_is_compatible_with(other)
+        return Dimension(other) if self.value is None else Dimension(self.value)
+
+    def __reduce__(self) -> Any:
+        return Dimension, (self.value,)
 
     def __repr__(self) -> str:
         return f"Dimension({self.value})"
@@ -162,6 +206,59 @@ class TensorShape:
             raise ValueError(f"Shape {self} must have rank {rank}")
         return self
 
+    def with_rank_at_least(self, rank: int) -> TensorShape:
+        """Itself, which has that rank or more.
+
+        Raises:
+          ValueError: it has less.
+        """
+        if self._dims is not None and len(self._dims) < rank:
+            raise ValueError(f"Shape {self} must have rank at least {rank}")
+        return self
+
+    def with_rank_at_most(self, rank: int) -> TensorShape:
+        """Itself, which has that rank or less.
+
+        Raises:
+          ValueError: it has more.
+        """
+        if self._dims is not None and len(self._dims) > rank:
+            raise ValueError(f"Shape {self} must have rank at most {rank}")
+        return self
+
+    def assert_has_rank(self, rank: int) -> None:
+        """Raises `ValueError` where it has another rank."""
+        self.with_rank(rank)
+
+    def assert_same_rank(self, other: Any) -> None:
+        """Raises `ValueError` where the other has another rank."""
+        theirs = dims_of(other)
+        if self._dims is not None and theirs is not None and len(self._dims) != len(theirs):
+            raise ValueError(f"Shapes {self} and {TensorShape(other)} must have the same rank")
+
+    def assert_is_fully_defined(self) -> None:
+        """Raises `ValueError` where a size is not known."""
+        if not self.is_fully_defined():
+            raise ValueError(f"Shape {self} is not fully defined")
+
+    def most_specific_compatible_shape(self, other: Any) -> TensorShape:
+        """What holds for arrays of either shape."""
+        theirs = dims_of(other)
+        if self._dims is None or theirs is None or len(self._dims) != len(theirs):
+            return TensorShape(None)
+        return TensorShape([a if a == b else None for a, b in zip(self._dims, theirs, strict=True)])
+
+    def as_proto(self) -> Any:
+        """It as a message."""
+        from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
+
+        if self._dims is None:
+            return TensorShapeProto(unknown_rank=True)
+        return TensorShapeProto(dim=[TensorShapeProto.Dim(size=-1 if one is None else one) for one in self._dims])
+
+    def __reduce__(self) -> Any:
+        return TensorShape, (self.dims,)
+
     def __len__(self) -> int:
         if self._dims is None:
             raise ValueError("Cannot take the length of shape with unknown rank.")
@@ -199,6 +296,36 @@ class TensorShape:
         return f"({inner},)" if len(self._dims) == 1 else f"({inner})"
 
 
+def as_dimension(value: Any) -> Dimension:
+    """A size as a `Dimension`."""
+    return value if isinstance(value, Dimension) else Dimension(value)
+
+
+def as_shape(shape: Any) -> TensorShape:
+    """Whatever stands for a shape as a `TensorShape`."""
+    return shape if isinstance(shape, TensorShape) else TensorShape(shape)
+
+
+def unknown_shape(ndims: int | None = None) -> TensorShape:
+    """A shape of unknown sizes, and perhaps of unknown rank."""
+    return TensorShape(None if ndims is None else [None] * ndims)
+
+
+def scalar() -> TensorShape:
+    """The shape of a single number."""
+    return TensorShape([])
+
+
+def vector(length: Any) -> TensorShape:
+    """The shape of a vector."""
+    return TensorShape([length])
+
+
+def matrix(rows: Any, cols: Any) -> TensorShape:
+    """The shape of a matrix."""
+    return TensorShape([rows, cols])
+
+
 def dims_of(value: Any) -> Dims:
     """The sizes in whatever stands for a shape.
 
@@ -209,6 +336,8 @@ def dims_of(value: Any) -> Dims:
         return None
     if isinstance(value, TensorShape):
         return value.sizes
+    if hasattr(value, "unknown_rank"):  # a TensorShapeProto
+        return None if value.unknown_rank else tuple(None if one.size == -1 else int(one.size) for one in value.dim)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_size_of(one) for one in value)
     if hasattr(value, "__iter__"):

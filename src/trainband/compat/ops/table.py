@@ -72,6 +72,11 @@ class Op:
         """The name of the function: `reduce_sum`."""
         return self.function.__name__.rstrip("_")
 
+    @property
+    def key(self) -> str:
+        """Its file and function, `math.add`: another name than any other operation's."""
+        return f"{self.function.__module__.rpartition('.')[2]}.{self.function.__name__}"
+
     @functools.cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The parameters of the function, without the random key."""
@@ -97,6 +102,7 @@ class Op:
 TABLE: dict[str, Op] = {}
 """The operations by their TensorFlow names."""
 _BY_FUNCTION: dict[Callable[..., Any], Op] = {}
+_BY_KEY: dict[str, Op] = {}
 
 
 def op(
@@ -141,7 +147,7 @@ def op(
             if name in TABLE:
                 raise ValueError(f"{name} is both {TABLE[name].name} and {entry.name}")
             TABLE[name] = entry
-        _BY_FUNCTION[function] = entry
+        _BY_FUNCTION[function] = _BY_KEY[entry.key] = entry
         return function
 
     return enter
@@ -150,3 +156,12 @@ def op(
 def op_of(function: Callable[..., Any]) -> Op:
     """Return the entry of a function."""
     return _BY_FUNCTION[function]
+
+
+def op_with_key(key: str) -> Op:
+    """Return the entry with such a key.
+
+    Raises:
+      KeyError: there is none.
+    """
+    return _BY_KEY[key]

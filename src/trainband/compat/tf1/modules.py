@@ -31,6 +31,8 @@ _PUBLIC = """
     tf: python.ops.control_flow_ops python.ops.state_ops python.ops.gen_state_ops python.ops.variables
     tf: python.ops.variable_scope python.ops.partitioned_variables python.ops.resource_variable_ops
     tf: python.ops.gradients python.ops.gradients_impl python.ops.logging_ops python.ops.script_ops
+    tf.bitwise tf: python.ops.bitwise_ops python.ops.gen_bitwise_ops
+    tf tf.image: python.ops.gen_image_ops
     tf: python.ops.data_flow_ops python.ops.functional_ops python.ops.tensor_array_ops python.ops.template
     tf: python.ops.histogram_ops python.ops.confusion_matrix python.ops.session_ops python.ops.map_fn
     tf tf.initializers: python.ops.init_ops
@@ -42,7 +44,7 @@ _PUBLIC = """
     tf tf.distributions: python.ops.distributions python.ops.distributions.distributions
     tf.distributions: python.ops.distributions.normal python.ops.distributions.categorical
     tf.summary tf: python.ops.summary_ops python.summary.summary python.summary.summary_iterator
-    tf.summary: python.summary.writer python.summary.writer.writer
+    tf.summary: python.summary.writer python.summary.writer.writer python.summary.writer.writer_cache
     tf.app: python.platform.app
     tf.flags: python.platform.flags
     tf.gfile tf.io.gfile: python.platform.gfile python.lib.io.file_io
@@ -72,7 +74,10 @@ _PUBLIC = """
     tf.data tf: python.data.ops python.data.ops.dataset_ops python.data.ops.iterator_ops
     tf.saved_model: python.saved_model.builder python.saved_model.loader python.saved_model.tag_constants
     tf.saved_model: python.saved_model.signature_constants python.saved_model.signature_def_utils
-    tf tf.contrib.framework: python.util.nest
+    tf.saved_model: python.saved_model.signature_def_utils_impl python.saved_model.simple_save
+    tf.saved_model: python.saved_model.utils python.saved_model.utils_impl python.saved_model.constants
+    tf.saved_model: python.saved_model.builder_impl python.saved_model.loader_impl
+    tf.contrib.framework.nest tf: python.util.nest
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
@@ -80,8 +85,31 @@ _PUBLIC = """
 """`namespace ...: module ...`: the modules, after `tensorflow.`, and what they have."""
 
 _PRIVATE = {
-    "python.framework.ops": "scripts.private: add_to_collections init_scope",
-    "python.framework.tensor_shape": "scripts.history: dimension_value dimension_at_index",
+    "python.framework.ops": "scripts.private: add_to_collections init_scope _USE_C_API convert_n_to_tensor",
+    "python.lib.io.file_io": """
+        scripts.files: FileIO=GFile create_dir=MkDir delete_file=Remove delete_recursively=DeleteRecursively
+        scripts.files: file_exists=Exists get_matching_files=Glob is_directory=IsDirectory list_directory=ListDirectory
+        scripts.files: recursive_create_dir=MakeDirs copy=Copy rename=Rename stat=Stat walk=Walk read_file_to_string
+        scripts.files: write_string_to_file atomic_write_string_to_file
+    """,
+    "python.framework.smart_cond": """
+        networks.contrib_parts: smart_cond smart_case smart_constant_value=constant_value
+    """,
+    "python.framework.tensor_spec": "graphs.tensor_spec: TensorSpec BoundedTensorSpec",
+    "python.framework.random_seed": "graphs.keys: DEFAULT_GRAPH_SEED",
+    "python.ops.nn_ops": """
+        ops: data_format_dim_map=tf.raw_ops.DataFormatDimMap data_format_vec_permute=tf.raw_ops.DataFormatVecPermute
+    """,
+    "core.framework.types_pb2": """
+        protos.types: DataType DT_INVALID DT_FLOAT DT_DOUBLE DT_INT32 DT_UINT8 DT_INT16 DT_INT8 DT_STRING DT_COMPLEX64
+        protos.types: DT_INT64 DT_BOOL DT_QINT8 DT_QUINT8 DT_QINT32 DT_BFLOAT16 DT_QINT16 DT_QUINT16 DT_UINT16
+        protos.types: DT_COMPLEX128 DT_HALF DT_RESOURCE DT_VARIANT DT_UINT32 DT_UINT64 DT_FLOAT_REF DT_VARIANT_REF
+        protos.types: DT_RESOURCE_REF
+    """,
+    "python.framework.tensor_shape": """
+        scripts.history: dimension_value dimension_at_index
+        .ops.shapes: as_dimension as_shape unknown_shape scalar vector matrix
+    """,
     "python.ops.control_flow_ops": "scripts.private: with_dependencies",
     "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
     "python.ops.resource_variable_ops": """
@@ -92,7 +120,26 @@ _PRIVATE = {
     "python.util.deprecation": "scripts.private: _PRINT_DEPRECATION_WARNINGS",
     "python.client.device_lib": "scripts.machine: list_local_devices",
     "python.client.timeline": "scripts.profiling: Timeline",
-    "python.framework.tensor_util": "scripts.values: constant_value make_tensor_proto make_ndarray",
+    "core.protobuf.meta_graph_pb2": """
+        protos.graph: MetaGraphDef CollectionDef SignatureDef TensorInfo AssetFileDef OpList GraphDef SaverDef
+    """,
+    "core.protobuf.saved_model_pb2": "protos.graph: SavedModel",
+    "core.framework.variable_pb2": "protos.graph: VariableDef SaveSliceInfoDef",
+    "core.framework.op_def_pb2": "protos.graph: OpDef OpList",
+    "core.framework.tensor_pb2": "protos.graph: TensorProto",
+    "core.framework.tensor_shape_pb2": "protos.graph: TensorShapeProto",
+    "core.framework.attr_value_pb2": "protos.graph: AttrValue NameAttrList",
+    "core.framework.versions_pb2": "protos.graph: VersionDef",
+    "python.tools.freeze_graph": "scripts.freeze_graph: freeze_graph",
+    "python.framework.meta_graph": """
+        training.meta_graph: create_meta_graph_def export_scoped_meta_graph import_scoped_meta_graph
+        training.meta_graph: read_meta_graph_file
+    """,
+    "python.framework.tensor_util": """
+        scripts.values: constant_value constant_value_as_shape make_tensor_proto make_ndarray MakeNdarray=make_ndarray
+        scripts.values: ShapeEquals
+    """,
+    "python.framework.sparse_tensor": "graphs.sparse: convert_to_tensor_or_sparse_tensor is_sparse",
     "examples.tutorials.mnist.mnist": """
         scripts.mnist_model: inference loss training evaluation NUM_CLASSES IMAGE_SIZE IMAGE_PIXELS
     """,
@@ -136,7 +183,12 @@ def child(module: str, name: str) -> str | None:
         return inside(module)[name]
     if spaces_of(f"{module}.{name}") is not None:
         return f"{module}.{name}"
-    return next((inside(space)[name] for space in spaces_of(module) or () if name in inside(space)), None)
+    for space in spaces_of(module) or ():
+        if name in NAMES[space]:
+            return None  # `summary.image` is the function of `tf.summary`, which comes before `tf`
+        if name in inside(space):
+            return inside(space)[name]
+    return None
 
 
 def locate(module: str, name: str) -> tuple[str, str] | None:

@@ -15,7 +15,9 @@ _TABLE: dict[str, str] = {
         graphs.graph_keys: GraphKeys
         .ops.shapes: TensorShape Dimension
         graphs.slices: IndexedSlices
+        graphs.tensor_spec: TensorSpec
         .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+        .ops.dtypes: qint8 quint8 qint16 quint16 qint32
         .ops.dtypes: bool=bool_ complex64 complex128 string half=float16 double=float64
         sessions.session: Session InteractiveSession
         graphs.default_session: get_default_session
@@ -87,7 +89,8 @@ _TABLE: dict[str, str] = {
         operations.tensor_array: TensorArray
         scripts.choices: UnconnectedGradients AggregationMethod VariableSynchronization VariableAggregation
         graphs.custom_gradient: custom_gradient RegisterGradient NotDifferentiable NoGradient=NotDifferentiable
-        protos.graph: GraphDef NodeDef AttrValue
+        protos.graph: GraphDef NodeDef AttrValue NameAttrList MetaGraphDef OpDef OpList SaverDef VariableDef
+        operations.importing: import_graph_def
         operations.functional: map_fn scan foldl foldr
         scripts.values: make_tensor_proto make_ndarray TensorProto
         scripts.machine: load_op_library
@@ -131,7 +134,7 @@ _TABLE: dict[str, str] = {
     """,
     "tf.summary": """
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
-        operations.summary: text audio tensor_summary SummaryDescription TaggedRunMetadata
+        operations.summary: text audio tensor_summary SummaryDescription TaggedRunMetadata summary_iterator
     """,
     "tf.train": """
         training.optimizer: Optimizer
@@ -166,12 +169,13 @@ _TABLE: dict[str, str] = {
         input.batching: batch batch_join maybe_batch maybe_batch_join shuffle_batch shuffle_batch_join
         input.batching: maybe_shuffle_batch maybe_shuffle_batch_join
         training.queue_runner: QueueRunner start_queue_runners add_queue_runner
-        operations.summary: SummaryWriter=FileWriter
+        operations.summary: SummaryWriter=FileWriter summary_iterator
         scripts.files: write_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists SequenceExample
         training.looper_thread: LooperThread
         training.basic_loops: basic_train_loop
-        training.meta_graph: export_meta_graph import_meta_graph
+        training.meta_graph: export_meta_graph
+        training.saver: import_meta_graph
     """,
     "tf.sparse": """
         graphs.sparse: SparseTensor
@@ -397,6 +401,22 @@ _TABLE: dict[str, str] = {
         scripts.resources: get_data_files_path get_root_dir_with_all_resources get_path_to_datafile load_resource
         scripts.resources: readahead_file_path
     """,
+    "tf.graph_util": """
+        scripts.graph_util: convert_variables_to_constants extract_sub_graph remove_training_nodes must_run_on_cpu
+        scripts.graph_util: tensor_shape_from_node_def_name
+        operations.importing: import_graph_def
+    """,
+    "tf.saved_model": """
+        saved_models.builder: Builder=SavedModelBuilder SavedModelBuilder simple_save
+        saved_models.loader: load maybe_saved_model_directory contains_saved_model=maybe_saved_model_directory
+        saved_models.signatures: build_signature_def build_tensor_info classification_signature_def is_valid_signature
+        saved_models.signatures: predict_signature_def regression_signature_def get_tensor_from_tensor_info
+        saved_models.constants: ASSETS_DIRECTORY ASSETS_KEY CLASSIFY_INPUTS CLASSIFY_METHOD_NAME CLASSIFY_OUTPUT_CLASSES
+        saved_models.constants: CLASSIFY_OUTPUT_SCORES DEFAULT_SERVING_SIGNATURE_DEF_KEY EVAL GPU LEGACY_INIT_OP_KEY
+        saved_models.constants: MAIN_OP_KEY PREDICT_INPUTS PREDICT_METHOD_NAME PREDICT_OUTPUTS REGRESS_INPUTS
+        saved_models.constants: REGRESS_METHOD_NAME REGRESS_OUTPUTS SAVED_MODEL_FILENAME_PB SAVED_MODEL_FILENAME_PBTXT
+        saved_models.constants: SAVED_MODEL_SCHEMA_VERSION SERVING TPU TRAINING VARIABLES_DIRECTORY VARIABLES_FILENAME
+    """,
     "tf.profiler": """
         scripts.profiling: profile advise Profiler ProfileOptionBuilder
     """,
@@ -469,6 +489,8 @@ _TABLE: dict[str, str] = {
 _TABLE["tf.contrib.slim"] = _TABLE["tf.contrib.layers"] + _TABLE["tf.contrib.framework"]
 _TABLE["tf.contrib.slim.losses"] = _TABLE["tf.contrib.losses"]
 _TABLE["tf.contrib.slim.metrics"] = _TABLE["tf.contrib.metrics"]
+for _part in "builder loader constants tag_constants signature_constants signature_def_utils utils".split():
+    _TABLE[f"tf.saved_model.{_part}"] = _TABLE["tf.saved_model"]
 _TABLE["tf.contrib.layers.utils"] = _TABLE["tf.contrib.slim.utils"]
 
 _INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}}

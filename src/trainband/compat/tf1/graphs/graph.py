@@ -1,217 +1,22 @@
-"""Graph, Operation and Tensor: a computation as it is recorded, before any of it runs."""
+"""Graph: a computation as it is recorded, before any of it runs."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
-from trainband.compat.ops.dtypes import DType
-from trainband.compat.ops.shapes import TensorShape
-from trainband.compat.tf1.graphs.default_session import needed_session
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec, resolve
-from trainband.compat.tf1.graphs.graph_def import GraphDef, NodeDef
-from trainband.compat.tf1.graphs.infer import Probe, probes_of_shape
+from trainband.compat.tf1.graphs.operation import Operation as Operation
+from trainband.compat.tf1.graphs.operation import Region as Region
+from trainband.compat.tf1.graphs.operation import Stored as Stored
+from trainband.compat.tf1.graphs.operation import Tensor as Tensor
 from trainband.compat.tf1.graphs.where import user_line
 
 _INNER_NAME = re.compile(r"[\w.\\/>-]*")
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
-
-
-class Stored(Protocol):
-    """A variable, as operations and what runs them see it."""
-
-    op_name: str
-    """Its name without `:0`."""
-    graph: Graph
-    dtype: DType
-    op: Operation
-    handle: Tensor
-    initializer: Operation
-
-    @property
-    def shape(self) -> TensorShape:
-        """Its shape."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Where it lives."""
-        ...
-
-
-class Tensor:
-    """One output of an operation. The module `operators` adds Python's operators, which record operations."""
-
-    __array_priority__ = 100
-
-    def __init__(self, op: Operation, index: int, dtype: DType, shape: TensorShape, probes: Any = None) -> None:
-        self.op = op
-        self.value_index = index
-        self.dtype = dtype
-        self._shape = shape
-        self.probes: tuple[Probe, Probe] | None = probes
-        """What is known about it under two assumptions about the unknown sizes; see `infer`."""
-
-    @property
-    def name(self) -> str:
-        """`scope/operation:0`."""
-        return f"{self.op.name}:{self.value_index}"
-
-    @property
-    def graph(self) -> Graph:
-        """Where it was recorded."""
-        return self.op.graph
-
-    @property
-    def device(self) -> str:
-        """Where it is computed."""
-        return self.op.device
-
-    @property
-    def shape(self) -> TensorShape:
-        """What is known of its shape."""
-        return self._shape
-
-    def get_shape(self) -> TensorShape:
-        """What is known of its shape."""
-        return self._shape
-
-    def set_shape(self, shape: Any) -> None:
-        """Adds information about its shape.
-
-        Raises:
-          ValueError: the shape contradicts what is known.
-        """
-        merged = self._shape.merge_with(shape)
-        if merged != self._shape or self.probes is None:
-            self._shape = merged
-            self.probes = probes_of_shape(merged, self.dtype)
-
-    def consumers(self) -> list[Operation]:
-        """The operations that take it as an input."""
-        return [op for op in self.graph.operations if self in op.inputs]
-
-    def eval(self, feed_dict: Any = None, session: Any = None) -> Any:
-        """Return its value in a session, by default in the default one."""
-        return needed_session(session, "Tensor.eval").run(self, feed_dict)
-
-    def __repr__(self) -> str:
-        return f"<tf.Tensor '{self.name}' shape={self._shape} dtype={self.dtype.name}>"
-
-    def __str__(self) -> str:
-        return f'Tensor("{self.name}", shape={self._shape}, dtype={self.dtype.name})'
-
-    def __iter__(self) -> Iterator[Tensor]:
-        sizes = self._shape.sizes
-        if not sizes or sizes[0] is None:
-            raise TypeError(f"Tensor objects are only iterable when their first dimension is known: {self}.")
-        return iter([self[i] for i in range(sizes[0])])  # type: ignore[index]
-
-    def __bool__(self) -> bool:
-        raise TypeError(
-            "Using a `tf.Tensor` as a Python `bool` is not allowed. Use `if t is not None:` instead of `if t:` to test "
-            "if a tensor is defined, and use TensorFlow ops such as tf.cond to execute subgraphs conditioned on the "
-            "value of a tensor."
-        )
-
-    def __len__(self) -> int:
-        raise TypeError(f"object of type 'Tensor' has no len(); its shape is {self._shape}.")
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
-
-
-class Operation:
-    """A step of a computation.
-
-    Attributes:
-      compute: maps the values of its inputs to those of its outputs, while a run is traced. One that is `stateful`
-        gets the frame it runs in first.
-      reads, writes: the variables that it reads and changes.
-      folds: whether `compute` gives NumPy arrays for NumPy arrays, so that it can be done while recording.
-      early: whether it should run before others where it can: a gradient, which has the forward pass at hand.
-      region: the branch or loop body that it belongs to, `None` for the graph itself.
-      attributes: further information for code that handles this type of operation.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        type_: str,
-        name: str,
-        inputs: Sequence[Tensor],
-        compute: Callable[..., Any],
-        *,
-        control_inputs: Sequence[Operation] = (),
-        stateful: bool = False,
-        reads: Sequence[Stored] = (),
-        writes: Sequence[Stored] = (),
-        folds: bool = False,
-        early: bool = False,
-        attributes: dict[str, Any] | None = None,
-    ) -> None:
-        self.graph = graph
-        self.type = type_
-        self.name = name
-        self.inputs = tuple(inputs)
-        self.compute = compute
-        self.control_inputs = tuple(control_inputs)
-        self.stateful = stateful
-        self.reads = tuple(reads)
-        self.writes = tuple(writes)
-        self.folds = folds
-        self.early = early
-        self.attributes = attributes or {}
-        self.region: Region | None = None
-        self.device = ""
-        self.outputs: list[Tensor] = []
-        self.number = -1
-        self.where = user_line()
-
-    @property
-    def values(self) -> Callable[[], list[Tensor]]:
-        """`values()` are the outputs."""
-        return lambda: self.outputs
-
-    @property
-    def op(self) -> Operation:
-        """Itself."""
-        return self
-
-    @property
-    def node_def(self) -> NodeDef:
-        """Its name, type, inputs and device."""
-        return NodeDef.of(self)
-
-    def run(self, feed_dict: Any = None, session: Any = None) -> None:
-        """Runs it in a session, the default one if none is given."""
-        needed_session(session, "Operation.run").run(self, feed_dict)
-
-    def __repr__(self) -> str:
-        return f"<tf.Operation '{self.name}' type={self.type}>"
-
-
-class Region:
-    """The operations of one branch of a `cond`, or of a loop's body: they run inside it and nowhere else.
-
-    Attributes:
-      dynamic: whether shapes may depend on values inside it: a function that a dataset applies to its elements.
-    """
-
-    def __init__(self, outer: Region | None, dynamic: bool = False) -> None:
-        self.outer = outer
-        self.dynamic: bool = dynamic or (outer is not None and outer.dynamic)
-        self.operations: list[Operation] = []
-
-    def contains(self, op: Operation) -> bool:
-        """Whether an operation belongs to it, or to a region within it."""
-        region = op.region
-        while region is not None and region is not self:
-            region = region.outer
-        return region is self
 
 
 class _Open(threading.local):
@@ -284,6 +89,8 @@ class Graph:
         for tensor in op.inputs:
             if tensor.graph is not self:
                 raise ValueError(f"{tensor} must be from the same graph as {op.name} (defined at {op.where}).")
+        for i, region in enumerate(op.attributes.get("regions", ())):
+            region.label = f"{op.name}:{i}"
         op.region = self.region
         if self.region is not None:
             self.region.operations.append(op)
@@ -610,9 +417,11 @@ class Graph:
         """No: there are no functions."""
         return False
 
-    def as_graph_def(self, from_version: int | None = None, add_shapes: bool = False) -> GraphDef:  # noqa: ARG002
-        """A list of the operations, without what they compute."""
-        return GraphDef.of(self.operations[from_version or 0 :])
+    def as_graph_def(self, from_version: int | None = None, add_shapes: bool = False) -> Any:
+        """The operations as a `GraphDef`."""
+        from trainband.compat.tf1.graphs.graph_def import graph_def
+
+        return graph_def(self.operations[from_version or 0 :], add_shapes)
 
 
 class _Defaults(threading.local):

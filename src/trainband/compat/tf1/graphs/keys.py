@@ -8,6 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
+DEFAULT_GRAPH_SEED = 87654321
+"""The graph's seed for operations with a seed in a graph without one."""
+
 
 class Keys:
     """The random keys of the operations of one run.
@@ -58,6 +61,6 @@ def combined_seed(graph_seed: int | None, op_seed: int | None, number: int) -> i
     """
     if graph_seed is None and op_seed is None:
         return None
-    first = 87654321 if graph_seed is None else graph_seed
+    first = DEFAULT_GRAPH_SEED if graph_seed is None else graph_seed
     second = number if op_seed is None else op_seed
     return (first * 1_000_003 + second) % (1 << 31)

@@ -96,10 +96,10 @@ def read_before(bodies: Sequence[Body], after: Sequence[Operation]) -> dict[str,
         return {name: variable.read_value() for name, variable in variables.items()}
 
 
-def loop_variable(dtype: DType, shape: TensorShape) -> Tensor:
+def loop_variable(dtype: DType, shape: TensorShape, name: str = "Identity") -> Tensor:
     """Record what stands for a value that changes from one round of a loop to the next."""
 
     def compute() -> Any:
         raise RuntimeError("A loop variable has a value only inside its loop.")
 
-    return record("LoopVariable", compute, dtypes=[dtype], shapes=[shape], name="Identity").outputs[0]
+    return record("LoopVariable", compute, dtypes=[dtype], shapes=[shape], name=name).outputs[0]

@@ -54,7 +54,8 @@ class IndexedSlices:
     @property
     def graph(self) -> Graph:
         """Where it was recorded."""
-        return self.values.graph
+        graph: Graph = self.values.graph
+        return graph
 
     @property
     def op(self) -> Operation:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainband.compat.ops.dtypes import DType, int64
+from trainband.compat.ops.dtypes import DType, as_dtype, int64
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.default_session import needed_session
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor
@@ -79,7 +79,8 @@ class SparseTensor:
     @property
     def graph(self) -> Graph:
         """Where it was recorded."""
-        return self.values.graph
+        graph: Graph = self.values.graph
+        return graph
 
     @property
     def shape(self) -> TensorShape:
@@ -124,3 +125,24 @@ def fed_parts(tensor: SparseTensor, value: Any) -> list[tuple[Tensor, Any]]:
     indices, values, shape = value
     rank = len(np.ravel(shape))
     return list(zip(tensor.parts, (np.reshape(indices, [-1, rank]), values, shape), strict=True))
+
+
+def is_sparse(tensor: Any) -> bool:
+    """Whether it is a sparse tensor."""
+    return isinstance(tensor, SparseTensor | SparseTensorValue)
+
+
+def convert_to_tensor_or_sparse_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Any:
+    """Convert a value to a tensor, unless it is a sparse one already.
+
+    Raises:
+      RuntimeError: a sparse tensor has another dtype.
+    """
+    kind = None if dtype is None else as_dtype(dtype)
+    if isinstance(value, SparseTensorValue):
+        value = SparseTensor(*value)
+    if isinstance(value, SparseTensor):
+        if kind is not None and value.dtype != kind:
+            raise RuntimeError(f"Sparse dtype: requested = {kind.name}, actual = {value.dtype.name}")
+        return value
+    return convert(value, kind, name)

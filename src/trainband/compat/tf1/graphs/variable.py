@@ -85,15 +85,65 @@ class Variable:
             graph.add_to_collection(one, self)
         graph.variables[self.op_name] = self
 
-    def _make(self, graph: Graph, name: str, initial: Tensor, sizes: TensorShape) -> None:
+    @classmethod
+    def declared(cls, graph: Graph, name: str, dtype: DType, shape: TensorShape) -> Variable:
+        """Record a variable of a stored graph, before its initializer (`initialize_by`) and reads (`read_by`)."""
+        made = cls.__new__(cls)
+        made.declare(graph, name, dtype, shape)
+        made.constraint, made.trainable, made.save_slice = None, False, None
+        graph.variables[name] = made
+        return made
+
+    @staticmethod
+    def from_proto(variable_def: Any, import_scope: str | None = None) -> Variable:
+        """The variable of the default graph that a `VariableDef` describes."""
+        prefix = f"{import_scope.rstrip('/')}/" if import_scope else ""
+        op = get_default_graph().get_tensor_by_name(f"{prefix}{variable_def.variable_name}").op
+        variable: Variable = op.attributes["variable"]
+        variable.trainable = variable_def.trainable
+        if variable_def.HasField("save_slice_info_def"):
+            info = variable_def.save_slice_info_def
+            variable.save_slice = (info.full_name, info.var_offset[0])
+        return variable
+
+    def to_proto(self, export_scope: str | None = None) -> Any:
+        """Describe it in a `VariableDef`; `None` if it is not in the scope."""
+        from trainband.compat.tf1.protos.graph import VariableDef
+
+        prefix = f"{export_scope}/" if export_scope else ""
+        if not self.name.startswith(prefix):
+            return None
+        made = VariableDef(
+            variable_name=self.name.removeprefix(prefix),
+            initializer_name=self.initializer.name.removeprefix(prefix),
+            snapshot_name=self._read.name.removeprefix(prefix),
+            initial_value_name=self.initial_value.name.removeprefix(prefix),
+            trainable=self.trainable,
+        )
+        if self.save_slice is not None:
+            made.save_slice_info_def.full_name = self.save_slice[0]
+            made.save_slice_info_def.var_offset.append(self.save_slice[1])
+        return made
+
+    def initialize_by(self, assignment: Tensor) -> None:
+        """Makes an assignment its initializer."""
+        self.initial_value, self.initializer = assignment.op.inputs[0], assignment.op
+        self.initializer.attributes["initializes"] = self
+
+    def read_by(self, read: Tensor | None = None) -> Tensor:
+        """Record a read; unless one is passed, one of another name. The first is its value by default."""
+        read = self.fresh_read(self.graph.unique_name(f"{self.op_name}/read")) if read is None else read
+        self._read: Tensor = getattr(self, "_read", read)
+        return read
+
+    def declare(self, graph: Graph, name: str, dtype: DType, sizes: TensorShape) -> None:
+        """Records what stands for it."""
         self.op_name = name
         """Its name without `:0`, which sessions, checkpoints and ps use."""
         self.graph = graph
         """Where it was recorded."""
-        self.dtype = initial.dtype
+        self.dtype = dtype
         """Of its elements."""
-        self.initial_value = initial
-        """What the initializer gives it."""
 
         def read(frame: Any) -> tuple[Any, ...]:
             return (frame.state[self.op_name],)
@@ -110,10 +160,15 @@ class Variable:
         )
         self.handle = self.op.outputs[0]
         """The tensor that stands for the variable; fetching it gives the value after everything else has run."""
+
+    def _make(self, graph: Graph, name: str, initial: Tensor, sizes: TensorShape) -> None:
+        self.declare(graph, name, initial.dtype, sizes)
+        self.initial_value = initial
+        """What the initializer gives it."""
         self.initializer = self._assign(initial, "Assign", lambda _, new: new, reads=False, name=f"{name}/Assign").op
         """The operation that gives it its first value."""
         self.initializer.attributes["initializes"] = self
-        self._read = self._fresh_read(f"{name}/read")
+        self._read = self.fresh_read(f"{name}/read")
 
     def begin_with(self, value: Any) -> None:
         """Makes something else its first value."""
@@ -123,7 +178,7 @@ class Variable:
         ).op
         self.initializer.attributes["initializes"] = self
 
-    def _fresh_read(self, name: str) -> Tensor:
+    def fresh_read(self, name: str) -> Tensor:
         def read(frame: Any) -> tuple[Any, ...]:
             return (frame.state[self.op_name],)
 
@@ -202,7 +257,7 @@ class Variable:
     def as_tensor(self) -> Tensor:
         """Return its value, read after the open control dependencies, and in every round of an open loop."""
         ordered = self.graph.control_inputs() or self.graph.region is not None
-        return self._fresh_read(self.graph.unique_name("read")) if ordered else self._read
+        return self.fresh_read(self.graph.unique_name("read")) if ordered else self._read
 
     def value(self) -> Tensor:
         """Its value."""
@@ -210,7 +265,7 @@ class Variable:
 
     def read_value(self) -> Tensor:
         """Its value when this is run."""
-        return self._fresh_read(self.graph.unique_name("read"))
+        return self.fresh_read(self.graph.unique_name("read"))
 
     def initialized_value(self) -> Tensor:
         """Its first value."""

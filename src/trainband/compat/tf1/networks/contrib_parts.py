@@ -10,6 +10,7 @@ from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import known_value
 from trainband.compat.tf1.networks.core import known_training
+from trainband.compat.tf1.operations.case import case
 from trainband.compat.tf1.operations.control_flow import cond
 
 
@@ -49,10 +50,42 @@ def convert_collection_to_dict(collection: str, clear_collection: bool = False) 
     return result
 
 
-def smart_cond(pred: Any, fn1: Callable[[], Any], fn2: Callable[[], Any], name: str | None = None) -> Any:
-    """One of two branches, at once if the condition is known."""
+def smart_cond(
+    pred: Any,
+    true_fn: Callable[[], Any] | None = None,
+    false_fn: Callable[[], Any] | None = None,
+    name: str | None = None,
+    fn1: Callable[[], Any] | None = None,
+    fn2: Callable[[], Any] | None = None,
+) -> Any:
+    """One of two branches, at once if the condition is known.
+
+    Raises:
+      TypeError: a branch is not callable.
+    """
+    fn1, fn2 = true_fn or fn1, false_fn or fn2
+    if not callable(fn1) or not callable(fn2):
+        raise TypeError("true_fn and false_fn must be callable.")
     known = known_training(pred)
     return cond(pred, fn1, fn2, name=name) if known is None else fn1() if known else fn2()
+
+
+def smart_case(
+    pred_fn_pairs: Any, default: Callable[[], Any] | None = None, exclusive: bool = False, name: str = "smart_case"
+) -> Any:
+    """The first of several branches whose condition is true, at once if that is known."""
+    pairs = pred_fn_pairs.items() if isinstance(pred_fn_pairs, Mapping) else pred_fn_pairs
+    open_pairs = []
+    for pred, function in pairs:
+        known = constant_value(pred)
+        if known is None:
+            open_pairs.append((pred, function))
+        elif known:
+            default = function
+            break
+    if not open_pairs and default is not None:
+        return default()
+    return case(open_pairs, default, exclusive, name=name)
 
 
 def constant_value(value: Any) -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from trainband.compat.ops import array, indexing, math, sequences
 from trainband.compat.ops.dtypes import int32
 from trainband.compat.ops.shapes import TensorShape
-from trainband.compat.tf1.graphs.graph import Region, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, record
@@ -99,14 +99,41 @@ def _scanned(cell: Any, inputs: Any, state: Any, lengths: Tensor | None) -> Any:
         made, after = cell(pack_like(inputs, now), pack_like(state, before))
         outputs, nexts = ([convert(one) for one in flatten(some)] for some in (made, after))
     _check_state(starts, nexts, cell)
-    body = Body(region, [*outputs, *nexts], [*now, *before])
+    op = record_steps(region, [*now, *before], outputs, nexts, xs, starts, lengths)
+    return pack_like(made, op.outputs[len(nexts) :]), pack_like(after, op.outputs[: len(nexts)])
+
+
+def record_steps(
+    region: Region,
+    variables: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    nexts: Sequence[Tensor],
+    xs: Sequence[Tensor],
+    starts: Sequence[Tensor],
+    lengths: Tensor | None,
+    name: str = "while/Exit",
+) -> Operation:
+    """Record a region for each step of `xs`.
+
+    Args:
+      variables: those that stand for a step of `xs`, and then those that stand for the state.
+      outputs: of a step.
+      nexts: the next state.
+      starts: the first state.
+      lengths: after how many steps each sequence ends.
+    """
+    again = {
+        "region": region, "variables": list(variables), "outputs": list(outputs), "nexts": list(nexts),
+        "xs": list(xs), "starts": list(starts), "lengths": lengths,
+    }  # fmt: skip
+    body = Body(region, [*outputs, *nexts], variables)
     early = read_before([body], [one.op for one in (*xs, *starts)])
     reads, writes = state_of([body], always=False)
-    step = body.function([*now, *before, *body.captured])
+    step = body.function([*variables, *body.captured])
     names = sorted({v.op_name for v in (*reads, *writes)})
     compute = _scan(step, names, outputs, nexts, (len(xs), len(starts)), has_lengths=lengths is not None)
     steps = xs[0].shape.as_list()[0] if xs[0].shape.ndims is not None else None
-    op = record(
+    return record(
         "While",
         compute,
         [*xs, *starts, *([] if lengths is None else [lengths]), *body.captured, *early.values()],
@@ -119,10 +146,9 @@ def _scanned(cell: Any, inputs: Any, state: Any, lengths: Tensor | None) -> Any:
         stateful=True,
         reads=reads,
         writes=writes,
-        name="while/Exit",
-        attributes={"regions": (region,), "pure": is_pure([body])},
+        name=name,
+        attributes={"regions": (region,), "pure": is_pure([body]), "again": ("Steps", again)},
     )
-    return pack_like(made, op.outputs[len(nexts) :]), pack_like(after, op.outputs[: len(nexts)])
 
 
 def _of_step(shape: TensorShape) -> TensorShape:

@@ -108,12 +108,16 @@ def cond(
                     f"Outputs of true_fn and false_fn must have the same type(s). Received {a.dtype.name} from true_fn "
                     f"and {b.dtype.name} from false_fn. (at {user_line()})"
                 )
-        op = _branching(chosen, (on_true, on_false), outputs)
+        op = record_branches(chosen, (on_true, on_false), outputs)
     found = pack_like(yes, op.outputs)
     return found[0] if not strict and isinstance(found, list | tuple) and len(found) == 1 else found
 
 
-def _branching(pred: Tensor, regions: tuple[Region, Region], outputs: Sequence[tuple[Tensor, Tensor]]) -> Operation:
+def record_branches(
+    pred: Tensor, regions: tuple[Region, Region], outputs: Sequence[tuple[Tensor, Tensor]], name: str = "Merge"
+) -> Operation:
+    """Record the choice between two regions; the outputs of both are in pairs."""
+    again = {"pred": pred, "regions": regions, "outputs": outputs}
     bodies = [Body(region, [pair[i] for pair in outputs]) for i, region in enumerate(regions)]
     given = list(dict.fromkeys(tensor for body in bodies for tensor in body.captured))
     early = read_before(bodies, [pred.op])
@@ -163,6 +167,6 @@ def _branching(pred: Tensor, regions: tuple[Region, Region], outputs: Sequence[t
         stateful=True,
         reads=reads,
         writes=writes,
-        name="Merge",
-        attributes={"regions": regions, "pure": is_pure(bodies)},
+        name=name,
+        attributes={"regions": regions, "pure": is_pure(bodies), "again": ("If", again)},
     )

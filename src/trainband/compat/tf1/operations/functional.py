@@ -161,6 +161,32 @@ def _over_rows(body: _Body, first: Sequence[Tensor], rows: Sequence[Tensor], *, 
         shapes = [*(one.shape for one in first), *(_of_row(one.shape) for one in rows)]
         variables = [loop_variable(one.dtype, shape) for one, shape in zip([*first, *rows], shapes, strict=True)]
         after, kept = body(variables[:count], variables[count:])
+    return record_rows(inside, variables, after, kept, first, rows, reverse).outputs
+
+
+def record_rows(
+    inside: Region,
+    variables: Sequence[Tensor],
+    after: Sequence[Tensor],
+    kept: Sequence[Tensor],
+    first: Sequence[Tensor],
+    rows: Sequence[Tensor],
+    reverse: bool,
+    name: str | None = None,
+) -> Operation:
+    """Record a region for each of some rows.
+
+    Args:
+      variables: those that stand for what is carried, and then those that stand for a row.
+      after: what is carried to the next row.
+      kept: what is kept of each row.
+      first: what is carried to the first row.
+    """
+    again = {
+        "inside": inside, "variables": list(variables), "after": list(after), "kept": list(kept),
+        "first": list(first), "rows": list(rows), "reverse": reverse,
+    }  # fmt: skip
+    count = len(first)
     step = Body(inside, [*after, *kept], variables)
     early = read_before([step], [one.op for one in (*first, *rows)])
     function = step.function([*variables, *step.captured])
@@ -192,7 +218,7 @@ def _over_rows(body: _Body, first: Sequence[Tensor], rows: Sequence[Tensor], *, 
         return [*found, *stacked]
 
     length = next((one.shape.sizes[0] for one in rows if one.shape.sizes), None)
-    op: Operation = record(
+    return record(
         "Scan",
         compute,
         [*first, *rows, *step.captured, *early.values()],
@@ -205,9 +231,9 @@ def _over_rows(body: _Body, first: Sequence[Tensor], rows: Sequence[Tensor], *, 
         stateful=True,
         reads=reads,
         writes=writes,
-        attributes={"regions": (inside,), "pure": is_pure([step])},
+        name=name,
+        attributes={"regions": (inside,), "pure": is_pure([step]), "again": ("Rows", again)},
     )
-    return op.outputs
 
 
 def _of_row(shape: TensorShape) -> TensorShape:

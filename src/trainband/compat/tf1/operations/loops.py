@@ -70,7 +70,7 @@ def while_loop(
         _check_types(starts, shapes, nexts, varying=shape_invariants is not None)
         if shape_invariants is None:
             shapes = [in_common([a.shape, b.shape]) for a, b in zip(starts, nexts, strict=True)]
-        op = _looping(Body(inside, [check, *nexts], flat), starts, limit, shapes, back_prop, growing(first))
+        op = record_loop(inside, flat, [check, *nexts], starts, limit, shapes, back_prop, growing(first))
     if return_same_structure:
         return pack_like(first, op.outputs)
     found = pack_like(returned, op.outputs)
@@ -105,14 +105,30 @@ def _check_types(
             )
 
 
-def _looping(
-    body: Body,
+def record_loop(
+    region: Region,
+    variables: Sequence[Tensor],
+    outputs: Sequence[Tensor],
     starts: Sequence[Tensor],
     limit: Tensor | None,
     shapes: Sequence[TensorShape],
     back_prop: bool,
     grow: dict[int, int],
+    name: str = "Exit",
 ) -> Operation:
+    """Record a loop over a region.
+
+    Args:
+      outputs: whether it goes on, and the next values of the variables.
+      starts: their first values.
+      limit: the largest number of rounds.
+      grow: of outputs that grow by a row in each round, the variable that counts the rows.
+    """
+    again = {
+        "region": region, "variables": list(variables), "outputs": list(outputs), "starts": list(starts),
+        "limit": limit, "shapes": list(shapes), "back_prop": back_prop, "grow": grow,
+    }  # fmt: skip
+    body = Body(region, outputs, variables)
     check, *nexts = body.outputs
     early = read_before([body], [start.op for start in starts])
     given = [*body.variables, *body.captured]
@@ -170,8 +186,13 @@ def _looping(
         stateful=True,
         reads=reads,
         writes=writes,
-        name="Exit",
-        attributes={"regions": (body.region,), "pure": is_pure([body]), **_how_long(body, starts, limit, check)},
+        name=name,
+        attributes={
+            "regions": (body.region,),
+            "pure": is_pure([body]),
+            "again": ("While", again),
+            **_how_long(body, starts, limit, check),
+        },
     )
 
 

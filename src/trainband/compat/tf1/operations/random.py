@@ -15,4 +15,5 @@ def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
     graph = get_default_graph()
     if graph.seed is None:
         return (None, None) if op_seed is None else (87654321, op_seed)
-    return graph.seed, len(graph.operations) if op_seed is None else op_seed
+    seeds = graph.seed, len(graph.operations) if op_seed is None else op_seed
+    return (0, 2**31 - 1) if seeds in ((0, 0), (2**31 - 1, 0)) else seeds

@@ -93,14 +93,12 @@ def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: 
         if op.unchanged is not None and op.unchanged(**seen):
             return arguments[op.tensors[0]]
         count = op.outputs if isinstance(op.outputs, int) else op.outputs(**seen)
-        made = _recorded(op, arguments, count, name or op.title or None, seed)
+        made = record_converted(op, arguments, count, name or op.title or None, seed)
     except (ArgumentError, TypeError) as exc:
         kind = ValueError if isinstance(exc, ArgumentError) else TypeError
         if "(at " in str(exc):
             raise
         raise kind(f"{exc} (at {user_line()})") from exc
-    if op.of_shape:
-        _note_value(op, made.outputs[0], arguments)
     if op.outputs == 1:
         return made.outputs[0]
     return tuple(made.outputs) if isinstance(op.outputs, int) else made.outputs
@@ -112,17 +110,18 @@ def _known_of(value: Any) -> Any:
     return Known(value.shape.sizes, value.dtype, known_value(value)) if isinstance(value, Tensor) else value
 
 
-def _recorded(op: Op, arguments: Mapping[str, Any], count: int, name: str | None, seed: int | None) -> Operation:
+def record_converted(op: Op, arguments: Mapping[str, Any], count: int, name: str | None, seed: int | None) -> Operation:
+    """Record an operation with arguments that are converted already."""
     inputs, layout = flattened(op, arguments)
     settings = {one: value for one, value in arguments.items() if one not in layout}
-    attributes: dict[str, Any] = {"arguments": settings, "flat": op.flat}
+    attributes: dict[str, Any] = {"op": op.key, "arguments": settings, "layout": layout, "flat": op.flat}
 
     def function(key: Any, arrays: Sequence[Any]) -> Any:
         result = op.call(put_back(settings, layout, arrays), key)
         return result if op.outputs == 1 or count != 1 else result[0]
 
     if not op.random:
-        return record(
+        made = record(
             op.type,
             lambda *arrays: function(None, arrays),
             inputs,
@@ -131,6 +130,9 @@ def _recorded(op: Op, arguments: Mapping[str, Any], count: int, name: str | None
             folds=op.folds,
             attributes=attributes,
         )
+        if op.of_shape:
+            _note_value(op, made.outputs[0], arguments)
+        return made
     graph = get_default_graph()
     attributes["seed"] = combined_seed(graph.seed, seed, len(graph.operations))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
+import re
 import time
 import wave
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ from tensorboardX.summary import image as image_proto
 from tensorboardX.summary import scalar as scalar_proto
 
 from trainband.compat.ops.dtypes import string
-from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph import Graph, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.input.record_files import tf_record_iterator
+from trainband.compat.tf1.protos.graph import MetaGraphDef
 from trainband.compat.tf1.scripts.values import make_tensor_proto
+from trainband.compat.tf1.training.meta_graph import create_meta_graph_def
 from trainband.runtime.waiting import say_on_stderr
 from trainband.train.event_file import BINS, EventFile
 
@@ -39,8 +43,9 @@ def _summary(
 ) -> Tensor:
     """Record a string tensor that the host makes from the values of its inputs after a run."""
     graph = get_default_graph()
+    name = re.sub(r"[^-/\w.]", "_", name).lstrip("/")
     with graph.control_dependencies(None):
-        title = graph.unique_name(name.replace(" ", "_") if family is None else f"{family}/{name}")
+        title = graph.unique_name(name if family is None else f"{family}/{name}")
     tag = title if family is None else f"{family}/{title}"
 
     def never() -> Any:
@@ -138,7 +143,7 @@ def _wave(sound: Any, rate: float) -> Any:
     with wave.open(file, "wb") as writer:
         writer.setnchannels(channels)
         writer.setsampwidth(2)
-        writer.setframerate(int(rate))
+        writer.setframerate(max(1, round(rate)))
         writer.writeframes(samples.tobytes())
     return Summary.Audio(
         sample_rate=rate, num_channels=channels, length_frames=frames, content_type="audio/wav",
@@ -184,8 +189,13 @@ class FileWriter:
 
     Args:
       logdir: where.
-      graph: ignored.
-      max_queue, flush_secs, filename_suffix: ignored; events reach the disk within seconds.
+      graph: what TensorBoard shows as the graph.
+      max_queue, flush_secs: ignored; events reach the disk within seconds.
+      filename_suffix: the end of the file's name.
+
+    Raises:
+      ValueError: there are both a graph and a GraphDef.
+      TypeError: the graph is none.
     """
 
     def __init__(
@@ -194,13 +204,16 @@ class FileWriter:
         graph: Any = None,
         max_queue: int = 10,  # noqa: ARG002
         flush_secs: int = 120,  # noqa: ARG002
-        graph_def: Any = None,  # noqa: ARG002
-        filename_suffix: str | None = None,  # noqa: ARG002
+        graph_def: Any = None,
+        filename_suffix: str | None = None,
         session: Any = None,  # noqa: ARG002
     ) -> None:
-        del graph
-        self._directory = str(logdir)
-        self._file = EventFile(Path(self._directory), say_on_stderr)
+        self._described: set[str] = set()
+        self._directory, self._suffix = str(logdir), filename_suffix or ""
+        self._file = EventFile(Path(self._directory), say_on_stderr, suffix=self._suffix)
+        if graph is not None or graph_def is not None:
+            self.add_graph(graph, graph_def=graph_def)
+            self.add_meta_graph(create_meta_graph_def(graph_def=_graph_def_of(graph, graph_def)))
         atexit.register(self.close)  # many scripts leave it open
 
     def get_logdir(self) -> str:
@@ -214,6 +227,11 @@ class FileWriter:
             whole.ParseFromString(summary)
         else:
             whole.CopyFrom(summary)
+        for one in whole.value:
+            if one.HasField("metadata"):
+                if one.tag in self._described:
+                    one.ClearField("metadata")  # it is in an event before
+                self._described.add(one.tag)
         self.add_event(_event(global_step, summary=whole))
 
     def add_event(self, event: Any) -> None:
@@ -225,7 +243,23 @@ class FileWriter:
         self.add_event(_event(global_step, session_log=session_log))
 
     def add_graph(self, graph: Any, global_step: Any = None, graph_def: Any = None) -> None:
-        """Does nothing: TensorBoard cannot show trainband's graphs."""
+        """Writes a graph, for TensorBoard.
+
+        Raises:
+          ValueError: there are both a graph and a GraphDef, or none of them.
+          TypeError: the graph is none.
+        """
+        self.add_event(_event(global_step, graph_def=_graph_def_of(graph, graph_def).SerializeToString()))
+
+    def add_meta_graph(self, meta_graph_def: Any, global_step: Any = None) -> None:
+        """Writes a graph with its collections.
+
+        Raises:
+          TypeError: it is no `MetaGraphDef`.
+        """
+        if not isinstance(meta_graph_def, MetaGraphDef):
+            raise TypeError(f"meta_graph_def must be type MetaGraphDef, saw type: {type(meta_graph_def)}")
+        self.add_event(_event(global_step, meta_graph_def=meta_graph_def.SerializeToString()))
 
     def add_run_metadata(self, run_metadata: Any, tag: str, global_step: Any = None) -> None:
         """Does nothing."""
@@ -242,13 +276,30 @@ class FileWriter:
     def reopen(self) -> None:
         """Continues in a new file."""
         self._file.close()
-        self._file = EventFile(Path(self._directory), say_on_stderr)
+        self._file = EventFile(Path(self._directory), say_on_stderr, suffix=self._suffix)
 
     def __enter__(self) -> FileWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _graph_def_of(graph: Any, graph_def: Any) -> Any:
+    if graph is not None and graph_def is not None:
+        raise ValueError("Please pass only graph, or graph_def (deprecated), but not both.")
+    if isinstance(graph, Graph):
+        return graph.as_graph_def(add_shapes=True)
+    given = graph_def if graph is None else graph
+    if not hasattr(given, "node"):
+        raise TypeError(f"The passed graph must be an instance of `Graph` or the deprecated `GraphDef`, got {given!r}")
+    return given
+
+
+def summary_iterator(path: Any) -> Iterator[Any]:
+    """Yield the events of an event file."""
+    for content in tf_record_iterator(path):
+        yield Event.FromString(content)
 
 
 def _event(step: Any, **what: Any) -> Any:

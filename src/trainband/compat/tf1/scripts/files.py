@@ -6,6 +6,7 @@ import functools
 import glob
 import inspect
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,9 +30,12 @@ def _path(name: Any) -> Path:
     """Return a path for a string, bytes or path.
 
     Raises:
+      NotFoundError: it is empty.
       UnimplementedError: it is on another file system, such as `gs://`.
     """
     text = os.fsdecode(name).removeprefix("file://")
+    if not text:
+        raise NotFoundError(None, None, "; No such file or directory")
     scheme, separator, _ = text.partition("://")
     if separator:
         raise UnimplementedError(None, None, f"File system scheme '{scheme}' is not supported (file: '{text}')")
@@ -161,51 +165,68 @@ def Walk(top: Any, in_order: bool = True) -> Iterator[tuple[str, list[str], list
 
 
 class GFile:
-    """A file, opened when it is first read or written. A context manager."""
+    """A file, opened when it is first read or written: once for each. A context manager."""
 
     def __init__(self, name: Any, mode: str = "r") -> None:
         if mode.replace("b", "") not in _MODES:
             raise InvalidArgumentError(None, None, "mode is not 'r' or 'w' or 'a' or 'r+' or 'w+' or 'a+'")
         self.name, self.mode = name, mode
-        self._file: IO[Any] | None = None
+        self._reader: IO[bytes] | None = None
+        self._writer: IO[bytes] | None = None
 
-    def _opened(self, *modes: str) -> IO[Any]:
-        if not any(one in self.mode for one in (*modes, "+")):
-            doing = "reading" if "r" in modes else "writing"
-            raise PermissionDeniedError(None, None, f"File isn't open for {doing}")
-        if self._file is None:
-            encoding = None if "b" in self.mode else "utf-8"
+    def _reading(self) -> IO[bytes]:
+        if self._reader is None:
+            if "r" not in self.mode and "+" not in self.mode:
+                raise PermissionDeniedError(None, None, "File isn't open for reading")
+            self.flush()
             with _as_of_file():
-                self._file = _path(self.name).open(self.mode, encoding=encoding)
-        return self._file
+                self._reader = _path(self.name).open("rb")
+        return self._reader
+
+    def _writing(self) -> IO[bytes]:
+        if self._writer is None:
+            if self.mode.replace("b", "") == "r":
+                raise PermissionDeniedError(None, None, "File isn't open for writing")
+            with _as_of_file():
+                self._writer = _path(self.name).open("ab" if "a" in self.mode else "wb")
+        return self._writer
+
+    def _given(self, content: bytes) -> Any:
+        return content if "b" in self.mode else content.decode()
 
     def read(self, n: int = -1) -> Any:
-        """The next `n` characters or bytes, or all that are left."""
-        return self._opened("r").read(n)
+        """The next `n` bytes, or all that are left; as text, unless the file is binary."""
+        return self._given(self._reading().read(n))
 
     def readline(self) -> Any:
         """The next line; empty at the end."""
-        return self._opened("r").readline()
+        return self._given(self._reading().readline())
 
     def readlines(self) -> list[Any]:
         """The lines that are left."""
-        return self._opened("r").readlines()
+        return list(map(self._given, self._reading().readlines()))
 
     def write(self, file_content: Any) -> None:
         """Write text or bytes."""
-        if isinstance(file_content, bytes) and "b" not in self.mode:
-            file_content = file_content.decode()
-        elif isinstance(file_content, str) and "b" in self.mode:
-            file_content = file_content.encode()
-        self._opened("w", "a").write(file_content)
+        self._writing().write(file_content.encode() if isinstance(file_content, str) else file_content)
 
     def seek(self, offset: int | None = None, whence: int = 0, position: int | None = None) -> None:
-        """Go to a place."""
-        self._opened("r").seek(position if offset is None else offset, whence)  # type: ignore[arg-type]
+        """Go to a place, for reading.
+
+        Raises:
+          TypeError: none is given, or two are.
+          InvalidArgumentError: there is no such place.
+        """
+        if (offset is None) == (position is None):
+            raise TypeError("seek(): exactly one of offset and position must be given")
+        try:
+            self._reading().seek(position if offset is None else offset, whence)  # type: ignore[arg-type]
+        except (OSError, ValueError) as exc:
+            raise InvalidArgumentError(None, None, f"seek({offset}, {whence}): {exc}") from exc
 
     def tell(self) -> int:
         """The place."""
-        return self._opened("r", "w", "a").tell()
+        return (self._reading() if "r" in self.mode or "+" in self.mode else self._writing()).tell()
 
     def size(self) -> int:
         """The size of the file."""
@@ -218,16 +239,17 @@ class GFile:
 
     def flush(self) -> None:
         """Hand over to the system what was written."""
-        if self._file is not None and self.mode != "r":
-            self._file.flush()
+        if self._writer is not None:
+            self._writer.flush()
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-        elif "w" in self.mode or "a" in self.mode:
-            self._opened("w", "a").close()  # which makes an empty file
-        self._file = None
+        if self._writer is None and self._reader is None and self.mode[0] in "wa":
+            self._writing()  # which makes an empty file
+        for file in (self._reader, self._writer):
+            if file is not None:
+                file.close()
+        self._reader = self._writer = None
 
     def __enter__(self) -> GFile:
         return self
@@ -236,15 +258,16 @@ class GFile:
         self.close()
 
     def __del__(self) -> None:
-        file = getattr(self, "_file", None)  # none if the mode was refused
-        if file is not None:
-            file.close()  # many scripts leave it open
+        for name in ("_reader", "_writer"):
+            file = getattr(self, name, None)  # none if the mode was refused
+            if file is not None:
+                file.close()  # many scripts leave it open
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._opened("r"))
+        return map(self._given, self._reading())
 
     def __next__(self) -> Any:
-        return next(self._opened("r"))
+        return self._given(next(self._reading()))
 
 
 def _renamed(function: Callable[..., Any], names: str) -> Callable[..., Any]:
@@ -273,12 +296,40 @@ def walk(top: Any, topdown: bool = True, onerror: Any = None) -> Iterable[tuple[
     return Walk(top, topdown)
 
 
+def read_file_to_string(filename: Any, binary_mode: bool = False) -> Any:
+    """The contents of a file, as text or bytes."""
+    with GFile(filename, "rb" if binary_mode else "r") as file:
+        return file.read()
+
+
+def write_string_to_file(filename: Any, file_content: Any) -> None:
+    """Write a file."""
+    with GFile(filename, "w") as file:
+        file.write(file_content)
+
+
+def atomic_write_string_to_file(filename: Any, contents: Any, overwrite: bool = True) -> None:
+    """Write a file so that nobody sees a part of it.
+
+    Raises:
+      AlreadyExistsError: there is a file of that name, which may not be replaced.
+    """
+    partial = f"{os.fsdecode(filename)}.tmp{secrets.token_hex(8)}"
+    write_string_to_file(partial, contents)
+    try:
+        Rename(partial, filename, overwrite)
+    except AlreadyExistsError:
+        Remove(partial)
+        raise
+
+
 def write_graph(graph_or_graph_def: Any, logdir: Any, name: str, as_text: bool = True) -> str:
-    """Write the names and types of a graph's operations, one per line. TensorFlow's format is not supported."""
-    del as_text
+    """Write a graph as a `GraphDef`, as text or binary, and return the path."""
+    from google.protobuf import text_format
+
     directory = Path(str(logdir))
     directory.mkdir(parents=True, exist_ok=True)
-    lines = [f"{op.name} {op.type}" for op in getattr(graph_or_graph_def, "operations", [])]
+    stored = graph_or_graph_def.as_graph_def() if hasattr(graph_or_graph_def, "as_graph_def") else graph_or_graph_def
     path = directory / name
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_bytes(text_format.MessageToString(stored).encode() if as_text else stored.SerializeToString())
     return str(path)

@@ -12,10 +12,9 @@ from trainband.compat.ops.shapes import Dimension
 from trainband.compat.tf1.operations import summary
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import variable_scope
+from trainband.compat.tf1.protos.version import GIT_VERSION as GIT_VERSION
+from trainband.compat.tf1.protos.version import VERSION as VERSION
 
-VERSION = "1.15.5"
-"""The version whose behaviour is kept."""
-GIT_VERSION = "trainband"
 COMPILER_VERSION = "XLA"
 newaxis = None
 """A new axis in an index."""

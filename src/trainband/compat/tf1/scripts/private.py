@@ -7,12 +7,32 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from trainband.compat.ops import array
+from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.scopes import control_dependencies
 from trainband.compat.tf1.operations.recorder import recorded
 
 _PRINT_DEPRECATION_WARNINGS = True
 """A switch of `tensorflow.python.util.deprecation` that scripts set; here nothing reads it."""
+
+_USE_C_API = True
+"""A switch of `tensorflow.python.framework.ops` that scripts set; here nothing reads it."""
+
+
+def convert_n_to_tensor(values: Sequence[Any], dtype: Any = None, name: str | None = None) -> list[Any]:
+    """Convert several values to tensors.
+
+    Raises:
+      TypeError: it is no sequence.
+    """
+    if not isinstance(values, Sequence):
+        raise TypeError("values must be a list.")
+    names = [None if name is None else f"{name}_{i}" for i in range(len(values))]
+    return [
+        convert(one, None if dtype is None else as_dtype(dtype), label)
+        for one, label in zip(values, names, strict=True)
+    ]
 
 
 def with_dependencies(dependencies: Sequence[Any], output_tensor: Any, name: str | None = None) -> Any:

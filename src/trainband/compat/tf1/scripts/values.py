@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-from tensorboardX.proto.tensor_pb2 import TensorProto as TensorProto
-from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto as TensorShapeProto
 
-from trainband.compat.ops.dtypes import array_of, as_dtype, string
+from trainband.compat.ops.dtypes import array_of, as_dtype
+from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.record import known_value
-
-_LISTS = {
-    "float32": "float_val", "float64": "double_val", "int32": "int_val", "int64": "int64_val", "bool": "bool_val",
-    "string": "string_val", "int16": "int_val", "int8": "int_val", "uint8": "int_val", "uint16": "int_val",
-}  # fmt: skip
+from trainband.compat.tf1.protos.tensor import TensorProto as TensorProto
+from trainband.compat.tf1.protos.tensor import TensorShapeProto as TensorShapeProto
+from trainband.compat.tf1.protos.tensor import array_of_proto, tensor_proto
 
 
 def constant_value(tensor: Any, partial: bool = False) -> Any:
@@ -26,26 +24,58 @@ def constant_value(tensor: Any, partial: bool = False) -> Any:
 def make_tensor_proto(
     values: Any, dtype: Any = None, shape: Any = None, verify_shape: bool = False, allow_broadcast: bool = False
 ) -> Any:
-    """An array as a `TensorProto`."""
-    del verify_shape, allow_broadcast
+    """An array as a `TensorProto`.
+
+    Raises:
+      TypeError: the values are not of the dtype, or with `verify_shape` of the shape.
+      ValueError: there are more of them than the shape has room for.
+    """
+    del allow_broadcast
     array = array_of(values, None if dtype is None else as_dtype(dtype))
-    if shape is not None:
-        array = np.broadcast_to(array, shape) if array.size == 1 else array.reshape(shape)
-    kind = as_dtype(array.dtype)
-    sizes = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in array.shape])
-    result = TensorProto(dtype=kind.as_datatype_enum, tensor_shape=sizes)
-    if kind == string:
-        result.string_val.extend(one if isinstance(one, bytes) else str(one).encode() for one in array.ravel())
-    else:
-        result.tensor_content = np.ascontiguousarray(array).tobytes()
-    return result
+    if shape is None:
+        return tensor_proto(array)
+    sizes = [int(one) for one in shape]
+    if verify_shape and list(array.shape) != sizes:
+        raise TypeError(f"Expected Tensor's shape: {tuple(sizes)}, got {array.shape}.")
+    if array.size > math.prod(sizes):
+        raise ValueError(f"Too many elements provided. Needed at most {math.prod(sizes)}, but received {array.size}")
+    return tensor_proto(array, sizes)
+
+
+def constant_value_as_shape(tensor: Any) -> TensorShape:
+    """The shape that a vector of sizes says, as far as it is known.
+
+    Raises:
+      ValueError: a single number is not -1.
+    """
+    known = known_value(tensor)
+    if tensor.shape.ndims == 0:
+        if known is not None and int(known) == -1:
+            return TensorShape(None)
+        raise ValueError(f"The shape is the number {known}: only -1, for an unknown rank, may be a single number.")
+    if known is not None:
+        return TensorShape([None if int(one) == -1 else int(one) for one in known])
+    if tensor.probes is None or tensor.probes[0].value is None or tensor.probes[1].value is None:
+        return TensorShape(None if tensor.shape.num_elements() is None else [None] * tensor.shape.num_elements())
+    first, second = (np.ravel(probe.value) for probe in tensor.probes)
+    if len(first) != len(second):
+        return TensorShape(None)
+    return TensorShape([int(a) if a == b and a != -1 else None for a, b in zip(first, second, strict=True)])
+
+
+def ShapeEquals(tensor_proto: Any, shape: Any) -> bool:  # noqa: N802 - TensorFlow's name
+    """Whether a message of an array has a shape, given as a message or as sizes.
+
+    Raises:
+      TypeError: one of them is something else.
+    """
+    if not isinstance(tensor_proto, TensorProto):
+        raise TypeError("tensor_proto is not a tensor_pb2.TensorProto object")
+    if not isinstance(shape, TensorShapeProto | list | tuple):
+        raise TypeError("shape is not a list or tuple")
+    return TensorShape(tensor_proto.tensor_shape) == TensorShape(shape)
 
 
 def make_ndarray(tensor: Any) -> Any:
     """The array of a `TensorProto`."""
-    shape = [one.size for one in tensor.tensor_shape.dim]
-    kind = as_dtype(tensor.dtype)
-    if tensor.tensor_content:
-        return np.frombuffer(tensor.tensor_content, kind.numpy).reshape(shape).copy()
-    found = np.array(list(getattr(tensor, _LISTS[kind.name])), kind.numpy)
-    return np.broadcast_to(found, shape).copy() if found.size == 1 else found.reshape(shape)
+    return array_of_proto(tensor)

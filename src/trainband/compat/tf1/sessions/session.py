@@ -13,8 +13,8 @@ import numpy as np
 from trainband.compat.ops.dtypes import DType, array_of, string
 from trainband.compat.tf1.graphs import default_session
 from trainband.compat.tf1.graphs.config import ConfigProto
+from trainband.compat.tf1.graphs.errors import UnimplementedError
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.graph_def import GraphDef
 from trainband.compat.tf1.graphs.hosted import Resources, is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.slices import IndexedSlices, IndexedSlicesValue
@@ -77,7 +77,7 @@ class Session:
         return self._graph
 
     @property
-    def graph_def(self) -> GraphDef:
+    def graph_def(self) -> Any:
         """The graph as a list of its operations."""
         return self._graph.as_graph_def()
 
@@ -247,6 +247,8 @@ class Session:
     def _answer(self, tensor: Tensor) -> Any:
         if tensor.op.type == "Const":
             return tensor.op.compute()[0]
+        if "asks" not in tensor.op.attributes:
+            raise UnimplementedError(None, tensor.op, "Text that is chosen while a compiled run runs cannot be fetched")
         missing = self._store.missing(tensor.op.attributes["asks"])
         if tensor.op.type == "IsVariableInitialized":
             return np.bool_(not missing)

@@ -78,7 +78,8 @@ def remove_checkpoint(
     checkpoint_prefix: Any, checkpoint_format_version: Any = None, meta_graph_suffix: str = ""
 ) -> None:
     """Deletes a checkpoint that a saver has written."""
-    del checkpoint_format_version, meta_graph_suffix
+    del checkpoint_format_version
+    Path(f"{checkpoint_prefix}.{meta_graph_suffix or 'meta'}").unlink(missing_ok=True)
     Path(str(checkpoint_prefix) + SUFFIX).unlink(missing_ok=True)
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import EncodeError
 from safetensors.numpy import save_file
 
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+from trainband.compat.tf1.protos.graph import SaverDef
 from trainband.compat.tf1.sessions.slots import optimizer_tensor
 from trainband.compat.tf1.training.checkpoint_files import (
     SUFFIX,
@@ -23,8 +27,10 @@ from trainband.compat.tf1.training.checkpoint_files import (
     remove_checkpoint,
     update_checkpoint_state,
 )
-from trainband.compat.tf1.training.meta_graph import MetaGraphDef, export_meta_graph
+from trainband.compat.tf1.training.meta_graph import as_meta_graph, export_meta_graph, import_scoped_meta_graph
 from trainband.compat.tf1.training.partitions import axis_of, pieces
+
+_log = logging.getLogger("tensorflow")
 
 
 class Saver:
@@ -106,10 +112,10 @@ class Saver:
         save_path: Any,
         global_step: Any = None,
         latest_filename: str | None = None,
-        meta_graph_suffix: str = "meta",  # noqa: ARG002 - there is no form of a graph that could be saved
-        write_meta_graph: bool = True,  # noqa: ARG002
+        meta_graph_suffix: str = "meta",
+        write_meta_graph: bool = True,
         write_state: bool = True,
-        strip_default_attrs: bool = False,  # noqa: ARG002
+        strip_default_attrs: bool = False,
         save_debug_info: bool = False,  # noqa: ARG002
     ) -> str:
         """Write a checkpoint, and return its name: `save_path` or `save_path-STEP`.
@@ -140,6 +146,11 @@ class Saver:
         partial = Path(f"{prefix}{SUFFIX}.partial")
         save_file(arrays, partial)
         partial.replace(prefix + SUFFIX)
+        if write_meta_graph:
+            try:
+                self.export_meta_graph(f"{prefix}.{meta_graph_suffix}", strip_default_attrs=strip_default_attrs)
+            except (EncodeError, ValueError) as exc:
+                _log.warning("The graph is not stored beside %s: %s", prefix, exc)
         self._note(prefix)
         if write_state:
             update_checkpoint_state(directory, prefix, [path for path, _ in self._kept], latest_filename)
@@ -176,9 +187,58 @@ class Saver:
                 values[part.op_name] = piece.astype(part.dtype.numpy)
         sess.store.assign(values)
 
-    def export_meta_graph(self, filename: Any = None, *_: Any, **__: Any) -> MetaGraphDef:
-        """Describe the graph; see `tf.train.export_meta_graph`."""
-        return export_meta_graph(filename, self._graph)
+    def export_meta_graph(
+        self,
+        filename: Any = None,
+        collection_list: Any = None,
+        as_text: bool = False,
+        export_scope: str | None = None,
+        clear_devices: bool = False,
+        clear_extraneous_savers: bool = False,
+        strip_default_attrs: bool = False,
+        save_debug_info: bool = False,
+    ) -> Any:
+        """Describe the graph and what this saves; see `tf.train.export_meta_graph`."""
+        del save_debug_info
+        return export_meta_graph(
+            filename, saver_def=self.as_saver_def(), collection_list=collection_list, as_text=as_text,
+            graph=self._graph, export_scope=export_scope, clear_devices=clear_devices,
+            clear_extraneous_savers=clear_extraneous_savers, strip_default_attrs=strip_default_attrs,
+        )  # fmt: skip
+
+    def as_saver_def(self) -> Any:
+        """Describe it in a `SaverDef`. The field `save_tensor_name` says which variables it saves under which names."""
+        named = {name: [part.op_name for part in parts] for name, parts in self.variables().items()}
+        return SaverDef(
+            filename_tensor_name="save/Const:0",
+            save_tensor_name=json.dumps(named),
+            restore_op_name="save/restore_all",
+            max_to_keep=self._max,
+            keep_checkpoint_every_n_hours=self._every_s / 3600,
+            version=SaverDef.V2,
+        )
+
+    to_proto = as_saver_def
+
+    @classmethod
+    def from_proto(cls, saver_def: Any, import_scope: str | None = None) -> Saver:
+        """Make the saver that `as_saver_def` has described, for the default graph.
+
+        Raises:
+          ValueError: the graph lacks a variable, or another program has written it.
+        """
+        prefix = f"{import_scope}/" if import_scope else ""
+        made = cls(
+            defer_build=True,
+            max_to_keep=saver_def.max_to_keep,
+            keep_checkpoint_every_n_hours=saver_def.keep_checkpoint_every_n_hours,
+        )
+        there = get_default_graph().variables
+        if not saver_def.save_tensor_name.startswith("{"):
+            raise ValueError("This SaverDef does not say which variables it saves: trainband has not written it.")
+        named = json.loads(saver_def.save_tensor_name)
+        made._chosen = {name: [there[f"{prefix}{part}"] for part in parts] for name, parts in named.items()}
+        return made
 
     @property
     def last_checkpoints(self) -> list[str]:
@@ -209,3 +269,23 @@ class Saver:
                 self._next_for_good += self._every_s
                 continue
             remove_checkpoint(oldest)
+
+
+def import_meta_graph(
+    meta_graph_or_file: Any, clear_devices: bool = False, import_scope: str | None = None, **more: Any
+) -> Saver | None:
+    """Record the graph of a file that `Saver.save` or `export_meta_graph` has written; see `import_graph_def`.
+
+    Returns:
+      A saver for its variables; `None` if it has none.
+
+    Raises:
+      OSError: there is no such file, or it is none.
+      ValueError: an argument does not fit the graph.
+    """
+    stored = as_meta_graph(meta_graph_or_file)
+    prefix = get_default_graph().unique_name(import_scope or "", mark_as_used=False).rstrip("/")
+    imported = import_scoped_meta_graph(stored, clear_devices, import_scope=import_scope, **more)
+    if stored.HasField("saver_def") and stored.saver_def.save_tensor_name.startswith("{"):
+        return Saver.from_proto(stored.saver_def, prefix)
+    return Saver() if imported else None
