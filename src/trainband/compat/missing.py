@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from types import ModuleType
 
-PLANNED = ("tf.keras",)
+PLANNED: tuple[str, ...] = ()
 """Names that are planned, together with everything below them."""
 
 

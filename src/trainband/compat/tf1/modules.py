@@ -73,6 +73,9 @@ _PUBLIC = """
     tf.saved_model: python.saved_model.builder python.saved_model.loader python.saved_model.tag_constants
     tf.saved_model: python.saved_model.signature_constants python.saved_model.signature_def_utils
     tf tf.contrib.framework: python.util.nest
+    tf.keras: python.keras
+    tf.keras.layers: python.keras.engine.base_layer python.keras.layers.core python.keras.engine.input_layer
+    tf.keras.models tf.keras: python.keras.engine.training python.keras.engine.sequential python.keras.engine.network
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
