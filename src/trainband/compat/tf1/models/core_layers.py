@@ -366,6 +366,14 @@ class _Wrapper(Layer):
 class TimeDistributed(_Wrapper):
     """A layer that is applied to each step of sequences."""
 
+    def build(self, input_shape: Any) -> None:
+        """Creates the layer's variables, under the name of this one."""
+        sizes = list(TensorShape(input_shape).sizes or ())
+        if not self.layer.built:
+            self.layer.dtype = self.layer.dtype or self.dtype
+            self.layer.build(TensorShape([sizes[0], *sizes[2:]]))
+        self.built = True
+
     def call(self, inputs: Any, **more: Any) -> Any:
         """Return the outputs."""
         found = self.layer(reshape(inputs, _stack([-1, *_sizes(inputs, 2)])), **more)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
-from trainband.compat.tf1.models import phase
+from trainband.compat.tf1.models import architecture, phase
 from trainband.compat.tf1.models.layer import Layer, Node, _layers_in
 from trainband.compat.tf1.models.network import Input, InputLayer, Network
 from trainband.compat.tf1.models.trained import Trained
@@ -142,19 +141,15 @@ class Model(Trained, Layer):
         """
         if self._network is None:
             raise NotImplementedError("A model that is a subclass has no configuration.")
-        return {"name": self.name, "layers": [_described(layer) for layer in self.layers]}
+        return {"name": self.name, "layers": [layer.get_config() for layer in self.layers]}
 
     def to_json(self, **more: Any) -> str:
-        """Its layers as JSON."""
-        return json.dumps({"class_name": type(self).__name__, "config": self.get_config()}, default=str, **more)
+        """Its layers as JSON, for `model_from_json`."""
+        return architecture.to_json(self, **more)
 
 
 def _known(training: Any) -> Any:
     return training if isinstance(training, bool | int) else None
-
-
-def _described(layer: Any) -> dict[str, Any]:
-    return {"class_name": type(layer).__name__, "name": layer.name, "config": layer.get_config()}
 
 
 class Sequential(Model):
