@@ -1,4 +1,3 @@
-# ruff: noqa: ARG005 - every entry is called with tf.keras, whether or not it needs all of it
 """Layers and models of `tf.keras` on whose variables, values and training TensorFlow and trainband must agree.
 
 It needs NumPy only, and is run with TensorFlow or `compat.tf1` as `tf`. All variables get values that follow from their
@@ -28,6 +27,7 @@ def _normal(*shape: int) -> Any:
 ROWS, SERIES, IMAGES = _normal(4, 6), _normal(2, 5, 3), _normal(2, 8, 7, 3)
 WORDS = np.array([[1, 2, 0, 0], [3, 4, 5, 0]], np.int32)
 VOLUMES = _normal(1, 4, 4, 3, 2)
+
 
 def name_of(variable: Any) -> str:
     """A variable's name in TensorFlow 1, where a recurrent layer's variables were its own and not its cell's."""
@@ -232,19 +232,12 @@ def _dense_model(tf: Any, units: int, last: Any) -> Any:
     return tf.keras.Sequential([k.Dense(5, activation="tanh", input_shape=(6,)), k.Dense(units, activation=last)])
 
 
-def _with_optimizer(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def train(tf: Any) -> Any:
-        model = _dense_model(tf, 3, "softmax")
-        model.compile(make(tf), "sparse_categorical_crossentropy", metrics=["accuracy"])
-        return model, {"x": X, "y": CLASSES, "epochs": 3, "batch_size": 10}
-
-    return train
-
-
-def _with_loss(loss: str, y: Any, units: int, last: Any, metrics: Any) -> Callable[[Any], Any]:
+def _with(
+    optimizer: Callable[[Any], Any], loss: str, y: Any, units: int, last: Any, metrics: Any
+) -> Callable[[Any], Any]:
     def train(tf: Any) -> Any:
         model = _dense_model(tf, units, last)
-        model.compile("sgd", loss, metrics=list(metrics))
+        model.compile(optimizer(tf), loss, metrics=list(metrics))
         return model, {"x": X, "y": y, "epochs": 2, "batch_size": 10, "validation_data": (X[:5], y[:5])}
 
     return train
@@ -296,24 +289,22 @@ def _stateful(tf: Any) -> Any:
     return model, {"x": X, "y": BINARY, "epochs": 2, "batch_size": 10, "validation_data": (X[:7], BINARY[:7])}
 
 
-def _optimizer(name: str, *args: Any, **more: Any) -> Callable[[Any], Any]:
-    return _with_optimizer(lambda tf: getattr(tf.keras.optimizers, name)(*args, **more))
+def _of(name: str, *args: Any, **more: Any) -> Callable[[Any], Any]:
+    return lambda tf: getattr(tf.keras.optimizers, name)(*args, **more)
 
 
+ONE_HOT = np.eye(3, dtype=np.float32)[CLASSES]
 TRAINED: dict[str, Callable[[Any], Any]] = {
-    "sgd": _optimizer("SGD", lr=0.1),
-    "momentum": _optimizer("SGD", 0.1, momentum=0.9),
-    "adam": _optimizer("Adam", 0.05, clipnorm=0.5),
-    "adamax": _optimizer("Adamax", 0.05),
-    "rmsprop": _optimizer("RMSprop", 0.01),
-    "rmsprop_centered": _optimizer("RMSprop", 0.01, momentum=0.5, centered=True),
-    "adagrad": _optimizer("Adagrad", 0.1),
-    "adadelta": _optimizer("Adadelta", 1.0),
-    "of_train": _with_optimizer(lambda tf: tf.train.AdamOptimizer(0.05)),
-    "categorical": _with_loss("categorical_crossentropy", np.eye(3)[CLASSES], 3, "softmax", ["accuracy"]),
-    "binary": _with_loss("binary_crossentropy", BINARY, 1, "sigmoid", ["accuracy", "mse"]),
-    "logcosh": _with_loss("logcosh", NUMBERS, 2, None, ["mae", "mean_squared_error"]),
-    "hinge": _with_loss("hinge", BINARY * 2 - 1, 1, None, ["squared_hinge"]),
+    "momentum": _with(_of("SGD", 0.1, momentum=0.9), "mse", NUMBERS, 2, None, ["mae", "mean_squared_error"]),
+    "adam": _with(
+        _of("Adam", 0.05, clipnorm=0.5), "sparse_categorical_crossentropy", CLASSES, 3, "softmax", ["accuracy"]
+    ),
+    "adamax": _with(_of("Adamax", 0.05), "categorical_crossentropy", ONE_HOT, 3, "softmax", ["acc"]),
+    "rmsprop": _with(_of("RMSprop", 0.01), "binary_crossentropy", BINARY, 1, "sigmoid", ["accuracy"]),
+    "rmsprop_centered": _with(_of("RMSprop", 0.01, momentum=0.5, centered=True), "mse", NUMBERS, 2, None, []),
+    "adagrad": _with(_of("Adagrad", 0.1), "logcosh", NUMBERS, 2, None, []),
+    "adadelta": _with(_of("Adadelta", 1.0), "hinge", BINARY * 2 - 1, 1, None, ["squared_hinge"]),
+    "of_train": _with(lambda tf: tf.train.AdamOptimizer(0.05), "mse", NUMBERS, 2, None, []),
     "several_outputs": _several_outputs,
     "normalised": _normalised,
     "scheduled": _scheduled,

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - layers and models are of one package
 """A model's layers as JSON: with what each was made, and how they follow one another."""
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ def _described(layer: Any) -> dict[str, Any]:
     kind = type(layer).__name__
     found: dict[str, Any] = {"class_name": kind, "name": layer.name}
     if kind == "Sequential":
-        return {**found, "layers": [_described(one) for one in layer._layers]}  # noqa: SLF001 - of the same package
+        return {**found, "layers": [_described(one) for one in layer._layers]}
     network = getattr(layer, "_network", None)
     if network is not None:
         return {**found, **_described_network(network)}
     if kind == "InputLayer":
         shape, dtype = layer.output.shape.as_list(), layer.output.dtype.name
         return {**found, "arguments": [], "keywords": {"batch_input_shape": shape, "dtype": dtype}}
-    args, kwargs = layer._made_with  # noqa: SLF001 - of the same package
+    args, kwargs = layer._made_with
     return {
         **found,
         "arguments": [_value(one, layer) for one in args],
@@ -40,7 +41,7 @@ def _described(layer: Any) -> dict[str, Any]:
 
 
 def _described_network(network: Any) -> dict[str, Any]:
-    starts = [one._keras_history for one in flatten(network.inputs)]  # noqa: SLF001 - of the same package
+    starts = [one._keras_history for one in flatten(network.inputs)]
     nodes = [*starts, *network.nodes]
     layers = list(dict.fromkeys(node.layer for node in nodes))
     where = {id(out): [i, k] for i, node in enumerate(nodes) for k, out in enumerate(flatten(node.outputs))}
@@ -120,7 +121,7 @@ def _made(found: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
     keywords = {name: _back(value, own) for name, value in found["keywords"].items()}
     kind = _class_of(found["class_name"], own)
     made = kind(*(_back(one, own) for one in found["arguments"]), **keywords)
-    made._name = found["name"]  # noqa: SLF001 - of the same package
+    made._name = found["name"]
     return made
 
 

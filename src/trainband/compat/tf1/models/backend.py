@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops import activations, array, clipping, indexing, keras_losses, math, matrices, random, reductions
+from trainband.compat.ops import (
+    activations,
+    array,
+    clipping,
+    indexing,
+    keras_losses,
+    math,
+    matrices,
+    random,
+    reductions,
+)
 from trainband.compat.ops.dtypes import array_of, as_dtype
 from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
 from trainband.compat.tf1.graphs.record import convert
@@ -131,7 +141,9 @@ def batch_set_value(tuples: Sequence[tuple[Any, Any]]) -> None:
         set_value(one, value)
 
 
-def function(inputs: Any, outputs: Any, updates: Any = None, name: str | None = None, **more: Any) -> Callable[..., Any]:
+def function(
+    inputs: Any, outputs: Any, updates: Any = None, name: str | None = None, **more: Any
+) -> Callable[..., Any]:
     """A function of arrays that runs a part of the graph."""
     del name, more
     operations = [one if not isinstance(one, tuple) else one[0].assign(one[1]).op for one in updates or ()]

@@ -122,7 +122,7 @@ def _of_arrays(whole: Batch, batch_size: int, shuffle: bool, steps: int | None) 
     def epoch() -> Iterator[Batch]:
         order = np.arange(count)
         if shuffle:
-            np.random.shuffle(order)  # noqa: NPY002 - scripts seed the numbers of this one
+            np.random.shuffle(order)
         for start in range(0, count, batch_size):
             rows: Any = order[start : start + batch_size]
             if not shuffle:
@@ -188,7 +188,7 @@ def _of_sequence(sequence: Any, names: tuple[Sequence[str], Sequence[str]], shuf
     def epoch() -> Iterator[Batch]:
         order = np.arange(len(sequence))
         if shuffle:
-            np.random.shuffle(order)  # noqa: NPY002 - scripts seed the numbers of this one
+            np.random.shuffle(order)
         for place in order[:count]:
             yield _batch(sequence[int(place)], names)
         sequence.on_epoch_end()

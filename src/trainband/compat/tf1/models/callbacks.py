@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - what callbacks are told, and need not use
 """`tf.keras.callbacks`: what happens between the epochs and batches of `fit`."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -332,7 +334,7 @@ class CSVLogger(Callback):
 
     @override
     def on_train_begin(self, logs: Any = None) -> None:
-        self._file = open(self.filename, "a" if self.append else "w", newline="", encoding="utf-8")  # noqa: SIM115
+        self._file = Path(self.filename).open("a" if self.append else "w", newline="", encoding="utf-8")  # noqa: SIM115
 
     @override
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -1,9 +1,10 @@
+# ruff: noqa: SLF001 - layers and models are of one package
 """`tf.keras.utils`, `tf.keras.datasets` and `tf.keras.preprocessing`: arrays for a model. Nothing is downloaded."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -204,42 +205,67 @@ class Tokenizer:
 
 
 class ImageDataGenerator:
-    """Batches of images: scaled, moved and flipped at random.
+    """Batches of images [height, width, channels]: scaled, turned, moved, sheared, enlarged and flipped at random.
 
     Raises:
-      NotImplementedError: rotations, shears, zooms, or statistics of the data.
+      NotImplementedError: statistics of the data, or changes of colour.
     """
 
     def __init__(
         self,
-        rescale: float | None = None,
+        *,
+        rotation_range: float = 0,
         width_shift_range: float = 0.0,
         height_shift_range: float = 0.0,
+        shear_range: float = 0.0,
+        zoom_range: Any = 0.0,
+        fill_mode: str = "nearest",
+        cval: float = 0.0,
         horizontal_flip: bool = False,
         vertical_flip: bool = False,
+        rescale: float | None = None,
         preprocessing_function: Callable[[Any], Any] | None = None,
         **more: Any,
     ) -> None:
-        wanted = [name for name, value in more.items() if value and name not in _HARMLESS]
+        wanted = [name for name, value in more.items() if value and name not in ("data_format", "dtype", "zca_epsilon")]
         if wanted:
             raise NotImplementedError(f"ImageDataGenerator: {', '.join(wanted)} is not supported.")
-        self._rescale, self._flips, self._function = rescale, (vertical_flip, horizontal_flip), preprocessing_function
+        self._rescale, self._function = rescale, preprocessing_function
+        self._flips = vertical_flip, horizontal_flip
+        self._turn, self._shear = np.deg2rad(rotation_range), np.deg2rad(shear_range)
         self._shifts = height_shift_range, width_shift_range
+        self._zoom = (1 - zoom_range, 1 + zoom_range) if np.isscalar(zoom_range) else tuple(zoom_range)
+        self._filled = {"mode": _FILLS[fill_mode], "cval": cval}
 
     def fit(self, x: Any, augment: bool = False, rounds: int = 1, seed: int | None = None) -> None:
         """Nothing is learned from the data."""
 
+    def random_transform(self, x: Any, seed: int | None = None) -> NDArray[Any]:
+        """An image, changed at random."""
+        return self._changed(np.asarray(x), np.random.RandomState(seed))
+
     def _changed(self, image: NDArray[Any], random: np.random.RandomState) -> NDArray[Any]:
-        for axis, (shift, flip) in enumerate(zip(self._shifts, self._flips, strict=True)):
-            if shift:
-                limit = int(shift * image.shape[axis] if shift < 1 else shift)
-                places = np.clip(np.arange(image.shape[axis]) + random.randint(-limit, limit + 1), 0, None)
-                image = np.take(image, np.minimum(places, image.shape[axis] - 1), axis)
+        turn, shear = random.uniform(-self._turn, self._turn), random.uniform(-self._shear, self._shear)
+        shifts = [
+            random.uniform(-one, one) * (size if one < 1 else 1)
+            for one, size in zip(self._shifts, image.shape, strict=False)
+        ]
+        zooms = random.uniform(*self._zoom, 2) if self._zoom != (1, 1) else np.ones(2)
+        matrix = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+        matrix = matrix @ np.array([[1, -np.sin(shear)], [0, np.cos(shear)]]) @ np.diag(zooms)
+        image = image.astype(np.float32)
+        if not np.array_equal(matrix, np.eye(2)) or any(shifts):
+            from scipy.ndimage import affine_transform  # which JAX needs as well
+
+            middle = (np.array(image.shape[:2]) - 1) / 2
+            offset = middle + np.array(shifts) - matrix @ middle
+            planes = np.moveaxis(image, -1, 0)
+            image = np.stack([affine_transform(one, matrix, offset, order=1, **self._filled) for one in planes], -1)
+        for axis, flip in enumerate(self._flips):
             if flip and random.rand() < 0.5:
                 image = np.flip(image, axis)
-        image = image.astype(np.float32)
-        image = image if self._function is None else self._function(image)
-        return image if self._rescale is None else image * self._rescale
+        image = image if self._function is None else np.asarray(self._function(image))
+        return image if self._rescale is None else image * np.float32(self._rescale)
 
     def flow(
         self, x: Any, y: Any = None, batch_size: int = 32, shuffle: bool = True, seed: int | None = None, **more: Any
@@ -249,7 +275,7 @@ class ImageDataGenerator:
         return _Flow(self, np.asarray(x), None if y is None else np.asarray(y), batch_size, shuffle, seed)
 
 
-_HARMLESS = ("fill_mode", "cval", "data_format", "dtype", "zca_epsilon")
+_FILLS = {"nearest": "nearest", "constant": "constant", "reflect": "reflect", "wrap": "wrap"}
 
 
 class _Flow(Sequence_):

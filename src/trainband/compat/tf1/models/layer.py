@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - layers and models are of one package
 """Layer: the base of `tf.keras.layers`, which records where its outputs come from."""
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Layer(networks.Layer):
         kwargs.pop("dynamic", None)
         super().__init__(*args, **kwargs)
         name = kwargs.get("name")
-        self._name = name or phase.unique_name(networks._snake_case(type(self).__name__))  # noqa: SLF001
+        self._name = name or phase.unique_name(networks._snake_case(type(self).__name__))
         self._first_weights = first_weights
         self._batch_shape = _batch_shape(sizes)
         self._inbound: list[Node] = []
@@ -146,7 +147,7 @@ class Layer(networks.Layer):
     def __call__(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Return the outputs; the first call creates the variables."""
         kwargs.pop("scope", None)
-        tensors = networks._as_tensors(inputs)  # noqa: SLF001 - as the layers of `tf.layers`
+        tensors = networks._as_tensors(inputs)
         parameters = self._parameters
         more = {**dict(zip(parameters[1:], args, strict=False)), **kwargs}
         training = more.get("training")
@@ -175,9 +176,9 @@ class Layer(networks.Layer):
         new_mask = self.compute_mask(tensors, mask)
         for output in flatten(outputs):
             if isinstance(output, Tensor):
-                output._keras_history = node  # type: ignore[attr-defined]  # noqa: SLF001 - Keras's own name for it
+                output._keras_history = node  # type: ignore[attr-defined]
                 if new_mask is not None:
-                    output._keras_mask = new_mask  # type: ignore[attr-defined]  # noqa: SLF001
+                    output._keras_mask = new_mask  # type: ignore[attr-defined]
 
     def _prepared(self, tensors: Any) -> None:
         was_built = self.built
@@ -289,7 +290,7 @@ class Layer(networks.Layer):
         """What it can be made from again: `from_config(layer.get_config())`."""
         args, kwargs = self._made_with
         names = list(self._own_parameters())
-        found: dict[str, Any] = {"name": self.name, **dict(zip(names, args, strict=False)), **kwargs, "name": self.name}
+        found: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs, "name": self.name}
         if self._batch_shape is not None and "batch_input_shape" not in found:
             found = {key: value for key, value in found.items() if key not in _OF_INPUTS}
             found["batch_input_shape"] = self._batch_shape

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainband.compat.ops import array, math, reductions
 from trainband.compat.ops import keras_losses as formulas
-from trainband.compat.ops import math, reductions
 from trainband.compat.ops.table import TABLE
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.models.named import snake_case
-from trainband.compat.tf1.operations.array import reshape
 from trainband.compat.tf1.operations.recorder import recorded, recorder
-from trainband.compat.ops import array
 
 
 def _as_logits(y_pred: Any, activation: str, from_logits: bool) -> tuple[Any, bool]:

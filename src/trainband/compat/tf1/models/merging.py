@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - layers and models are of one package
 """Layers that merge several inputs into one."""
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class _Merged(Layer):
     def call(self, inputs: Sequence[Any]) -> Any:  # type: ignore[override]
         """Return the outputs."""
         if not isinstance(inputs, list | tuple) or (self.count is not None and len(inputs) != self.count):
-            raise ValueError(f"A `{type(self).__name__}` layer should be called on a list of {self.count or ''} inputs.")
+            raise ValueError(
+                f"A `{type(self).__name__}` layer should be called on a list of {self.count or ''} inputs."
+            )
         return functools.reduce(type(self).pair, inputs)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:

@@ -38,7 +38,7 @@ class Metric(Layer):
         def update_state(*values: Any, **more: Any) -> Any:
             found = inner(*values, **more)
             if found is not None:
-                made._updates.append(found)  # noqa: SLF001 - its own
+                made._updates.append(found)
             return found
 
         made.__dict__["update_state"] = update_state
@@ -92,8 +92,7 @@ class _Streaming(Metric):
     def _found(self, metric: tuple[Any, Any]) -> Any:
         if not hasattr(self, "_value"):
             self._value = metric[0]
-            variables = [op_variable for op_variable in _variables_of(metric[0])]
-            self._weights += [(one, False) for one in variables]
+            self._weights += [(one, False) for one in _variables_of(metric[0])]
         return metric[1]
 
     def result(self) -> Any:

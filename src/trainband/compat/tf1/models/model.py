@@ -1,9 +1,10 @@
+# ruff: noqa: SLF001 - layers and models are of one package
 """Model and Sequential: layers that are put together, and can be trained."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
@@ -43,9 +44,7 @@ class Model(Trained, Layer):
         """Its layers."""
         if self._network is not None:
             return self._network.layers
-        return [
-            one for one in dict.fromkeys(_layers_in([v for k, v in self.__dict__.items() if not k.startswith("_")]))
-        ]
+        return list(dict.fromkeys(_layers_in([v for k, v in self.__dict__.items() if not k.startswith("_")])))
 
     def _parts(self) -> list[Any]:
         own = super()._parts()
@@ -54,14 +53,14 @@ class Model(Trained, Layer):
     @property
     def input_names(self) -> list[str]:
         """The names of its inputs."""
-        return [one._keras_history.layer.name for one in self.inputs]  # noqa: SLF001
+        return [one._keras_history.layer.name for one in self.inputs]
 
     @property
     def output_names(self) -> list[str]:
         """The names of the layers that its outputs come from."""
         if self._network is None:
             return [f"output_{i + 1}" for i in range(len(self.outputs))]
-        return [one._keras_history.layer.name for one in self.outputs]  # noqa: SLF001
+        return [one._keras_history.layer.name for one in self.outputs]
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:  # type: ignore[override]
         """Return the outputs.
@@ -121,7 +120,7 @@ class Model(Trained, Layer):
         row("Layer (type)", "Output Shape", "Param #")
         say("=" * width)
         for layer in self.layers:
-            shape = str(layer.output_shape) if layer._inbound else "multiple"  # noqa: SLF001
+            shape = str(layer.output_shape) if layer._inbound else "multiple"
             row(f"{layer.name} ({type(layer).__name__})", shape, str(layer.count_params()))
         say("=" * width)
         every = self.count_params()
@@ -181,7 +180,7 @@ class Sequential(Model):
             shape, dtype = _first_shape(layer)
             if shape is not None:
                 first = Input(batch_shape=shape, dtype=dtype, name=f"{layer.name}_input")
-                self._layers.append(first._keras_history.layer)  # noqa: SLF001
+                self._layers.append(first._keras_history.layer)
         self._layers.append(layer)
         if not isinstance(self._layers[0], InputLayer):
             return
@@ -199,10 +198,10 @@ class Sequential(Model):
         """
         if not self._layers:
             raise TypeError("There are no layers in the model.")
-        kept = [one for one in self._layers[:-1]]
+        kept = list(self._layers[:-1])
         self._layers.pop()
         if self._network is not None and kept:
-            self._between(kept[0].output, kept[-1]._inbound[0].outputs)  # noqa: SLF001
+            self._between(kept[0].output, kept[-1]._inbound[0].outputs)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables, for inputs of a shape."""

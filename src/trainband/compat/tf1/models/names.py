@@ -114,7 +114,9 @@ KERAS: dict[str, str] = {
 }
 """Namespaces and their names."""
 
-_OPERATIONS = "abs square exp log sign round maximum minimum equal not_equal greater greater_equal less less_equal cos sin"
-_MORE = "shape transpose stack tile reverse one_hot stop_gradient identity eye zeros_like ones_like"
-SAME_AS_TF: dict[str, str] = {name: f"tf.{name}" for name in f"{_OPERATIONS} {_MORE}".split()}
+_OPERATIONS = """
+    abs square exp log sign round maximum minimum equal not_equal greater greater_equal less less_equal cos sin shape
+    transpose stack tile reverse one_hot stop_gradient identity eye zeros_like ones_like
+"""
+SAME_AS_TF: dict[str, str] = {name: f"tf.{name}" for name in _OPERATIONS.split()}
 """Names of `tf.keras.backend` that are operations of `tf`."""

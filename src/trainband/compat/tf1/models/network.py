@@ -142,19 +142,17 @@ class Network:
         if len(own) != len(given):
             raise ValueError(f"The model takes {len(own)} inputs, but was called with {len(given)}.")
         values |= {id(convert(one)): value for one, value in zip(own, given, strict=True)}
+
+        def put(structure: Any) -> Any:
+            return pack_like(structure, [values.get(id(one), one) for one in flatten(structure)])
+
         for node in self.nodes:
-
-            def put(structure: Any) -> Any:
-                leaves = flatten(structure)
-                return pack_like(structure, [values.get(id(one), one) for one in leaves])
-
             more = {name: put(value) if _has_tensor(value) else value for name, value in node.more.items()}
             if training is not None and "training" in node.layer._parameters:  # noqa: SLF001 - the same package
                 more["training"] = training
             found = layer_of(node.layer)(put(node.inputs), **more)
             values |= {id(a): b for a, b in zip(flatten(node.outputs), flatten(found), strict=True)}
-        results = flatten(self.outputs)
-        return pack_like(self.outputs, [values.get(id(one), one) for one in results])
+        return put(self.outputs)
 
 
 def _node_of(tensor: Any) -> Node | None:

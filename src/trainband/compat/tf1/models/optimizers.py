@@ -246,19 +246,19 @@ class Adam(Optimizer):
         settings = {"beta1": beta_1, "beta2": beta_2, "epsilon": epsilon or 1e-7}
         super().__init__(learning_rate, settings, {**more, "decay": decay})
 
-    _rule: Callable[..., Rule] = update_rules.Adam
+    formula: Callable[..., Rule] = update_rules.Adam
     _powers = (("beta1_power", "beta1"), ("beta2_power", "beta2"))
 
     @override
     def rule(self) -> Rule:
         kind = f"Apply{type(self).__name__}"
-        return type(self)._rule(type=kind, slots=[("m", 0.0), ("v", 0.0)], shared=list(self._powers))
+        return type(self).formula(type=kind, slots=[("m", 0.0), ("v", 0.0)], shared=list(self._powers))
 
 
 class Adamax(Adam):
     """Adam by the largest gradient that fades."""
 
-    _rule = keras_rules.Adamax
+    formula = keras_rules.Adamax
     _powers = (("beta1_power", "beta1"),)  # type: ignore[assignment]
 
 

@@ -108,7 +108,9 @@ class GRU(_Recurrent):
     """Gated recurrent units."""
 
     kind, gates = "gru", 3
-    settings = listed(_SETTINGS.format(gate="recurrent_activation='hard_sigmoid'", forget="", version="implementation=1"))
+    settings = listed(
+        _SETTINGS.format(gate="recurrent_activation='hard_sigmoid'", forget="", version="implementation=1")
+    )
 
 
 class LSTM(_Recurrent):
@@ -172,5 +174,3 @@ class Bidirectional(Layer):
         """Which steps of the outputs count."""
         del inputs
         return mask if self.forward_layer.return_sequences else None
-
-

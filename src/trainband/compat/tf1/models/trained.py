@@ -96,7 +96,7 @@ class Trained:
         """Makes inputs and outputs, for a model that learns from its first batch what its inputs are."""
         if self.__dict__.get("outputs"):
             return
-        first = [one for one in batch.inputs]
+        first = list(batch.inputs)
         if hasattr(self, "_layers"):
             self.build([None, *first[0].shape[1:]])  # type: ignore[attr-defined]
             return

@@ -48,12 +48,13 @@ def load(model: Any, path: str, by_name: bool = False) -> None:
         )
     if Path(path).is_file() and not path.endswith(_SUFFIX):
         with _opened(Path(path), "r") as file:
-            _read(file["model_weights"] if "model_weights" in file else file, model, by_name)
+            _read(file.get("model_weights", file), model, by_name)
         return
     there = load_file(path if path.endswith(_SUFFIX) else path + _SUFFIX)
     names = _names(model)
     if by_name:
-        _give(*zip(*((one, there[name]) for one, name in zip(variables, names, strict=True) if name in there)))
+        known = [(one, name) for one, name in zip(variables, names, strict=True) if name in there]
+        _give([one for one, _ in known], [there[name] for _, name in known])
         return
     if set(there) != set(names):
         raise ValueError(f"{path} has the variables {sorted(there)}, but the model has {sorted(names)}.")
@@ -116,7 +117,7 @@ def _read(file: Any, model: Any, by_name: bool) -> None:
         layer.set_weights([np.asarray(group[name]) for name in _text(group.attrs["weight_names"])])
 
 
-def _give(variables: Sequence[Any] = (), values: Sequence[Any] = ()) -> None:
+def _give(variables: Sequence[Any], values: Sequence[Any]) -> None:
     if variables:
         feeds = {one.initializer.inputs[0]: value for one, value in zip(variables, values, strict=True)}
         phase.current_session().run([one.initializer for one in variables], feeds)
