@@ -129,6 +129,9 @@ def spaces_of(module: str) -> tuple[str, ...] | None:
         return (module,)
     if module in MODULES:
         return MODULES[module]
+    for other in ("tf.python.keras", "tf.contrib.keras"):
+        if module.startswith(other) and "tf.keras" + module.removeprefix(other) in NAMES:
+            return ("tf.keras" + module.removeprefix(other),)
     space, private, _ = module.partition(".python")
     return (space,) if private and space.startswith("tf.contrib.") and space in NAMES else None
 

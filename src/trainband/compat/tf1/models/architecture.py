@@ -10,6 +10,8 @@ from typing import Any
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.models import named
+from trainband.compat.tf1.models.layer import Layer
+from trainband.compat.tf1.namespace import find
 
 
 def to_json(model: Any, **more: Any) -> str:
@@ -68,8 +70,6 @@ def _plain(more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any, layer: Any) -> Any:
-    from trainband.compat.tf1.models.layer import Layer
-
     if isinstance(value, Layer):
         return {"layer": _described(value)}
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
@@ -95,16 +95,12 @@ def from_json(json_string: str, custom_objects: Any = None) -> Any:
 
 
 def _class_of(name: str, own: Mapping[str, Any]) -> Any:
-    from trainband.compat.tf1.namespace import find
-
     return own[name] if name in own else find("tf.keras.layers", name)
 
 
 def _made(found: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
-    from trainband.compat.tf1.models.model import Model, Sequential
-
     if found["class_name"] == "Sequential":
-        return Sequential([_made(one, own) for one in found["layers"]], name=found["name"])
+        return find("tf.keras", "Sequential")([_made(one, own) for one in found["layers"]], name=found["name"])
     if "calls" in found:
         layers = [_made(one, own) for one in found["layers"]]
         outputs = [flatten(one.output) for one in layers[: found["starts"]]]
@@ -117,7 +113,9 @@ def _made(found: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
         starts = [one[0] for one in outputs]
         for call in found["calls"]:
             outputs.append(flatten(layers[call["layer"]](there(call["inputs"]), **call["keywords"])))
-        return Model(starts if len(starts) > 1 else starts[0], there(found["outputs"]), name=found["name"])
+        return find("tf.keras", "Model")(
+            starts if len(starts) > 1 else starts[0], there(found["outputs"]), name=found["name"]
+        )
     keywords = {name: _back(value, own) for name, value in found["keywords"].items()}
     kind = _class_of(found["class_name"], own)
     made = kind(*(_back(one, own) for one in found["arguments"]), **keywords)

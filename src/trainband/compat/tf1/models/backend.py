@@ -15,6 +15,7 @@ from trainband.compat.ops import (
     keras_losses,
     math,
     matrices,
+    normalization,
     random,
     reductions,
 )
@@ -24,7 +25,7 @@ from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.models import losses, phase
 from trainband.compat.tf1.models.core_layers import now
-from trainband.compat.tf1.networks.core import while_training
+from trainband.compat.tf1.networks.core import flat, while_training
 from trainband.compat.tf1.operations import array as arrays
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.gradients import gradients as gradients_of
@@ -119,9 +120,6 @@ def dtype(x: Any) -> str:
 def get_value(x: Any) -> Any:
     """The value of a variable or tensor."""
     return phase.get_session().run(x) if hasattr(x, "as_tensor") or isinstance(x, Tensor) else x
-
-
-eval_ = get_value
 
 
 def batch_get_value(tensors: Sequence[Any]) -> list[Any]:
@@ -299,8 +297,6 @@ def flatten(x: Any) -> Any:
 
 def batch_flatten(x: Any) -> Any:
     """One row for each example."""
-    from trainband.compat.tf1.networks.core import flat
-
     return flat(x)
 
 
@@ -341,8 +337,6 @@ def dropout(x: Any, level: float, noise_shape: Any = None, seed: Any = None) -> 
 
 def l2_normalize(x: Any, axis: Any = None) -> Any:
     """With the norm 1."""
-    from trainband.compat.ops import normalization
-
     return recorded(normalization.l2_normalize)(x, axis)
 
 

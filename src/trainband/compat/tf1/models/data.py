@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ def get_file(fname: str, origin: str, cache_subdir: str = "datasets", cache_dir:
 
 
 def _cache(directory: Any = None) -> Path:
-    return Path(directory or os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    return Path(directory or Path.home() / ".keras")
 
 
 class Sequence_:  # noqa: N801 - `Sequence` is taken
@@ -131,7 +130,7 @@ _FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'
 
 def text_to_word_sequence(text: str, filters: str = _FILTERS, lower: bool = True, split: str = " ") -> list[str]:
     """The words of a text."""
-    text = (text.lower() if lower else text).translate(str.maketrans(dict.fromkeys(filters, split)))
+    text = (text.lower() if lower else text).translate(str.maketrans({ord(one): split for one in filters}))
     return [word for word in text.split(split) if word]
 
 
@@ -234,7 +233,9 @@ class ImageDataGenerator:
         self._flips = vertical_flip, horizontal_flip
         self._turn, self._shear = np.deg2rad(rotation_range), np.deg2rad(shear_range)
         self._shifts = height_shift_range, width_shift_range
-        self._zoom = (1 - zoom_range, 1 + zoom_range) if np.isscalar(zoom_range) else tuple(zoom_range)
+        self._zoom: tuple[Any, Any] = (
+            (1 - zoom_range, 1 + zoom_range) if isinstance(zoom_range, int | float) else tuple(zoom_range)
+        )
         self._filled = {"mode": _FILLS[fill_mode], "cval": cval}
 
     def fit(self, x: Any, augment: bool = False, rounds: int = 1, seed: int | None = None) -> None:
@@ -250,7 +251,7 @@ class ImageDataGenerator:
             random.uniform(-one, one) * (size if one < 1 else 1)
             for one, size in zip(self._shifts, image.shape, strict=False)
         ]
-        zooms = random.uniform(*self._zoom, 2) if self._zoom != (1, 1) else np.ones(2)
+        zooms = random.uniform(self._zoom[0], self._zoom[1], 2) if self._zoom != (1, 1) else np.ones(2)
         matrix = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
         matrix = matrix @ np.array([[1, -np.sin(shear)], [0, np.cos(shear)]]) @ np.diag(zooms)
         image = image.astype(np.float32)

@@ -13,7 +13,7 @@ from trainband.compat.tf1.estimators.spec import EstimatorSpec, ModeKeys
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.nest import flatten
 from trainband.compat.tf1.graphs.record import convert
-from trainband.compat.tf1.models import losses, metrics, phase
+from trainband.compat.tf1.models import losses, metrics, named, phase
 from trainband.compat.tf1.models.layer import because_of
 from trainband.compat.tf1.models.model import clone_model
 from trainband.compat.tf1.models.program import _by_shape, by_output, metrics_by_output, title
@@ -148,8 +148,6 @@ def _metric(metric: Any, target: Any, output: Any, loss: Any) -> tuple[Any, Any]
 @contextmanager
 def custom_object_scope(*objects: Mapping[str, Any]) -> Iterator[None]:
     """Makes the script's own functions known by name."""
-    from trainband.compat.tf1.models import named
-
     with named.known(*objects):
         yield
 

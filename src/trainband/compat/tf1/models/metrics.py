@@ -10,10 +10,12 @@ from trainband.compat.ops import keras_losses as formulas
 from trainband.compat.ops import math
 from trainband.compat.ops import metrics as counts
 from trainband.compat.ops.table import TABLE
+from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert
+from trainband.compat.tf1.graphs.scopes import control_dependencies
 from trainband.compat.tf1.models import losses, phase
-from trainband.compat.tf1.models.layer import Layer
+from trainband.compat.tf1.models.layer import Layer, sources_of
 from trainband.compat.tf1.models.named import snake_case
 from trainband.compat.tf1.operations import metrics as streaming
 from trainband.compat.tf1.operations.control_flow import group
@@ -46,8 +48,6 @@ class Metric(Layer):
 
     def add_weight(self, name: Any = None, shape: Any = (), initializer: Any = "zeros", **more: Any) -> Any:  # type: ignore[override]
         """Create a variable that each process keeps to itself."""
-        from trainband.compat.tf1.graphs.graph import get_default_graph
-
         with get_default_graph().name_scope(self.name):
             made = super().add_weight(name, shape, initializer=initializer, **{**more, "trainable": False})
         graph = made.graph
@@ -67,10 +67,8 @@ class Metric(Layer):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The value after adding a batch."""
         update = self.update_state(*args, **kwargs)
-        from trainband.compat.tf1.graphs.scopes import control_dependencies
-
         with control_dependencies([group(update)]):
-            return recorded(_identity)(self.result())
+            return _identity(self.result())
 
     def reset_states(self) -> None:
         """Begins again."""
@@ -79,11 +77,7 @@ class Metric(Layer):
             session.run(one.initializer)
 
 
-def _made_of(kind: str) -> Callable[..., Any]:
-    return recorder(TABLE[kind])
-
-
-_identity = TABLE["tf.identity"].function
+_identity = recorder(TABLE["tf.identity"])
 
 
 class _Streaming(Metric):
@@ -107,8 +101,6 @@ class _Streaming(Metric):
 
 
 def _variables_of(value: Any) -> list[Any]:
-    from trainband.compat.tf1.models.layer import sources_of
-
     found = [one.op.attributes.get("variable") for one in sources_of([value])]
     return list(dict.fromkeys(one for one in found if one is not None))
 

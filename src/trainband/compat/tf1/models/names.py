@@ -90,8 +90,8 @@ KERAS: dict[str, str] = {
         models.backend: backend floatx set_floatx epsilon set_epsilon cast_to_floatx variable constant placeholder
         models.backend: is_keras_tensor is_placeholder int_shape ndim dtype get_value eval=get_value batch_get_value
         models.backend: set_value batch_set_value function gradients update update_add update_sub moving_average_update
-        models.backend: name_scope sum=sum_ mean max=max_ min=min_ prod logsumexp any=any_ all=all_ var std argmax argmin
-        models.backend: clip sqrt pow=pow_ dot concatenate reshape permute_dimensions expand_dims squeeze flatten
+        models.backend: name_scope sum=sum_ mean max=max_ min=min_ prod logsumexp any=any_ all=all_ var std argmax
+        models.backend: argmin clip sqrt pow=pow_ dot concatenate reshape permute_dimensions expand_dims squeeze flatten
         models.backend: batch_flatten gather cast zeros ones random_normal random_uniform dropout l2_normalize bias_add
         models.backend: categorical_crossentropy binary_crossentropy in_train_phase in_test_phase switch count_params
         models.losses: sparse_categorical_crossentropy

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops import array, math, reductions
+from trainband.compat.ops import math, reductions
 from trainband.compat.ops.dtypes import as_dtype, float32
 from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
 from trainband.compat.tf1.graphs.record import convert
@@ -188,6 +188,3 @@ def _by_shape(metric: str, output: Any, loss: Any) -> str:
     is_binary = sizes[-1] == 1 or name.startswith("binary")
     kind = "binary" if is_binary else "sparse_categorical" if name.startswith("sparse") else "categorical"
     return f"{kind}_{'accuracy' if metric in ('accuracy', 'acc') else 'crossentropy'}"
-
-
-_ = array

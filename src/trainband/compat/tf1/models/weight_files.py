@@ -63,7 +63,7 @@ def load(model: Any, path: str, by_name: bool = False) -> None:
 
 def _opened(path: Path, mode: str) -> Any:
     try:
-        import h5py  # type: ignore[import-not-found]
+        import h5py
     except ImportError as exc:
         raise ImportError(
             f"{path} is an HDF5 file, which needs h5py: pip install h5py. Without it, choose a name that does not end "
