@@ -96,8 +96,8 @@ def train():
         model = make_model()
         x, y = tf.constant(images), tf.constant(labels)
         probabilities = model(x, training=True)
-        losses = tf.keras.losses.sparse_categorical_crossentropy(y, probabilities)
-        loss = tf.reduce_mean(losses) + tf.add_n(model.losses)
+        each = tf.keras.losses.sparse_categorical_crossentropy(y, probabilities)
+        loss = tf.reduce_mean(each) + tf.add_n(model.losses)
         accuracy = tf.reduce_mean(tf.keras.metrics.sparse_categorical_accuracy(y, probabilities))
         with tf.control_dependencies(model.get_updates_for(x)):
             train_op = tf.train.AdamOptimizer(0.01).minimize(
@@ -105,14 +105,16 @@ def train():
             )
 
     is_chief = FLAGS.task_index == 0
-    value, right = float("nan"), float("nan")  # if other workers have made all the steps
+    losses = []  # none, if other workers have made all the steps
     hooks = [tf.train.StopAtStepHook(last_step=FLAGS.steps)]
     with tf.train.MonitoredTrainingSession(master=target, is_chief=is_chief, hooks=hooks) as session:
         while not session.should_stop():
             _, value, right = session.run([train_op, loss, accuracy])
-    print("worker %d, loss %.4f at last, accuracy %.3f" % (FLAGS.task_index, value, right))
+            losses.append(value)
+    first, last = (losses[0], losses[-1]) if losses else (np.inf, np.inf)
+    print("worker %d: loss %.4f at first, %.4f at last" % (FLAGS.task_index, first, last))
     if is_chief and FLAGS.values:
-        np.savez(FLAGS.values, loss=value, accuracy=right)
+        np.savez(FLAGS.values, first=first, last=last, accuracy=right)
 
 
 def main(_):

@@ -51,7 +51,7 @@ def model_to_estimator(
 
     def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
         phase.set_learning_phase(mode == ModeKeys.TRAIN)
-        given = _inputs(keras_model, features, dtypes)
+        given = _inputs(features, dtypes)
         model = clone_model(keras_model, given)
         if not model.__dict__.get("outputs"):
             outputs = model(given if len(given) > 1 else given[0])
@@ -105,7 +105,7 @@ def _begin_with(model: Any, values: list[Any] | None) -> None:
         variable.begin_with(value)
 
 
-def _inputs(model: Any, features: Any, dtypes: Mapping[str, Any]) -> list[Any]:
+def _inputs(features: Any, dtypes: Mapping[str, Any]) -> list[Any]:
     names = list(dtypes)
     if isinstance(features, Mapping):
         if names and not set(names) <= set(features):
@@ -115,7 +115,6 @@ def _inputs(model: Any, features: Any, dtypes: Mapping[str, Any]) -> list[Any]:
         given = list(features) if isinstance(features, list | tuple) else [features]
     tensors = [convert(one) for one in given]
     wanted = list(dtypes.values()) or [float32] * len(tensors)
-    del model
     return [
         recorded(math.cast)(one, kind) if one.dtype != kind else one
         for one, kind in zip(tensors, wanted, strict=True)
@@ -136,7 +135,8 @@ def _title(metric: Any) -> str:
 def _metric(metric: Any, target: Any, output: Any, loss: Any) -> tuple[Any, Any]:
     function = metrics.get(_by_shape(metric, output, loss) if metric in ("accuracy", "acc") else metric)
     if isinstance(function, metrics.Metric):
-        made = function.again() if hasattr(function, "again") else function
+        args, kwargs = function._made_with  # noqa: SLF001 - of the same package
+        made = type(function)(*args, **kwargs)  # one for this graph
         update = made.update_state(target, output)
         return made.result(), update
     return streaming.mean(function(target, output))

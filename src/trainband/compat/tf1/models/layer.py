@@ -12,7 +12,7 @@ import numpy as np
 
 from trainband.compat.ops import array, math
 from trainband.compat.ops.dtypes import as_dtype, float32
-from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
+from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.nest import flatten
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.variable import Variable
@@ -132,11 +132,6 @@ class Layer(networks.Layer):
         del inputs
         self._updates += updates if isinstance(updates, list | tuple) else [updates]
 
-    def add_metric(self, value: Any, aggregation: str | None = None, name: str | None = None) -> None:
-        """Adds a tensor whose mean is shown with the metrics."""
-        del aggregation
-        self._metric_tensors[name or value.op.name] = value
-
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """Which steps of the outputs count."""
         del inputs
@@ -225,7 +220,6 @@ class Layer(networks.Layer):
     @updates.setter
     def updates(self, value: list[Any]) -> None:
         self._updates = value
-        self._metric_tensors: dict[str, Any] = {}
 
     @property
     def trainable_weights(self) -> list[Any]:
@@ -421,8 +415,3 @@ def _is_conditional(result: Any) -> bool:
     return bool(kinds & {"Placeholder", "IteratorGetNext"}) or any(
         "source" in tensor.op.attributes for tensor in sources_of([result])
     )
-
-
-def graph_of(tensors: Any) -> Graph:
-    """The graph of tensors."""
-    return convert(flatten(tensors)[0]).graph

@@ -41,6 +41,7 @@ class Optimizer(Floor):
         self._settings = dict(settings)
         self._rate_variable: Variable | None = None
         self._steps: Any = None
+        self._counts = False
 
     @override
     def hyper(self) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class Optimizer(Floor):
 
     @iterations.setter
     def iterations(self, variable: Any) -> None:
-        self._steps = variable
+        self._steps, self._counts = variable, True
 
     @property
     def lr(self) -> Any:
@@ -98,8 +99,8 @@ class Optimizer(Floor):
         if isinstance(global_step, str):
             global_step, name = None, global_step
         pairs = [(self._clipped(gradient), variable) for gradient, variable in grads_and_vars]
-        counts = self._decay or hasattr(self.learning_rate, "of_step")
-        if global_step is None and counts and self.iterations is not get_global_step():
+        needed = self._decay or hasattr(self.learning_rate, "of_step")
+        if global_step is None and (self._counts or (needed and self.iterations is not get_global_step())):
             global_step = self.iterations
         return super().apply_gradients(pairs, global_step, name)
 

@@ -33,8 +33,14 @@ class Trained:
         self._settings: Settings | None = None
         self._programs: dict[Any, Program] = {}
         self._chosen: list[Any] | None = None
+        self.optimizer: Any = None
+        """What it is trained with, once it is compiled."""
+        self.loss: Any = None
+        """The loss that was passed to `compile`."""
         self.stop_training = False
+        """Whether `fit` ends after this epoch."""
         self.history: Any = None
+        """What came of the last `fit`."""
 
     # --- compiling
 
@@ -64,18 +70,9 @@ class Trained:
             metrics=[*(metrics or []), *(weighted_metrics or [])] if weighted_metrics else metrics,
             loss_weights=loss_weights,
         )
+        self.optimizer, self.loss = self._settings.optimizer, loss
         self._programs.clear()
         self._chosen = list(self.trainable_weights) if self.built else None  # type: ignore[attr-defined]
-
-    @property
-    def optimizer(self) -> Any:
-        """What it is trained with; `None` before `compile`."""
-        return None if self._settings is None else self._settings.optimizer
-
-    @property
-    def loss(self) -> Any:
-        """The loss that was passed to `compile`."""
-        return None if self._settings is None else self._settings.loss
 
     @property
     def metrics_names(self) -> list[str]:
