@@ -86,19 +86,11 @@ def categorical_hinge(y_true: Any, y_pred: Any) -> Any:
     return jnp.maximum(jnp.max((1 - y) * p, -1) - jnp.sum(y * p, -1) + 1, 0)
 
 
-@op(
-    v1_names=_named("cosine_similarity cosine_proximity cosine", "losses"), type="cosine", tensors="y_true y_pred"
-)  # fmt: skip
+@op(v1_names=_named("cosine_similarity cosine_proximity cosine"), type="cosine", tensors="y_true y_pred")
 def cosine_similarity(y_true: Any, y_pred: Any) -> Any:
     """Minus the cosine of the angle between labels and predictions."""
-    return -cosine_of_angle(y_true, y_pred)
-
-
-@op(v1_names=_named("cosine_similarity cosine_proximity cosine", "metrics"), type="cosine", tensors="y_true y_pred")
-def cosine_of_angle(y_true: Any, y_pred: Any) -> Any:
-    """The cosine of the angle between labels and predictions."""
     y, p = _pair(y_true, y_pred)
-    return jnp.sum(_unit(y) * _unit(p), -1)
+    return -jnp.sum(_unit(y) * _unit(p), -1)
 
 
 @op("", type="huber", tensors="y_true y_pred")

@@ -130,7 +130,7 @@ _FILTERS = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'
 
 def text_to_word_sequence(text: str, filters: str = _FILTERS, lower: bool = True, split: str = " ") -> list[str]:
     """The words of a text."""
-    text = (text.lower() if lower else text).translate(str.maketrans({ord(one): split for one in filters}))
+    text = (text.lower() if lower else text).translate(str.maketrans(filters, split[:1] * len(filters)))
     return [word for word in text.split(split) if word]
 
 
@@ -201,6 +201,30 @@ class Tokenizer:
 
 
 # --- images
+
+
+def load_img(path: Any, grayscale: bool = False, color_mode: str = "rgb", target_size: Any = None, **more: Any) -> Any:
+    """An image of Pillow's from a file, resized to (height, width) if asked for.
+
+    Raises:
+      ImportError: Pillow is not there.
+    """
+    try:
+        from PIL import Image
+    except ImportError as exc:
+        raise ImportError("load_img needs Pillow: pip install pillow.") from exc
+    modes = {"rgb": "RGB", "grayscale": "L", "rgba": "RGBA"}
+    image = Image.open(path).convert("L" if grayscale else modes[color_mode])
+    kinds = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}
+    kind = kinds.get(more.get("interpolation", "nearest"), Image.Resampling.NEAREST)
+    return image if target_size is None else image.resize((target_size[1], target_size[0]), kind)
+
+
+def img_to_array(img: Any, data_format: str | None = None, dtype: Any = "float32") -> NDArray[Any]:
+    """An image of Pillow's as an array [height, width, channels]."""
+    found = np.asarray(img, dtype)
+    found = found[:, :, None] if found.ndim == 2 else found
+    return np.moveaxis(found, -1, 0) if data_format == "channels_first" else found
 
 
 class ImageDataGenerator:

@@ -93,7 +93,9 @@ def model_to_estimator(
 def _values_of(model: Any) -> list[Any] | None:
     """The values of a model's variables, if they have any in the session that Keras runs in."""
     variables = model.weights
-    session = phase.current_session() if variables else None
+    if not variables:
+        return None
+    session: Any = phase.current_session()
     store = getattr(session, "store", None)
     if store is None or variables[0].graph is not get_default_graph() or store.missing(variables):
         return None

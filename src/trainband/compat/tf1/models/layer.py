@@ -51,6 +51,8 @@ class Layer(networks.Layer):
       more: `input_shape`, `batch_input_shape` or `input_dim` for the first layer of a `Sequential`; `weights`.
     """
 
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Notes what it is made with, so that it can be made again."""
         made = super().__new__(cls)
@@ -68,8 +70,8 @@ class Layer(networks.Layer):
         self._batch_shape = _batch_shape(sizes)
         self._inbound: list[Node] = []
         self.supports_masking = getattr(self, "supports_masking", False)
-        if "data_format" in self.__dict__ and self.data_format is None:
-            self.data_format = phase.image_data_format()
+        if self.__dict__.get("data_format", "") is None:
+            self.__dict__["data_format"] = phase.image_data_format()
         for key, value in list(self.__dict__.items()):
             kind = key.rpartition("_")[2]
             if kind in OF_ARGUMENT and not key.startswith("_"):
@@ -139,7 +141,7 @@ class Layer(networks.Layer):
 
     # --- calling
 
-    def __call__(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def __call__(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs; the first call creates the variables."""
         kwargs.pop("scope", None)
         tensors = networks._as_tensors(inputs)
@@ -193,7 +195,7 @@ class Layer(networks.Layer):
         return list(dict.fromkeys(_layers_in([v for k, v in self.__dict__.items() if k not in _NOT_PARTS])))
 
     @property
-    def trainable(self) -> bool:  # type: ignore[override]
+    def trainable(self) -> bool:
         """Whether its variables are trained."""
         return bool(self.__dict__.get("_trainable", True))
 
@@ -204,7 +206,7 @@ class Layer(networks.Layer):
             part.trainable = value
 
     @property
-    def losses(self) -> list[Any]:  # type: ignore[override]
+    def losses(self) -> list[Any]:
         """What its regularizers and those of its parts add to the loss."""
         return [*self._losses, *(one for part in self._parts() for one in part.losses)]
 
@@ -213,7 +215,7 @@ class Layer(networks.Layer):
         self._losses = value
 
     @property
-    def updates(self) -> list[Any]:  # type: ignore[override]
+    def updates(self) -> list[Any]:
         """The operations that update variables while training."""
         return [*self._updates, *(one for part in self._parts() for one in part.updates)] if self.trainable else []
 

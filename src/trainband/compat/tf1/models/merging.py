@@ -22,7 +22,7 @@ class _Merged(Layer):
     count: ClassVar[int | None] = None
     """How many inputs it takes, where that is fixed."""
 
-    def call(self, inputs: Sequence[Any]) -> Any:  # type: ignore[override]
+    def call(self, inputs: Sequence[Any]) -> Any:
         """Return the outputs."""
         if not isinstance(inputs, list | tuple) or (self.count is not None and len(inputs) != self.count):
             raise ValueError(
@@ -72,7 +72,7 @@ class Average(_Merged):
 
     pair = staticmethod(recorded(math.add))
 
-    def call(self, inputs: Sequence[Any]) -> Any:  # type: ignore[override]
+    def call(self, inputs: Sequence[Any]) -> Any:
         """Return the outputs."""
         return super().call(inputs) / len(inputs)
 
@@ -84,7 +84,7 @@ class Concatenate(_Merged):
         super().__init__(**more)
         self.axis = axis
 
-    def call(self, inputs: Sequence[Any]) -> Any:  # type: ignore[override]
+    def call(self, inputs: Sequence[Any]) -> Any:
         """Return the outputs."""
         return concat(list(inputs), self.axis)
 

@@ -202,7 +202,7 @@ class _Counted(_Streaming):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Return the operation that adds a batch."""
-        positive = convert(y_pred) > self._threshold
+        positive = recorded(math.greater)(y_pred, self._threshold)
         truth = recorded(math.cast)(convert(y_true), "bool")
         return self._found(type(self).metric(truth, positive, sample_weight, name=self.name))
 

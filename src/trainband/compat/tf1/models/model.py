@@ -48,7 +48,8 @@ class Model(Trained, Layer):
 
     def _parts(self) -> list[Any]:
         own = super()._parts()
-        return list(dict.fromkeys([*(self._network.layers if self.__dict__.get("_network") else ()), *own]))
+        network: Network | None = self.__dict__.get("_network")
+        return list(dict.fromkeys([*(network.layers if network is not None else ()), *own]))
 
     @property
     def input_names(self) -> list[str]:
@@ -62,7 +63,7 @@ class Model(Trained, Layer):
             return [f"output_{i + 1}" for i in range(len(self.outputs))]
         return [one._keras_history.layer.name for one in self.outputs]
 
-    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:  # type: ignore[override]
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Return the outputs.
 
         Raises:
@@ -213,7 +214,7 @@ class Sequential(Model):
                 self.add(layer)
         self.built = True
 
-    def __call__(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def __call__(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs; the first call creates the variables."""
         self._waiting = True  # the layers are built by this call, not by `build`
         try:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainband.compat.ops import activations as formulas
-from trainband.compat.ops import array, clipping, math, reductions
+from trainband.compat.ops import array, clipping, indexing, math, reductions
 from trainband.compat.ops.dtypes import float32
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.operations import initializers as first
@@ -157,7 +157,7 @@ def linear(x: Any) -> Any:
 
 def hard_sigmoid(x: Any) -> Any:
     """Three straight lines that resemble the sigmoid."""
-    return _clip(convert(x) * 0.2 + 0.5, 0.0, 1.0)
+    return _clip(recorded(math.add)(recorded(math.multiply)(x, 0.2), 0.5), 0.0, 1.0)
 
 
 def relu(x: Any, alpha: float = 0.0, max_value: float | None = None, threshold: float = 0) -> Any:
@@ -174,7 +174,9 @@ def elu(x: Any, alpha: float = 1.0) -> Any:
     """Exponential below zero."""
     if alpha == 1:
         return recorded(formulas.elu)(x)
-    return recorded(formulas.relu)(x) - alpha * recorded(formulas.relu)(1.0 - recorded(math.exp)(x))
+    x = convert(x)
+    found = recorded(formulas.elu)(x)
+    return recorded(indexing.where)(recorded(math.greater)(x, 0.0), found, recorded(math.multiply)(found, alpha))
 
 
 def softmax(x: Any, axis: int = -1) -> Any:
@@ -212,6 +214,11 @@ def snake_case(name: str) -> str:
 
 
 _own: dict[str, Any] = {}
+
+
+def get_custom_objects() -> dict[str, Any]:
+    """The script's own functions that are known by name, to which it may add."""
+    return _own
 
 
 @contextmanager

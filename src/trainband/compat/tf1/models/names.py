@@ -99,6 +99,7 @@ KERAS: dict[str, str] = {
     """,
     "tf.keras.utils": """
         models.data: to_categorical normalize get_file Sequence=Sequence_
+        models.named: get_custom_objects
         models.estimator: custom_object_scope CustomObjectScope=custom_object_scope multi_gpu_model
     """,
     "tf.keras.datasets": "",
@@ -107,7 +108,7 @@ KERAS: dict[str, str] = {
     "tf.keras.datasets.cifar10": "models.data: load_data=load_cifar10",
     "tf.keras.datasets.cifar100": "models.data: load_data=load_cifar100",
     "tf.keras.preprocessing": "",
-    "tf.keras.preprocessing.image": "models.data: ImageDataGenerator",
+    "tf.keras.preprocessing.image": "models.data: ImageDataGenerator load_img img_to_array",
     "tf.keras.preprocessing.sequence": "models.data: pad_sequences",
     "tf.keras.preprocessing.text": "models.data: Tokenizer text_to_word_sequence",
     "tf.keras.estimator": "models.estimator: model_to_estimator",

@@ -64,7 +64,7 @@ class OperationLayer(Layer):
         self.built = True
         self._op = op
 
-    def call(self, inputs: Any) -> Any:  # type: ignore[override]
+    def call(self, inputs: Any) -> Any:
         """Return the outputs."""
         op, tensors = self._op, flatten(inputs)
         count = len(op.outputs)

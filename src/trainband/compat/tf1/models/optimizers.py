@@ -61,7 +61,9 @@ class Optimizer(Floor):
         if self._steps is None or self._steps.graph is not get_default_graph():
             self._steps = get_global_step()
         if self._steps is None:
-            self._steps = Variable(lambda: constant(np.int64(0), dtype=int64), trainable=False, name="iterations")
+            self._steps = Variable(
+                lambda: constant(np.zeros([], np.int64), dtype=int64), trainable=False, name="iterations"
+            )
         return self._steps
 
     @iterations.setter
@@ -83,7 +85,7 @@ class Optimizer(Floor):
     def adjustable(self) -> None:
         """Makes the learning rate a variable, which callbacks set."""
         if isinstance(self.learning_rate, int | float | np.number) and self._rate_variable is None:
-            rate = np.float32(self.learning_rate)
+            rate = np.asarray(self.learning_rate, np.float32)
             self._rate_variable = Variable(lambda: constant(rate), trainable=False, name=f"{self.name}/lr")
 
     @override

@@ -143,6 +143,7 @@ class Trained:
         """Trains for a number of epochs. Returns what came of each."""
         del more
         self._compiled()
+        checks: Source | None
         if validation_split and validation_data is None:
             whole = next(self._source(x, y, sample_weight, batch_size=1 << 62).epoch())
             kept, held = split(whole, validation_split)
