@@ -92,3 +92,15 @@ def test_a_phase_that_is_not_set_is_fed() -> None:
         with tf.Session() as session:
             assert session.run(y).sum() == 1000
             assert set(session.run(y, {tf.keras.backend.learning_phase(): True})) == {0.0, 2.0}
+
+
+def test_the_backend_makes_and_changes_variables() -> None:
+    backend = tf.keras.backend
+    backend.clear_session()
+    one = backend.variable(tf.ones([2, 3]) * 2.0)
+    assert backend.get_value(one).tolist() == [[2.0] * 3] * 2
+    backend.set_value(one, np.zeros([2, 3]))
+    given = backend.placeholder([2, 3])
+    add = backend.function([given], [backend.sum(given)], updates=[(one, one + given)])
+    assert add([np.ones([2, 3])]) == [6.0]
+    assert backend.get_value(one).sum() == 6.0

@@ -73,7 +73,7 @@ _PUBLIC = """
     tf.saved_model: python.saved_model.builder python.saved_model.loader python.saved_model.tag_constants
     tf.saved_model: python.saved_model.signature_constants python.saved_model.signature_def_utils
     tf tf.contrib.framework: python.util.nest
-    tf.keras: python.keras
+    tf: python.keras._impl
     tf.keras.layers: python.keras.engine.base_layer python.keras.layers.core python.keras.engine.input_layer
     tf.keras.models tf.keras: python.keras.engine.training python.keras.engine.sequential python.keras.engine.network
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
@@ -129,9 +129,9 @@ def spaces_of(module: str) -> tuple[str, ...] | None:
         return (module,)
     if module in MODULES:
         return MODULES[module]
-    for other in ("tf.python.keras", "tf.contrib.keras"):
-        if module.startswith(other) and "tf.keras" + module.removeprefix(other) in NAMES:
-            return ("tf.keras" + module.removeprefix(other),)
+    for tree in ("tf.python.keras._impl.keras", "tf.python.keras", "tf.contrib.keras"):
+        if module.startswith(tree) and "tf.keras" + module.removeprefix(tree) in NAMES:
+            return ("tf.keras" + module.removeprefix(tree),)
     space, private, _ = module.partition(".python")
     return (space,) if private and space.startswith("tf.contrib.") and space in NAMES else None
 

@@ -21,7 +21,7 @@ from trainband.compat.ops import (
 )
 from trainband.compat.ops.dtypes import array_of, as_dtype
 from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
-from trainband.compat.tf1.graphs.record import convert
+from trainband.compat.tf1.graphs.record import convert, is_tensor
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.models import losses, phase
 from trainband.compat.tf1.models.core_layers import now
@@ -74,7 +74,11 @@ def cast_to_floatx(x: Any) -> Any:
 def variable(value: Any, dtype: Any = None, name: str | None = None, constraint: Any = None) -> Variable:
     """A variable that is not trained by optimizers of its own accord."""
     kind = as_dtype(dtype or _float)
-    return Variable(lambda: convert(array_of(value, kind)), dtype=kind, name=name or "Variable", constraint=constraint)
+
+    def first() -> Any:
+        return convert(value, kind) if is_tensor(value) else convert(array_of(value, kind))
+
+    return Variable(first, dtype=kind, name=name or "Variable", constraint=constraint)
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Any:

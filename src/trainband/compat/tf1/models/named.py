@@ -180,7 +180,13 @@ def elu(x: Any, alpha: float = 1.0) -> Any:
 
 
 def softmax(x: Any, axis: int = -1) -> Any:
-    """Probabilities."""
+    """Probabilities.
+
+    Raises:
+      ValueError: there is only one axis.
+    """
+    if convert(x).shape.ndims == 1:
+        raise ValueError(f"Cannot apply softmax to a tensor that is 1D: {x}")
     return recorded(formulas.softmax)(x, axis)
 
 
