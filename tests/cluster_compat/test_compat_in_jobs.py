@@ -56,8 +56,8 @@ def test_two_workers_in_step_give_what_tensorflow_gives_for_the_whole_batch(
         assert_close(dict(found), "sync_replicas")
 
 
-@pytest.mark.parametrize("script", ["lstm_classifier", "slim_convnet"])
-def test_recurrent_and_slim_networks_learn_on_a_ps_with_two_workers(
+@pytest.mark.parametrize("script", ["lstm_classifier", "slim_convnet", "keras_model"])
+def test_recurrent_slim_and_keras_networks_learn_on_a_ps_with_two_workers(
     programs: Programs, ports: tuple[str, ...], script: str
 ) -> None:
     tasks = start(programs, SCRIPTS / f"{script}.py", ports[:1], ports[1:3])

@@ -31,6 +31,7 @@ SCRIPTS = ROOT / "examples" / "tf1"
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "autoencoder": (),
+    "keras_model": (),
     "input_pipeline": ("--shuffle_buffer=0",),  # TensorFlow shuffles otherwise
     "convnet": ("--keep_prob=1.0",),  # TensorFlow's random numbers are not JAX's
     "layers_batchnorm": (),
@@ -70,13 +71,16 @@ def main() -> None:
     if sys.argv[1:2] == ["--networks"]:
         run_networks(Path(sys.argv[2]))
         return
-    wanted = sys.argv[1:] or [*ARGUMENTS, *TABLES, "networks"]
+    if sys.argv[1:2] == ["--models"]:
+        run_models(Path(sys.argv[2]))
+        return
+    wanted = sys.argv[1:] or [*ARGUMENTS, *TABLES, "networks", "models"]
     GOLDEN.mkdir(exist_ok=True)
     for name in wanted:
         with tempfile.TemporaryDirectory() as directory:
             out = Path(directory) / "values.npz"
-            if name == "networks":
-                command = [sys.executable, __file__, "--networks", str(out)]
+            if name in ("networks", "models"):
+                command = [sys.executable, __file__, f"--{name}", str(out)]
             elif name in TABLES:
                 command = [sys.executable, __file__, "--operations", str(out), name]
             else:
@@ -191,6 +195,18 @@ def run_networks(out: Path) -> None:
     add_contrib(v1)
     networks = load("networks_table", HERE / "networks_table.py")
     np.savez(out, **{key: value for name in networks.TABLE for key, value in networks.values_of(v1, name).items()})
+
+
+def run_models(out: Path) -> None:
+    """Runs the layers and models in `models_table` with TensorFlow."""
+    import tensorflow.compat.v1 as v1
+
+    v1.disable_v2_behavior()
+    models = load("models_table", HERE / "models_table.py")
+    found = {key: value for name in models.LAYERS for key, value in models.values_of_layer(v1, name).items()}
+    for name in models.TRAINED:
+        found |= models.values_of_training(v1, name)
+    np.savez(out, **found)
 
 
 def run_operations(out: Path, name: str) -> None:

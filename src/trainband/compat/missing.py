@@ -1,13 +1,10 @@
-"""Errors for missing names: they say whether a name is planned, and list the closest ones that exist."""
+"""Errors for missing names: they list the closest ones that exist."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 from types import ModuleType
-
-PLANNED = ("tf.keras",)
-"""Names that are planned, together with everything below them."""
 
 
 class MissingName(AttributeError):
@@ -16,11 +13,6 @@ class MissingName(AttributeError):
 
 class MissingModule(ModuleNotFoundError):
     """A module of TensorFlow that trainband lacks."""
-
-
-def is_planned(name: str) -> bool:
-    """Whether a name such as `tf.data.Dataset` is planned."""
-    return any(name == planned or name.startswith(f"{planned}.") for planned in PLANNED)
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
@@ -36,12 +28,11 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def describe(name: str, known: Iterable[str]) -> str:
-    """Say that a name is missing, whether it is planned, and which names come closest."""
-    planned = "it is planned" if is_planned(name) else "it is not planned"
+    """Say that a name is missing, and which names come closest."""
     close = nearest(name, known)
     advice = f"the nearest: {', '.join(close)}" if close else "no name is similar"
     where = "trainband's TensorFlow 1 front end"
-    return f"{name} is not in {where} ({planned}; {advice}). docs/compat.md lists all names."
+    return f"{name} is not in {where} (it is not planned; {advice}). docs/compat.md lists all names."
 
 
 def missing_name(module: ModuleType | str, name: str, known: Iterable[str]) -> MissingName:

@@ -78,6 +78,9 @@ _PUBLIC = """
     tf.saved_model: python.saved_model.utils python.saved_model.utils_impl python.saved_model.constants
     tf.saved_model: python.saved_model.builder_impl python.saved_model.loader_impl
     tf.contrib.framework.nest tf: python.util.nest
+    tf: python.keras._impl
+    tf.keras.layers: python.keras.engine.base_layer python.keras.layers.core python.keras.engine.input_layer
+    tf.keras.models tf.keras: python.keras.engine.training python.keras.engine.sequential python.keras.engine.network
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
@@ -173,6 +176,9 @@ def spaces_of(module: str) -> tuple[str, ...] | None:
         return (module,)
     if module in MODULES:
         return MODULES[module]
+    for tree in ("tf.python.keras._impl.keras", "tf.python.keras", "tf.contrib.keras"):
+        if module.startswith(tree) and "tf.keras" + module.removeprefix(tree) in NAMES:
+            return ("tf.keras" + module.removeprefix(tree),)
     space, private, _ = module.partition(".python")
     return (space,) if private and space.startswith("tf.contrib.") and space in NAMES else None
 

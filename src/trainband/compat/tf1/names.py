@@ -8,6 +8,7 @@ name that is listed here takes precedence over one of the table.
 from __future__ import annotations
 
 from trainband.compat.ops.catalogue import v1_names
+from trainband.compat.tf1.models.names import KERAS, SAME_AS_TF
 
 _TABLE: dict[str, str] = {
     "tf": """
@@ -492,8 +493,9 @@ _TABLE["tf.contrib.slim.metrics"] = _TABLE["tf.contrib.metrics"]
 for _part in "builder loader constants tag_constants signature_constants signature_def_utils utils".split():
     _TABLE[f"tf.saved_model.{_part}"] = _TABLE["tf.saved_model"]
 _TABLE["tf.contrib.layers.utils"] = _TABLE["tf.contrib.slim.utils"]
+_TABLE |= KERAS
 
-_INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}}
+_INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}, "tf.contrib": {"keras": "tf.keras"}}
 """Namespaces that are found in others under another name."""
 
 
@@ -517,6 +519,8 @@ def _all() -> dict[str, dict[str, tuple[str, str]]]:
     for space, ops in v1_names().items():
         for name in ops:
             found.setdefault(space, {}).setdefault(name, (OPS, f"{space}.{name}"))
+    for name, there in SAME_AS_TF.items():
+        found["tf.keras.backend"].setdefault(name, (OPS, there))
     return found
 
 

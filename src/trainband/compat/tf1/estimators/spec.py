@@ -7,6 +7,7 @@ from typing import Any
 
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.operations.array import reshape
+from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.training.scaffold import Scaffold
 from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 
@@ -62,7 +63,7 @@ class EstimatorSpec:
         self.predictions = {} if predictions is None else predictions
         self.loss = None if loss is None else _one_number(loss)
         self.train_op = train_op
-        self.eval_metric_ops = dict(eval_metric_ops or {})
+        self.eval_metric_ops = {name: _pair(one) for name, one in (eval_metric_ops or {}).items()}
         self.export_outputs = export_outputs
         self.training_chief_hooks = _hooks(training_chief_hooks)
         self.training_hooks = _hooks(training_hooks)
@@ -95,3 +96,8 @@ def _hooks(hooks: Sequence[SessionRunHook] | None) -> tuple[SessionRunHook, ...]
         if not callable(getattr(hook, "before_run", None)):
             raise TypeError(f"All hooks must be SessionRunHook instances, given: {hook}")
     return found
+
+
+def _pair(metric: Any) -> Any:
+    """The value of a metric and its update; one of `tf.keras` has both."""
+    return (metric.result(), group(*metric.updates)) if hasattr(metric, "update_state") else metric
