@@ -122,6 +122,16 @@ def mapped(change: Callable[[Spec], Spec], structure: Any) -> Any:
     return pack(structure, [change(spec) for spec in flatten(structure)])
 
 
+def with_first(count: int | None, shape: TensorShape) -> TensorShape:
+    """A shape with one more axis in front."""
+    return TensorShape(None) if shape.sizes is None else TensorShape([count, *shape.sizes])
+
+
+def without_first(shape: TensorShape) -> TensorShape:
+    """A shape without its first axis."""
+    return TensorShape(None) if shape.sizes is None else TensorShape(shape.sizes[1:])
+
+
 def common(first: Any, second: Any) -> Any:
     """What two structures of one form have in common.
 
