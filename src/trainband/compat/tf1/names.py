@@ -144,6 +144,7 @@ _TABLE: dict[str, str] = {
         training.global_step: assert_global_step
         training.saver: Saver
         training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state update_checkpoint_state
+        training.saver_def: SaverDef
         training.checkpoint_files: CheckpointState get_checkpoint_mtimes remove_checkpoint
         training.checkpoint_reader: list_variables load_variable CheckpointReader NewCheckpointReader=CheckpointReader
         training.checkpoint_reader: load_checkpoint init_from_checkpoint
@@ -300,6 +301,7 @@ _TABLE: dict[str, str] = {
         networks.model_variables: get_variable_full_name filter_variables get_variables_to_restore assign_from_values
         networks.model_variables: assign_from_values_fn assign_from_checkpoint assign_from_checkpoint_fn
         networks.model_variables: init_from_checkpoint
+        training.checkpoint_reader: list_variables load_variable load_checkpoint
         graphs.record: is_tensor
     """,
     "tf.test": """

@@ -124,3 +124,8 @@ def fed_parts(tensor: SparseTensor, value: Any) -> list[tuple[Tensor, Any]]:
     indices, values, shape = value
     rank = len(np.ravel(shape))
     return list(zip(tensor.parts, (np.reshape(indices, [-1, rank]), values, shape), strict=True))
+
+
+def is_sparse(tensor: Any) -> bool:
+    """Whether something is a sparse tensor or its value."""
+    return isinstance(tensor, SparseTensor | SparseTensorValue)

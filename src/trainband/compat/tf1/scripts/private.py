@@ -9,6 +9,7 @@ from typing import Any
 from trainband.compat.ops import array
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.scopes import control_dependencies
+from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.recorder import recorded
 
 _PRINT_DEPRECATION_WARNINGS = True
@@ -36,3 +37,13 @@ def is_resource_variable(var: Any) -> bool:
     """False: there is one kind of variable."""
     del var
     return False
+
+
+def shared_resources() -> list[Any]:
+    """Nothing: tables are in a collection of their own, and other resources need no initializer."""
+    return []
+
+
+def initialize_resources(resource_list: Sequence[Any], name: str = "init") -> Any:
+    """An operation that initialises resources."""
+    return group(*(one.create for one in resource_list), name=name)
