@@ -221,8 +221,8 @@ def test_a_tensor_array_that_grows_needs_a_known_number_of_rounds() -> None:
         (lambda x: tf.layers.max_pooling2d(x, 2, 2, data_format="NHWC"), "`data_format` argument must be"),
         (lambda x: tf.layers.average_pooling2d(x, 2, 2, padding="full"), "`padding` argument must be"),
         (lambda x: tf.layers.Flatten()(x[:, 0, 0, 0]), "expected min_ndim=2, found ndim=1"),
-        (lambda x: tf.layers.Dense(2)(tf.placeholder(tf.float32)), "undefined|should be defined"),
-        (lambda x: tf.layers.Dense(2).count_params(), "not built yet"),
+        (lambda _: tf.layers.Dense(2)(tf.placeholder(tf.float32)), "undefined|should be defined"),
+        (lambda _: tf.layers.Dense(2).count_params(), "not built yet"),
     ],
 )
 def test_layers_refuse_wrong_arguments_and_inputs(layer: Any, message: str) -> None:

@@ -255,6 +255,7 @@ class Supervisor:
         if self.save_summaries_secs and self._summary_op is not None and not self._summary_needs_feed():
             sess.every(self.save_summaries_secs, lambda: self._write_summary(sess))
         if self.save_model_secs and not isinstance(sess.store, JobStore):
+            self._save(sess)
             sess.every(self.save_model_secs, lambda: self._save(sess))
         return []
 
