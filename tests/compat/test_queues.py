@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -180,8 +181,7 @@ def batches(tensors: Any, *, local: bool = True) -> list[Any]:
         coordinator = tf.train.Coordinator()
         threads = tf.train.start_queue_runners(session, coordinator)
         with pytest.raises(tf.errors.OutOfRangeError):
-            while True:
-                found.append(session.run(tensors))
+            found.extend(map(session.run, itertools.repeat(tensors)))
         coordinator.request_stop()
         coordinator.join(threads, stop_grace_period_secs=10)
     return found
@@ -225,7 +225,7 @@ def test_only_kept_examples_and_several_sources_are_batched() -> None:
     many = tf.train.batch([np.arange(6)], 2, enqueue_many=True)
     with tf.Session() as session:
         tf.train.start_queue_runners(session)
-        assert session.run(many)[0].tolist() == [0, 1]
+        assert session.run(many).tolist() == [0, 1]
 
 
 def test_ragged_examples_are_padded_or_sparse() -> None:

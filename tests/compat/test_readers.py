@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,7 @@ def read_all(tensors: Any, *others: Any) -> tuple[list[Any], Any]:
         session.run(tf.local_variables_initializer())
         threads = tf.train.start_queue_runners(session)
         with pytest.raises(tf.errors.OutOfRangeError):
-            while True:
-                found.append(session.run(tensors))
+            found.extend(map(session.run, itertools.repeat(tensors)))
         last = session.run(list(others))
     for thread in threads:
         thread.join(10)

@@ -88,6 +88,8 @@ _PUBLIC = """
     tf.saved_model: python.saved_model.signature_constants python.saved_model.signature_def_utils
     tf tf.contrib.framework: python.util.nest
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
+    tf.contrib.learn.learn_runner: contrib.learn.python.learn.learn_runner
+    tf.contrib.learn.monitors: contrib.learn.python.learn.monitors
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
 """

@@ -290,6 +290,13 @@ _TABLE: dict[str, str] = {
         networks.contrib_training: OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES summarize_tensor summarize_activation
         networks.contrib_training: summarize_tensors summarize_collection summarize_variables summarize_weights
         networks.contrib_training: summarize_biases summarize_activations
+        learn.columns: real_valued_column sparse_column_with_hash_bucket sparse_column_with_integerized_feature
+        learn.columns: sparse_column_with_keys sparse_column_with_vocabulary_file weighted_sparse_column one_hot_column
+        learn.columns: embedding_column shared_embedding_columns crossed_column input_from_feature_columns
+        learn.columns: weighted_sum_from_feature_columns parse_feature_columns_from_examples
+        learn.columns: joint_weighted_sum_from_feature_columns=weighted_sum_from_feature_columns
+        feature_columns.numeric: bucketized_column
+        feature_columns.parsing: create_feature_spec_for_parsing=make_parse_example_spec
     """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step assert_global_step
@@ -413,6 +420,20 @@ _TABLE: dict[str, str] = {
     "tf.contrib.learn": """
         estimators.spec: ModeKeys
         estimators.run_config: RunConfig TaskType
+        learn.estimator: Estimator BaseEstimator=Estimator ModelFnOps MetricSpec SKCompat
+        learn.canned: LinearClassifier LinearRegressor DNNClassifier DNNRegressor DNNLinearCombinedClassifier
+        learn.canned: DNNLinearCombinedRegressor PredictionKey
+        learn.columns: infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn
+        learn.experiment: Experiment
+    """,
+    "tf.contrib.learn.learn_runner": """
+        learn.experiment: run
+    """,
+    "tf.contrib.learn.monitors": """
+        learn.monitors: ValidationMonitor PrintTensor replace_monitors_with_hooks
+        training.hooks: StopAtStep=StopAtStepHook NanLoss=NanTensorHook
+        training.checkpoint_hook: CheckpointSaver=CheckpointSaverHook
+        training.session_run_hook: BaseMonitor=SessionRunHook
     """,
     "tf.contrib.learn.datasets": """
         scripts.datasets: load_dataset
