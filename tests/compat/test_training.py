@@ -368,7 +368,7 @@ def test_metrics_over_batches() -> None:
 # --- optimizers of a script's own
 
 
-class _Halved(tf.train.Optimizer):
+class _Halved(tf.train.Optimizer):  # type: ignore[misc]
     """Momentum of one half, written as TensorFlow's own optimizers are."""
 
     def __init__(self, learning_rate: float) -> None:
@@ -431,3 +431,33 @@ def test_a_session_manager_runs_the_local_initialisation_without_a_checkpoint(tm
     assert session.run(tf.is_variable_initialized(local))
     with pytest.raises(ValueError, match="Can not provide both"):
         manager.recover_session("", None, str(tmp_path), str(tmp_path / "model"))
+
+
+def test_a_savers_of_a_part_is_not_taken_for_the_graphs(tmp_path: Path) -> None:
+    first, _ = tf.Variable(1.0, name="first"), tf.Variable(2.0, name="second")
+    tf.train.Saver([first])  # such as one that restores what was trained before
+    tf.train.get_or_create_global_step()
+    with tf.train.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+        session.run(first)
+    assert [name for name, _ in tf.train.list_variables(str(tmp_path))] == ["first", "global_step", "second"]
+
+
+def test_a_session_is_made_anew_where_a_thread_has_lost_it() -> None:
+    made: list[Any] = []
+
+    class Creator(tf.train.ChiefSessionCreator):  # type: ignore[misc]
+        def create_session(self) -> Any:
+            made.append(super().create_session())
+            return made[-1]
+
+    class Loses(tf.train.SessionRunHook):  # type: ignore[misc]
+        def after_create_session(self, session: Any, coord: Any) -> None:  # noqa: ARG002
+            self.coordinator = coord
+
+    hook = Loses()
+    with pytest.raises(ValueError, match="wrong"), tf.train.MonitoredSession(Creator(), [hook]) as session:
+        hook.coordinator.request_stop(tf.errors.AbortedError(None, None, "lost"))
+        assert not session.should_stop()
+        assert len(made) == 2
+        hook.coordinator.request_stop(ValueError("wrong"))
+        assert session.should_stop()

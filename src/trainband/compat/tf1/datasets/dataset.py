@@ -15,6 +15,7 @@ from trainband.compat.tf1.datasets.caching import cached
 from trainband.compat.tf1.datasets.elements import (
     Element,
     Elements,
+    classes_in,
     common,
     flatten,
     pack,
@@ -79,8 +80,8 @@ class Dataset:
 
     @property
     def output_classes(self) -> Any:
-        """What the elements are, nested as these are: tensors."""
-        return pack(self._structure, [Tensor for _ in flatten(self._structure)])
+        """What the elements are, nested as these are: tensors and sparse tensors."""
+        return classes_in(self._structure)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} shapes: {self.output_shapes}, types: {self.output_types}>"
@@ -103,12 +104,8 @@ class Dataset:
 
     @staticmethod
     def from_sparse_tensor_slices(sparse_tensor: Any) -> Dataset:
-        """A dataset of the rows of a sparse tensor: (indices, values, dense shape).
-
-        Raises:
-          NotImplementedError: always.
-        """
-        raise NotImplementedError(f"Datasets of the rows of sparse tensors are not supported: {sparse_tensor}.")
+        """A dataset of the rows of a sparse tensor: (indices, values, dense shape)."""
+        return Dataset(*sources.rows_of_sparse(sparse_tensor))
 
     @staticmethod
     def from_generator(

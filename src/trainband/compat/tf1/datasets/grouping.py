@@ -16,6 +16,8 @@ from trainband.compat.tf1.datasets.elements import (
     mapped,
     pack,
     shown,
+    sparse_places,
+    sparse_specs,
     text,
     with_first,
     without_first,
@@ -34,13 +36,19 @@ def batched(dataset: Recipe, batch_size: Any, drop_remainder: Any) -> Source:
     specs = flatten(dataset.element_spec)
     if any(spec.nested is not None for spec in specs):
         raise TypeError("Datasets cannot be batched.")
-    count = _count(size, drops)
+    count, sparse = _count(size, drops), sparse_places(dataset.element_spec)
+    combine = ordering.stacker(specs, sparse)
 
     def start(run: Run) -> Elements:
-        return ordering.Batches(dataset.start(run), int(size.of(run)), bool(drops.of(run)), ordering.stacker(specs))
+        return ordering.Batches(dataset.start(run), int(size.of(run)), bool(drops.of(run)), combine)
 
-    structure = mapped(lambda spec: Spec(spec.dtype, with_first(count, spec.shape)), dataset.element_spec)
-    return Source(structure, start, (dataset,), tensors_of([size, drops]))
+    known = [Spec(spec.dtype, with_first(count, spec.shape)) for spec in specs]
+    for place in sparse:
+        held = specs[place + 2]
+        rank = held.shape.sizes[0] if held.shape.sizes else None
+        sizes = held.value or (None if rank is None else (None,) * rank)
+        known[place : place + 3] = flatten(sparse_specs(specs[place + 1].dtype, with_first(count, TensorShape(sizes))))
+    return Source(pack(dataset.element_spec, known), start, (dataset,), tensors_of([size, drops]))
 
 
 def padded(dataset: Recipe, batch_size: Any, padded_shapes: Any, padding_values: Any, drop_remainder: Any) -> Source:

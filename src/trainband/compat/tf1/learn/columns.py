@@ -160,7 +160,7 @@ def parse_feature_columns_from_examples(
     """The features of columns, read from Examples."""
     from trainband.compat.tf1.feature_columns.parsing import make_parse_example_spec
 
-    return parse_example(serialized, make_parse_example_spec(feature_columns), name, example_names)  # type: ignore[no-any-return]
+    return parse_example(serialized, make_parse_example_spec(feature_columns), name, example_names)
 
 
 def infer_real_valued_columns_from_input(x: Any) -> list[FeatureColumn]:

@@ -60,15 +60,14 @@ class InputSpec:
     def _wrong(self, tensor: Any) -> str | None:
         sizes = tensor.shape.sizes
         rank = None if sizes is None else len(sizes)
-        if rank is None and (self.ndim, self.max_ndim, self.min_ndim) != (None, None, None):
-            return "its rank is undefined, but the layer requires a defined rank"
-        for wanted, name, is_wrong in (
-            (self.ndim, "ndim", lambda wanted: rank != wanted),
-            (self.max_ndim, "max_ndim", lambda wanted: rank > wanted),
-            (self.min_ndim, "min_ndim", lambda wanted: rank < wanted),
-        ):
-            if wanted is not None and is_wrong(wanted):
-                return f"expected {name}={wanted}, found ndim={rank}"
+        wanted = {"ndim": self.ndim, "max_ndim": self.max_ndim, "min_ndim": self.min_ndim}
+        for name, limit in wanted.items():
+            if limit is None:
+                continue
+            if rank is None:
+                return "its rank is undefined, but the layer requires a defined rank"
+            if {"ndim": rank != limit, "max_ndim": rank > limit, "min_ndim": rank < limit}[name]:
+                return f"expected {name}={limit}, found ndim={rank}"
         if self.dtype is not None and tensor.dtype != as_dtype(self.dtype):
             return f"expected dtype={as_dtype(self.dtype).name}, found dtype={tensor.dtype.name}"
         if sizes is None:

@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
-from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.sessions.slots import optimizer_tensor
@@ -70,8 +70,6 @@ class Saver:
             self.build()
             if not self._chosen and not allow_empty:
                 raise ValueError("No variables to save")
-            if not self._graph.finalized:
-                self._graph.add_to_collection(GraphKeys.SAVERS, self)
 
     def build(self) -> None:
         """Fixes which variables are saved: those that exist now."""
@@ -111,8 +109,8 @@ class Saver:
         write_state: bool = True,
         strip_default_attrs: bool = False,  # noqa: ARG002
         save_debug_info: bool = False,  # noqa: ARG002
-    ) -> str:
-        """Write a checkpoint, and return its name: `save_path` or `save_path-STEP`.
+    ) -> str | None:
+        """Write a checkpoint, and return its name: `save_path` or `save_path-STEP`; `None` if there is nothing to save.
 
         Raises:
           ValueError: the directory does not exist, or `latest_filename` is in another one.
@@ -128,6 +126,8 @@ class Saver:
         if not directory.is_dir():
             raise ValueError(f"Parent directory of {prefix} doesn't exist, can't save.")
         wanted = self.variables()
+        if not wanted:
+            return None
         values = sess.store.values([part for parts in wanted.values() for part in parts])
         arrays = {}
         for name, parts in wanted.items():
@@ -209,3 +209,23 @@ class Saver:
                 self._next_for_good += self._every_s
                 continue
             remove_checkpoint(oldest)
+
+
+def default_saver(graph: Graph) -> Saver:
+    """The saver of a graph: the only one in its collection, which is made and put there if there is none.
+
+    Raises:
+      RuntimeError: there are several.
+    """
+    found: list[Saver] = graph.get_collection(GraphKeys.SAVERS)
+    if len(found) > 1:
+        raise RuntimeError(
+            f"More than one item in collection {GraphKeys.SAVERS}. Please indicate which one to use by passing it to "
+            "the constructor."
+        )
+    if not found:
+        with graph.as_default():
+            found = [Saver(allow_empty=True)]
+        if not graph.finalized:
+            graph.add_to_collection(GraphKeys.SAVERS, found[0])
+    return found[0]
