@@ -241,7 +241,7 @@ def test_a_layer_makes_its_variables_in_its_own_scope_wherever_it_is_asked() -> 
 
 
 def test_a_layer_tells_which_losses_and_updates_are_because_of_inputs() -> None:
-    class Counted(tf.layers.Layer):
+    class Counted(tf.layers.Layer):  # type: ignore[misc]
         def call(self, inputs: Any) -> Any:
             self.add_loss(tf.reduce_sum(inputs), inputs=inputs)
             self.add_loss(tf.constant(1.0))

@@ -455,9 +455,11 @@ def test_a_session_is_made_anew_where_a_thread_has_lost_it() -> None:
             self.coordinator = coord
 
     hook = Loses()
-    with pytest.raises(ValueError, match="wrong"), tf.train.MonitoredSession(Creator(), [hook]) as session:
-        hook.coordinator.request_stop(tf.errors.AbortedError(None, None, "lost"))
-        assert not session.should_stop()
-        assert len(made) == 2
-        hook.coordinator.request_stop(ValueError("wrong"))
-        assert session.should_stop()
+    session = tf.train.MonitoredSession(Creator(), [hook])
+    hook.coordinator.request_stop(tf.errors.AbortedError(None, None, "lost"))
+    assert not session.should_stop()
+    assert len(made) == 2
+    hook.coordinator.request_stop(ValueError("wrong"))
+    assert session.should_stop()
+    with pytest.raises(ValueError, match="wrong"):
+        session.close()
