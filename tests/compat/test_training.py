@@ -15,16 +15,8 @@ import trainband.compat.tf1 as tf
 
 def read_events(directory: Path) -> list[Event]:
     """All events of a directory, in the order of the files."""
-    events = []
-    for path in sorted(directory.glob("events.out.tfevents.*")):
-        data, at = path.read_bytes(), 0
-        while at < len(data):
-            length = int.from_bytes(data[at : at + 8], "little")
-            event = Event()
-            event.ParseFromString(data[at + 12 : at + 12 + length])
-            events.append(event)
-            at += 16 + length
-    return events
+    paths = sorted(directory.glob("events.out.tfevents.*"))
+    return [event for path in paths for event in tf.train.summary_iterator(str(path))]
 
 
 def line() -> tuple[Any, Any, Any]:

@@ -96,6 +96,8 @@ _PUBLIC = """
 """`namespace ...: module ...`: the modules, after `tensorflow.`, and what they have."""
 
 _PRIVATE = {
+    "python.summary.summary_iterator": "scripts.events: summary_iterator",
+    "python.ops.gen_state_ops": "scripts.private: variable=raw_variable variable_v2=raw_variable",
     "python.estimator.run_config": "estimators.run_config: TaskType",
     "python.estimator.model_fn": "estimators.spec: LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY",
     "python.framework.sparse_tensor": "graphs.sparse: is_sparse",

@@ -168,6 +168,7 @@ _TABLE: dict[str, str] = {
         input.batching: maybe_shuffle_batch maybe_shuffle_batch_join
         training.queue_runner: QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
+        scripts.events: summary_iterator
         scripts.files: write_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists SequenceExample
         training.looper_thread: LooperThread

@@ -165,7 +165,7 @@ def sparse_places(structure: Any) -> list[int]:
         parts = _parts(one)
         if parts is None:
             return place + 1
-        if isinstance(one, Carrier) and one.is_sparse:
+        if isinstance(one, SparseTensor) or (isinstance(one, Carrier) and one.is_sparse):
             found.append(place)
         for part in parts:
             place = walk(part, place)

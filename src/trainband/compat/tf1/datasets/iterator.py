@@ -219,6 +219,16 @@ class Iterator:
             if ("handle", handle) not in resources:
                 raise InvalidArgumentError(None, op, f"No iterator of this session has the handle {handle!r}.")
             meant = resources["handle", handle]
+            mine, its = flatten(self._structure), flatten(meant.element_spec)
+            if len(mine) != len(its) or not all(
+                a.dtype == b.dtype and a.shape.is_compatible_with(b.shape) for a, b in zip(mine, its, strict=True)
+            ):
+                raise InvalidArgumentError(
+                    None,
+                    op,
+                    f"The iterator of this handle has elements of {meant.output_types}, {meant.output_shapes}, not of "
+                    f"{self.output_types}, {self.output_shapes}.",
+                )
         return meant._own_position(op, resources, values)  # noqa: SLF001 - another of this class
 
     def _own_position(self, op: Operation, resources: dict[Any, Any], values: Sequence[Any]) -> Position:

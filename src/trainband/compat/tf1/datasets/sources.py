@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,11 +126,12 @@ def numbers(*args: Any) -> Source:
     if not 1 <= len(args) <= 3:
         raise ValueError(f"Invalid arguments to RangeDataset: {args}")
     bounds = [Input.make(one, None if is_tensor(one) else int64) for one in args]
-    if len(bounds) == 3 and bounds[2].known is not None and bounds[2].known == 0:
-        raise InvalidArgumentError(None, None, "step cannot be zero")
 
     def start(run: Run) -> Elements:
-        found = range(*(int(one.of(run)) for one in bounds))
+        limits = [int(one.of(run)) for one in bounds]
+        if len(limits) == 3 and limits[2] == 0:
+            raise InvalidArgumentError(None, None, "step cannot be zero")
+        found = range(*limits)
         return zip(map(np.int64, found), strict=True)
 
     return Source(Spec(int64, TensorShape([])), start, (), tensors_of(bounds))
@@ -145,4 +147,9 @@ def _inputs(values: Any) -> tuple[list[Input], Any]:
     """The leaves of nested values, and what is known of them."""
     values = with_sparse_tensors(values)
     parts = [Input.make(leaf) for leaf in flatten(values)]
-    return parts, pack(values, [part.spec for part in parts])
+    specs = [part.spec for part in parts]
+    for place in sparse_places(values):
+        known = parts[place + 2].known
+        if known is not None:
+            specs[place + 2] = replace(specs[place + 2], value=tuple(map(int, known)))
+    return parts, pack(values, specs)

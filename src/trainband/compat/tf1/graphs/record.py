@@ -100,9 +100,10 @@ def _inferred(
         try:
             return list(infer(compute, [probes for probes in known if probes is not None], op.folds)), None
         except ArgumentError:
-            raise
+            if _certain(known):
+                raise
         except Exception as exc:
-            if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
+            if not lenient and _certain(known):
                 refusal = _refused(op, exc)
                 if op.graph.region is None or not op.graph.region.dynamic:
                     raise refusal from exc
@@ -115,6 +116,11 @@ def _inferred(
     if guessed is None:
         return [None] * count, None
     return [probes_of_shape(shape, dtype) for dtype, shape in guessed], [dtype for dtype, _ in guessed]
+
+
+def _certain(known: Sequence[Probes]) -> bool:
+    """Whether all sizes of some inputs are known."""
+    return all(probes is not None and probes[0] is probes[1] for probes in known)
 
 
 def _refused(op: Operation, exc: Exception) -> Exception:
