@@ -307,3 +307,33 @@ def test_prefetching_goes_ahead_by_a_thread_that_ends() -> None:
     assert next(ahead) == (1,)
     ahead.close()
     assert "dataset-prefetch" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_sparse_tensors_are_elements_and_are_batched() -> None:
+    def row(number: Any) -> Any:
+        return tf.SparseTensor(tf.range(number)[:, None], tf.ones([tf.to_int32(number)]), tf.stack([number]))
+
+    dataset = tf.data.Dataset.range(1, 4).map(lambda n: {"n": n, "row": row(n)})
+    assert dataset.output_classes == {"n": tf.Tensor, "row": tf.SparseTensor}
+    assert dataset.output_types == {"n": tf.int64, "row": tf.float32}
+    batched = dataset.batch(3)
+    assert batched.output_shapes["row"].as_list() == [None, None]
+    again = tf.data.Iterator.from_structure(batched.output_types, batched.output_shapes, None, batched.output_classes)
+    begin, element = again.make_initializer(batched), again.get_next()
+    with tf.Session() as session:
+        session.run(begin)
+        found = session.run(element)
+    assert found["row"].indices.tolist() == [[0, 0], [1, 0], [1, 1], [2, 0], [2, 1], [2, 2]]
+    assert found["row"].dense_shape.tolist() == [3, 3]
+
+
+def test_the_rows_of_a_sparse_tensor() -> None:
+    value = tf.SparseTensorValue(np.array([[0, 1], [2, 0]]), np.array([5, 6]), np.array([3, 2]))
+    parts = tf.data.Dataset.from_sparse_tensor_slices(value).make_one_shot_iterator().get_next()
+    whole = tf.data.Dataset.from_tensor_slices((np.arange(3), value)).make_one_shot_iterator().get_next()
+    with tf.Session() as session:
+        assert [one.tolist() for one in session.run(parts)] == [[[1]], [5], [2]]
+        found = [session.run(whole) for _ in range(3)]
+    assert [number for number, _ in found] == [0, 1, 2]
+    assert [sparse.values.tolist() for _, sparse in found] == [[5], [], [6]]
+    assert found[2][1].indices.tolist() == [[0]]

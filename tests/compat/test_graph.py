@@ -109,6 +109,14 @@ def test_shapes_that_are_known_in_part() -> None:
     assert x.shape[0].value is None
 
 
+def test_an_unknown_size_may_be_what_another_input_needs() -> None:
+    logits = tf.placeholder(tf.float32, [None, 1])
+    loss = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.constant([[1.0], [0.0]]), logits=logits)
+    assert loss.shape.as_list() == [2, 1]
+    with pytest.raises(ValueError, match=r"must have the same shape \(\(\?, 1\) vs \(1, 2\)\)"):
+        tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.constant([[1.0, 0.0]]), logits=logits)
+
+
 def test_a_run_reads_before_it_writes_unless_it_is_told_otherwise() -> None:
     v = tf.Variable(1.0, name="v")
     doubled = v * 2.0

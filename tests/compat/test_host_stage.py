@@ -90,3 +90,28 @@ def test_what_a_session_keeps_is_closed_with_it() -> None:
         session.run(keep)
         assert not kept.closed
     assert kept.closed
+
+
+def test_what_counts_counts_once_in_a_run_however_many_need_it() -> None:
+    count = tf.Variable(0).count_up_to(100)
+    doubled = tf.py_func(lambda value: np.int32(2 * value), [count + 0], tf.int32)
+    both = tf.py_func(lambda a, b: np.array([a, b], np.int32), [doubled, count], tf.int32)
+    doubled.set_shape([])
+    both.set_shape([2])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert [session.run(both).tolist() for _ in range(2)] == [[0, 0], [2, 1]]
+        assert [part.tolist() for part in session.run([both, count])] == [[4, 2], 2]
+        assert session.run(count) == 3
+
+
+def test_constants_between_python_and_compiled_parts_are_there_in_every_run() -> None:
+    variable = tf.Variable([1.0, 2.0])
+    first = tf.py_func(lambda value: value, [variable * 2.0], tf.float32)
+    first.set_shape([2])
+    second = tf.py_func(
+        lambda a, b: np.float32(a.sum() + b.sum()), [tf.constant([1.0]), tf.nn.softmax(first)], tf.float32
+    )
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert [session.run(second).item() for _ in range(3)] == [2.0, 2.0, 2.0]

@@ -24,11 +24,16 @@ def test_contrib_can_be_imported_in_every_way() -> None:
         exec(
             "import tensorflow as tf, tensorflow.contrib.slim as one, tensorflow.contrib.layers as layers\n"
             "from tensorflow.contrib import slim, rnn, legacy_seq2seq\n"
-            "from tensorflow.contrib.framework import arg_scope, nest\n",
+            "from tensorflow.contrib.framework import arg_scope, nest\n"
+            "from tensorflow.contrib.layers.python.layers import layers as inner, batch_norm\n"
+            "from tensorflow.contrib.framework.python.ops import variables\n",
             script,
         )
         assert script["one"].conv2d is script["layers"].conv2d is script["tf"].contrib.slim.conv2d
         assert script["slim"].learning.train
+        assert script["inner"].conv2d is script["slim"].conv2d
+        assert script["batch_norm"] is script["slim"].batch_norm
+        assert script["variables"].get_or_create_global_step is tf.train.get_or_create_global_step
         assert script["nest"].map_structure(lambda a, b: a + b, [1, (2,)], [3, (4,)]) == [4, (6,)]
     finally:
         uninstall(finder)
@@ -206,3 +211,46 @@ def test_a_tensor_array_that_grows_needs_a_known_number_of_rounds() -> None:
         with pytest.raises(tf.errors.InvalidArgumentError, match="maximum_iterations"):
             session.run(loop(), {limit: 2.0})
         assert session.run(loop(maximum_iterations=3), {limit: 2.0}).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (lambda x: tf.layers.conv2d(x, 2, (1, 2, 3)), "`kernel_size` argument must be"),
+        (lambda x: tf.layers.conv2d(x, 2, 3, strides=None), "`strides` argument must be"),
+        (lambda x: tf.layers.max_pooling2d(x, 2, 2, data_format="NHWC"), "`data_format` argument must be"),
+        (lambda x: tf.layers.average_pooling2d(x, 2, 2, padding="full"), "`padding` argument must be"),
+        (lambda x: tf.layers.Flatten()(x[:, 0, 0, 0]), "expected min_ndim=2, found ndim=1"),
+        (lambda _: tf.layers.Dense(2)(tf.placeholder(tf.float32)), "undefined|should be defined"),
+        (lambda _: tf.layers.Dense(2).count_params(), "not built yet"),
+    ],
+)
+def test_layers_refuse_wrong_arguments_and_inputs(layer: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        layer(tf.placeholder(tf.float32, [None, 8, 8, 3]))
+
+
+def test_a_layer_makes_its_variables_in_its_own_scope_wherever_it_is_asked() -> None:
+    layer = tf.layers.Dense(2, name="d")
+    layer.build((None, 3))
+    assert names() == ["d/kernel", "d/bias"]
+    assert layer.count_params() == 8
+    with tf.variable_scope("other"):
+        tf.layers.Layer(name="mine").add_variable("w", [1])
+    assert names()[2:] == ["other/mine/w"]
+
+
+def test_a_layer_tells_which_losses_and_updates_are_because_of_inputs() -> None:
+    class Counted(tf.layers.Layer):  # type: ignore[misc]
+        def call(self, inputs: Any) -> Any:
+            self.add_loss(tf.reduce_sum(inputs), inputs=inputs)
+            self.add_loss(tf.constant(1.0))
+            return inputs + 1.0
+
+    layer, first, second = Counted(), tf.placeholder(tf.float32, [2]), tf.placeholder(tf.float32, [2])
+    layer(first * 2.0)
+    layer(second)
+    assert len(layer.losses) == 4
+    assert layer.get_losses_for(first) == layer.losses[:1]
+    assert layer.get_losses_for([second]) == layer.losses[2:3]
+    assert len(layer.get_losses_for(None)) == 2

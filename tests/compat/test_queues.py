@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -180,7 +181,7 @@ def batches(tensors: Any, *, local: bool = True) -> list[Any]:
         coordinator = tf.train.Coordinator()
         threads = tf.train.start_queue_runners(session, coordinator)
         with pytest.raises(tf.errors.OutOfRangeError):
-            found += iter(lambda: session.run(tensors), None)
+            found.extend(map(session.run, itertools.repeat(tensors)))
         coordinator.request_stop()
         coordinator.join(threads, stop_grace_period_secs=10)
     return found
@@ -215,16 +216,16 @@ def test_batches_have_static_shapes_and_leave_the_rest_out() -> None:
 def test_only_kept_examples_and_several_sources_are_batched() -> None:
     number = tf.train.range_input_producer(10, num_epochs=1, shuffle=False).dequeue()
     kept = tf.train.maybe_batch([number], tf.equal(number % 2, 0), 2)
-    assert [one[0].tolist() for one in batches(kept)] == [[0, 2], [4, 6]]
+    assert [one.tolist() for one in batches(kept)] == [[0, 2], [4, 6]]
     tf.reset_default_graph()
     rows = [tf.train.input_producer(np.full([3, 2], i, np.int32), num_epochs=1).dequeue() for i in range(2)]
     joined = tf.train.batch_join([[row] for row in rows], 2)
-    assert np.concatenate([one[0] for one in batches(joined)]).sum() == 6
+    assert np.concatenate(batches(joined)).sum() == 6
     tf.reset_default_graph()
     many = tf.train.batch([np.arange(6)], 2, enqueue_many=True)
     with tf.Session() as session:
         tf.train.start_queue_runners(session)
-        assert session.run(many)[0].tolist() == [0, 1]
+        assert session.run(many).tolist() == [0, 1]
 
 
 def test_ragged_examples_are_padded_or_sparse() -> None:
@@ -233,18 +234,18 @@ def test_ragged_examples_are_padded_or_sparse() -> None:
     row = fed.dequeue()
     row.set_shape([None])
     batch = tf.train.batch([row], 2, dynamic_pad=True)
-    assert batch[0].shape.as_list() == [2, None]
+    assert batch.shape.as_list() == [2, None]  # of a list of one tensor, one tensor
     with tf.Session() as session:
         for put in puts:
             session.run(put)
         tf.train.start_queue_runners(session)
-        assert session.run(batch)[0].tolist() == [[1, 0, 0], [3, 3, 3]]
-        assert session.run(batch)[0].tolist() == [[2, 2], [0, 0]]
+        assert session.run(batch).tolist() == [[1, 0, 0], [3, 3, 3]]
+        assert session.run(batch).tolist() == [[2, 2], [0, 0]]
 
 
 def test_a_monitored_session_starts_the_threads_and_ends_with_the_input() -> None:
     number = tf.train.range_input_producer(20, num_epochs=3).dequeue()
-    batch = tf.cast(tf.train.batch([number], 5)[0], tf.float32)
+    batch = tf.cast(tf.train.batch([number], 5), tf.float32)
     weight = tf.get_variable("w", [], initializer=tf.zeros_initializer())
     step = tf.train.get_or_create_global_step()
     train = tf.train.GradientDescentOptimizer(0.001).minimize(tf.reduce_mean(tf.square(weight - batch)), step)

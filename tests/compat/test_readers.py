@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def read_all(tensors: Any, *others: Any) -> tuple[list[Any], Any]:
         session.run(tf.local_variables_initializer())
         threads = tf.train.start_queue_runners(session)
         with pytest.raises(tf.errors.OutOfRangeError):
-            found += iter(lambda: session.run(tensors), None)
+            found.extend(map(session.run, itertools.repeat(tensors)))
         last = session.run(list(others))
     for thread in threads:
         thread.join(10)
@@ -256,7 +257,7 @@ def test_several_threads_read_each_record_once(tmp_path: Path) -> None:
     number = tf.string_to_number(line, tf.int32)
     batch = tf.train.shuffle_batch([number], 20, capacity=60, min_after_dequeue=20, num_threads=3)
     found, _ = read_all(batch)
-    assert sorted(np.concatenate([one[0] for one in found])) == list(range(200))
+    assert sorted(np.concatenate(found)) == list(range(200))
     assert threading.active_count() < 50
 
 

@@ -15,16 +15,8 @@ import trainband.compat.tf1 as tf
 
 def read_events(directory: Path) -> list[Event]:
     """All events of a directory, in the order of the files."""
-    events = []
-    for path in sorted(directory.glob("events.out.tfevents.*")):
-        data, at = path.read_bytes(), 0
-        while at < len(data):
-            length = int.from_bytes(data[at : at + 8], "little")
-            event = Event()
-            event.ParseFromString(data[at + 12 : at + 12 + length])
-            events.append(event)
-            at += 16 + length
-    return events
+    paths = sorted(directory.glob("events.out.tfevents.*"))
+    return [event for path in paths for event in tf.train.summary_iterator(str(path))]
 
 
 def line() -> tuple[Any, Any, Any]:
@@ -363,3 +355,103 @@ def test_metrics_over_batches() -> None:
         found = session.run([accuracy, precision, recall, error])
     assert found == pytest.approx([4 / 6, 3 / 4, 3 / 4, (2 / 6) ** 0.5])
     assert not tf.global_variables()
+
+
+# --- optimizers of a script's own
+
+
+class _Halved(tf.train.Optimizer):  # type: ignore[misc]
+    """Momentum of one half, written as TensorFlow's own optimizers are."""
+
+    def __init__(self, learning_rate: float) -> None:
+        super().__init__(False, "Halved")
+        self._rate = learning_rate
+
+    def _create_slots(self, var_list: Any) -> None:
+        for one in var_list:
+            self._zeros_slot(one, "m", self._name)
+
+    def _prepare(self) -> None:
+        self._rate_tensor = tf.convert_to_tensor(self._rate)
+
+    def _apply_dense(self, grad: Any, var: Any) -> Any:
+        moved = self.get_slot(var, "m").assign(self.get_slot(var, "m") * 0.5 + grad)
+        return var.assign_sub(self._rate_tensor * moved)
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        return tf.scatter_sub(var, grad.indices, self._rate_tensor * grad.values)
+
+
+def test_a_script_derives_an_optimizer() -> None:
+    dense, rows = tf.Variable([1.0, 2.0], name="dense"), tf.Variable([[1.0], [2.0], [3.0]], name="rows")
+    loss = tf.reduce_sum(dense) + tf.reduce_sum(tf.gather(rows, [2, 0, 2]))
+    step = tf.train.get_or_create_global_step()
+    optimizer = _Halved(0.5)
+    train = optimizer.minimize(loss, step)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(train)
+        session.run(train)
+        assert session.run(step) == 2
+        assert session.run(dense).tolist() == [-0.25, 0.75]
+        assert session.run(rows).ravel().tolist() == [0.0, 2.0, 1.0]
+    assert [one.name for one in optimizer.variables()] == ["dense/Halved:0", "rows/Halved:0"]
+    assert optimizer.get_slot_names() == ["m"]
+
+
+def test_averages_of_tensors_are_corrected_for_their_beginning() -> None:
+    value = tf.placeholder(tf.float32, [])
+    average = tf.train.ExponentialMovingAverage(0.5, zero_debias=True)
+    with tf.variable_scope("outer"):
+        update = average.apply([tf.identity(value, name="value")])
+    (shadow,) = [one for one in tf.global_variables() if one.op.name == "outer/outer/value/ExponentialMovingAverage"]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        found = []
+        for number in (4.0, 8.0):
+            session.run(update, {value: number})
+            found.append(float(session.run(shadow)))
+    assert found == pytest.approx([4.0, 20.0 / 3.0])  # (1/4 4 + 1/2 8) / (3/4)
+
+
+def test_a_session_manager_runs_the_local_initialisation_without_a_checkpoint(tmp_path: Path) -> None:
+    local = tf.get_variable("local", [], collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    manager = tf.train.SessionManager(tf.local_variables_initializer(), tf.report_uninitialized_variables())
+    with tf.Graph().as_default():  # the graph is that in which the manager was made
+        session, is_restored = manager.recover_session("", None, str(tmp_path))
+    assert not is_restored
+    assert session.run(tf.is_variable_initialized(local))
+    with pytest.raises(ValueError, match="Can not provide both"):
+        manager.recover_session("", None, str(tmp_path), str(tmp_path / "model"))
+
+
+def test_a_savers_of_a_part_is_not_taken_for_the_graphs(tmp_path: Path) -> None:
+    first, _ = tf.Variable(1.0, name="first"), tf.Variable(2.0, name="second")
+    tf.train.Saver([first])  # such as one that restores what was trained before
+    tf.train.get_or_create_global_step()
+    with tf.train.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+        session.run(first)
+    assert [name for name, _ in tf.train.list_variables(str(tmp_path))] == ["first", "global_step", "second"]
+
+
+def test_a_session_is_made_anew_where_a_thread_has_lost_it() -> None:
+    made: list[Any] = []
+
+    class Creator(tf.train.ChiefSessionCreator):  # type: ignore[misc]
+        def create_session(self) -> Any:
+            made.append(super().create_session())
+            return made[-1]
+
+    class Loses(tf.train.SessionRunHook):  # type: ignore[misc]
+        def after_create_session(self, session: Any, coord: Any) -> None:  # noqa: ARG002
+            self.coordinator = coord
+
+    hook = Loses()
+    session = tf.train.MonitoredSession(Creator(), [hook])
+    hook.coordinator.request_stop(tf.errors.AbortedError(None, None, "lost"))
+    assert not session.should_stop()
+    assert len(made) == 2
+    hook.coordinator.request_stop(ValueError("wrong"))
+    assert session.should_stop()
+    with pytest.raises(ValueError, match="wrong"):
+        session.close()

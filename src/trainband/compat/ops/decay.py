@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -141,10 +142,43 @@ def linear_cosine_decay(
     return learning_rate * ((alpha + 1 - part) * wave + beta)
 
 
+@op(
+    v1_names="tf.train.noisy_linear_cosine_decay",
+    type="NoisyLinearCosineDecay",
+    tensors="learning_rate global_step decay_steps",
+    optional="global_step",
+    random=True,
+)
+def noisy_linear_cosine_decay(
+    key: Any,
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    initial_variance: Any = 1.0,
+    variance_decay: Any = 0.55,
+    num_periods: Any = 0.5,
+    alpha: Any = 0.0,
+    beta: Any = 0.001,
+) -> Any:
+    """Along a cosine that falls in a noisy straight line; the variance of the noise falls with the steps."""
+    step, steps = _as_rate(learning_rate, "noisy_linear_cosine_decay", global_step, decay_steps)
+    step = jnp.minimum(step, steps)
+    noise = jax.random.normal(key, (), learning_rate.dtype) * jnp.sqrt(initial_variance / (1 + step) ** variance_decay)
+    wave = 0.5 * (1 + jnp.cos(2 * math.pi * num_periods * step / steps))
+    return learning_rate * ((alpha + (steps - step) / steps + noise) * wave + beta)
+
+
 @op(v1_names="tf.train.piecewise_constant tf.train.piecewise_constant_decay", type="PiecewiseConstant", tensors="x")
 def piecewise_constant(x: Any, boundaries: Sequence[Any], values: Sequence[Any]) -> Any:
     """The value for the piece that `x` lies in; a boundary belongs to the piece before it."""
     if len(boundaries) != len(values) - 1:
         raise ArgumentError("The length of boundaries should be 1 less than the length of values")
-    piece = jnp.sum(jnp.asarray(x) > jnp.asarray(np.asarray(boundaries)).astype(jnp.result_type(x)))
-    return jnp.asarray(np.asarray(values, array_of(values[0]).dtype))[piece]
+    edges, heights = [array_of(one) for one in boundaries], [array_of(one) for one in values]
+    kind = jnp.result_type(x)
+    for edge in edges:
+        if edge.dtype != kind and not (edge.dtype == np.int32 and kind == np.int64):
+            raise ArgumentError(f"Boundaries ({edge.dtype}) must have the same dtype as x ({kind}).")
+    if any(one.dtype != heights[0].dtype for one in heights):
+        raise ArgumentError(f"Values must have elements all with the same dtype ({[one.dtype for one in heights]}).")
+    piece = jnp.sum(jnp.asarray(x) > jnp.asarray(np.asarray(edges)).astype(kind))
+    return jnp.asarray(np.asarray(heights))[piece]

@@ -65,6 +65,19 @@ _PUBLIC = """
     tf.train tf: python.training.checkpoint_state_pb2 python.training.summary_io python.training.evaluation
     tf.train tf: core.example.example_pb2 core.example.feature_pb2 core.protobuf.cluster_pb2
     tf.train tf: core.protobuf.tensorflow_server_pb2 core.protobuf.saver_pb2
+    tf.train tf: python.training.adagrad_da python.training.basic_loops python.training.proximal_adagrad
+    tf.train tf: python.training.proximal_gradient_descent
+    tf: python.ops.resources
+    tf.estimator: python.estimator.canned.baseline python.estimator.canned.dnn python.estimator.canned.linear
+    tf.estimator: python.estimator.canned.dnn_linear_combined python.estimator.exporter python.estimator.training
+    tf.estimator: python.estimator.warm_starting_util python.estimator.canned
+    tf.estimator.export: python.estimator.export.export_output python.estimator.export.export python.estimator.export
+    tf.estimator.inputs: python.estimator.inputs.numpy_io python.estimator.inputs.pandas_io
+    tf.estimator.inputs: python.estimator.inputs.inputs python.estimator.inputs
+    tf.feature_column: python.feature_column python.feature_column.feature_column
+    tf.feature_column: python.feature_column.feature_column_lib
+    tf.train: python.training.warm_starting_util
+    tf tf.data: python.data.util.sparse
     tf: client.session python.client.session core.protobuf.config_pb2 core.protobuf.meta_graph_pb2
     tf: core.framework.graph_pb2 core.framework.node_def_pb2 core.framework.attr_value_pb2 core.framework.types_pb2
     tf: core.framework.tensor_pb2 core.framework.tensor_shape_pb2 core.framework.summary_pb2 core.util.event_pb2
@@ -82,6 +95,8 @@ _PUBLIC = """
     tf.keras.layers: python.keras.engine.base_layer python.keras.layers.core python.keras.engine.input_layer
     tf.keras.models tf.keras: python.keras.engine.training python.keras.engine.sequential python.keras.engine.network
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
+    tf.contrib.learn.learn_runner: contrib.learn.python.learn.learn_runner
+    tf.contrib.learn.monitors: contrib.learn.python.learn.monitors
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
 """
@@ -95,9 +110,7 @@ _PRIVATE = {
         scripts.files: recursive_create_dir=MakeDirs copy=Copy rename=Rename stat=Stat walk=Walk read_file_to_string
         scripts.files: write_string_to_file atomic_write_string_to_file
     """,
-    "python.framework.smart_cond": """
-        networks.contrib_parts: smart_cond smart_case smart_constant_value=constant_value
-    """,
+    "python.framework.smart_cond": "networks.contrib_parts: smart_cond smart_case smart_constant_value=constant_value",
     "python.framework.tensor_spec": "graphs.tensor_spec: TensorSpec BoundedTensorSpec",
     "python.framework.random_seed": "graphs.keys: DEFAULT_GRAPH_SEED",
     "python.ops.nn_ops": """
@@ -113,13 +126,46 @@ _PRIVATE = {
         scripts.history: dimension_value dimension_at_index
         .ops.shapes: as_dimension as_shape unknown_shape scalar vector matrix
     """,
+    "python.summary.summary_iterator": "scripts.events: summary_iterator",
+    "python.ops.gen_state_ops": "scripts.private: variable=raw_variable variable_v2=raw_variable",
+    "python.estimator.run_config": "estimators.run_config: TaskType",
+    "python.estimator.model_fn": "estimators.spec: LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY",
+    "python.framework.sparse_tensor": "graphs.sparse: is_sparse convert_to_tensor_or_sparse_tensor",
+    "python.training.training_util": "training.global_step: _increment_global_step=increment_global_step",
+    "python.ops.resources": "scripts.private: shared_resources local_resources=shared_resources initialize_resources",
+    "python.layers.normalization": """
+        networks.functions: batch_norm=batch_normalization
+        networks.normalization: BatchNorm=BatchNormalization
+    """,
+    "python.layers.convolutional": """
+        networks.convolution: Convolution1D=Conv1D Convolution2D=Conv2D Convolution3D=Conv3D
+        networks.convolution: SeparableConvolution2D=SeparableConv2D Convolution2DTranspose=Conv2DTranspose
+        networks.functions: convolution1d=conv1d convolution2d=conv2d convolution3d=conv3d
+        networks.functions: separable_convolution2d=separable_conv2d convolution2d_transpose=conv2d_transpose
+    """,
+    "python.layers.core": """
+        networks.core: FullyConnected=Dense
+        networks.functions: fully_connected=dense
+    """,
+    "python.layers.pooling": """
+        networks.pooling: MaxPool1D=MaxPooling1D MaxPool2D=MaxPooling2D MaxPool3D=MaxPooling3D
+        networks.pooling: AvgPool1D=AveragePooling1D AvgPool2D=AveragePooling2D AvgPool3D=AveragePooling3D
+        networks.functions: max_pool1d=max_pooling1d max_pool2d=max_pooling2d max_pool3d=max_pooling3d
+        networks.functions: avg_pool1d=average_pooling1d avg_pool2d=average_pooling2d avg_pool3d=average_pooling3d
+    """,
+    "python.layers.utils": """
+        networks.arguments: normalize_tuple normalize_data_format normalize_padding convert_data_format
+        networks.arguments: conv_output_length conv_input_length deconv_output_length
+        networks.contrib_parts: smart_cond constant_value
+    """,
     "python.ops.control_flow_ops": "scripts.private: with_dependencies",
     "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
     "python.ops.resource_variable_ops": """
         scripts.private: is_resource_variable
         graphs.variable: ResourceVariable=Variable
     """,
-    "python.training.moving_averages": "training.debiased_average: assign_moving_average",
+    "python.training.moving_averages": "training.debiased_average: assign_moving_average weighted_moving_average",
+    "python.training.slot_creator": "training.slots: create_slot create_slot_with_initializer create_zeros_slot",
     "python.util.deprecation": "scripts.private: _PRINT_DEPRECATION_WARNINGS",
     "python.client.device_lib": "scripts.machine: list_local_devices",
     "python.client.timeline": "scripts.profiling: Timeline",
@@ -142,7 +188,6 @@ _PRIVATE = {
         scripts.values: constant_value constant_value_as_shape make_tensor_proto make_ndarray MakeNdarray=make_ndarray
         scripts.values: ShapeEquals
     """,
-    "python.framework.sparse_tensor": "graphs.sparse: convert_to_tensor_or_sparse_tensor is_sparse",
     "examples.tutorials.mnist.mnist": """
         scripts.mnist_model: inference loss training evaluation NUM_CLASSES IMAGE_SIZE IMAGE_PIXELS
     """,
@@ -187,7 +232,7 @@ def child(module: str, name: str) -> str | None:
     """The module or namespace of a name within another; `None` if it is not one."""
     if name in inside(module):
         return inside(module)[name]
-    if spaces_of(f"{module}.{name}") is not None:
+    if spaces_of(f"{module}.{name}") is not None and not (module not in MODULES and locate(module, name)):
         return f"{module}.{name}"
     for space in spaces_of(module) or ():
         if name in NAMES[space]:

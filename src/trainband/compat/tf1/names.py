@@ -18,8 +18,8 @@ _TABLE: dict[str, str] = {
         graphs.slices: IndexedSlices
         graphs.tensor_spec: TensorSpec
         .ops.dtypes: DType as_dtype float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
-        .ops.dtypes: qint8 quint8 qint16 quint16 qint32
-        .ops.dtypes: bool=bool_ complex64 complex128 string half=float16 double=float64
+        .ops.dtypes: qint8 quint8 qint16 quint16 qint32 bool=bool_ complex64 complex128 string half=float16
+        .ops.dtypes: double=float64
         sessions.session: Session InteractiveSession
         graphs.default_session: get_default_session
         graphs.config: ConfigProto GPUOptions GraphOptions OptimizerOptions RunOptions RunMetadata
@@ -82,9 +82,8 @@ _TABLE: dict[str, str] = {
         input.sparse: sparse_mask edit_distance
         input.sparse_products: sparse_tensor_dense_matmul
         operations.strings: string_join=join substr regex_replace string_strip=strip reduce_join as_string encode_base64
-        operations.strings: decode_base64
+        operations.strings: decode_base64 string_length=length string_lower=lower string_upper=upper
         input.text: string_split string_to_hash_bucket string_to_hash_bucket_fast
-        operations.strings: string_length=length string_lower=lower string_upper=upper
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         operations.image: random_crop
         operations.tensor_array: TensorArray
@@ -135,7 +134,8 @@ _TABLE: dict[str, str] = {
     """,
     "tf.summary": """
         operations.summary: scalar histogram image merge merge_all FileWriter FileWriterCache Summary SessionLog Event
-        operations.summary: text audio tensor_summary SummaryDescription TaggedRunMetadata summary_iterator
+        operations.summary: text audio tensor_summary SummaryDescription TaggedRunMetadata
+        scripts.events: summary_iterator
     """,
     "tf.train": """
         training.optimizer: Optimizer
@@ -146,7 +146,7 @@ _TABLE: dict[str, str] = {
         training.moving_average: ExponentialMovingAverage
         training.global_step: get_global_step create_global_step get_or_create_global_step global_step
         training.global_step: assert_global_step
-        training.saver: Saver
+        training.saver: Saver import_meta_graph
         training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state update_checkpoint_state
         training.checkpoint_files: CheckpointState get_checkpoint_mtimes remove_checkpoint
         training.checkpoint_reader: list_variables load_variable CheckpointReader NewCheckpointReader=CheckpointReader
@@ -170,13 +170,13 @@ _TABLE: dict[str, str] = {
         input.batching: batch batch_join maybe_batch maybe_batch_join shuffle_batch shuffle_batch_join
         input.batching: maybe_shuffle_batch maybe_shuffle_batch_join
         training.queue_runner: QueueRunner start_queue_runners add_queue_runner
-        operations.summary: SummaryWriter=FileWriter summary_iterator
+        operations.summary: SummaryWriter=FileWriter
+        scripts.events: summary_iterator
         scripts.files: write_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists SequenceExample
         training.looper_thread: LooperThread
         training.basic_loops: basic_train_loop
         training.meta_graph: export_meta_graph
-        training.saver: import_meta_graph
     """,
     "tf.sparse": """
         graphs.sparse: SparseTensor
@@ -294,6 +294,13 @@ _TABLE: dict[str, str] = {
         networks.contrib_training: OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES summarize_tensor summarize_activation
         networks.contrib_training: summarize_tensors summarize_collection summarize_variables summarize_weights
         networks.contrib_training: summarize_biases summarize_activations
+        learn.columns: real_valued_column sparse_column_with_hash_bucket sparse_column_with_integerized_feature
+        learn.columns: sparse_column_with_keys sparse_column_with_vocabulary_file weighted_sparse_column one_hot_column
+        learn.columns: embedding_column shared_embedding_columns crossed_column input_from_feature_columns
+        learn.columns: weighted_sum_from_feature_columns parse_feature_columns_from_examples
+        learn.columns: joint_weighted_sum_from_feature_columns=weighted_sum_from_feature_columns
+        feature_columns.numeric: bucketized_column
+        feature_columns.parsing: create_feature_spec_for_parsing=make_parse_example_spec
     """,
     "tf.contrib.framework": """
         training.global_step: get_global_step create_global_step get_or_create_global_step assert_global_step
@@ -305,6 +312,7 @@ _TABLE: dict[str, str] = {
         networks.model_variables: get_variable_full_name filter_variables get_variables_to_restore assign_from_values
         networks.model_variables: assign_from_values_fn assign_from_checkpoint assign_from_checkpoint_fn
         networks.model_variables: init_from_checkpoint
+        training.checkpoint_reader: list_variables load_variable load_checkpoint
         graphs.record: is_tensor
     """,
     "tf.test": """
@@ -432,6 +440,20 @@ _TABLE: dict[str, str] = {
     "tf.contrib.learn": """
         estimators.spec: ModeKeys
         estimators.run_config: RunConfig TaskType
+        learn.estimator: Estimator BaseEstimator=Estimator ModelFnOps MetricSpec SKCompat
+        learn.canned: LinearClassifier LinearRegressor DNNClassifier DNNRegressor DNNLinearCombinedClassifier
+        learn.canned: DNNLinearCombinedRegressor PredictionKey
+        learn.columns: infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn
+        learn.experiment: Experiment
+    """,
+    "tf.contrib.learn.learn_runner": """
+        learn.experiment: run
+    """,
+    "tf.contrib.learn.monitors": """
+        learn.monitors: ValidationMonitor PrintTensor replace_monitors_with_hooks
+        training.hooks: StopAtStep=StopAtStepHook NanLoss=NanTensorHook
+        training.checkpoint_hook: CheckpointSaver=CheckpointSaverHook
+        training.session_run_hook: BaseMonitor=SessionRunHook
     """,
     "tf.contrib.learn.datasets": """
         scripts.datasets: load_dataset

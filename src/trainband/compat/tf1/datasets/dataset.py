@@ -9,36 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops.dtypes import int64, string
-from trainband.compat.ops.shapes import TensorShape, dims_of
-from trainband.compat.tf1.datasets import ordering
+from trainband.compat.ops.dtypes import string
+from trainband.compat.tf1.datasets import grouping, ordering, selection, sources
 from trainband.compat.tf1.datasets.caching import cached
 from trainband.compat.tf1.datasets.elements import (
     Element,
     Elements,
-    Spec,
-    along,
-    boxed,
+    classes_in,
     common,
     flatten,
-    mapped,
     pack,
     shown,
-    specs_of,
-    text,
 )
-from trainband.compat.tf1.datasets.file_names import matching
 from trainband.compat.tf1.datasets.function import Function
-from trainband.compat.tf1.datasets.generating import generated
 from trainband.compat.tf1.datasets.iterator import Iterator
 from trainband.compat.tf1.datasets.mapping import Mapping, ThreadedMapping
 from trainband.compat.tf1.datasets.options import Options
 from trainband.compat.tf1.datasets.prefetching import Prefetching
 from trainband.compat.tf1.datasets.reduction import reduced
-from trainband.compat.tf1.datasets.run import Input, Run
-from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
-from trainband.compat.tf1.graphs.keys import combined_seed
-from trainband.compat.tf1.graphs.record import convert, is_tensor
+from trainband.compat.tf1.datasets.run import Input, Run, tensors_of
+from trainband.compat.tf1.graphs.graph import Tensor
+from trainband.compat.tf1.graphs.record import is_tensor
 
 AUTOTUNE = -1
 DEFAULT_PREFETCHED = 2
@@ -89,8 +80,8 @@ class Dataset:
 
     @property
     def output_classes(self) -> Any:
-        """What the elements are, nested as these are: tensors."""
-        return pack(self._structure, [Tensor for _ in flatten(self._structure)])
+        """What the elements are, nested as these are: tensors and sparse tensors."""
+        return classes_in(self._structure)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} shapes: {self.output_shapes}, types: {self.output_types}>"
@@ -100,8 +91,7 @@ class Dataset:
     @staticmethod
     def from_tensors(tensors: Any) -> Dataset:
         """A dataset of one element."""
-        parts, structure = _inputs(tensors)
-        return Dataset(structure, lambda run: iter([tuple(part.of(run) for part in parts)]), inputs=_tensors(parts))
+        return Dataset(*sources.whole(tensors))
 
     @staticmethod
     def from_tensor_slices(tensors: Any) -> Dataset:
@@ -110,31 +100,12 @@ class Dataset:
         Raises:
           ValueError: an array is a scalar, or they differ in their number of rows.
         """
-        parts, whole = _inputs(tensors)
-        for spec in flatten(whole):
-            if spec.shape.sizes is not None and not spec.shape.sizes:
-                raise ValueError("Unbatching a tensor is only supported for rank >= 1")
-        counts = {spec.shape.sizes[0] for spec in flatten(whole) if spec.shape.sizes} - {None}
-        if len(counts) > 1:
-            raise ValueError(f"Dimensions {' and '.join(map(str, sorted(counts)))} are not compatible")
-
-        def rows(value: Any) -> Iterable[Any]:
-            return map(text, value) if value.dtype == object else value
-
-        def start(run: Run) -> Elements:
-            return zip(*(rows(np.asarray(part.of(run))) for part in parts), strict=True)
-
-        structure = mapped(lambda spec: Spec(spec.dtype, _without_first(spec.shape)), whole)
-        return Dataset(structure, start, inputs=_tensors(parts))
+        return Dataset(*sources.rows(tensors))
 
     @staticmethod
     def from_sparse_tensor_slices(sparse_tensor: Any) -> Dataset:
-        """A dataset of the rows of a sparse tensor: (indices, values, dense shape).
-
-        Raises:
-          NotImplementedError: always.
-        """
-        raise NotImplementedError(f"Datasets of the rows of sparse tensors are not supported: {sparse_tensor}.")
+        """A dataset of the rows of a sparse tensor: (indices, values, dense shape)."""
+        return Dataset(*sources.rows_of_sparse(sparse_tensor))
 
     @staticmethod
     def from_generator(
@@ -145,15 +116,7 @@ class Dataset:
         Raises:
           TypeError: it cannot be called.
         """
-        if not callable(generator):
-            raise TypeError("`generator` must be callable.")
-        structure = specs_of(output_types, output_shapes)
-        given = [Input.make(one) for one in args or ()]
-
-        def start(run: Run) -> Elements:
-            return generated(generator(*(np.asarray(one.of(run)) for one in given)), structure)
-
-        return Dataset(structure, start, inputs=_tensors(given))
+        return Dataset(*sources.yielded(generator, output_types, output_shapes, args))
 
     @staticmethod
     def range(*args: Any) -> Dataset:
@@ -162,15 +125,7 @@ class Dataset:
         Raises:
           ValueError: there are none or more than three arguments.
         """
-        if not 1 <= len(args) <= 3:
-            raise ValueError(f"Invalid arguments to RangeDataset: {args}")
-        bounds = [Input.make(one, None if is_tensor(one) else int64) for one in args]
-
-        def start(run: Run) -> Elements:
-            numbers = range(*(int(one.of(run)) for one in bounds))
-            return zip(map(np.int64, numbers), strict=True)
-
-        return Dataset(Spec(int64, TensorShape([])), start, inputs=_tensors(bounds))
+        return Dataset(*sources.numbers(*args))
 
     @staticmethod
     def zip(datasets: Any) -> Dataset:
@@ -190,10 +145,7 @@ class Dataset:
     @staticmethod
     def list_files(file_pattern: Any, shuffle: bool | None = None, seed: Any = None) -> Dataset:
         """A dataset of the names of files that match a pattern, or several; shuffled unless told otherwise."""
-        pattern = Input.make(file_pattern, None if is_tensor(file_pattern) else string)
-        found = Dataset(
-            Spec(string, TensorShape([])), lambda run: matching(pattern.of(run)), inputs=_tensors([pattern])
-        )
+        found = Dataset(*sources.file_names(file_pattern))
         return found if shuffle is False else found.shuffle(1 << 20, seed)
 
     # --- combinations
@@ -315,62 +267,19 @@ class Dataset:
           seed: makes the order the same in every session.
           reshuffle_each_iteration: whether another pass over it has another order, which is the default.
         """
-        size = Input.make(buffer_size)
-        graph = get_default_graph()
-        given = Input.make(-1 if seed is None else seed)
-
-        def first(run: Run) -> list[Any]:
-            own = None if seed is None else int(given.of(run))
-            combined = combined_seed(graph.seed, own, number)
-            return [0, np.random.SeedSequence(combined).entropy]
-
-        number = len(graph.operations)
-
-        def start(run: Run) -> Elements:
-            state = run.state(start, lambda: first(run))
-            if reshuffle_each_iteration is not False:
-                state[0] += 1
-            random = np.random.default_rng([state[0], state[1]])
-            return ordering.shuffled(self.start(run), int(size.of(run)), random)
-
-        return Dataset(self._structure, start, [self], [*size.tensors, *given.tensors])
+        return Dataset(*selection.shuffled(self, buffer_size, seed, reshuffle_each_iteration))
 
     def repeat(self, count: Any = None) -> Dataset:
         """The elements again and again, `count` times or without end."""
-        times = Input.make(-1 if count is None else count)
-
-        def start(run: Run) -> Elements:
-            left = int(times.of(run))
-            while left != 0:
-                empty = True
-                for element in self.start(run):
-                    empty = False
-                    yield element
-                left -= 1
-                if empty and left < 0:
-                    return
-
-        return self._like(start, times)
+        return Dataset(*selection.repeated(self, count))
 
     def take(self, count: Any) -> Dataset:
         """The first `count` elements; all, if it is negative."""
-        number = Input.make(count)
-
-        def start(run: Run) -> Elements:
-            most = int(number.of(run))
-            return itertools.islice(self.start(run), None if most < 0 else most)
-
-        return self._like(start, number)
+        return Dataset(*selection.first(self, count))
 
     def skip(self, count: Any) -> Dataset:
         """The elements after the first `count`; none, if it is negative."""
-        number = Input.make(count)
-
-        def start(run: Run) -> Elements:
-            most = int(number.of(run))
-            return iter(()) if most < 0 else itertools.islice(self.start(run), most, None)
-
-        return self._like(start, number)
+        return Dataset(*selection.rest(self, count))
 
     def shard(self, num_shards: Any, index: Any) -> Dataset:
         """Every `num_shards`th element, from that of the number `index`.
@@ -378,18 +287,7 @@ class Dataset:
         Raises:
           ValueError: the index is not below the number.
         """
-        number, place = Input.make(num_shards), Input.make(index)
-        if number.known is not None and number.known < 1:
-            raise ValueError("num_shards must be >= 1")
-        if place.known is not None and place.known < 0:
-            raise ValueError("index must be >= 0")
-        if number.known is not None and place.known is not None and place.known >= number.known:
-            raise ValueError("index must be <= num_shards")
-
-        def start(run: Run) -> Elements:
-            return itertools.islice(self.start(run), int(place.of(run)), None, int(number.of(run)))
-
-        return self._like(start, number, place)
+        return Dataset(*selection.sharded(self, num_shards, index))
 
     def prefetch(self, buffer_size: Any = AUTOTUNE) -> Dataset:
         """The same elements, computed by a thread up to `buffer_size` ahead."""
@@ -425,17 +323,7 @@ class Dataset:
           drop_remainder: whether a last one that is smaller is left out.
         """
         del num_parallel_calls
-        size, drops = Input.make(batch_size), Input.make(drop_remainder)
-        specs = flatten(self._structure)
-        if any(spec.nested is not None for spec in specs):
-            raise TypeError("Datasets cannot be batched.")
-        count = int(size.known) if drops.known is not None and drops.known and size.known is not None else None
-
-        def start(run: Run) -> Elements:
-            return ordering.Batches(self.start(run), int(size.of(run)), bool(drops.of(run)), ordering.stacker(specs))
-
-        structure = mapped(lambda spec: Spec(spec.dtype, _with_first(count, spec.shape)), self._structure)
-        return Dataset(structure, start, [self], [*size.tensors, *drops.tensors])
+        return Dataset(*grouping.batched(self, batch_size, drop_remainder))
 
     def padded_batch(
         self, batch_size: Any, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: Any = False
@@ -445,63 +333,15 @@ class Dataset:
         Args:
           padding_values: what is put there; zeros and empty texts by default.
         """
-        size, drops = Input.make(batch_size), Input.make(drop_remainder)
-        specs: list[Spec] = flatten(self._structure)
-        if padded_shapes is None:
-            padded_shapes = self.output_shapes
-        wanted = [_sizes(one) for one in along(self._structure, padded_shapes)]
-        known = [TensorShape(None if one is None else one) for one in (_static(shape) for shape in wanted)]
-        for spec, shape in zip(specs, known, strict=True):
-            if not _fits(spec.shape, shape):
-                raise ValueError(
-                    f"The padded shape {shape} is not compatible with the shape {spec.shape} of the corresponding "
-                    "input component."
-                )
-        values = [None] * len(specs) if padding_values is None else along(self._structure, padding_values)
-        fillings = [
-            Input.make((b"" if spec.dtype == string else 0) if value is None else value, spec.dtype)
-            if not (value is None and spec.dtype.is_bool)
-            else Input.make(False)
-            for value, spec in zip(values, specs, strict=True)
-        ]
-        count = int(size.known) if drops.known is not None and drops.known and size.known is not None else None
-
-        def start(run: Run) -> Elements:
-            shapes = [_dynamic(shape, run) for shape in wanted]
-            combine = ordering.padder(specs, shapes, [one.of(run)[()] for one in fillings])
-            return ordering.Batches(self.start(run), int(size.of(run)), bool(drops.of(run)), combine)
-
-        merged = [Spec(spec.dtype, _with_first(count, shape)) for spec, shape in zip(specs, known, strict=True)]
-        used = [*size.tensors, *drops.tensors, *_tensors(fillings)]
-        used += _tensors([one for one in wanted if isinstance(one, Input)])
-        return Dataset(pack(self._structure, merged), start, [self], used)
+        return Dataset(*grouping.padded(self, batch_size, padded_shapes, padding_values, drop_remainder))
 
     def unbatch(self) -> Dataset:
         """The rows of each element."""
-        structure = mapped(lambda spec: Spec(spec.dtype, _without_first(spec.shape)), self._structure)
-
-        def start(run: Run) -> Elements:
-            for element in self.start(run):
-                columns = [map(text, leaf) if leaf.dtype == object else leaf for leaf in element]
-                yield from zip(*columns, strict=True)
-
-        return Dataset(structure, start, [self])
+        return Dataset(*grouping.unbatched(self))
 
     def window(self, size: Any, shift: Any = None, stride: Any = 1, drop_remainder: Any = False) -> Dataset:
         """Datasets of `size` elements each, which are `stride` apart; each begins `shift` after the one before."""
-        length = Input.make(size)
-        step = length if shift is None else Input.make(shift)
-        apart, drops = Input.make(stride), Input.make(drop_remainder)
-
-        def start(run: Run) -> Elements:
-            found = ordering.windows(
-                self.start(run), int(length.of(run)), int(step.of(run)), int(apart.of(run)), bool(drops.of(run))
-            )
-            return (tuple(boxed([(leaf,) for leaf in column]) for column in zip(*one, strict=True)) for one in found)
-
-        structure = mapped(lambda spec: Spec(string, TensorShape([]), spec), self._structure)
-        used = [*length.tensors, *step.tensors, *apart.tensors, *drops.tensors]
-        return Dataset(structure, start, [self], used)
+        return Dataset(*grouping.windows(self, size, shift, stride, drop_remainder))
 
     # --- options and iterators
 
@@ -536,7 +376,7 @@ class Dataset:
         return True
 
     def _like(self, start: Start, *inputs: Input) -> Dataset:
-        return Dataset(self._structure, start, [self], _tensors(inputs))
+        return Dataset(self._structure, start, [self], tensors_of(inputs))
 
 
 def nested(tensor: Tensor, structure: Any) -> Dataset:
@@ -547,53 +387,6 @@ def nested(tensor: Tensor, structure: Any) -> Dataset:
 def of_elements(structure: Any, elements: Iterable[Element]) -> Dataset:
     """A dataset of elements that are there."""
     return Dataset(structure, lambda _: iter(elements))
-
-
-def _inputs(values: Any) -> tuple[list[Input], Any]:
-    """The leaves of nested values, and what is known of them."""
-    parts = [Input.make(leaf) for leaf in flatten(values)]
-    return parts, pack(values, [part.spec for part in parts])
-
-
-def _tensors(inputs: Iterable[Input]) -> list[Tensor]:
-    return [tensor for one in inputs for tensor in one.tensors]
-
-
-def _with_first(count: int | None, shape: TensorShape) -> TensorShape:
-    return TensorShape(None) if shape.sizes is None else TensorShape([count, *shape.sizes])
-
-
-def _without_first(shape: TensorShape) -> TensorShape:
-    return TensorShape(None) if shape.sizes is None else TensorShape(shape.sizes[1:])
-
-
-def _sizes(shape: Any) -> Any:
-    """A padded shape: sizes, of which -1 is unknown; or an input."""
-    if is_tensor(shape):
-        return Input.make(convert(shape))
-    sizes = dims_of(shape)
-    return None if sizes is None else [None if one in (None, -1) else one for one in sizes]
-
-
-def _fits(shape: TensorShape, padded: TensorShape) -> bool:
-    if shape.sizes is None or padded.sizes is None:
-        return True
-    return len(shape.sizes) == len(padded.sizes) and all(
-        a is None or b is None or a <= b for a, b in zip(shape.sizes, padded.sizes, strict=True)
-    )
-
-
-def _static(shape: Any) -> Any:
-    if not isinstance(shape, Input):
-        return shape
-    if shape.known is not None:
-        return [None if one < 0 else int(one) for one in shape.known]
-    sizes = shape.spec.shape.sizes
-    return None if sizes is None or sizes[0] is None else [None] * sizes[0]
-
-
-def _dynamic(shape: Any, run: Run) -> Any:
-    return [None if one < 0 else int(one) for one in shape.of(run)] if isinstance(shape, Input) else shape
 
 
 def types_of(dataset: Any) -> Any:

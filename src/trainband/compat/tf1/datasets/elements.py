@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops.dtypes import DType, as_dtype, string
+from trainband.compat.ops.dtypes import DType, as_dtype, int64, string
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Tensor
+from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue
 
 Element = tuple[Any, ...]
 Elements = Iterator[Element]
@@ -28,11 +29,13 @@ class Spec:
 
     Attributes:
       nested: if the leaf is a dataset, a window of another: the structure of its elements.
+      value: if the leaf is the shape of a sparse tensor: what is known of it.
     """
 
     dtype: DType
     shape: TensorShape
     nested: Any = None
+    value: tuple[int | None, ...] | None = None
 
 
 class Carrier:
@@ -49,8 +52,14 @@ class Carrier:
             return self._like._nest_pack(parts)  # noqa: SLF001 - the protocol of graphs.nest
         return Carrier(self._like, parts)
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the object is a sparse tensor: its places, its values and its shape."""
+        return self._like is SparseTensor or isinstance(self._like, SparseTensor)
+
     def __repr__(self) -> str:
-        return f"{type(self._like).__name__}({', '.join(map(repr, self._carried))})"
+        name = getattr(self._like, "__name__", type(self._like).__name__)
+        return f"{name}({', '.join(map(repr, self._carried))})"
 
 
 def _parts(structure: Any) -> list[Any] | None:
@@ -110,16 +119,75 @@ def along(structure: Any, other: Any) -> list[Any]:
     return [leaf for part, one in zip(parts, others, strict=True) for leaf in along(part, one)]
 
 
-def specs_of(types: Any, shapes: Any = None) -> Any:
-    """The structure of specs for dtypes and, if given, shapes."""
+def specs_of(types: Any, shapes: Any = None, classes: Any = None) -> Any:
+    """The structure of specs for dtypes and, if given, shapes and classes."""
     kinds = [as_dtype(one) for one in flatten(types)]
     sizes = [None] * len(kinds) if shapes is None else along(types, shapes)
-    return pack(types, [Spec(kind, TensorShape(size)) for kind, size in zip(kinds, sizes, strict=True)])
+    known = [Tensor] * len(kinds) if classes is None else along(types, classes)
+    return pack(
+        types,
+        [
+            sparse_specs(kind, TensorShape(size)) if one is SparseTensor else Spec(kind, TensorShape(size))
+            for kind, size, one in zip(kinds, sizes, known, strict=True)
+        ],
+    )
+
+
+def sparse_specs(dtype: DType, shape: TensorShape) -> Carrier:
+    """What is known of a sparse tensor."""
+    rank = shape.ndims
+    return Carrier(
+        SparseTensor,
+        [
+            Spec(int64, TensorShape([None, rank])),
+            Spec(dtype, TensorShape([None])),
+            Spec(int64, TensorShape([rank]), None, shape.sizes),
+        ],
+    )
+
+
+def with_sparse_tensors(value: Any) -> Any:
+    """Nested values with sparse tensors in place of their values, which are tuples."""
+    if isinstance(value, SparseTensorValue):
+        return SparseTensor(*value)
+    if isinstance(value, Mapping):
+        return {key: with_sparse_tensors(part) for key, part in value.items()}
+    if type(value) is tuple:
+        return tuple(map(with_sparse_tensors, value))
+    return value
+
+
+def sparse_places(structure: Any) -> list[int]:
+    """Of each sparse tensor, which leaf is its first."""
+    found: list[int] = []
+
+    def walk(one: Any, place: int) -> int:
+        parts = _parts(one)
+        if parts is None:
+            return place + 1
+        if isinstance(one, SparseTensor) or (isinstance(one, Carrier) and one.is_sparse):
+            found.append(place)
+        for part in parts:
+            place = walk(part, place)
+        return place
+
+    walk(structure, 0)
+    return found
 
 
 def mapped(change: Callable[[Spec], Spec], structure: Any) -> Any:
     """The structure with other specs."""
     return pack(structure, [change(spec) for spec in flatten(structure)])
+
+
+def with_first(count: int | None, shape: TensorShape) -> TensorShape:
+    """A shape with one more axis in front."""
+    return TensorShape(None) if shape.sizes is None else TensorShape([count, *shape.sizes])
+
+
+def without_first(shape: TensorShape) -> TensorShape:
+    """A shape without its first axis."""
+    return TensorShape(None) if shape.sizes is None else TensorShape(shape.sizes[1:])
 
 
 def common(first: Any, second: Any) -> Any:
@@ -134,7 +202,13 @@ def common(first: Any, second: Any) -> Any:
             f"Two datasets have different types {shown(first, 'dtype')} and {shown(second, 'dtype')}; they must be the "
             "same."
         )
-    return pack(first, [Spec(x.dtype, _general(x.shape, y.shape), x.nested) for x, y in zip(a, b, strict=True)])
+    return pack(
+        first,
+        [
+            Spec(x.dtype, _general(x.shape, y.shape), x.nested, x.value if x.value == y.value else None)
+            for x, y in zip(a, b, strict=True)
+        ],
+    )
 
 
 def _general(a: TensorShape, b: TensorShape) -> TensorShape:
@@ -144,8 +218,36 @@ def _general(a: TensorShape, b: TensorShape) -> TensorShape:
 
 
 def shown(structure: Any, attribute: str) -> Any:
-    """The dtypes or shapes in a structure."""
-    return pack(structure, [getattr(spec, attribute) for spec in flatten(structure)])
+    """The dtypes or shapes in a structure; a sparse tensor has one."""
+    return _described(structure, lambda spec: getattr(spec, attribute), lambda specs: _of_sparse(specs, attribute))
+
+
+def classes_in(structure: Any) -> Any:
+    """What is in a structure: tensors and sparse tensors."""
+    return _described(structure, lambda _: Tensor, lambda _: SparseTensor)
+
+
+def _described(structure: Any, leaf: Callable[[Spec], Any], sparse: Callable[[Sequence[Spec]], Any]) -> Any:
+    parts = _parts(structure)
+    if parts is None:
+        return leaf(structure)
+    if isinstance(structure, Carrier) and structure.is_sparse:
+        return sparse(parts)
+    found = [_described(part, leaf, sparse) for part in parts]
+    if isinstance(structure, Mapping):
+        by_key = dict(zip(sorted(structure), found, strict=True))
+        return {key: by_key[key] for key in structure}
+    if isinstance(structure, tuple):
+        return type(structure)(*found) if hasattr(structure, "_fields") else tuple(found)
+    return Carrier(structure, found)
+
+
+def _of_sparse(specs: Sequence[Spec], attribute: str) -> Any:
+    _, values, shape = specs
+    if attribute != "shape":
+        return getattr(values, attribute)
+    rank = shape.shape.sizes[0] if shape.shape.sizes else None
+    return TensorShape(None if rank is None else shape.value or [None] * rank)
 
 
 def text(value: Any) -> Any:

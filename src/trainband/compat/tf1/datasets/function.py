@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainband.compat.tf1.datasets.elements import Element, Spec, flatten, pack
+from trainband.compat.tf1.datasets.elements import Element, Spec, flatten, pack, with_sparse_tensors
 from trainband.compat.tf1.datasets.program import Program
 from trainband.compat.tf1.datasets.run import Recipe, Run
 from trainband.compat.tf1.graphs.graph import Region, Tensor, get_default_graph
@@ -50,8 +50,7 @@ class Function:
                 ],
             )
             result = function(*given) if isinstance(given, tuple) else function(given)
-            if isinstance(result, list):
-                result = tuple(result)
+            result = with_sparse_tensors(tuple(result) if isinstance(result, list) else result)
             self.dataset: Recipe | None = result if hasattr(result, "start") else None
             if result is None:
                 raise TypeError(f"A function of elements must return something (at {user_line()}).")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from trainband.compat.ops.dtypes import string
-from trainband.compat.tf1.datasets.elements import Element, Elements, common, flatten, pack, shown, specs_of
+from trainband.compat.tf1.datasets.elements import Element, Elements, classes_in, common, flatten, pack, shown, specs_of
 from trainband.compat.tf1.datasets.run import Recipe, Run
 from trainband.compat.tf1.graphs.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor
 from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.where import user_line
+
+_beginning = threading.Lock()
 
 
 class Position:
@@ -24,6 +27,7 @@ class Position:
         self._run = Run(dict(zip(dataset.inputs, values, strict=True)), resources)
         self._elements: Elements = iter(dataset.start(self._run))
         self._ended = False
+        self._one_at_a_time = threading.Lock()
 
     def next(self, op: Operation) -> Element:
         """The next element.
@@ -31,11 +35,12 @@ class Position:
         Raises:
           OutOfRangeError: there is none.
         """
-        if not self._ended:
-            try:
-                return next(self._elements)
-            except StopIteration:
-                self._ended = True
+        with self._one_at_a_time:  # several threads of a script may take from it
+            if not self._ended:
+                try:
+                    return next(self._elements)
+                except StopIteration:
+                    self._ended = True
         raise OutOfRangeError(None, op, "End of sequence")
 
     def close(self) -> None:
@@ -94,16 +99,16 @@ class Iterator:
         output_types: Any, output_shapes: Any = None, shared_name: str | None = None, output_classes: Any = None
     ) -> Iterator:
         """An iterator over any dataset of these dtypes and shapes, for which `make_initializer` is called."""
-        del shared_name, output_classes
-        return Iterator(specs_of(output_types, output_shapes))
+        del shared_name
+        return Iterator(specs_of(output_types, output_shapes, output_classes))
 
     @staticmethod
     def from_string_handle(
         string_handle: Any, output_types: Any, output_shapes: Any = None, output_classes: Any = None
     ) -> Iterator:
         """The iterator whose handle, a value of its `string_handle()`, is given at run time."""
-        del output_classes
-        return Iterator(specs_of(output_types, output_shapes), handle=convert(string_handle, string))
+        structure = specs_of(output_types, output_shapes, output_classes)
+        return Iterator(structure, handle=convert(string_handle, string))
 
     @property
     def initializer(self) -> Operation:
@@ -133,8 +138,8 @@ class Iterator:
 
     @property
     def output_classes(self) -> Any:
-        """What the elements are: tensors."""
-        return pack(self._structure, [Tensor for _ in flatten(self._structure)])
+        """What the elements are: tensors and sparse tensors."""
+        return classes_in(self._structure)
 
     def make_initializer(self, dataset: Recipe, name: str | None = None) -> Operation:
         """An operation that begins at the beginning of a dataset.
@@ -214,11 +219,22 @@ class Iterator:
             if ("handle", handle) not in resources:
                 raise InvalidArgumentError(None, op, f"No iterator of this session has the handle {handle!r}.")
             meant = resources["handle", handle]
+            mine, its = flatten(self._structure), flatten(meant.element_spec)
+            if len(mine) != len(its) or not all(
+                a.dtype == b.dtype and a.shape.is_compatible_with(b.shape) for a, b in zip(mine, its, strict=True)
+            ):
+                raise InvalidArgumentError(
+                    None,
+                    op,
+                    f"The iterator of this handle has elements of {meant.output_types}, {meant.output_shapes}, not of "
+                    f"{self.output_types}, {self.output_shapes}.",
+                )
         return meant._own_position(op, resources, values)  # noqa: SLF001 - another of this class
 
     def _own_position(self, op: Operation, resources: dict[Any, Any], values: Sequence[Any]) -> Position:
-        if self not in resources and self._dataset is not None:
-            resources[self] = Position(self._dataset, values, resources)
+        with _beginning:
+            if self not in resources and self._dataset is not None:
+                resources[self] = Position(self._dataset, values, resources)
         found: Position | None = resources.get(self)
         if found is None:
             raise FailedPreconditionError(

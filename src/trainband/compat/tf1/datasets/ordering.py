@@ -10,6 +10,7 @@ import numpy as np
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.datasets.elements import Element, Elements, Spec, stacked
 from trainband.compat.tf1.graphs.errors import DataLossError, InvalidArgumentError
+from trainband.compat.tf1.input.packing import stacked as stacked_sparse
 
 
 def shuffled(elements: Elements, size: int, random: np.random.Generator) -> Elements:
@@ -67,12 +68,24 @@ class Batches:
         return self._combine(gathered)
 
 
-def stacker(specs: Sequence[Spec]) -> Callable[[Sequence[Element]], Element]:
-    """The function that stacks elements."""
+def stacker(specs: Sequence[Spec], sparse: Sequence[int] = ()) -> Callable[[Sequence[Element]], Element]:
+    """The function that stacks elements.
+
+    Args:
+      sparse: which leaves are the first ones of sparse tensors.
+    """
 
     def combine(elements: Sequence[Element]) -> Element:
-        columns = zip(*elements, strict=True)
-        return tuple([stacked(column, spec, i) for i, (column, spec) in enumerate(zip(columns, specs, strict=True))])
+        columns = list(zip(*elements, strict=True))
+        found: list[Any] = []
+        while len(found) < len(columns):
+            place = len(found)
+            if place in sparse:
+                rows = list(zip(*columns[place : place + 3], strict=True))
+                found += stacked_sparse(rows, specs[place + 1].dtype)
+            else:
+                found.append(stacked(columns[place], specs[place], place))
+        return tuple(found)
 
     return combine
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,15 @@ class Recipe(Protocol):
     def element_spec(self) -> Any:
         """What is known of the elements."""
         ...
+
+
+class Source(NamedTuple):
+    """What a dataset is made of: its structure, what begins a pass, the datasets and tensors that it takes from."""
+
+    structure: Any
+    start: Callable[[Run], Elements]
+    parents: Sequence[Any] = ()
+    inputs: Sequence[Tensor] = ()
 
 
 class Run:
@@ -117,3 +126,8 @@ class Input:
     def tensors(self) -> list[Tensor]:
         """The tensor, if it is one."""
         return [] if self.tensor is None else [self.tensor]
+
+
+def tensors_of(inputs: Iterable[Input]) -> list[Tensor]:
+    """The tensors among inputs."""
+    return [tensor for one in inputs for tensor in one.tensors]

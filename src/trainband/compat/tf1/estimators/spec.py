@@ -11,6 +11,10 @@ from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.training.scaffold import Scaffold
 from trainband.compat.tf1.training.session_run_hook import SessionRunHook
 
+LOSS_METRIC_KEY = "loss"
+AVERAGE_LOSS_METRIC_KEY = "average_loss"
+"""What an evaluation calls the loss, and its mean over the examples."""
+
 
 class ModeKeys:
     """What a model function is called for."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from trainband.compat.tf1.feature_columns.column import (
     weights_of,
 )
 from trainband.compat.tf1.feature_columns.parsing import any_length
-from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
 from trainband.compat.tf1.input.hashes import fingerprint
 from trainband.runtime.overrides import override
 
@@ -96,28 +97,45 @@ class IdentityColumn(_KeyedColumn):
 
 @dataclass(frozen=True)
 class VocabularyColumn(_KeyedColumn):
-    """Categories that a vocabulary lists."""
+    """Categories that a vocabulary lists: words, or the path of a file with a word in each line."""
 
-    vocabulary: tuple[Any, ...]
+    vocabulary: tuple[Any, ...] | str
+    size: int
     default_value: int
     num_oov_buckets: int
-    places: Mapping[Any, int] = field(compare=False, repr=False)
 
     @property
     @override
     def buckets(self) -> int:
-        return len(self.vocabulary) + self.num_oov_buckets
+        return self.size + self.num_oov_buckets
 
     @override
     def number(self, values: Any) -> Any:
-        return _each(values, self._place)
+        places = _places(self.vocabulary, self.size, self.dtype)
 
-    def _place(self, value: Any) -> int:
-        found = self.places.get(value)
-        if found is None and self.num_oov_buckets:
-            text = value if isinstance(value, bytes) else str(value).encode()
-            return len(self.vocabulary) + fingerprint(text) % self.num_oov_buckets
-        return self.default_value if found is None else found
+        def place(value: Any) -> int:
+            found = places.get(value)
+            if found is None and self.num_oov_buckets:
+                text = value if isinstance(value, bytes) else str(value).encode()
+                return self.size + fingerprint(text) % self.num_oov_buckets
+            return self.default_value if found is None else found
+
+        return _each(values, place)
+
+
+@functools.lru_cache(maxsize=64)
+def _places(vocabulary: tuple[Any, ...] | str, size: int, dtype: DType) -> Mapping[Any, int]:
+    """The number of each word."""
+    words = vocabulary
+    if isinstance(words, str):
+        try:
+            lines = Path(words).read_bytes().splitlines()
+        except FileNotFoundError:
+            raise NotFoundError(None, None, f"{words}; No such file or directory") from None
+        if size > len(lines):
+            raise InvalidArgumentError(None, None, f"Invalid vocab_size in {words}: expected {size}, got {len(lines)}")
+        words = tuple(lines[:size] if dtype == string else map(int, lines[:size]))
+    return {word: number for number, word in enumerate(words)}
 
 
 @dataclass(frozen=True)
@@ -204,7 +222,9 @@ def categorical_column_with_hash_bucket(key: str, hash_bucket_size: int, dtype: 
     Raises:
       ValueError: there are no buckets, or the dtype is neither text nor whole numbers.
     """
-    if hash_bucket_size is None or hash_bucket_size < 1:
+    if hash_bucket_size is None:
+        raise ValueError(f"hash_bucket_size must be set. key: {key}")
+    if hash_bucket_size < 1:
         raise ValueError(f"hash_bucket_size must be at least 1. hash_bucket_size: {hash_bucket_size}, key: {key}")
     return HashColumn(key, _of_categories(dtype), hash_bucket_size)
 
@@ -227,10 +247,13 @@ def categorical_column_with_vocabulary_list(
     if len(set(words)) != len(words):
         raise ValueError(f"Duplicate keys in vocabulary_list {vocabulary_list}, column_name: {key}")
     is_text = isinstance(words[0], str | bytes)
+    if not is_text and not all(isinstance(word, int) for word in words):
+        raise ValueError(f"vocabulary dtype must be string or integer: {vocabulary_list}, column_name: {key}")
     kind = _of_categories(dtype if dtype is not None else string if is_text else int64)
     if is_text != (kind == string):
         raise ValueError(f"dtype {kind.name} and vocabulary dtype do not match, column_name: {key}")
-    return _by_vocabulary(key, words, kind, default_value, num_oov_buckets)
+    vocabulary = tuple(word.encode() if isinstance(word, str) else word for word in words)
+    return _by_vocabulary(key, vocabulary, len(words), kind, default_value, num_oov_buckets)
 
 
 def categorical_column_with_vocabulary_file(
@@ -244,30 +267,40 @@ def categorical_column_with_vocabulary_file(
     """Like `categorical_column_with_vocabulary_list`, with the lines of a file.
 
     Raises:
-      ValueError: the file has fewer lines than `vocabulary_size`, or the other arguments contradict each other.
+      ValueError: the file is needed for the size and does not exist, or arguments contradict each other.
     """
     if not vocabulary_file:
         raise ValueError(f"Missing vocabulary_file in {key}.")
-    lines: list[Any] = Path(str(vocabulary_file)).read_bytes().splitlines()
-    size = len(lines) if vocabulary_size is None else vocabulary_size
-    if not 1 <= size <= len(lines):
-        raise ValueError(f"Invalid vocabulary_size in {key}: {size}; {vocabulary_file} has {len(lines)} lines.")
-    kind = _of_categories(dtype)
-    words = lines[:size] if kind == string else [int(line) for line in lines[:size]]
-    return _by_vocabulary(key, words, kind, -1 if default_value is None else default_value, num_oov_buckets)
+    path, size = Path(str(vocabulary_file)), vocabulary_size
+    if size is None:
+        if not path.exists():
+            raise ValueError(f"vocabulary_file in {key} does not exist.")
+        size = len(path.read_bytes().splitlines())
+    if size < 1:
+        raise ValueError(f"Invalid vocabulary_size in {key}: {size}.")
+    default = -1 if default_value is None else default_value
+    return _by_vocabulary(key, str(path), size, _of_categories(dtype), default, num_oov_buckets)
 
 
-def _by_vocabulary(key: str, words: Sequence[Any], kind: DType, default: int, oov: int) -> VocabularyColumn:
+def _by_vocabulary(
+    key: str, vocabulary: tuple[Any, ...] | str, size: int, kind: DType, default: int, oov: int
+) -> VocabularyColumn:
     if oov < 0:
         raise ValueError(f"Invalid num_oov_buckets {oov} in {key}.")
     if oov and default != UNKNOWN:
         raise ValueError(f"Can't specify both num_oov_buckets and default_value in {key}.")
-    vocabulary = tuple(word.encode() if isinstance(word, str) else word for word in words)
-    return VocabularyColumn(key, kind, vocabulary, default, oov, {word: i for i, word in enumerate(vocabulary)})
+    return VocabularyColumn(key, kind, vocabulary, size, default, oov)
 
 
 def weighted_categorical_column(
     categorical_column: CategoricalColumn, weight_feature_key: str, dtype: Any = float32
 ) -> WeightedColumn:
-    """Categories with weights, which another feature has in the same places."""
+    """Categories with weights, which another feature has in the same places.
+
+    Raises:
+      ValueError: the dtype is not of numbers.
+    """
+    kind = None if dtype is None else as_dtype(dtype)
+    if kind is None or not (kind.is_integer or kind.is_floating):
+        raise ValueError(f"dtype {dtype} is not convertible to float.")
     return WeightedColumn(categorical_column, weight_feature_key, as_dtype(dtype))

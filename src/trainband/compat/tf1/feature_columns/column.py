@@ -14,6 +14,7 @@ from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert
+from trainband.compat.tf1.graphs.sparse import SparseTensor, SparseTensorValue
 
 Made = TypeVar("Made")
 UNKNOWN = -1
@@ -101,12 +102,17 @@ class Features:
         """A feature as it was given.
 
         Raises:
-          ValueError: there is none of this key.
+          ValueError: there is none of this key, or it is one number.
         """
         if key not in self._tensors:
             raise ValueError(f"Feature {key} is not in features dictionary.")
         found = self._tensors[key]
-        return found if is_sparse(found) else convert(found)
+        if is_sparse(found):
+            return found if isinstance(found, SparseTensor) else self.once(("raw", key), lambda: SparseTensor(*found))
+        tensor = convert(found)
+        if tensor.shape.ndims == 0:
+            raise ValueError(f"Feature (key: {key}) cannot have rank 0. Given: {tensor}")
+        return tensor
 
     def once(self, key: Any, make: Callable[[], Made]) -> Made:
         """What `make` returns, which is called once for each key."""
@@ -118,7 +124,7 @@ class Features:
 
 def is_sparse(value: Any) -> bool:
     """Whether a feature is a `SparseTensor`."""
-    return type(value).__name__ in ("SparseTensor", "SparseTensorValue")
+    return isinstance(value, SparseTensor | SparseTensorValue)
 
 
 Numbering = Callable[[Any], Any]

@@ -136,7 +136,11 @@ def crossed_column(keys: Any, hash_bucket_size: int, hash_key: int | None = None
         raise ValueError(f"hash_bucket_size must be > 1. hash_bucket_size: {hash_bucket_size}")
     for key in keys:
         if isinstance(key, HashColumn):
-            raise ValueError(f"A column of hash buckets is not crossed: give crossed_column its key, {key.key!r}.")
+            raise ValueError(
+                f"categorical_column_with_hash_bucket is not supported for crossing: give its key, {key.key!r}."
+            )
         if not isinstance(key, str | CategoricalColumn):
-            raise ValueError(f"All keys must be either string, or categorical column. Given: {key}")
+            raise ValueError(
+                f"Unsupported key type. All keys must be either string, or categorical column. Given: {key}"
+            )
     return CrossedColumn(tuple(keys), hash_bucket_size, hash_key)

@@ -14,6 +14,7 @@ from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
 from trainband.compat.tf1.operations.initializers import TruncatedNormal
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import get_variable
+from trainband.compat.tf1.training.checkpoint_reader import init_from_checkpoint
 from trainband.runtime.overrides import override
 
 
@@ -66,6 +67,9 @@ class EmbeddingColumn(DenseColumn):
     trainable: bool
     shared_name: str | None = None
     """The scope of a table that several columns share."""
+    ckpt_to_load_from: Any = None
+    tensor_name_in_ckpt: str | None = None
+    """What the table begins with, in place of the initializer."""
 
     @property
     @override
@@ -103,6 +107,8 @@ class EmbeddingColumn(DenseColumn):
                 collections=features.collections,
             )
             held.append(table)
+            if self.ckpt_to_load_from is not None:
+                init_from_checkpoint(self.ckpt_to_load_from, {str(self.tensor_name_in_ckpt): table})
         return looked_up(table, found, self.combiner, self.max_norm)
 
 
@@ -125,12 +131,14 @@ def embedding_column(
     """Rows of a table that is trained; of an example's several categories, their `combiner`: mean, sqrtn or sum.
 
     Raises:
-      ValueError: the dimension or the initializer is not valid.
-      NotImplementedError: a checkpoint is given.
+      ValueError: the dimension or the initializer is not valid, or of a checkpoint only the file or the name is given.
     """
-    _check(dimension, initializer, ckpt_to_load_from or tensor_name_in_ckpt)
+    _check(dimension, initializer, ckpt_to_load_from, tensor_name_in_ckpt)
     first = initializer or TruncatedNormal(0.0, 1 / math.sqrt(dimension))
-    return EmbeddingColumn(_categorical(categorical_column), dimension, combiner, first, max_norm, trainable)
+    return EmbeddingColumn(
+        _categorical(categorical_column), dimension, combiner, first, max_norm, trainable, None, ckpt_to_load_from,
+        tensor_name_in_ckpt,
+    )  # fmt: skip
 
 
 def shared_embedding_columns(
@@ -150,7 +158,7 @@ def shared_embedding_columns(
     Raises:
       ValueError: as `embedding_column`; or the columns have different numbers of categories.
     """
-    _check(dimension, initializer, ckpt_to_load_from or tensor_name_in_ckpt)
+    _check(dimension, initializer, ckpt_to_load_from, tensor_name_in_ckpt)
     columns = [_categorical(one) for one in categorical_columns]
     if len({one.buckets for one in columns}) != 1:
         raise ValueError(
@@ -159,7 +167,12 @@ def shared_embedding_columns(
         )
     name = shared_embedding_collection_name or "_".join(sorted(one.name for one in columns)) + "_shared_embedding"
     first = initializer or TruncatedNormal(0.0, 1 / math.sqrt(dimension))
-    return [EmbeddingColumn(one, dimension, combiner, first, max_norm, trainable, name) for one in columns]
+    return [
+        EmbeddingColumn(
+            one, dimension, combiner, first, max_norm, trainable, name, ckpt_to_load_from, tensor_name_in_ckpt
+        )
+        for one in columns
+    ]
 
 
 def _categorical(column: Any) -> CategoricalColumn:
@@ -168,10 +181,10 @@ def _categorical(column: Any) -> CategoricalColumn:
     return column
 
 
-def _check(dimension: int, initializer: Any, checkpoint: Any) -> None:
+def _check(dimension: int, initializer: Any, checkpoint: Any, tensor_name: str | None) -> None:
     if dimension is None or dimension < 1:
         raise ValueError(f"Invalid dimension {dimension}.")
     if initializer is not None and not callable(initializer):
         raise ValueError(f"initializer must be callable if specified. Given: {initializer}")
-    if checkpoint:
-        raise NotImplementedError("embedding_column cannot begin with a checkpoint's values; use warm_start_from.")
+    if (checkpoint is None) != (tensor_name is None):
+        raise ValueError("Must specify both `ckpt_to_load_from` and `tensor_name_in_ckpt` or none of them.")

@@ -37,14 +37,14 @@ def input_layer(
     with variable_scope(None, "input_layer"):
         for column in columns:
             before = _variables()
-            scope = column.scope if isinstance(column, EmbeddingColumn) else column.name
-            with variable_scope(None, scope):
+            with variable_scope(None, _scope_of(column)):
                 made = column.dense(batch)
             outputs.append(made)
             if cols_to_vars is not None:
                 cols_to_vars[column] = [one for one in _variables() if one not in before]
             if cols_to_output_tensors is not None:
                 cols_to_output_tensors[column] = made
+        _check_batch_sizes(columns, outputs)
         concatenated: Tensor = recorded(array.concat)(outputs, 1)
         return concatenated
 
@@ -72,23 +72,40 @@ def linear_model(
     with variable_scope(None, "linear_model"):
         for column in columns:
             before = _variables()
-            with variable_scope(None, column.name):
+            with variable_scope(None, _scope_of(column)):
                 sums.append(_weighted(column, batch, units, sparse_combiner))
             if cols_to_vars is not None:
                 cols_to_vars[column] = [one for one in _variables() if one not in before]
         bias = _variable("bias_weights", [units], batch)
         if cols_to_vars is not None:
-            cols_to_vars["bias"] = [bias]
+            cols_to_vars["bias"] = list(getattr(bias, "parts", [bias]))
+        _check_batch_sizes(columns, sums)
         total = recorded(math.add_n)(sums, name="weighted_sum_no_bias")
         weighted: Tensor = recorded(activations.bias_add)(total, bias, name="weighted_sum")
         return weighted
+
+
+def _scope_of(column: FeatureColumn) -> str:
+    return column.scope if isinstance(column, EmbeddingColumn) else column.name
+
+
+def _check_batch_sizes(columns: Sequence[FeatureColumn], tensors: Sequence[Any]) -> None:
+    """Raises `ValueError` where what is known of the columns' batches differs."""
+    sizes = {one.shape.sizes[0]: column.name for column, one in zip(columns, tensors, strict=True) if one.shape.sizes}
+    sizes.pop(None, None)
+    if len(sizes) > 1:
+        known = ", ".join(f"{name}: {size}" for size, name in sizes.items())
+        raise ValueError(f"Batch size (first dimension) of each feature must be same. Batch size of columns: {known}")
 
 
 def _weighted(column: FeatureColumn, batch: Features, units: int, combiner: str) -> Any:
     """Record a column times its weights."""
     if isinstance(column, CategoricalColumn):
         return looked_up(_variable("weights", [column.buckets, units], batch), column.ids(batch), combiner)
-    assert isinstance(column, DenseColumn)
+    if not isinstance(column, DenseColumn):
+        raise ValueError(
+            f"Items of feature_columns must be either a _DenseColumn or _CategoricalColumn. Given: {column}"
+        )
     weights = _variable("weights", [column.size, units], batch)
     return recorded(matrices.matmul)(column.dense(batch), weights, name="weighted_sum")
 

@@ -8,6 +8,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from trainband.compat.ops import math
 from trainband.compat.ops.dtypes import DType, as_dtype, float32, string
 from trainband.compat.ops.feature_columns import buckets_of, counted_ids, ids_of_buckets
@@ -121,9 +123,11 @@ def numeric_column(
 
     Raises:
       ValueError: the shape or dtype is not valid.
-      TypeError: the function cannot be called.
+      TypeError: the function cannot be called, or the default value is of another kind.
     """
-    sizes = (int(shape),) if isinstance(shape, int) else tuple(int(size) for size in shape)
+    sizes = tuple([shape] if isinstance(shape, int) else shape)
+    if any(not isinstance(size, int | np.integer) for size in sizes):
+        raise TypeError(f"shape dimensions must be integer. shape: {sizes}")
     if any(size < 1 for size in sizes):
         raise ValueError(f"shape dimensions must be greater than 0. shape: {sizes}")
     kind = as_dtype(dtype)
@@ -131,13 +135,27 @@ def numeric_column(
         raise ValueError(f"dtype must be convertible to float. dtype: {kind.name}, key: {key}")
     if normalizer_fn is not None and not callable(normalizer_fn):
         raise TypeError(f"normalizer_fn must be a callable. Given: {normalizer_fn}")
-    return NumericColumn(key, sizes, _plain(default_value), kind, normalizer_fn)
+    default = None if default_value is None else _plain(_filled(default_value, sizes, kind, key).tolist())
+    return NumericColumn(key, sizes, default, kind, normalizer_fn)
+
+
+def _filled(value: Any, shape: tuple[int, ...], kind: DType, key: str) -> np.ndarray[Any, Any]:
+    """A default value for each number of a column."""
+    found = np.asarray(value)
+    if found.dtype.kind not in ("iu" if kind.is_integer else "iuf"):
+        raise TypeError(
+            f"default_value must be compatible with dtype. default_value: {value}, dtype: {kind.name}, key: {key}"
+        )
+    if found.shape not in ((), shape):
+        raise ValueError(
+            f"The shape of default_value must be equal to given shape. default_value: {value}, shape: {shape}, "
+            f"key: {key}"
+        )
+    return np.broadcast_to(found, shape).astype(kind.numpy)
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return tuple(_plain(one) for one in value) if isinstance(value, list | tuple) else value
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
 
 
 def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> BucketizedColumn:

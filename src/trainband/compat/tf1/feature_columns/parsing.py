@@ -15,10 +15,12 @@ def make_parse_example_spec(feature_columns: Iterable[FeatureColumn]) -> dict[st
     """Return what `tf.parse_example` needs to read the features of some columns.
 
     Raises:
-      ValueError: two columns want to read a feature in different ways.
+      ValueError: two columns want to read a feature in different ways, or something is no column.
     """
     found: dict[str, Any] = {}
     for column in feature_columns:
+        if not hasattr(column, "parse_example_spec"):
+            raise ValueError(f"All feature_columns must be _FeatureColumn instances. Given: {column}")
         for key, how in column.parse_example_spec.items():
             if key in found and how != found[key]:
                 raise ValueError(

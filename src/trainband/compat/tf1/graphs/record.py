@@ -95,15 +95,15 @@ def _inferred(
 ) -> tuple[list[Probes], list[DType] | None]:
     """(the probes of the outputs, where there are none their dtypes)."""
     known = [tensor.probes for tensor in inputs]
-    settled = all(probes is not None and probes[0] is probes[1] for probes in known)
     refusal: Exception | None = None
     if all(probes is not None for probes in known):
         try:
             return list(infer(compute, [probes for probes in known if probes is not None], op.folds)), None
-        except Exception as exc:
-            if settled and isinstance(exc, ArgumentError):
+        except ArgumentError:
+            if _certain(known):
                 raise
-            if settled and not lenient:
+        except Exception as exc:
+            if not lenient and _certain(known):
                 refusal = _refused(op, exc)
                 if op.graph.region is None or not op.graph.region.dynamic:
                     raise refusal from exc
@@ -116,6 +116,11 @@ def _inferred(
     if guessed is None:
         return [None] * count, None
     return [probes_of_shape(shape, dtype) for dtype, shape in guessed], [dtype for dtype, _ in guessed]
+
+
+def _certain(known: Sequence[Probes]) -> bool:
+    """Whether all sizes of some inputs are known."""
+    return all(probes is not None and probes[0] is probes[1] for probes in known)
 
 
 def _refused(op: Operation, exc: Exception) -> Exception:

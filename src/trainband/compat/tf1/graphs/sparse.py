@@ -109,8 +109,9 @@ class SparseTensor:
     def _nest_flatten(self) -> list[Any]:
         return list(self.parts)
 
-    def _nest_pack(self, parts: Any) -> SparseTensor:
-        return SparseTensor(*parts)
+    @classmethod
+    def _nest_pack(cls, parts: Any) -> SparseTensor:
+        return cls(*parts)
 
     def __repr__(self) -> str:
         return f"SparseTensor(indices={self.indices}, values={self.values}, dense_shape={self.dense_shape})"

@@ -168,6 +168,7 @@ class Variable:
         self.initializer = self._assign(initial, "Assign", lambda _, new: new, reads=False, name=f"{name}/Assign").op
         """The operation that gives it its first value."""
         self.initializer.attributes["initializes"] = self
+        self.initializer.device = self.op.device
         self._read = self.fresh_read(f"{name}/read")
 
     def begin_with(self, value: Any) -> None:
@@ -235,6 +236,9 @@ class Variable:
     def name(self) -> str:
         """`scope/name:0`."""
         return f"{self.op_name}:0"
+
+    _shared_name = property(lambda self: self.op_name)
+    _initializer_op = property(lambda self: self.initializer)
 
     @property
     def shape(self) -> TensorShape:

@@ -27,6 +27,8 @@ class _Examples:
         if not lists or any(len(one) == 0 for one in lists if isinstance(one, list | tuple | Mapping)):
             raise ValueError(f"Expected at least one tensor in {what}().")
         self._first = lists[0]
+        if isinstance(self._first, Mapping) and any(sorted(one) != sorted(self._first) for one in lists):
+            raise ValueError("All dictionaries must have the same keys.")
         self.lists = [self._listed(one) for one in lists]
         kinds = [[one.dtype for one in tensors] for tensors in self.lists]
         if any(kind != kinds[0] for kind in kinds):
@@ -72,9 +74,7 @@ class _Examples:
         ]
         if isinstance(self._first, Mapping):
             return dict(zip(sorted(self._first), whole, strict=True))
-        if isinstance(self._first, list | tuple):
-            return whole
-        return whole[0]
+        return whole if len(whole) > 1 else whole[0]  # of a list of one tensor, too, as in TensorFlow
 
 
 def _batched(
@@ -94,10 +94,12 @@ def _batched(
 ) -> Any:
     with name_scope(name, what, None) as scope:
         examples = _Examples(lists, shapes, many, what)
+        if shapes is None and any(shape.sizes is None for shape in examples.shapes):
+            raise ValueError(f"Cannot infer Tensor's rank: {[one.shape for one in examples.tensors[0]]}")
         if not dynamic and any(not shape.is_fully_defined() for shape in examples.shapes):
             raise ValueError(f"All shapes must be fully defined: {examples.shapes}")
         queue = make(examples.dtypes, examples.shapes)
-        kept = None if keep is True else convert(keep, bool_)
+        kept = None if keep is True else _checked(convert(keep, bool_), many=many)
         if kept is not None and (known := known_value(kept)) is not None and known.ndim == 0 and bool(known):
             kept = None
         put = [queue.enqueue_kept(tensors, kept, many=many) for tensors in examples.tensors]
@@ -105,6 +107,17 @@ def _batched(
         note_fullness(queue, summary[0], summary[1]())
         take = queue.dequeue_up_to if smaller else queue.dequeue_many
         return examples.as_given(take(batch_size, name=scope))
+
+
+def _checked(keep: Tensor, *, many: bool) -> Tensor:
+    """Return what tells which examples are kept; raises `ValueError` where it cannot."""
+    if keep.shape.ndims is None:
+        raise ValueError("`keep_input` rank must be known at graph construction time.")
+    if keep.shape.ndims > 1:
+        raise ValueError("`keep_input` must be 0 or 1 dimensions.")
+    if keep.shape.ndims == 1 and not many:
+        raise ValueError("`keep_input` cannot be a vector when `enqueue_many=False`.")
+    return keep
 
 
 def _plain(capacity: int, dynamic: bool, shared_name: str | None) -> Callable[..., QueueBase]:

@@ -18,7 +18,7 @@ def packed(tensor: SparseTensor, many: bool = False) -> Tensor:
     """A sparse tensor as one element, or as one for each of its rows."""
 
     def pack(_: Any, indices: Any, values: Any, shape: Any) -> list[Any]:
-        rows = _rows_of(indices, values, shape) if many else [SparseTensorValue(indices, values, shape)]
+        rows = rows_of(indices, values, shape) if many else [SparseTensorValue(indices, values, shape)]
         found = np.empty(len(rows), object)
         for i, row in enumerate(rows):
             found[i] = row
@@ -55,7 +55,8 @@ def stacked(rows: Sequence[Any], dtype: DType) -> tuple[Any, Any, Any]:
     return np.column_stack([numbers, inner]), values, np.array([len(rows), *shapes.max(0)], np.int64)
 
 
-def _rows_of(indices: Any, values: Any, shape: Any) -> list[SparseTensorValue]:
+def rows_of(indices: Any, values: Any, shape: Any) -> list[SparseTensorValue]:
+    """The rows of a sparse tensor."""
     found = []
     for number in range(int(shape[0])):
         mine = indices[:, 0] == number

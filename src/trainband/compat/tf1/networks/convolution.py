@@ -10,25 +10,14 @@ from trainband.compat.tf1.networks.layer import InputSpec, listed
 from trainband.compat.tf1.operations.recorder import recorded
 
 
-def spread(value: Any, count: int) -> tuple[int, ...]:
-    """One number for each axis."""
-    return (int(value),) * count if isinstance(value, int) or not hasattr(value, "__len__") else tuple(map(int, value))
-
-
 class _Convolutional(Weighted):
-    axes: ClassVar[int]
-    """How many axes are convolved over."""
-
-    def _axes(self, value: Any) -> tuple[int, ...]:
-        return spread(value, self.axes)
-
     @property
     def _channels_first(self) -> bool:
         return bool(self.data_format == "channels_first")
 
     def _channels(self, input_shape: Any) -> int:
         axis = 1 if self._channels_first else -1
-        found = channels_of(input_shape, type(self).__name__, axis)
+        found = channels_of(input_shape, type(self).__name__, axis, "channel")
         self.input_spec = InputSpec(ndim=self.axes + 2, axes={axis: found})
         return found
 
@@ -40,7 +29,7 @@ class _Conv(_Convolutional):
     def build(self, input_shape: Any) -> None:
         """Creates the kernel and the bias."""
         channels = self._channels(input_shape)
-        self.kernel = self._weight("kernel", [*self._axes(self.kernel_size), channels, int(self.filters)])
+        self.kernel = self._weight("kernel", [*self.kernel_size, channels, int(self.filters)])
         self.bias = self._bias()
         self.built = True
 
@@ -49,9 +38,9 @@ class _Conv(_Convolutional):
         outputs = recorded(windows.convolution)(
             inputs,
             self.kernel,
-            self._axes(self.strides),
+            self.strides,
             self.padding.upper(),
-            self._axes(self.dilation_rate),
+            self.dilation_rate,
             self._channels_first,
             name=f"Conv{self.axes}D",
         )
@@ -88,14 +77,14 @@ class _Transposed(_Convolutional):
     def build(self, input_shape: Any) -> None:
         """Creates the kernel and the bias."""
         channels = self._channels(input_shape)
-        self.kernel = self._weight("kernel", [*self._axes(self.kernel_size), int(self.filters), channels])
+        self.kernel = self._weight("kernel", [*self.kernel_size, int(self.filters), channels])
         self.bias = self._bias()
         self.built = True
 
     def call(self, inputs: Any) -> Any:
         """Return the outputs."""
         outputs = recorded(windows.transposed)(
-            inputs, self.kernel, self._axes(self.strides), self.padding.upper(), self._channels_first
+            inputs, self.kernel, self.strides, self.padding.upper(), self._channels_first
         )
         return self._finished(outputs, self.data_format)
 
@@ -127,7 +116,7 @@ class _Separable(_Convolutional):
     def build(self, input_shape: Any) -> None:
         """Creates both kernels and the bias."""
         channels, times = self._channels(input_shape), int(self.depth_multiplier)
-        sizes = self._axes(self.kernel_size)
+        sizes = self.kernel_size
         self.depthwise_kernel = self._weight("depthwise_kernel", [*sizes, channels, times], "depthwise")
         if not self.mixes:
             self.filters = channels * times
@@ -146,9 +135,9 @@ class _Separable(_Convolutional):
         inner = recorded(windows.depthwise)(
             inputs,
             self.depthwise_kernel,
-            self._axes(self.strides),
+            self.strides,
             self.padding.upper(),
-            self._axes(self.dilation_rate),
+            self.dilation_rate,
             self._channels_first,
         )
         if not self.mixes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from trainband.compat.ops.dtypes import bool_
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.record import convert, known_value
+from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.networks.layer import Configured, InputSpec, listed
 from trainband.compat.tf1.operations.array import reshape
 from trainband.compat.tf1.operations.control_flow import cond
@@ -37,7 +39,7 @@ class Weighted(Configured):
         return outputs if self.activation is None else self.activation(outputs)
 
 
-def channels_of(shape: Any, layer: str, axis: int = -1) -> int:
+def channels_of(shape: Any, layer: str, axis: int = -1, which: str = "last") -> int:
     """Return the number of channels of a layer's inputs.
 
     Raises:
@@ -45,7 +47,10 @@ def channels_of(shape: Any, layer: str, axis: int = -1) -> int:
     """
     sizes = TensorShape(shape).sizes
     if sizes is None or sizes[axis] is None:
-        raise ValueError(f"The last dimension of the inputs to `{layer}` should be defined. Found `None`.")
+        whose = f" to `{layer}`" if which == "last" else ""
+        raise ValueError(
+            f"The {which} dimension of the inputs{whose} should be defined. Found `None`. (at {user_line()})"
+        )
     return int(sizes[axis] or 0)
 
 
@@ -71,7 +76,11 @@ class Dense(Weighted):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the outputs' shape."""
-        return TensorShape([*(TensorShape(input_shape).sizes or ())[:-1], int(self.units)])
+        sizes = TensorShape(input_shape).sizes or ()
+        if len(sizes) < 2:
+            raise ValueError(f"Dense needs inputs of rank 2 or more, not of shape {TensorShape(input_shape)}.")
+        channels_of(input_shape, "Dense")
+        return TensorShape([*sizes[:-1], int(self.units)])
 
 
 class Flatten(Configured):
@@ -79,9 +88,18 @@ class Flatten(Configured):
 
     settings = listed("data_format='channels_last' name=None")
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.input_spec = InputSpec(min_ndim=2)
+
     def call(self, inputs: Any) -> Any:
         """Return the outputs."""
         return flat(inputs)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Return the outputs' shape."""
+        first, *rest = TensorShape(input_shape).as_list()
+        return TensorShape([first, None if None in rest else math.prod(rest)])
 
 
 def flat(inputs: Any, name: str | None = None) -> Tensor:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -17,6 +19,7 @@ from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.nest import flatten
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.where import user_line
+from trainband.compat.tf1.networks.arguments import normalized
 from trainband.compat.tf1.operations.initializers import Ones, Zeros
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import VariableScope, get_variable, variable_scope
@@ -41,31 +44,40 @@ class InputSpec:
         self.ndim = ndim if shape is None else len(shape)
         self.max_ndim, self.min_ndim, self.axes = max_ndim, min_ndim, dict(axes or {})
 
-    def check(self, shape: TensorShape, layer: str) -> None:
-        """Refuses inputs of another shape.
+    def check(self, tensor: Any, layer: str, number: int = 0) -> None:
+        """Refuses other inputs.
 
         Raises:
-          ValueError: the rank or a size is wrong.
+          ValueError: the rank, a size or the dtype is wrong.
         """
-        sizes = shape.sizes
+        wrong = self._wrong(tensor)
+        if wrong:
+            raise ValueError(
+                f"Input {number} of layer {layer} is incompatible with the layer: {wrong}. Full shape received: "
+                f"{tensor.shape} (at {user_line()})"
+            )
+
+    def _wrong(self, tensor: Any) -> str | None:
+        sizes = tensor.shape.sizes
+        rank = None if sizes is None else len(sizes)
+        wanted = {"ndim": self.ndim, "max_ndim": self.max_ndim, "min_ndim": self.min_ndim}
+        for name, limit in wanted.items():
+            if limit is None:
+                continue
+            if rank is None:
+                return "its rank is undefined, but the layer requires a defined rank"
+            if {"ndim": rank != limit, "max_ndim": rank > limit, "min_ndim": rank < limit}[name]:
+                return f"expected {name}={limit}, found ndim={rank}"
+        if self.dtype is not None and tensor.dtype != as_dtype(self.dtype):
+            return f"expected dtype={as_dtype(self.dtype).name}, found dtype={tensor.dtype.name}"
         if sizes is None:
-            return
-        for wrong, wanted in (
-            (self.ndim is not None and len(sizes) != self.ndim, f"expected ndim={self.ndim}"),
-            (self.max_ndim is not None and len(sizes) > (self.max_ndim or 0), f"expected max_ndim={self.max_ndim}"),
-            (self.min_ndim is not None and len(sizes) < (self.min_ndim or 0), f"expected min_ndim={self.min_ndim}"),
-        ):
-            if wrong:
-                raise ValueError(
-                    f"Input 0 of layer {layer} is incompatible with the layer: {wanted}, found ndim={len(sizes)}. "
-                    f"Full shape received: {shape} (at {user_line()})"
-                )
+            return None
         for axis, size in self.axes.items():
-            if sizes[int(axis)] not in (None, size):
-                raise ValueError(
-                    f"Input 0 of layer {layer} is incompatible with the layer: expected axis {axis} of input shape to "
-                    f"have value {size} but received input with shape {shape} (at {user_line()})"
-                )
+            if size is not None and sizes[int(axis)] not in (None, size):
+                return f"expected axis {axis} of input shape to have value {size}"
+        if self.shape is not None and not TensorShape(self.shape).is_compatible_with(tensor.shape):
+            return f"expected shape={TensorShape(self.shape)}"
+        return None
 
 
 class Layer:
@@ -96,6 +108,11 @@ class Layer:
         self._base_name = name or _snake_case(type(self).__name__)
         self._name = name or _unique_name(self._base_name)
         self._scope: VariableScope | None = None
+        self._graph: Graph | None = None
+        self._is_inside = False
+        """Whether its scope is open."""
+        self._of_inputs: set[int] = set()
+        """Which of its losses and updates depend on its inputs, by id."""
         scope = more.get("_scope")
         if scope:
             with variable_scope(scope) as captured:
@@ -128,9 +145,14 @@ class Layer:
         partitioner: Any = None,
         **more: Any,
     ) -> Any:
-        """Create a variable, or share the one of this name."""
+        """Create a variable, or share the one of this name, in the layer's scope."""
         del more
         trained = (True if trainable is None else trainable) and self.trainable
+        if not self._is_inside:
+            with self._inside(self._opened(None)):
+                return self.add_weight(
+                    name, shape, dtype, initializer, regularizer, trainable, constraint, partitioner=partitioner
+                )
         graph = get_default_graph()
         before = len(graph.get_collection(GraphKeys.REGULARIZATION_LOSSES))
         known = self._renamed.get(name, name)
@@ -155,17 +177,17 @@ class Layer:
         return self.add_weight(*args, **kwargs)
 
     def add_loss(self, losses: Any, inputs: Any = None) -> None:
-        """Adds something to the regularization losses."""
-        del inputs
+        """Adds something to the regularization losses; with `inputs`, it depends on them."""
         for loss in losses if isinstance(losses, list | tuple) else [losses]:
             self.losses.append(loss)
+            self._of_inputs |= set() if inputs is None else {id(loss)}
             get_default_graph().add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
 
     def add_update(self, updates: Any, inputs: Any = None) -> None:
-        """Adds operations that update variables while training."""
-        del inputs
+        """Adds operations that update variables while training; with `inputs`, they depend on them."""
         for update in updates if isinstance(updates, list | tuple) else [updates]:
             self.updates.append(update)
+            self._of_inputs |= set() if inputs is None else {id(update)}
             if self._updates_to is not None:
                 get_default_graph().add_to_collection(self._updates_to, update)
 
@@ -178,19 +200,15 @@ class Layer:
     def __call__(self, inputs: Any, *args: Any, scope: Any = None, **kwargs: Any) -> Any:
         """Return the outputs; the first call creates the variables."""
         tensors = _as_tensors(inputs)
-        opened = self._opened(scope)
-        reuse = True if self.built else self._reuse
-        graph = get_default_graph()
-        with (
-            variable_scope(opened, reuse=reuse, auxiliary_name_scope=False),
-            graph.name_scope(opened.original_name_scope or None),
-        ):
+        for one in flatten(tensors):
+            self._in_graph(getattr(one, "graph", None))
+        with self._inside(self._opened(scope)):
             self._prepared(tensors)
             outputs = self.call(tensors, *args, **kwargs)
             if self.activity_regularizer is not None:
                 for output in flatten(outputs):
                     examples = recorded(math.cast)(recorded(array.shape)(output)[0], output.dtype)
-                    self.add_loss(self.activity_regularizer(output) / examples)
+                    self.add_loss(self.activity_regularizer(output) / examples, inputs)
         return outputs
 
     def apply(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -204,12 +222,32 @@ class Layer:
                 self._scope = captured
         return self._scope
 
+    @contextmanager
+    def _inside(self, opened: VariableScope) -> Iterator[None]:
+        reuse = True if self.built else self._reuse
+        before, self._is_inside = self._is_inside, True
+        try:
+            with (
+                variable_scope(opened, reuse=reuse, auxiliary_name_scope=False),
+                get_default_graph().name_scope(opened.original_name_scope or None),
+            ):
+                yield
+        finally:
+            self._is_inside = before
+
+    def _in_graph(self, graph: Graph | None) -> None:
+        if graph is None:
+            return
+        if self._graph is None:
+            self._graph = graph
+        if graph is not self._graph:
+            raise ValueError(f"Input graph and Layer graph are not the same: of layer {self.name}. (at {user_line()})")
+
     def _prepared(self, tensors: Any) -> None:
         leaves = [one for one in flatten(tensors) if hasattr(one, "dtype")]
         if self.dtype is None and leaves:
             self.dtype = leaves[0].dtype
-        if self.input_spec is not None and self.built:
-            self._check(tensors)
+        self._check(tensors)
         if self.built:
             return
         several = isinstance(tensors, list | tuple)
@@ -218,8 +256,18 @@ class Layer:
         self._check(tensors)
 
     def _check(self, tensors: Any) -> None:
-        if isinstance(self.input_spec, InputSpec) and hasattr(tensors, "shape"):
-            self.input_spec.check(tensors.shape, self.name)
+        if self.input_spec is None:
+            return
+        specs = self.input_spec if isinstance(self.input_spec, list | tuple) else [self.input_spec]
+        leaves = flatten(tensors)
+        if len(leaves) != len(specs):
+            raise ValueError(
+                f"Layer {self.name} expects {len(specs)} inputs, but it received {len(leaves)} input tensors. "
+                f"(at {user_line()})"
+            )
+        for number, (spec, tensor) in enumerate(zip(specs, leaves, strict=True)):
+            if spec is not None and hasattr(tensor, "shape"):
+                spec.check(tensor, self.name, number)
 
     @property
     def name(self) -> str:
@@ -241,8 +289,8 @@ class Layer:
 
     @property
     def graph(self) -> Graph:
-        """The default graph."""
-        return get_default_graph()
+        """The graph in which it is used."""
+        return get_default_graph() if self._graph is None else self._graph
 
     @property
     def trainable_weights(self) -> list[Any]:
@@ -264,24 +312,58 @@ class Layer:
     variables = weights
 
     def get_losses_for(self, inputs: Any = None) -> list[Any]:
-        """What its regularizers added to the loss."""
-        del inputs
-        return list(self.losses)
+        """What it added to the loss because of some inputs; for `None`, of no inputs."""
+        return self._because_of(inputs, self.losses)
 
     def get_updates_for(self, inputs: Any = None) -> list[Any]:
-        """The operations that update its variables while training."""
-        del inputs
-        return list(self.updates)
+        """What updates its variables because of some inputs; for `None`, of no inputs."""
+        return self._because_of(inputs, self.updates)
+
+    def _because_of(self, inputs: Any, among: list[Any]) -> list[Any]:
+        if inputs is None:
+            return [one for one in among if id(one) not in self._of_inputs]
+        reached = reached_from([getattr(one, "op", one) for one in flatten(inputs)])
+        return [one for one in among if id(one) in self._of_inputs and getattr(one, "op", one) in reached]
 
     def count_params(self) -> int:
-        """How many numbers its variables have."""
+        """How many numbers its variables have.
+
+        Raises:
+          ValueError: it has none yet.
+        """
+        if not self.built:
+            raise ValueError(f"count_params was called on layer {self.name}, which is not built yet.")
         return sum(one.shape.num_elements() or 0 for one in self.weights)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A layer like this one, over the same tensors and in the same scope."""
+        found = memo[id(self)] = object.__new__(type(self))
+        for name, value in self.__dict__.items():
+            if name == "_scope":
+                found.__dict__[name] = copy.copy(value)
+            elif isinstance(value, Graph) or any(hasattr(one, "graph") for one in flatten(value)):
+                found.__dict__[name] = value
+            else:
+                found.__dict__[name] = copy.deepcopy(value, memo)
+        return found
+
+
+def reached_from(sources: list[Any]) -> set[Any]:
+    """The operations that depend on some, and these themselves."""
+    reached = set(sources)
+    for graph in {op.graph for op in sources}:
+        for op in graph.operations:  # each comes after what it takes
+            if any(tensor.op in reached for tensor in op.inputs):
+                reached.add(op)
+    return reached
 
 
 class Configured(Layer):
     """A layer whose parameters are listed as text, as `listed` reads it; each becomes an attribute."""
 
     settings: ClassVar[inspect.Signature]
+    axes: ClassVar[int] = 0
+    """How many axes its windows move along."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         try:
@@ -292,7 +374,7 @@ class Configured(Layer):
         values = dict(bound.arguments)
         own = {name: values.pop(name) for name in ("trainable", "name", "activity_regularizer") if name in values}
         super().__init__(**own, **values.pop("more"))
-        self.__dict__.update(values)
+        self.__dict__.update(normalized(values, self.axes) if self.axes else values)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")

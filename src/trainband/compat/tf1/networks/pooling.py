@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from trainband.compat.ops import windows
-from trainband.compat.tf1.networks.convolution import spread
 from trainband.compat.tf1.networks.layer import Configured, listed
 from trainband.compat.tf1.operations.recorder import recorded
 
 
 class _Pooling(Configured):
     settings = listed("pool_size strides padding='valid' data_format='channels_last' name=None")
-    axes: ClassVar[int]
     largest: ClassVar[bool] = True
 
     def call(self, inputs: Any) -> Any:
         """Return the outputs."""
         return recorded(windows.pool)(
             inputs,
-            spread(self.pool_size, self.axes),
-            spread(self.strides, self.axes),
+            self.pool_size,
+            self.strides,
             self.padding.upper(),
             self.data_format == "channels_first",
             self.largest,

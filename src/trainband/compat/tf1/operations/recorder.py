@@ -17,7 +17,7 @@ from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.signature import V1_PARAMETERS, Signature
 from trainband.compat.ops.table import Op, op_of
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
-from trainband.compat.tf1.graphs.infer import Probe
+from trainband.compat.tf1.graphs.infer import UNKNOWN, Probe
 from trainband.compat.tf1.graphs.keys import combined_seed
 from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
@@ -98,7 +98,10 @@ def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: 
         kind = ValueError if isinstance(exc, ArgumentError) else TypeError
         if "(at " in str(exc):
             raise
-        raise kind(f"{exc} (at {user_line()})") from exc
+        text = str(exc)
+        for number in UNKNOWN:
+            text = text.replace(str(number), "?")
+        raise kind(f"{text} (at {user_line()})") from exc
     if op.outputs == 1:
         return made.outputs[0]
     return tuple(made.outputs) if isinstance(op.outputs, int) else made.outputs

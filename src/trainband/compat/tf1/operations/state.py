@@ -134,9 +134,9 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
 
 
 def assert_variables_initialized(var_list: Any = None) -> Operation:
-    """Does nothing: reading a variable that has no value is an error anyway."""
-    del var_list
-    return no_op("assert_variables_initialized")
+    """An operation that fails with `FailedPreconditionError` where a variable has no value."""
+    listed = [*global_variables(), *local_variables()] if var_list is None else var_list
+    return group(*(one.read_value() for one in listed), name="assert_variables_initialized")
 
 
 def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:

@@ -8,7 +8,7 @@ import io
 import re
 import time
 import wave
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.graph import Graph, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import convert, record
-from trainband.compat.tf1.input.record_files import tf_record_iterator
 from trainband.compat.tf1.protos.graph import MetaGraphDef
 from trainband.compat.tf1.scripts.values import make_tensor_proto
 from trainband.compat.tf1.training.meta_graph import create_meta_graph_def
@@ -294,12 +293,6 @@ def _graph_def_of(graph: Any, graph_def: Any) -> Any:
     if not hasattr(given, "node"):
         raise TypeError(f"The passed graph must be an instance of `Graph` or the deprecated `GraphDef`, got {given!r}")
     return given
-
-
-def summary_iterator(path: Any) -> Iterator[Any]:
-    """Yield the events of an event file."""
-    for content in tf_record_iterator(path):
-        yield Event.FromString(content)
 
 
 def _event(step: Any, **what: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -269,16 +270,7 @@ def _plain(wanted: _Wanted, name: str, shape: TensorShape | None, info: Partitio
     def first_value() -> Any:
         if is_value:
             return initializer
-        sizes = list(dims_of(shape) or ())
-        if info is not None:
-            try:
-                return initializer(sizes, dtype=wanted.dtype, partition_info=info)
-            except TypeError:
-                pass
-        try:
-            return initializer(sizes, dtype=wanted.dtype)
-        except TypeError:
-            return initializer(sizes)
+        return initializer(list(dims_of(shape) or ()), **_taken(initializer, dtype=wanted.dtype, partition_info=info))
 
     return Variable(
         first_value,
@@ -289,6 +281,17 @@ def _plain(wanted: _Wanted, name: str, shape: TensorShape | None, info: Partitio
         constraint=wanted.constraint,
         exact_name=name,
     )
+
+
+def _taken(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """Those of some arguments that a function takes."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # one that is not written in Python
+        return {}
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:

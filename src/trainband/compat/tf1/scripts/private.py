@@ -11,6 +11,8 @@ from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.scopes import control_dependencies
+from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.recorder import recorded
 
 _PRINT_DEPRECATION_WARNINGS = True
@@ -56,3 +58,19 @@ def is_resource_variable(var: Any) -> bool:
     """False: there is one kind of variable."""
     del var
     return False
+
+
+def shared_resources() -> list[Any]:
+    """Nothing: tables are in a collection of their own, and other resources need no initializer."""
+    return []
+
+
+def initialize_resources(resource_list: Sequence[Any], name: str = "init") -> Any:
+    """An operation that initialises resources."""
+    return group(*(one.initializer for one in resource_list), name=name)
+
+
+def raw_variable(shape: Any, dtype: Any, name: str | None = None, container: str = "", shared_name: str = "") -> Any:
+    """A variable that no initializer of all variables knows."""
+    del container, shared_name
+    return Variable(lambda: recorded(array.zeros)(shape, dtype), trainable=False, collections=[], name=name)

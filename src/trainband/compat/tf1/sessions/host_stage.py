@@ -53,6 +53,9 @@ class HostStage:
             )
         )
         """What the compiled part of another run computes first."""
+        self._effects = _effects(self._before, self._fed)
+        """What it does on the way, such as counting: this must not be done again."""
+        self._before += [one for one in self._effects if one not in self._before]
         self.given = tuple(one for one in (*outputs, *self._before) if one not in self._fed and one.dtype != string)
         self._parts: dict[Operation, NumpyPart | Computation] = {}
 
@@ -104,10 +107,13 @@ class HostStage:
             missing = list(dict.fromkeys(tensor for tensor in op.inputs if tensor not in values))
             part = NumpyPart.of(missing, values.keys())
             if part is None:
+                known = [one for one in values if one.dtype != string]
                 constant = [tensor for tensor in missing if tensor.op.type == "Const"]
                 values.update((tensor, np.asarray(tensor.op.compute()[0])) for tensor in constant)
                 missing = [tensor for tensor in missing if tensor not in values]
-                part = Computation(missing, [one for one in values if one.dtype != string])
+                on_the_way = set(_effects(missing, values)) if self._effects else set()
+                missing += [one for one in self._effects if one in on_the_way and one not in (*values, *missing)]
+                part = Computation(missing, known)  # without the constants, which later runs need not know
             self._parts[op] = part
         if isinstance(part, NumpyPart):
             part.run(values)
@@ -159,6 +165,20 @@ def _needed(targets: Iterable[Tensor | Operation], fed: Collection[Tensor]) -> s
         for region in op.attributes.get("regions", ()):
             waiting += _outside(region)
     return found
+
+
+def _effects(targets: Iterable[Tensor], known: Collection[Tensor]) -> list[Tensor]:
+    """What operations give that change variables or draw random numbers, among those that some tensors need."""
+    needed: set[Operation] = set()
+    waiting = [one.op for one in targets if one not in known]
+    while waiting:
+        op = waiting.pop()
+        if op not in needed and not is_hosted(op):
+            needed.add(op)
+            waiting += [tensor.op for tensor in op.inputs if tensor not in known]
+            waiting += op.control_inputs
+    found = (op for op in needed if op.stateful and op.region is None and (op.writes or not op.reads))
+    return [output for op in sorted(found, key=lambda op: op.number) for output in op.outputs]
 
 
 def _outside(region: Region) -> list[Operation]:

@@ -16,7 +16,7 @@ from trainband.compat.tf1.graphs.graph import Operation, Tensor
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.record import known_value
 from trainband.compat.tf1.graphs.variable import Variable
-from trainband.compat.tf1.training.optimizer import Application
+from trainband.compat.tf1.training.rule_optimizer import Application
 
 Number = Callable[[Any], Any]
 """A rule's number as a function of how many updates have been made."""

@@ -31,7 +31,7 @@ class Coordinator:
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._joined = False
-        self._registered: set[threading.Thread] = set()
+        self._registered_threads: set[threading.Thread] = set()
 
     def request_stop(self, ex: Any = None) -> None:
         """Asks for a stop.
@@ -78,7 +78,7 @@ class Coordinator:
     def register_thread(self, thread: threading.Thread) -> None:
         """Adds a thread that `join` is to wait for."""
         with self._lock:
-            self._registered.add(thread)
+            self._registered_threads.add(thread)
 
     def join(
         self,
@@ -93,7 +93,7 @@ class Coordinator:
           RuntimeError: a thread is still running.
         """
         with self._lock:
-            every = self._registered | set(threads or ())
+            every = self._registered_threads | set(threads or ())
         while any(thread.is_alive() for thread in every) and not self.wait_for_stop(_POLL_S):
             pass
         deadline = time.monotonic() + stop_grace_period_secs
@@ -102,7 +102,7 @@ class Coordinator:
         left = [thread.name for thread in every if thread.is_alive()]
         with self._lock:
             self._joined = True
-            self._registered = set()
+            self._registered_threads = set()
             if self._error is not None:
                 raise self._error
             if left:

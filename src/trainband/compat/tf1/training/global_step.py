@@ -65,6 +65,22 @@ def assert_global_step(global_step_tensor: Any) -> None:
     """Raises `TypeError` where it is no whole number."""
     if not global_step_tensor.dtype.is_integer:
         raise TypeError(f'Existing "global_step" does not have integer type: {global_step_tensor.dtype}')
+    if global_step_tensor.shape.ndims not in (0, None):
+        raise TypeError(f'Existing "global_step" is not scalar: {global_step_tensor.shape}')
+
+
+def increment_global_step(increment: int, graph: Graph | None = None) -> Any:
+    """Adds to the graph's global step; a tensor of the new value.
+
+    Raises:
+      ValueError: it has none.
+    """
+    step = get_global_step(graph)
+    if step is None:
+        raise ValueError(
+            "Global step tensor should be created by tf.train.get_or_create_global_step before calling it."
+        )
+    return step.assign_add(increment)
 
 
 def used_step(graph: Graph) -> Variable | None:

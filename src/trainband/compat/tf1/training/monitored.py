@@ -85,7 +85,7 @@ class MonitoredSession:
         self._in_job: Session | None = None
         """A session that is used again, because it takes part in a job."""
         self._coordinator = Coordinator(())
-        self._is_closed = self._is_to_stop = False
+        self._closed = self._is_to_stop = False
         try:
             self._recovering(self._running)
         except BaseException as exc:
@@ -114,7 +114,20 @@ class MonitoredSession:
 
     def should_stop(self) -> bool:
         """Whether there is nothing more to do."""
-        if self._is_closed or self._is_to_stop or self._coordinator.should_stop():
+        if self._closed or self._is_to_stop:
+            return True
+        if self._coordinator.should_stop():
+            try:
+                self._coordinator.raise_requested_exception()
+            except LOST as exc:
+                if not self._recovers:
+                    return True
+                self._say_lost(exc)
+                self._forget()
+                self._recovering(self._running)
+                return False
+            except Exception:
+                return True
             return True
         store = None if self._session is None else self._session.store
         return isinstance(store, JobStore) and store.ended
@@ -166,8 +179,14 @@ class MonitoredSession:
             except LOST as exc:
                 if not self._recovers:
                     raise
-                logging.info("The session is made anew, because it has ended with %s: %s", type(exc).__name__, exc)
+                self._say_lost(exc)
                 self._forget()
+
+    def _say_lost(self, exc: BaseException) -> None:
+        logging.info("The session is made anew, because it has ended with %s: %s", type(exc).__name__, exc)
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         session = self._running()
@@ -184,7 +203,7 @@ class MonitoredSession:
         return found
 
     def _end(self, exc: BaseException | None) -> None:
-        if self._is_closed:
+        if self._closed:
             raise RuntimeError("Session is already closed.")
         try:
             if exc is None:
@@ -201,7 +220,7 @@ class MonitoredSession:
         self._coordinator.join(stop_grace_period_secs=self._grace_s, ignore_live_threads=True)
 
     def _leave(self, exc: BaseException | None) -> None:
-        self._is_closed = True
+        self._closed = True
         self._coordinator.request_stop()
         session, self._session = self._session or self._in_job, None
         if session is not None:
@@ -221,7 +240,7 @@ class MonitoredSession:
             session.close()
 
     def _running(self) -> Session:
-        if self._is_closed:
+        if self._closed:
             raise RuntimeError("Session is closed.")
         if self._session is None:
             self._session = self._in_job or self._creator.create_session()

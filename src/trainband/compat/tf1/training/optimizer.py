@@ -1,71 +1,47 @@
-"""Optimizer: what all optimizers of `tf.train` record, with the formulas of `ops.update_rules`."""
+"""Optimizer: what all optimizers of `tf.train` do, and those that scripts derive from it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
-
-from trainband.compat.ops import update_rules as rules
-from trainband.compat.ops.checks import check_rows
-from trainband.compat.ops.dtypes import DType
-from trainband.compat.ops.indexing import dense_from_rows
-from trainband.compat.ops.math import cast
-from trainband.compat.ops.update_rules import Rule
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
-from trainband.compat.tf1.graphs.lowering import Frame
-from trainband.compat.tf1.graphs.record import constant, convert, record
+from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.gradients import gradients
-from trainband.compat.tf1.operations.recorder import recorded
+from trainband.compat.tf1.training.slots import create_slot, create_slot_with_initializer, create_zeros_slot
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
-    """What an operation that updates a variable does, so that a ps can do it.
-
-    Attributes:
-      slots: the variables of the rule's slots, by the slot's name.
-      hyper: its tensors by name: the learning rate and the like.
-      shared: its variables that are shared, by name.
-    """
-
-    rule: Rule
-    variable: Variable
-    slots: dict[str, Variable]
-    hyper: dict[str, Tensor]
-    shared: dict[str, Variable]
-    optimizer: Optimizer
-
-
-@dataclass
 class Optimizer:
-    """What all optimizers do: compute gradients, and record the operations that apply them."""
+    """What all optimizers do: compute gradients, and record the operations that apply them.
 
-    learning_rate: Any
-    use_locking: bool = False
-    name: str = "Optimizer"
-    _slots: dict[str, dict[Any, Variable]] = field(default_factory=dict, init=False, repr=False)
-    _shared: dict[tuple[Any, str], Variable] = field(default_factory=dict, init=False, repr=False)
-    _tensors: dict[tuple[Any, str, str], Tensor] = field(default_factory=dict, init=False, repr=False)
+    A script's own optimizer overrides `_apply_dense` or `_resource_apply_dense`, for gradients of rows
+    `_apply_sparse`, and if it needs to `_create_slots`, `_prepare` and `_finish`.
+    """
 
     GATE_NONE = 0
     GATE_OP = 1
     GATE_GRAPH = 2
 
-    def rule(self) -> Rule:
-        """The formula."""
-        raise NotImplementedError
+    def __init__(self, use_locking: bool, name: str) -> None:
+        if not name:
+            raise ValueError("Must specify the optimizer name")
+        self._use_locking, self._name = use_locking, name
+        self._slots: dict[str, dict[Any, Variable]] = {}
+        self._shared: dict[tuple[Any, str], Variable] = {}
 
-    def hyper(self) -> dict[str, Any]:
-        """The numbers of the formula."""
-        return {"learning_rate": self.learning_rate}
+    @property
+    def name(self) -> str:
+        """Its name, the last part of its slots' names."""
+        return self._name
+
+    def get_name(self) -> str:
+        """Its name."""
+        return self._name
 
     # --- gradients
 
@@ -106,7 +82,7 @@ class Optimizer:
           ValueError: there is nothing to train.
         """
         target = convert(loss() if callable(loss) else loss)
-        variables = _flat(var_list) if var_list is not None else _flat(target.graph.get_collection(TRAINABLE))
+        variables = _flat(var_list if var_list is not None else target.graph.get_collection(TRAINABLE))
         if not variables:
             raise ValueError(f"No variables to optimize. (at {user_line()})")
         found = gradients(target, variables, grad_ys=grad_loss)
@@ -118,146 +94,109 @@ class Optimizer:
         Raises:
           ValueError: there is no gradient.
         """
-        pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
+        listed = list(grads_and_vars)
+        pairs = [(gradient, variable) for gradient, variable in listed if gradient is not None]
         if not pairs:
-            names = [str(getattr(variable, "name", variable)) for _, variable in grads_and_vars]
+            names = [str(getattr(variable, "name", variable)) for _, variable in listed]
             raise ValueError(f"No gradients provided for any variable: {names}. (at {user_line()})")
+        for _, variable in pairs:
+            if not isinstance(variable, Variable):
+                raise NotImplementedError(f"Trying to update a Tensor: {variable} (at {user_line()})")
         graph = get_default_graph()
-        rule, title = self.rule(), name or self.name
         with graph.control_dependencies(None):
-            for _, variable in pairs:
-                self._make_slots(rule, variable)
-        with graph.name_scope(title) as scope:
-            updates = [self._apply(rule, gradient, variable) for gradient, variable in pairs]
-            with graph.control_dependencies(updates):
-                ends = [self._advance(rule)] if rule.shared else []
-            for (_, variable), update in zip(pairs, updates, strict=True):
-                if variable.constraint is not None:
-                    with graph.control_dependencies([update]):
-                        ends.append(variable.assign(variable.constraint(variable.as_tensor())).op)
-            done = [*updates, *ends]
+            self._create_slots([variable for _, variable in pairs])
+        with graph.name_scope(name or self._name) as scope:
+            self._prepare()
+            updates = [self._update(gradient, variable) for gradient, variable in pairs]
             if global_step is None:
-                train = group(*done, name=scope)
+                train = self._finish(updates, scope)
             else:
-                with graph.control_dependencies([group(*done, name="update")]):
+                with graph.control_dependencies([self._finish(updates, "update")]):
                     train = global_step.assign_add(1, name=scope).op
                 train.attributes["counts"] = True
-        graph.add_to_collection(GraphKeys.TRAIN_OP, train)
+        if train not in graph.get_collection(GraphKeys.TRAIN_OP):
+            graph.add_to_collection(GraphKeys.TRAIN_OP, train)
         return train
 
-    def _apply(self, rule: Rule, gradient: Any, variable: Variable) -> Operation:
-        hyper = {name: self._tensor(name, value, variable.dtype) for name, value in self.hyper().items()}
-        slots = {name: self._slots[name][_key(variable)] for name, _ in rule.slots}
-        shared = {name: self._shared[variable.graph, name] for name, _ in rule.shared}
-        rows = isinstance(gradient, IndexedSlices)
-        if rows:
-            inputs = [gradient.values, gradient.indices]
-        else:
-            tensor = convert(gradient, variable.dtype)
-            if not tensor.shape.is_compatible_with(variable.shape):
-                raise ValueError(
-                    f"the gradient of {variable.op_name}, {variable.shape}, has the shape {tensor.shape} "
-                    f"(at {user_line()})"
-                )
-            inputs = [tensor]
-        application = Application(rule, variable, slots, hyper, shared, self)
+    def _update(self, gradient: Any, variable: Variable) -> Any:
+        """What applies one gradient, and then the variable's constraint."""
+        update = self._applied(gradient, variable)
+        if variable.constraint is None:
+            return update
+        with get_default_graph().control_dependencies([update]):
+            return variable.assign(variable.constraint(variable.as_tensor())).op
 
-        def compute(frame: Frame, *values: Any) -> list[Any]:
-            given, numbers = values[: len(inputs)], dict(zip(hyper, values[len(inputs) :], strict=True))
-            if frame.pushes is not None and variable.op_name in frame.pushes:
-                shape = tuple(size or 0 for size in variable.shape.sizes or ())
-                dense = dense_from_rows(given[0], given[1], shape) if rows else given[0]
-                frame.pushes[variable.op_name] = jnp.asarray(dense)
-                frame.hyper[variable.op_name] = numbers
-                return []
-            state = frame.state
-            numbers |= {name: state[one.op_name] for name, one in shared.items()}
-            kept = {name: state[slot.op_name] for name, slot in slots.items()}
-            if rows:
-                size = state[variable.op_name].shape[0]
-                check_rows(given[1], size)
-                if rule.by_row:
-                    names = [variable.op_name, *(slot.op_name for slot in slots.values())]
-                    given = (given[0], frame.rows_if_unfailed(given[1], size, names))
-                new, after = rules.update_rows(rule, state[variable.op_name], given[0], given[1], kept, numbers)
-            else:
-                new, after = rule.update(state[variable.op_name], given[0], kept, numbers)
-            state[variable.op_name] = jnp.asarray(new, variable.dtype.numpy)
-            for slot_name, value in after.items():
-                state[slots[slot_name].op_name] = jnp.asarray(value, slots[slot_name].dtype.numpy)
-            return []
+    # --- what a script's own optimizer overrides
 
-        return record(
-            rule.type if not rows else f"Sparse{rule.type}",
-            compute,
-            [*inputs, *hyper.values()],
-            count=0,
-            stateful=True,
-            reads=(variable, *slots.values(), *shared.values()),
-            writes=(variable, *slots.values()),
-            name=f"update_{variable.op_name}/{rule.type}",
-            attributes={"application": application},
-        )
+    def _applied(self, gradient: Any, variable: Variable) -> Any:
+        """What applies one gradient."""
+        new_way = _overrides(self, "_resource_apply_dense", "_resource_apply_sparse")
+        if not isinstance(gradient, IndexedSlices):
+            gradient = convert(gradient, variable.dtype)
+            return self._resource_apply_dense(gradient, variable) if new_way else self._apply_dense(gradient, variable)
+        if new_way:
+            return self._resource_apply_sparse_duplicate_indices(gradient.values, variable, gradient.indices)
+        return self._apply_sparse_duplicate_indices(gradient, variable)
 
-    def _advance(self, rule: Rule) -> Operation:
-        """Multiplies what is shared, once an update has been made."""
-        graph = get_default_graph()
-        pairs = [(self._shared[graph, name], factor) for name, factor in rule.shared]
-        factors = [self._tensor(factor, self.hyper()[factor], variable.dtype) for variable, factor in pairs]
+    def _create_slots(self, var_list: Sequence[Variable]) -> None:
+        pass
 
-        def compute(frame: Frame, *values: Any) -> list[Any]:
-            for (variable, _), factor in zip(pairs, values, strict=True):
-                if variable.op_name in frame.state:  # a ps keeps its own
-                    frame.state[variable.op_name] = frame.state[variable.op_name] * factor
-            return []
+    def _prepare(self) -> None:
+        pass
 
-        variables = [variable for variable, _ in pairs]
-        return record(
-            "AssignPowers", compute, factors, count=0, stateful=True, reads=variables, writes=variables, name="Assign",
-            attributes={"of_rule": True},
-        )  # fmt: skip
+    def _finish(self, update_ops: Sequence[Any], name_scope: str) -> Operation:
+        return group(*update_ops, name=name_scope)
 
-    def _tensor(self, name: str, value: Any, dtype: DType) -> Tensor:
-        graph = get_default_graph()
-        key = (graph, name, dtype.name)
-        if key not in self._tensors:
-            number = value() if callable(value) and not isinstance(value, Tensor) else value
-            if isinstance(number, Tensor) or hasattr(number, "as_tensor"):
-                self._tensors[key] = recorded(cast)(number, dtype)
-            else:
-                self._tensors[key] = constant(np.asarray(number, dtype.numpy), name)
-        return self._tensors[key]
+    def _apply_dense(self, grad: Tensor, var: Variable) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not say how it applies gradients.")
+
+    def _resource_apply_dense(self, grad: Tensor, handle: Variable) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not say how it applies gradients.")
+
+    def _apply_sparse(self, grad: IndexedSlices, var: Variable) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not say how it applies gradients of rows.")
+
+    def _resource_apply_sparse(self, grad: Tensor, handle: Variable, indices: Tensor) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not say how it applies gradients of rows.")
+
+    def _apply_sparse_duplicate_indices(self, grad: IndexedSlices, var: Variable) -> Any:
+        return self._apply_sparse(grad, var)
+
+    def _resource_apply_sparse_duplicate_indices(self, grad: Tensor, handle: Variable, indices: Tensor) -> Any:
+        return self._resource_apply_sparse(grad, handle, indices)
+
+    # --- what it calls
+
+    def _call_if_callable(self, param: Any) -> Any:
+        return param() if callable(param) else param
+
+    def _zeros_slot(self, var: Variable, slot_name: str, op_name: str) -> Variable:
+        return self._slot(slot_name, var, lambda: create_zeros_slot(var, op_name))
+
+    def _get_or_make_slot(self, var: Variable, val: Any, slot_name: str, op_name: str) -> Variable:
+        return self._slot(slot_name, var, lambda: create_slot(var, val, op_name))
+
+    def _get_or_make_slot_with_initializer(
+        self, var: Variable, initializer: Any, shape: Any, dtype: Any, slot_name: str, op_name: str
+    ) -> Variable:
+        return self._slot(slot_name, var, lambda: create_slot_with_initializer(var, initializer, shape, dtype, op_name))
+
+    def _slot(self, name: str, variable: Variable, make: Any) -> Variable:
+        slots = self._slots.setdefault(name, {})
+        if _key(variable) not in slots:
+            slots[_key(variable)] = make()
+        return slots[_key(variable)]
+
+    def _create_non_slot_variable(self, initial_value: Any, name: str, colocate_with: Any) -> Variable:
+        key = (colocate_with.graph, name)
+        if key not in self._shared:
+            self._shared[key] = Variable(initial_value, trainable=False, name=name)
+        return self._shared[key]
+
+    def _get_non_slot_variable(self, name: str, graph: Any = None) -> Variable | None:
+        return self._shared.get((graph or get_default_graph(), name))
 
     # --- slots
-
-    def _make_slots(self, rule: Rule, variable: Any) -> None:
-        graph = variable.graph
-        outer = graph.variable_scope.name if graph.variable_scope is not None else ""
-        prefix = f"{outer}/" if outer else ""  # TensorFlow makes slots in the open scope, under the whole name
-        for name, first in rule.slots:
-            slots = self._slots.setdefault(name, {})
-            if _key(variable) not in slots:
-                sizes = [size or 0 for size in variable.shape.sizes or ()]
-                dtype = variable.dtype
-                with graph.outside_scopes(), graph.device(None), graph.device(variable.device):
-                    slot = Variable(
-                        lambda sizes=sizes, first=first, dtype=dtype: constant(np.full(sizes, first, dtype.numpy)),
-                        trainable=False,
-                        name=f"{prefix}{variable.op_name}/{self._slot_title(name)}",
-                    )
-                slot.op.attributes["slot_of"] = (variable, name)
-                slots[_key(variable)] = slot
-        for name, factor in rule.shared:
-            if (graph, name) not in self._shared:
-                value = self.hyper()[factor]
-                one = Variable(lambda value=value: convert(value, variable.dtype), trainable=False, name=name)
-                one.op.attributes |= {"slot_of": (None, name), "slot_beside": variable}
-                self._shared[graph, name] = one
-
-    def _slot_title(self, name: str) -> str:
-        """The last part of a slot's name: TensorFlow numbers them in the order in which they are made."""
-        del name
-        return self.name
 
     def get_slot(self, var: Any, name: str) -> Variable | None:
         """The variable that holds a slot of another; `None` where there is none yet."""
@@ -268,15 +207,18 @@ class Optimizer:
         return sorted(self._slots)
 
     def variables(self) -> list[Variable]:
-        """All that it keeps."""
-        return [one for slots in self._slots.values() for one in slots.values()] + list(self._shared.values())
-
-    def get_name(self) -> str:
-        """Its name."""
-        return self.name
+        """All that it keeps for variables of the default graph, by name."""
+        found = [one for slots in self._slots.values() for one in slots.values()] + list(self._shared.values())
+        graph = get_default_graph()
+        return sorted((one for one in found if one.graph is graph), key=lambda one: one.name)
 
 
 TRAINABLE = GraphKeys.TRAINABLE_VARIABLES
+
+
+def _overrides(optimizer: Optimizer, *names: str) -> bool:
+    """Whether a script's own optimizer overrides any of these methods."""
+    return any(getattr(type(optimizer), name) is not getattr(Optimizer, name) for name in names)
 
 
 def _key(variable: Any) -> Any:

@@ -6,11 +6,13 @@ from typing import Any
 
 from trainband.compat.ops import update_rules as rules
 from trainband.compat.ops.update_rules import Rule
-from trainband.compat.tf1.training.optimizer import Optimizer
+from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.tf1.graphs.variable import Variable
+from trainband.compat.tf1.training.rule_optimizer import RuleOptimizer
 from trainband.runtime.overrides import override
 
 
-class GradientDescentOptimizer(Optimizer):
+class GradientDescentOptimizer(RuleOptimizer):
     """Gradient descent."""
 
     def __init__(self, learning_rate: Any, use_locking: bool = False, name: str = "GradientDescent") -> None:
@@ -21,7 +23,7 @@ class GradientDescentOptimizer(Optimizer):
         return rules.GradientDescent(type="ApplyGradientDescent")
 
 
-class MomentumOptimizer(Optimizer):
+class MomentumOptimizer(RuleOptimizer):
     """Gradient descent with momentum, Nesterov's if asked for."""
 
     def __init__(
@@ -46,7 +48,7 @@ class MomentumOptimizer(Optimizer):
         return {"learning_rate": self.learning_rate, "momentum": self._momentum}
 
 
-class AdamOptimizer(Optimizer):
+class AdamOptimizer(RuleOptimizer):
     """Adam, with epsilon hat."""
 
     def __init__(
@@ -66,12 +68,16 @@ class AdamOptimizer(Optimizer):
         shared = [("beta1_power", "beta1"), ("beta2_power", "beta2")]
         return rules.Adam(type="ApplyAdam", slots=[("m", 0.0), ("v", 0.0)], shared=shared)
 
+    def _get_beta_accumulators(self) -> tuple[Variable, Variable]:  # scripts initialise them by themselves
+        graph = get_default_graph()
+        return self._shared[graph, "beta1_power"], self._shared[graph, "beta2_power"]
+
     @override
     def hyper(self) -> dict[str, Any]:
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
-class AdagradOptimizer(Optimizer):
+class AdagradOptimizer(RuleOptimizer):
     """Adagrad."""
 
     def __init__(
@@ -91,7 +97,7 @@ class AdagradOptimizer(Optimizer):
         return rules.Adagrad(type="ApplyAdagrad", slots=[("accumulator", self._first)], by_row=True)
 
 
-class AdadeltaOptimizer(Optimizer):
+class AdadeltaOptimizer(RuleOptimizer):
     """Adadelta."""
 
     def __init__(
@@ -114,7 +120,7 @@ class AdadeltaOptimizer(Optimizer):
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
-class RMSPropOptimizer(Optimizer):
+class RMSPropOptimizer(RuleOptimizer):
     """RMSProp."""
 
     def __init__(
@@ -141,7 +147,7 @@ class RMSPropOptimizer(Optimizer):
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
-class FtrlOptimizer(Optimizer):
+class FtrlOptimizer(RuleOptimizer):
     """Ftrl-proximal."""
 
     def __init__(
@@ -175,7 +181,7 @@ class FtrlOptimizer(Optimizer):
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
-class ProximalGradientDescentOptimizer(Optimizer):
+class ProximalGradientDescentOptimizer(RuleOptimizer):
     """Gradient descent with a proximal step."""
 
     def __init__(
@@ -198,7 +204,7 @@ class ProximalGradientDescentOptimizer(Optimizer):
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
-class ProximalAdagradOptimizer(Optimizer):
+class ProximalAdagradOptimizer(RuleOptimizer):
     """Adagrad with a proximal step."""
 
     def __init__(
@@ -225,7 +231,7 @@ class ProximalAdagradOptimizer(Optimizer):
         return {"learning_rate": self.learning_rate, **self._numbers}
 
 
-class AdagradDAOptimizer(Optimizer):
+class AdagradDAOptimizer(RuleOptimizer):
     """Adagrad by dual averaging.
 
     Args:

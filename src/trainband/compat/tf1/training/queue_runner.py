@@ -127,7 +127,7 @@ class QueueRunner:
                 threading.Thread(
                     target=self._cancel_on_stop,
                     args=(session, coord),
-                    name=f"QueueRunnerThread-close_on_stop-{self.name}",
+                    name=f"QueueRunnerThread-{self.name}-close_on_stop",
                 )
             )
         for thread in threads:

@@ -14,7 +14,7 @@ from google.protobuf.message import EncodeError
 from safetensors.numpy import save_file
 
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
-from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.protos.graph import SaverDef
@@ -76,8 +76,6 @@ class Saver:
             self.build()
             if not self._chosen and not allow_empty:
                 raise ValueError("No variables to save")
-            if not self._graph.finalized:
-                self._graph.add_to_collection(GraphKeys.SAVERS, self)
 
     def build(self) -> None:
         """Fixes which variables are saved: those that exist now."""
@@ -117,8 +115,8 @@ class Saver:
         write_state: bool = True,
         strip_default_attrs: bool = False,
         save_debug_info: bool = False,  # noqa: ARG002
-    ) -> str:
-        """Write a checkpoint, and return its name: `save_path` or `save_path-STEP`.
+    ) -> str | None:
+        """Write a checkpoint, and return its name: `save_path` or `save_path-STEP`; `None` if there is nothing to save.
 
         Raises:
           ValueError: the directory does not exist, or `latest_filename` is in another one.
@@ -134,6 +132,8 @@ class Saver:
         if not directory.is_dir():
             raise ValueError(f"Parent directory of {prefix} doesn't exist, can't save.")
         wanted = self.variables()
+        if not wanted:
+            return None
         values = sess.store.values([part for parts in wanted.values() for part in parts])
         arrays = {}
         for name, parts in wanted.items():
@@ -289,3 +289,23 @@ def import_meta_graph(
     if stored.HasField("saver_def") and stored.saver_def.save_tensor_name.startswith("{"):
         return Saver.from_proto(stored.saver_def, prefix)
     return Saver() if imported else None
+
+
+def default_saver(graph: Graph) -> Saver:
+    """The saver of a graph: the only one in its collection, which is made and put there if there is none.
+
+    Raises:
+      RuntimeError: there are several.
+    """
+    found: list[Saver] = graph.get_collection(GraphKeys.SAVERS)
+    if len(found) > 1:
+        raise RuntimeError(
+            f"More than one item in collection {GraphKeys.SAVERS}. Please indicate which one to use by passing it to "
+            "the constructor."
+        )
+    if not found:
+        with graph.as_default():
+            found = [Saver(allow_empty=True)]
+        if not graph.finalized:
+            graph.add_to_collection(GraphKeys.SAVERS, found[0])
+    return found[0]

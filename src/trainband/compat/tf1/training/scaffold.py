@@ -19,7 +19,7 @@ from trainband.compat.tf1.operations.state import (
 from trainband.compat.tf1.sessions.job_store import JobSettings
 from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.training.readiness import Readiness, begin
-from trainband.compat.tf1.training.saver import Saver
+from trainband.compat.tf1.training.saver import Saver, default_saver
 from trainband.compat.tf1.training.summary_hooks import default_summary
 from trainband.runtime.overrides import override
 
@@ -99,11 +99,7 @@ class Scaffold:
         if self.summary_op is None:
             self.summary_op = default_summary(graph)
         if self.saver is None:
-            savers = graph.get_collection(GraphKeys.SAVERS)
-            if savers:
-                self.saver = savers[0]
-            elif global_variables():
-                self.saver = Saver()  # which puts itself there
+            self.saver = default_saver(graph)
         graph.finalize()
         return self
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.errors import DeadlineExceededError
-from trainband.compat.tf1.graphs.graph import Graph
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
 from trainband.compat.tf1.sessions.session import Session
@@ -37,8 +37,13 @@ class SessionManager:
         local_init_run_options: Any = None,  # noqa: ARG002
         local_init_feed_dict: Any = None,
     ) -> None:
+        if ready_for_local_init_op is not None and local_init_op is None:
+            raise ValueError(
+                "If you pass a ready_for_local_init_op you must also pass a local_init_op , "
+                f"ready_for_local_init_op [{ready_for_local_init_op}]"
+            )
         self._readiness = Readiness(local_init_op, local_init_feed_dict, ready_op, ready_for_local_init_op)
-        self._graph = graph
+        self._graph = graph or get_default_graph()
         self._wait_s = recovery_wait_secs
 
     def prepare_session(
@@ -61,9 +66,7 @@ class SessionManager:
           ValueError: a directory and a checkpoint are given.
         """
         session = Session(master, self._graph, config)
-        directory = None if checkpoint_dir is None else str(checkpoint_dir)
-        if directory is not None and checkpoint_filename_with_path:
-            raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
+        directory = _one_of(checkpoint_dir, checkpoint_filename_with_path)
         if wait_for_checkpoint and not isinstance(session.store, JobStore):
             restore(session, saver, directory, wait_s=max_wait_secs, poll_s=self._wait_s)
         begin(
@@ -90,14 +93,20 @@ class SessionManager:
         max_wait_secs: float = 7200,
         config: ConfigProto | None = None,
     ) -> tuple[Session, bool]:
-        """(a session, whether a checkpoint was restored in it and it is ready)."""
+        """(a session, whether a checkpoint was restored in it and it is ready).
+
+        Raises:
+          ValueError: a directory and a checkpoint are given.
+        """
         session = Session(master, self._graph, config)
-        directory = None if checkpoint_dir is None else str(checkpoint_dir)
-        wait_s = max_wait_secs if wait_for_checkpoint else 0.0
         path = checkpoint_filename_with_path
-        if not restore(session, saver, directory, path, wait_s=wait_s, poll_s=self._wait_s):
+        directory = _one_of(checkpoint_dir, path)
+        wait_s = max_wait_secs if wait_for_checkpoint else 0.0
+        restored = restore(session, saver, directory, path, wait_s=wait_s, poll_s=self._wait_s)
+        missing = self._readiness.prepare(session)
+        if not restored:
             return session, False
-        if (missing := self._readiness.prepare(session)) is not None:
+        if missing is not None:
             logging.info("Restoring model from %s did not make model ready%s", path or directory, missing)
             return session, False
         return session, True
@@ -124,3 +133,9 @@ class SessionManager:
                 raise DeadlineExceededError(None, None, f"Session was not ready after waiting {int(limit_s)} secs.")
             logging.info("Waiting for model to be ready%s", missing)
             time.sleep(self._wait_s)
+
+
+def _one_of(directory: Any, path: str | None) -> str | None:
+    if directory is not None and path:
+        raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
+    return None if directory is None else str(directory)

@@ -29,6 +29,8 @@ class StepCounterHook(SessionRunHook):
         output_dir: Any = None,
         summary_writer: Any = None,
     ) -> None:
+        self._last_step: int | None = None
+        self._same = 0
         self._timer = SecondOrStepTimer(every_n_secs, None if every_n_secs is not None else every_n_steps)
         self._writer = summary_writer or (None if output_dir is None else FileWriterCache.get(output_dir))
 
@@ -43,6 +45,15 @@ class StepCounterHook(SessionRunHook):
     @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:  # noqa: ARG002
         step = int(run_values.results)
+        self._same = self._same + 1 if step == self._last_step else 0
+        if self._same and self._same % 20 == 0:
+            logging.warning(
+                "It seems that global step (tf.train.get_global_step) has not been increased. Current value (could be "
+                "stable): %s vs previous value: %s.",
+                step,
+                self._last_step,
+            )
+        self._last_step = step
         if self._timer.should_trigger_for_step(step):
             seconds, steps = self._timer.update_last_triggered_step(step)
             if seconds and steps:

@@ -30,7 +30,7 @@ from trainband.compat.tf1.training.global_step import get_global_step
 from trainband.compat.tf1.training.hook_loop import HookLoop
 from trainband.compat.tf1.training.looper_thread import LooperThread
 from trainband.compat.tf1.training.readiness import Readiness, begin
-from trainband.compat.tf1.training.saver import Saver
+from trainband.compat.tf1.training.saver import Saver, default_saver
 from trainband.compat.tf1.training.session_manager import SessionManager
 from trainband.compat.tf1.training.session_run_hook import SessionRunContext, SessionRunHook, SessionRunValues
 from trainband.compat.tf1.training.summary_hooks import default_summary
@@ -111,10 +111,11 @@ class Supervisor:
         self.coord = Coordinator()
         """Says when to stop."""
         self._writer: Any = None
+        if is_chief and self._logdir is not None:
+            Path(self._logdir).mkdir(parents=True, exist_ok=True)
         if summary_writer is not USE_DEFAULT:
             self._writer = summary_writer
         elif is_chief and self._logdir is not None:
-            Path(self._logdir).mkdir(parents=True, exist_ok=True)
             self._writer = FileWriter(self._logdir)
         self._sessions: list[Session] = []
         self._graph.finalize()
@@ -123,7 +124,7 @@ class Supervisor:
         savers = self._graph.get_collection(GraphKeys.SAVERS)
         if savers:
             return savers[0]  # type: ignore[no-any-return]
-        return Saver() if global_variables() else None
+        return default_saver(self._graph) if global_variables() else None
 
     # --- what it has
 
@@ -255,6 +256,7 @@ class Supervisor:
         if self.save_summaries_secs and self._summary_op is not None and not self._summary_needs_feed():
             sess.every(self.save_summaries_secs, lambda: self._write_summary(sess))
         if self.save_model_secs and not isinstance(sess.store, JobStore):
+            self._save(sess)
             sess.every(self.save_model_secs, lambda: self._save(sess))
         return []
 

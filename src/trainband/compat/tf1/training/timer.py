@@ -28,12 +28,12 @@ class SecondOrStepTimer:
         if step == self._last_step:
             return False
         if self._secs is not None:
-            return time.monotonic() >= self._last_time + self._secs
+            return time.time() >= self._last_time + self._secs
         return step >= self._last_step + (self._steps or 1)
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
         """Record that it was done at a step; return the seconds and steps since the last time."""
-        now = time.monotonic()
+        now = time.time()
         since = (None, None) if self._last_step is None else (now - self._last_time, step - self._last_step)
         self._last_step, self._last_time = step, now
         return since

@@ -1,0 +1,3 @@
+"""`tf.contrib.learn`: TensorFlow's first estimators, over those of `tf.estimator`."""
+
+from __future__ import annotations
