@@ -21,7 +21,7 @@ from tests.simulation.checks import (
     waiting,
     worker_state,
 )
-from tests.simulation.faults import Break, Crash, Pause, Terminate, Trouble
+from tests.simulation.faults import CHIEF, Break, Crash, Pause, Terminate, Trouble
 from tests.simulation.network import CALM, Weather
 from tests.simulation.run import Outcome, Plant, run_scenario
 from tests.simulation.scenario import STANDBYS, STANDBYS_ANY, Scenario
@@ -74,6 +74,15 @@ def forgets_pushes(original: Any) -> Any:
         return state, instructions
 
     return advance
+
+
+def denies(original: Any) -> Any:
+    """A push that is sent again is said to have been dropped, even if it is in an update."""
+
+    def known(self: Ledger, push: Any) -> Any:
+        return original(self, push)._replace(applied=False)
+
+    return known
 
 
 def counts_the_left(original: Any) -> Any:
@@ -265,6 +274,21 @@ def _loses_streams(seed: int) -> Scenario:
     )
 
 
+def _loses_chief_and_then_ps(seed: int) -> Scenario:
+    """A shard is taken over while workers wait for answers to pushes that are in an update."""
+    trouble = Trouble(30.0, CALM, (Crash(3.0, CHIEF, None), Crash(5.0, "ps:1", 3.0)))
+    return _job(
+        seed=seed,
+        rule=Sync(),
+        workers=3,
+        updates=60,
+        step_s=(0.1, 0.1, 0.1),
+        checkpoint_every=0,
+        standbys=1,
+        trouble=trouble,
+    )
+
+
 def _loses_many_streams(seed: int) -> Scenario:
     """Streams break all the time, so that pushes come to each ps in another order."""
     trouble = Trouble(30.0, Weather(broken_stream=0.3, slow=0.3), ())
@@ -298,6 +322,7 @@ PLANTED: Mapping[str, Planted] = {
     "forget-lease": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", waiting.SILENT),
     "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK, 250),
     "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE),
+    "deny": Planted(patched((Ledger, "known", denies)), "sync", updates.DENIED, scenario=_loses_chief_and_then_ps),
     "piece-again": Planted(patched((SharedSources, "lease", generous)), "async", pieces.SHARED),
     "one-clock-more": Planted(
         patched(
