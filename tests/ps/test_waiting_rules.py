@@ -165,7 +165,7 @@ class World:
             assert self.state.clocks.keys() <= self.inside
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.sampled_from(RULES), st.integers(2, 16), st.integers(0, 10**9))
 def test_promises_hold_in_any_order_of_events(rule: UpdateRule, workers: int, seed: int) -> None:
     if isinstance(rule, Sync) and rule.backups >= workers:

@@ -302,7 +302,7 @@ class Planted(NamedTuple):
       plant: puts it there.
       rule: under which it is looked for.
       finds: a promise that the checks must find broken.
-      first: the seed from which it is looked for: a rare one shows late.
+      first: the seed from which it is looked for: one that shows it, so that the others need not be tried.
       scenario: of a seed, where it is looked for in jobs that have what it takes, instead of under `rule`.
     """
 
@@ -319,9 +319,9 @@ class Planted(NamedTuple):
 
 
 PLANTED: Mapping[str, Planted] = {
-    "forget-lease": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", waiting.SILENT),
-    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK, 250),
-    "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE),
+    "forget-lease": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", waiting.SILENT, 8),
+    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK, 259),
+    "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE, 18),
     "deny": Planted(patched((Ledger, "known", denies)), "sync", updates.DENIED, scenario=_loses_chief_and_then_ps),
     "piece-again": Planted(patched((SharedSources, "lease", generous)), "async", pieces.SHARED),
     "one-clock-more": Planted(
@@ -353,14 +353,14 @@ PLANTED: Mapping[str, Planted] = {
         scenario=_loses_many_streams,
     ),
     # Of the two replicas of a shard.
-    "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST, 6),
+    "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST, 13),
     "unfenced": Planted(patched((Failover, "take", unfenced)), STANDBYS_ANY, failover.TWO, 25),
-    "bereaved": Planted(patched((RecordLog, "lost", instead(bereaved))), STANDBYS, failover.TWO, 5),
+    "bereaved": Planted(patched((RecordLog, "lost", instead(bereaved))), STANDBYS, failover.TWO, 18),
     "takes-in-doubt": Planted(
         patched((Failover, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
         STANDBYS_ANY,
         failover.FAILED,
-        108,
+        114,
     ),
     "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, failover.TWO, 5),
     "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, failover.TWO, 5),
