@@ -10,7 +10,6 @@ TOGETHER = (
     "tests/cli/test_checkpoint.py",
     "tests/cli/test_status_asked.py",
     "tests/cluster_allreduce/test_everywhere.py",
-    "tests/compat/test_image.py",
     "tests/compat/test_operations.py",
     "tests/keras/test_keras_devices.py",
     "tests/model/test_mean_over_examples.py",
