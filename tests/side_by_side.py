@@ -7,12 +7,20 @@ from typing import Any
 import pytest
 
 TOGETHER = (
+    "tests/cli/test_checkpoint.py",
+    "tests/cli/test_status_asked.py",
     "tests/cluster_allreduce/test_everywhere.py",
     "tests/compat/test_operations.py",
     "tests/keras/test_keras_devices.py",
+    "tests/model/test_mean_over_examples.py",
+    "tests/ps/test_program_checker.py",
     "tests/strategies/test_several_devices.py",
 )
-"""The tests of such a file look at what a fixture of the file has found out, which takes up to a minute."""
+"""The tests of such a file look at what a fixture of the file has found out, or has started, which takes seconds to a
+minute. Dealt out one by one, they would have it done in each process, and again after each test of another file."""
+
+TOGETHER_BY_TABLE = ("tests/compat/test_conformance.py",)
+"""The same, for the tests of each table: `test_it[table-line]`."""
 
 WAIT = "tests/cluster_"
 """The tests in these folders wait most of their time, and the others compute."""
@@ -32,6 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [*mixed, *others[len(waiting) * between :]]
 
 
+def scope_of(nodeid: str) -> str:
+    """What one process runs: a test, or all that look at what one of them has found out."""
+    file = nodeid.partition("::")[0]
+    if file in TOGETHER_BY_TABLE:
+        return nodeid.partition("-")[0]
+    return file if file in TOGETHER else nodeid
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Deals tests out one by one, but for the files of `TOGETHER`."""
@@ -39,8 +55,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return file if file in TOGETHER else nodeid
+            return scope_of(nodeid)
 
         def remove_node(self, node: Any) -> str | None:
             """Gives what a lost process had yet to run to the others, but for the test that it was lost in.

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.side_by_side import TOGETHER, TOGETHER_BY_TABLE, scope_of
+
 CONFTEST = "from tests.side_by_side import pytest_xdist_make_scheduler"
 
 TESTS = """
@@ -16,6 +18,16 @@ def test_one_of_many(at):
     if at in (12, 28):
         os._exit(1)
 """
+
+
+def test_what_shares_something_is_run_by_one_process() -> None:
+    (by_table,) = TOGETHER_BY_TABLE
+    assert scope_of(f"{by_table}::test_operation[math-abs]") == scope_of(f"{by_table}::test_operation[math-cos]")
+    assert scope_of(f"{by_table}::test_operation[math-abs]") != scope_of(f"{by_table}::test_operation[nn-relu]")
+    assert scope_of(f"{TOGETHER[0]}::test_one") == scope_of(f"{TOGETHER[0]}::test_other") == TOGETHER[0]
+    assert scope_of("tests/ps/test_rules.py::test_it[a-b]") == "tests/ps/test_rules.py::test_it[a-b]"
+    for file in (*TOGETHER, *TOGETHER_BY_TABLE):
+        assert (Path(__file__).parents[1] / file).is_file(), file
 
 
 def test_a_lost_process_costs_the_one_test_that_it_was_lost_in(tmp_path: Path) -> None:

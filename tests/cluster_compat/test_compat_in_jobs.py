@@ -56,7 +56,9 @@ def test_two_workers_in_step_give_what_tensorflow_gives_for_the_whole_batch(
         assert_close(dict(found), "sync_replicas")
 
 
-@pytest.mark.parametrize("script", ["lstm_classifier", "slim_convnet", "keras_model"])
+@pytest.mark.parametrize(
+    "script", ["lstm_classifier", pytest.param("slim_convnet", marks=pytest.mark.slow), "keras_model"]
+)
 def test_recurrent_slim_and_keras_networks_learn_on_a_ps_with_two_workers(
     programs: Programs, ports: tuple[str, ...], script: str
 ) -> None:
@@ -207,7 +209,10 @@ def test_a_local_model_on_one_worker_is_trained_as_in_one_process(
             np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("style", ["downpour", "accumulate", "elastic"])
+@pytest.mark.parametrize(
+    "style",
+    [pytest.param("downpour", marks=pytest.mark.slow), pytest.param("accumulate", marks=pytest.mark.slow), "elastic"],
+)
 def test_two_workers_with_local_models_train_one(
     programs: Programs, ports: tuple[str, ...], tmp_path: Path, style: str
 ) -> None:

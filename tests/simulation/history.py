@@ -132,8 +132,6 @@ class Acknowledged(NamedTuple):
     push: PushKey
     applied: bool
     version: int
-    before: bool = False
-    """Whether the answer is that it was dealt with before."""
 
 
 class Restored(NamedTuple):

@@ -27,8 +27,8 @@ from trainband.ps.replication.role_changes import RoleChanges
 from trainband.ps.replication.shard_journal import ShardJournal
 from trainband.ps.replication.shard_model import ShardModel
 from trainband.ps.replication.shard_replica import ShardReplica
-from trainband.ps.rules.base import REPLAYED, Drop, Reply
 from trainband.ps.rules.base import Begin as BeginEvent
+from trainband.ps.rules.base import Drop, Reply
 from trainband.ps.rules.base import Join as JoinEvent
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.server import lifecycle
@@ -395,7 +395,7 @@ def _follow_rule(original: Any, self: Updater, instructions: Sequence[Any]) -> A
         match one:
             case Drop(worker=worker, sequence=sequence, reason=reason):
                 held = self._held.get((worker, sequence))
-                if held is not None and reason != REPLAYED:
+                if held is not None:
                     (push,) = process.world.values.update_of(held.gradient)
                     process.note(h.Dropped(process.now, notes.shard, push, reason, notes.name))
         # One by one: an answer comes after the update that it follows.
@@ -530,8 +530,7 @@ def _receive(original: Any, self: Exchanger, link: Any, what: str) -> Any:
     if what == "the answer to a push":
         process = _process()
         key = h.PushKey(link.worker, self._membership.incarnation, self._membership.sequence)
-        applied, before = answer.outcome == m.APPLIED, answer.detail == REPLAYED
-        process.note(h.Acknowledged(process.now, link.index, key, applied, answer.version, before))
+        process.note(h.Acknowledged(process.now, link.index, key, answer.outcome == m.APPLIED, answer.version))
     return answer, blocks
 
 

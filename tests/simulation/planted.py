@@ -21,7 +21,7 @@ from tests.simulation.checks import (
     waiting,
     worker_state,
 )
-from tests.simulation.faults import Break, Crash, Pause, Terminate, Trouble
+from tests.simulation.faults import CHIEF, Break, Crash, Pause, Terminate, Trouble
 from tests.simulation.network import CALM, Weather
 from tests.simulation.run import Outcome, Plant, run_scenario
 from tests.simulation.scenario import STANDBYS, STANDBYS_ANY, Scenario
@@ -74,6 +74,15 @@ def forgets_pushes(original: Any) -> Any:
         return state, instructions
 
     return advance
+
+
+def denies(original: Any) -> Any:
+    """A push that is sent again is said to have been dropped, even if it is in an update."""
+
+    def known(self: Ledger, push: Any) -> Any:
+        return original(self, push)._replace(applied=False)
+
+    return known
 
 
 def counts_the_left(original: Any) -> Any:
@@ -265,6 +274,21 @@ def _loses_streams(seed: int) -> Scenario:
     )
 
 
+def _loses_chief_and_then_ps(seed: int) -> Scenario:
+    """A shard is taken over while workers wait for answers to pushes that are in an update."""
+    trouble = Trouble(30.0, CALM, (Crash(3.0, CHIEF, None), Crash(5.0, "ps:1", 3.0)))
+    return _job(
+        seed=seed,
+        rule=Sync(),
+        workers=3,
+        updates=60,
+        step_s=(0.1, 0.1, 0.1),
+        checkpoint_every=0,
+        standbys=1,
+        trouble=trouble,
+    )
+
+
 def _loses_many_streams(seed: int) -> Scenario:
     """Streams break all the time, so that pushes come to each ps in another order."""
     trouble = Trouble(30.0, Weather(broken_stream=0.3, slow=0.3), ())
@@ -278,7 +302,7 @@ class Planted(NamedTuple):
       plant: puts it there.
       rule: under which it is looked for.
       finds: a promise that the checks must find broken.
-      first: the seed from which it is looked for: a rare one shows late.
+      first: the seed from which it is looked for: one that shows it, so that the others need not be tried.
       scenario: of a seed, where it is looked for in jobs that have what it takes, instead of under `rule`.
     """
 
@@ -295,9 +319,10 @@ class Planted(NamedTuple):
 
 
 PLANTED: Mapping[str, Planted] = {
-    "forget-lease": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", waiting.SILENT),
-    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK, 250),
-    "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE),
+    "forget-lease": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", waiting.SILENT, 8),
+    "forget-lease-ends": Planted(patched((Members, "expired", instead(lambda *_: []))), "sync", liveness.STUCK, 259),
+    "forget-pushes": Planted(patched((AsyncState, "advance", forgets_pushes)), "async", updates.TWICE, 18),
+    "deny": Planted(patched((Ledger, "known", denies)), "sync", updates.DENIED, scenario=_loses_chief_and_then_ps),
     "piece-again": Planted(patched((SharedSources, "lease", generous)), "async", pieces.SHARED),
     "one-clock-more": Planted(
         patched(
@@ -328,14 +353,14 @@ PLANTED: Mapping[str, Planted] = {
         scenario=_loses_many_streams,
     ),
     # Of the two replicas of a shard.
-    "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST, 6),
+    "hasty": Planted(patched((Failover, "settled", hasty)), STANDBYS, updates.LOST, 13),
     "unfenced": Planted(patched((Failover, "take", unfenced)), STANDBYS_ANY, failover.TWO, 25),
-    "bereaved": Planted(patched((RecordLog, "lost", instead(bereaved))), STANDBYS, failover.TWO, 5),
+    "bereaved": Planted(patched((RecordLog, "lost", instead(bereaved))), STANDBYS, failover.TWO, 18),
     "takes-in-doubt": Planted(
         patched((Failover, "holds", instead(property(lambda self: self.role is Role.PRIMARY)))),  # type: ignore[arg-type]
         STANDBYS_ANY,
         failover.FAILED,
-        108,
+        114,
     ),
     "grants-all": Planted(patched((Arbiter, "grants", instead(lambda *_: True))), STANDBYS, failover.TWO, 5),
     "forgets-grants": Planted(patched((Arbiter, "grants", forgetful)), STANDBYS, failover.TWO, 5),

@@ -84,6 +84,11 @@ def test_a_whole_history() -> None:
 
 CASES: dict[str, tuple[list[Record], Terms, list[str]]] = {
     "an acknowledged update is lost": ([*WHOLE, final((A1,), (A2,))], terms(), [updates.LOST, updates.COUNT]),
+    "an update is denied": (
+        [*WHOLE, Acknowledged(8.0, 0, A1, False, 2), final((A1,), (B1,))],
+        terms(),
+        [updates.DENIED],
+    ),
     "a push makes two updates": (
         [*BEGIN, applied(1, A1), applied(2, A1), final((A1,), (A1,))],
         terms(),

@@ -1,9 +1,13 @@
-"""Thousands of jobs among faults. TRAINBAND_SCHEDULES says how many in all, TRAINBAND_FIRST_SEED where they begin."""
+"""Thousands of jobs among faults. TRAINBAND_SCHEDULES says how many in all, TRAINBAND_FIRST_SEED where they begin.
+
+Where nobody says how many, `make test` runs half of them, and `make test-all` the others, too.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,7 @@ from tests.simulation.run import Outcome, how_to_replay, run_seed, story
 from tests.simulation.scenario import KINDS, RULES, STANDBYS
 from trainband.wire.fields import GUESTS
 
+SAID = "TRAINBAND_SCHEDULES" in os.environ
 SCHEDULES = int(os.environ.get("TRAINBAND_SCHEDULES", "2000"))
 FIRST_SEED = int(os.environ.get("TRAINBAND_FIRST_SEED", "0"))
 
@@ -22,11 +27,16 @@ WEIGHTS = {kind: 3 if kind in RULES else 2 for kind in KINDS}
 """Of how many schedules each kind has a share: one with standbys takes four times as long."""
 
 
-def _chunks() -> list[tuple[str, int, int]]:
+def _chunks() -> list[Any]:
     """(kind, first seed, how many)."""
     shares = {kind: -(-SCHEDULES * weight // sum(WEIGHTS.values())) for kind, weight in WEIGHTS.items()}
     return [
-        (kind, FIRST_SEED + first, min(CHUNK, share - first))
+        pytest.param(
+            kind,
+            FIRST_SEED + first,
+            min(CHUNK, share - first),
+            marks=[] if SAID or first + CHUNK <= share // 2 else [pytest.mark.slow],
+        )
         for kind, share in shares.items()
         for first in range(0, share, CHUNK)
     ]

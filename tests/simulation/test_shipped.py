@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from tests.simulation.checks.failover import forgetful
 from tests.simulation.faults import ARBITER, CHIEF, Crash, Cut, Fault, Terminate, Trouble
-from tests.simulation.history import Committed, Promoted, Record, Steered
+from tests.simulation.history import Applied, Arrived, Committed, Promoted, Record, Steered
 from tests.simulation.network import CALM, Weather
 from tests.simulation.run import run_scenario
 from tests.simulation.scenario import Scenario
@@ -104,6 +105,26 @@ def test_numbers_of_the_optimizer_are_set_on_the_standby_too(seed: int) -> None:
     history = history_of(scenario(seed, Crash(8.0, "ps:0", 5.0), standbys=1, steers=5, checkpoint_every=0, updates=60))
     assert any(isinstance(record, Promoted) for record in history)
     assert sum(isinstance(record, Steered) for record in history) > 4
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_workers_hear_from_the_successor_that_their_pushes_are_applied(seed: int) -> None:
+    """The ps dies between an update that its standby has, and the answers to the workers that made it."""
+    history = history_of(
+        scenario(
+            seed,
+            Crash(3.0, CHIEF, None),
+            Crash(5.0, "ps:1", 3.0),
+            rule=Sync(),
+            standbys=1,
+            checkpoint_every=0,
+            updates=60,
+            step_s=(0.1, 0.1, 0.1),
+        )
+    )
+    made = {push for record in history if isinstance(record, Applied) for push in record.update}
+    again = Counter((record.shard, record.push) for record in history if isinstance(record, Arrived))
+    assert made & {push for (_, push), times in again.items() if times > 1}
 
 
 @pytest.mark.parametrize("seed", range(12))

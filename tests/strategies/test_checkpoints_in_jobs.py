@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from trainband.errors import CheckpointError
 from trainband.model.placement import RoundRobin
 from trainband.ps.rules import Async, Bounded, Sync, UpdateRule
 from trainband.ps.server.allowed_directories import AllowedDirectories
+from trainband.ps.worker.client import JobClient
 from trainband.strategies import OneDevice, ParameterServer
 from trainband.train import Trainer
 from trainband.train.hooks import Hook
@@ -71,6 +74,16 @@ class CrashAfter(Hook):
             raise Failing("the test ends it here")
 
 
+class WaitsFor(Hook):
+    """Keeps a worker that is not the chief from its first step until something has happened."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    def before_run(self, session: MonitoredSession) -> None:
+        assert session.is_chief or self._event.wait(60.0)
+
+
 class Job:
     """A cluster whose tasks are threads."""
 
@@ -94,7 +107,14 @@ class Job:
         )
 
     def run(
-        self, directory: Path | None, steps: int, *, crash: int = 0, save_steps: int | None = None, **changes: Any
+        self,
+        directory: Path | None,
+        steps: int,
+        *,
+        crash: int = 0,
+        save_steps: int | None = None,
+        hooks: Sequence[Hook] = (),
+        **changes: Any,
     ) -> Any:
         """Every worker fits; (params, model state) of the chief at the end, and its session's result."""
 
@@ -102,9 +122,9 @@ class Job:
             trainer = trainer_of(self.strategy("worker", index), self.said, **changes)
             try:
                 with trainer:
-                    hooks = [CrashAfter(crash)] if crash else []
+                    every = [*hooks, CrashAfter(crash)] if crash else hooks
                     result = trainer.fit(
-                        DATA[index], steps, checkpoint_dir=directory, save_steps=save_steps, hooks=hooks
+                        DATA[index], steps, checkpoint_dir=directory, save_steps=save_steps, hooks=every
                     )
                     return trainer.params, trainer.model_state, result
             except Failing:
@@ -181,14 +201,30 @@ def newest(directory: Path) -> Checkpoint:
 
 
 @pytest.mark.parametrize("rule", [Async(), Bounded(staleness=2)], ids=["async", "bounded"])
-def test_an_ordered_checkpoint_is_of_one_version_on_all_ps(tmp_path: Path, rule: UpdateRule) -> None:
-    Job(3, 2, rule).run(tmp_path, 60, save_steps=20)
+def test_an_ordered_checkpoint_is_of_one_version_on_all_ps(
+    tmp_path: Path, rule: UpdateRule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordered = threading.Event()
+    in_time = []
+
+    def save(client: JobClient, directory: Path, at: int, original: Any = JobClient.save) -> Any:
+        saving = original(client, directory, at)
+        if all(state.version < at for state in client.states()):
+            in_time.append(at)
+        ordered.set()
+        return saving
+
+    monkeypatch.setattr(JobClient, "save", save)
+    Job(3, 2, rule).run(tmp_path, 60, save_steps=20, hooks=[WaitsFor(ordered)])
+    assert 20 in in_time
     directory = CheckpointDirectory(tmp_path, pytest.fail)
     assert directory.steps()[-1] == 60
     for checkpoint in directory.candidates():
-        assert {part.version for part in checkpoint.manifest.parts} == {checkpoint.global_step}
+        if checkpoint.global_step in (*in_time, 60):  # a ps that has passed the version by then saves at once
+            assert {part.version for part in checkpoint.manifest.parts} == {checkpoint.global_step}
         assert checkpoint.verify() == []
         assert set(checkpoint.manifest.workers) == {"0", "1"}
+    assert 20 in directory.steps()
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["from one device", "to one device"])

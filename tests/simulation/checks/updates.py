@@ -24,6 +24,7 @@ from tests.simulation.history import (
 from trainband.wire.messages import UNLIMITED
 
 LOST = "acknowledged update lost"
+DENIED = "applied, and its worker was told that it is not"
 TWICE = "push applied twice"
 COUNT = "version is not the number of updates"
 NUMBER = "not as many updates as asked for"
@@ -65,6 +66,7 @@ class _Shard:
         self._arrived_in: dict[PushKey, int] = {}
         self._dropped: set[PushKey] = set()
         self._acknowledged: dict[PushKey, Acknowledged] = {}
+        self._denied: dict[PushKey, Acknowledged] = {}
         self._last_version: int | None = None
 
     def check(self, history: Sequence[Record]) -> Iterator[Violation]:
@@ -88,8 +90,8 @@ class _Shard:
                     self._last_version = last_version
                 case Acknowledged(push=push, applied=True):
                     self._acknowledged[push] = record
-                case Acknowledged(push=push, before=True) if push not in self._dropped:
-                    self._acknowledged.setdefault(push, record)
+                case Acknowledged(push=push) if self._arrived_in.get(push) == self._life:
+                    self._denied[push] = record
                 case Final():
                     yield from self._final(record)
 
@@ -142,6 +144,9 @@ class _Shard:
                 why = ": it was dropped" if push in self._dropped else ""
                 text = f"{push}, applied as ps:{self._shard} said, is in no update{why}"
                 yield Violation(acknowledged.at, LOST, text)
+        for push, denied in self._denied.items():
+            if push in pushes:
+                yield Violation(denied.at, DENIED, f"{push} is in an update of ps:{self._shard}")
         wanted = self._last_version if self._terms.updates is None else self._terms.updates
         is_asked = wanted is not None and wanted < UNLIMITED
         if self._ended and is_asked and final.version != wanted:

@@ -138,6 +138,7 @@ _TABLE: dict[str, str] = {
         scripts.events: summary_iterator
     """,
     "tf.train": """
+        protos.graph: SaverDef
         training.optimizer: Optimizer
         training.optimizers: GradientDescentOptimizer MomentumOptimizer AdamOptimizer AdagradOptimizer AdadeltaOptimizer
         training.optimizers: RMSPropOptimizer FtrlOptimizer ProximalGradientDescentOptimizer ProximalAdagradOptimizer

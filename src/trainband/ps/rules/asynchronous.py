@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from trainband.ps.rules.base import (
     ENOUGH,
-    REPLAYED,
     Apply,
     Begin,
     Drop,
@@ -100,10 +99,10 @@ class AsyncState:
         staleness = self.version - push.version
         reply = Reply(push.worker, push.sequence, staleness)
         if self.ledger.is_replay(push):
-            return self, (Drop(push.worker, push.sequence, REPLAYED), reply)
+            return self, (self.ledger.known(push), reply)
         ledger = self.ledger.note(push)
         if self.version >= self.last_version:
-            state = AsyncState(self.version, self.last_version, self.rule, ledger)
+            state = AsyncState(self.version, self.last_version, self.rule, ledger.drop((push,)))
             return state, (Drop(push.worker, push.sequence, ENOUGH), reply)
         scale = max(1, staleness) ** -self.rule.staleness_scale if self.rule.staleness_scale else 1.0
         state = AsyncState(self.version + 1, self.last_version, self.rule, ledger)

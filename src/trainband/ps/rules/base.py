@@ -20,6 +20,7 @@ from trainband.ps.rules.events import Drop as Drop
 from trainband.ps.rules.events import Event as Event
 from trainband.ps.rules.events import Instruction as Instruction
 from trainband.ps.rules.events import Join as Join
+from trainband.ps.rules.events import Known as Known
 from trainband.ps.rules.events import Leave as Leave
 from trainband.ps.rules.events import Push as Push
 from trainband.ps.rules.events import Reply as Reply

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from trainband.ps.rules.base import (
     ENOUGH,
-    REPLAYED,
     Apply,
     Begin,
     Drop,
@@ -108,15 +107,18 @@ class BoundedState:
         if self.ledger.is_replay(push):
             if any((held.worker, held.sequence) == (push.worker, push.sequence) for held in self.held):
                 return self, ()  # sent again while its answer is held: the answer is still to come
-            return self, (Drop(push.worker, push.sequence, REPLAYED), reply)
+            return self, (self.ledger.known(push), reply)
         state = replace(self, ledger=self.ledger.note(push))
         if self.version >= self.last_version:
-            return state, (Drop(push.worker, push.sequence, ENOUGH), reply)
+            return state._without(push), (Drop(push.worker, push.sequence, ENOUGH), reply)
         counted = push.worker in self.clocks
         clock = self.clocks[push.worker] + 1 if counted else min(self.clocks.values(), default=1)
         clocks = {**self.clocks, push.worker: clock}
         state = replace(state, version=self.version + 1, clocks=clocks, held=(*self.held, reply))
         return state._release((Apply(((push.worker, push.sequence),)),))
+
+    def _without(self, push: Push) -> BoundedState:
+        return replace(self, ledger=self.ledger.drop((push,)))
 
     def _release(self, before: tuple[Instruction, ...]) -> tuple[BoundedState, tuple[Instruction, ...]]:
         """Answers everybody whom nothing keeps any more."""

@@ -57,6 +57,14 @@ class Drop(NamedTuple):
     reason: str
 
 
+class Known(NamedTuple):
+    """The push was dealt with before: it is in an update, or it was dropped. It changes nothing."""
+
+    worker: int
+    sequence: int
+    applied: bool
+
+
 class Reply(NamedTuple):
     """Send this worker the params as they now are, as the answer to its push with this sequence."""
 
@@ -65,7 +73,7 @@ class Reply(NamedTuple):
     staleness: int
 
 
-Instruction = Apply | Drop | Reply
+Instruction = Apply | Drop | Known | Reply
 
 
 class RuleError(Exception):

@@ -63,7 +63,7 @@ def check_rule_state(state: RuleState, version: int, held: Collection[tuple[int,
       ProtocolError: it is of another version, or has pushes that did not come with it.
     """
     step: Collection[Push] = getattr(state, "step", ())
-    workers = {*state.ledger.workers, *state.ledger.seen, *(push.worker for push in step)}
+    workers = {*state.ledger.workers, *state.ledger.seen, *state.ledger.dropped, *(push.worker for push in step)}
     if (
         state.version != version
         or any(not 0 <= worker <= MOST for worker in workers)

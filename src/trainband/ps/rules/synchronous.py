@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from trainband.ps.rules.base import (
     ENOUGH,
     LATE,
-    REPLAYED,
     Apply,
     Begin,
     Drop,
@@ -140,15 +139,15 @@ class SyncState:
                 if self._given(push.worker) < self._quota(push.worker):
                     return self, (reply,)  # for more from this worker
                 return replace(self, held=(*self._held_by_others(push.worker), push)), ()
-            return self, (Drop(push.worker, push.sequence, REPLAYED), reply)
+            return self, (self.ledger.known(push), Reply(push.worker, push.sequence, 0))
         state = replace(self, ledger=self.ledger.note(push), counted=self.counted | {push.worker})
         reason = ENOUGH if self.version >= self.last_version else LATE if push.version < self.version else ""
         if reason:
-            return state, (Drop(push.worker, push.sequence, reason), reply)
+            return state._without(push), (Drop(push.worker, push.sequence, reason), reply)
         if state._given(push.worker) >= state._quota(push.worker) and not state._may_give_several():
             # It was away and is back, and its gradient from before still stands in this step.
             state = replace(state, held=(*state._held_by_others(push.worker), push))
-            return state, (Drop(push.worker, push.sequence, TWICE),)
+            return state._without(push), (Drop(push.worker, push.sequence, TWICE),)
         state = replace(state, step=(*state.step, push))
         if state._given(push.worker) < state._quota(push.worker):
             # It gives another one to the same step, from the same params. Its own answer does not wait.
@@ -162,7 +161,7 @@ class SyncState:
             return self, ()
         drops = tuple(Drop(push.worker, push.sequence, ENOUGH) for push in self.step)
         replies = tuple(Reply(push.worker, push.sequence, 0) for push in sorted(self.held))
-        return replace(self, step=(), held=()), (*drops, *replies)
+        return replace(self._without(*self.step), step=(), held=()), (*drops, *replies)
 
     def _complete(self) -> tuple[SyncState, tuple[Instruction, ...]]:
         """Makes the update if its gradients are there."""
@@ -181,6 +180,9 @@ class SyncState:
 
     def _held_by_others(self, worker: int) -> tuple[Push, ...]:
         return tuple(push for push in self.held if push.worker != worker)
+
+    def _without(self, *pushes: Push) -> SyncState:
+        return replace(self, ledger=self.ledger.drop(pushes))
 
     def _is_in_step(self, push: Push) -> bool:
         return any((other.worker, other.sequence) == (push.worker, push.sequence) for other in self.step)

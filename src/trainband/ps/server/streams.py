@@ -192,10 +192,10 @@ class Streams:
         while not pending.answered.wait(WAIT_S):
             if self._task.stopped or not stream.alive:
                 raise StreamClosed(f"{member.task} has gone while its push waited for others.")
-        if pending.outcome == m.APPLIED:
-            account.note_update(pending.staleness)
-        else:
+        if pending.outcome != m.APPLIED:
             account.dropped += 1
+        elif not pending.detail:
+            account.note_update(pending.staleness)
         self._send_params(stream, replica, member, pending.outcome, pending.staleness, pending.detail)
 
     def _send_params(

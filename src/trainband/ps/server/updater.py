@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.ps.rules.base import REPLAYED, Apply, Drop, Event, Reply, RuleState
+from trainband.ps.rules.base import REPLAYED, Apply, Drop, Event, Instruction, Known, Reply, RuleState
 from trainband.ps.rules.base import Leave as LeaveEvent
 from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.server.shard import ParamsVersion, Shard
@@ -35,7 +35,7 @@ class PendingPush:
       answered: set when the worker may have the params.
       outcome: APPLIED or DROPPED.
       staleness: of the update.
-      detail: why it was dropped.
+      detail: why it was dropped; or that it was dealt with before, and what it counts for as well.
     """
 
     __slots__ = ("answered", "detail", "outcome", "staleness")
@@ -111,7 +111,7 @@ class Updater:
         self._follow(self._taken(event, gradient))
         self._own((event.worker, event.sequence))
 
-    def _taken(self, event: PushEvent, gradient: Gradient) -> Sequence[Apply | Drop | Reply]:
+    def _taken(self, event: PushEvent, gradient: Gradient) -> Sequence[Instruction]:
         """What the rule says of a push. Of one that is sent again, the gradient is held already, or not wanted."""
         again = self.rule.ledger.is_replay(event)
         self.rule, instructions = self.rule.advance(event)
@@ -181,20 +181,25 @@ class Updater:
         if old is not None:
             old.readers -= 1
 
-    def _follow(self, instructions: Sequence[Apply | Drop | Reply]) -> None:
+    def _follow(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Apply(pushes=keys, scale=scale):
                     self._apply(keys, scale)
                 case Drop(worker=worker, sequence=sequence, reason=reason):
                     dropped = self._held.pop((worker, sequence), None)
-                    if dropped is not None and reason != REPLAYED:  # a replay's examples were counted before
+                    if dropped is not None:
                         self.examples_dropped += dropped.examples
-                    waiting = self._waiting.get((worker, sequence))
-                    if waiting is not None:
-                        waiting.outcome, waiting.detail = m.DROPPED, reason
+                    self._decide(worker, sequence, m.DROPPED, reason)
+                case Known(worker=worker, sequence=sequence, applied=applied):
+                    self._decide(worker, sequence, m.APPLIED if applied else m.DROPPED, REPLAYED)
                 case Reply(worker=worker, sequence=sequence, staleness=staleness):
                     self._answer(worker, sequence, staleness)
+
+    def _decide(self, worker: int, sequence: int, outcome: int, detail: str) -> None:
+        waiting = self._waiting.get((worker, sequence))
+        if waiting is not None:
+            waiting.outcome, waiting.detail = outcome, detail
 
     def _apply(self, keys: Sequence[tuple[int, int]], scale: float) -> None:
         held = [self._held.pop(key) for key in keys]
@@ -224,6 +229,6 @@ class Updater:
             return  # it has left since
         self._own((worker, sequence))  # where it is answered before its step is complete
         pending.staleness = staleness
-        if pending.outcome == m.APPLIED:
+        if pending.outcome == m.APPLIED and not pending.detail:
             self.staleness.add(staleness)
         pending.answered.set()
