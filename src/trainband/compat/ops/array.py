@@ -41,6 +41,18 @@ def identity(input: Any) -> Any:  # noqa: A002 - TensorFlow's name
     return input
 
 
+@op("tf.identity_n", type="IdentityN", lists="input", outputs=lambda input: len(input), folds=True)
+def identity_n(input: Sequence[Any]) -> Any:  # noqa: A002
+    """The same values."""
+    return list(input)
+
+
+@op("tf.guarantee_const", type="GuaranteeConst", tensors="input", folds=True)
+def guarantee_const(input: Any) -> Any:  # noqa: A002
+    """The same value."""
+    return input
+
+
 @op("tf.shape", type="Shape", tensors="input", of_shape=True, folds=True, v1="input name out_type")
 def shape(input: Any, out_type: Any = int32) -> Any:  # noqa: A002
     """The sizes of an array."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
 
-from trainband.compat.ops.arrays import is_computed, is_floating, is_integer, numpy_or_jax
+from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating, is_integer, numpy_or_jax
 from trainband.compat.ops.checks import check
 from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.table import op
 
 
@@ -280,6 +281,15 @@ def lbeta(x: Any) -> Any:
     return jnp.sum(special.gammaln(x), -1) - special.gammaln(jnp.sum(x, -1))
 
 
+@op("tf.math.polyval", v1_names="tf.polyval", type="polyval", lists="coeffs", tensors="x")
+def polyval(coeffs: Sequence[Any], x: Any) -> Any:
+    """A polynomial of `x`, of which the coefficient of the highest power comes first."""
+    found = jnp.zeros_like(x)
+    for one in coeffs:
+        found = found * x + one
+    return found
+
+
 @op("tf.math.scalar_mul tf.scalar_mul", type="Mul", tensors="scalar x", like={"scalar": "x"}, by_row="x")
 def scalar_mul(scalar: Any, x: Any) -> Any:
     """An array times a number."""
@@ -344,8 +354,13 @@ def add_n(inputs: Any) -> Any:
     v1_names="tf.accumulate_n",
     type="AddN",
     lists="inputs",
-    v1="inputs -shape -tensor_dtype name",
+    v1="inputs shape tensor_dtype name",
 )
-def accumulate_n(inputs: Any) -> Any:
+def accumulate_n(inputs: Any, shape: Any = None, tensor_dtype: Any = None) -> Any:
     """The sum of several arrays of one shape."""
-    return add_n(inputs)
+    found = add_n(inputs)
+    if shape is not None and not TensorShape(shape).is_compatible_with(found.shape):
+        raise ArgumentError(f"Shapes {shape} and {found.shape} are not compatible")
+    if tensor_dtype is not None and as_dtype(tensor_dtype) != as_dtype(found.dtype):
+        raise TypeError(f"tensor_dtype is {as_dtype(tensor_dtype)}, but input is of type {as_dtype(found.dtype)}")
+    return found

@@ -223,3 +223,8 @@ def _size_of(value: Any) -> int | None:
         return None
     size = int(value)
     return None if size == -1 else size
+
+
+def unknown_shape(ndims: int | None = None) -> TensorShape:
+    """Return a shape of which nothing is known, or only how many axes it has."""
+    return TensorShape(None if ndims is None else [None] * ndims)

@@ -75,13 +75,18 @@ _PUBLIC = """
     tf tf.contrib.framework: python.util.nest
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
+    tf tf.contrib.framework: python.ops.confusion_matrix
+    tf tf.spectral tf.signal: python.ops.spectral_ops python.ops.gen_spectral_ops
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
 """
 """`namespace ...: module ...`: the modules, after `tensorflow.`, and what they have."""
 
 _PRIVATE = {
-    "python.framework.ops": "scripts.private: add_to_collections init_scope",
-    "python.framework.tensor_shape": "scripts.history: dimension_value dimension_at_index",
+    "python.framework.ops": "scripts.private: add_to_collections init_scope convert_n_to_tensor",
+    "python.framework.tensor_shape": """
+        scripts.history: dimension_value dimension_at_index
+        .ops.shapes: unknown_shape
+    """,
     "python.ops.control_flow_ops": "scripts.private: with_dependencies",
     "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
     "python.ops.resource_variable_ops": """

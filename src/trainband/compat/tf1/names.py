@@ -203,6 +203,7 @@ _TABLE: dict[str, str] = {
         input.tables: TextFileIdTableInitializer LookupInterface HashTable IdTableWithHashBuckets MutableHashTable
         input.tables: index_table_from_file index_table_from_tensor index_to_string_table_from_file
         input.tables: index_to_string_table_from_tensor index_to_string string_to_index
+        input.tables: HasherSpec FastHashSpec StrongHashSpec
     """,
     "tf.sets": """
         input.sets: set_size set_intersection set_difference set_union size=set_size intersection=set_intersection

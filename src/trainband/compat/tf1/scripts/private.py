@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from trainband.compat.ops import array
-from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
+from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.scopes import control_dependencies
 from trainband.compat.tf1.operations.recorder import recorded
 
@@ -36,3 +38,9 @@ def is_resource_variable(var: Any) -> bool:
     """False: there is one kind of variable."""
     del var
     return False
+
+
+def convert_n_to_tensor(values: Sequence[Any], dtype: Any = None, name: str | None = None) -> list[Tensor]:
+    """Convert several values to tensors."""
+    kind = None if dtype is None else as_dtype(dtype)
+    return [convert(one, kind, None if name is None else f"{name}_{i}") for i, one in enumerate(values)]
