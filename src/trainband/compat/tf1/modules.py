@@ -87,6 +87,10 @@ _PRIVATE = {
         scripts.history: dimension_value dimension_at_index
         .ops.shapes: unknown_shape
     """,
+    "python.framework.function": "operations.defun: Defun",
+    "python.ops.functional_ops": """
+        operations.defun: If While For Gradient symbolic_gradient=Gradient remote_call partitioned_call
+    """,
     "python.ops.control_flow_ops": "scripts.private: with_dependencies",
     "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
     "python.ops.resource_variable_ops": """

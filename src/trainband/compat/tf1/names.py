@@ -83,6 +83,7 @@ _TABLE: dict[str, str] = {
         input.text: string_split string_to_hash_bucket string_to_hash_bucket_fast
         operations.strings: string_length=length string_lower=lower string_upper=upper
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
+        input.accumulators: ConditionalAccumulatorBase ConditionalAccumulator SparseConditionalAccumulator
         operations.image: random_crop
         operations.tensor_array: TensorArray
         scripts.choices: UnconnectedGradients AggregationMethod VariableSynchronization VariableAggregation
