@@ -76,6 +76,7 @@ _PUBLIC = """
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf tf.contrib.framework: python.ops.confusion_matrix
+    tf.contrib.framework.nest tf tf.contrib.framework: python.util.nest
     tf tf.spectral tf.signal: python.ops.spectral_ops python.ops.gen_spectral_ops
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
 """
@@ -91,7 +92,10 @@ _PRIVATE = {
     "python.ops.functional_ops": """
         operations.defun: If While For Gradient symbolic_gradient=Gradient remote_call partitioned_call
     """,
-    "python.ops.control_flow_ops": "scripts.private: with_dependencies",
+    "python.ops.control_flow_ops": """
+        scripts.private: with_dependencies
+        operations.switching: switch merge
+    """,
     "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
     "python.ops.resource_variable_ops": """
         scripts.private: is_resource_variable

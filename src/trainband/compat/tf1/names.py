@@ -102,7 +102,8 @@ _TABLE: dict[str, str] = {
         networks.recurrence: dynamic_rnn bidirectional_dynamic_rnn static_rnn static_bidirectional_rnn rnn=static_rnn
         networks.recurrence: bidirectional_rnn=static_bidirectional_rnn
         operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
-        operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler
+        operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler compute_accidental_hits
+        operations.ctc: ctc_loss ctc_greedy_decoder ctc_beam_search_decoder ctc_beam_search_decoder_v2
     """,
     "tf.layers": """
         networks.functions: dense conv2d conv2d_transpose max_pooling2d average_pooling2d flatten dropout
