@@ -104,6 +104,8 @@ def squeeze(input: Any, axis: Any = None) -> Any:  # noqa: A002
 @op("tf.concat", type="ConcatV2", lists="values", folds=True, title="concat")
 def concat(values: Sequence[Any], axis: Any) -> Any:
     """Join arrays along an axis."""
+    if any(np.ndim(one) == 0 for one in values):
+        raise ArgumentError("Can't concatenate scalars (use tf.stack instead)")
     return numpy_or_jax(*values).concatenate(values, axis=axis_of(axis))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainband.compat.ops.arrays import ArgumentError
-from trainband.compat.ops.checks import check
+from trainband.compat.ops.checks import check, refuse
 from trainband.compat.ops.table import op
 
 Labels = list[int]
@@ -39,7 +39,8 @@ def ctc_loss(
     """
     steps, batch, classes = inputs.shape
     if batch == 0:
-        raise ArgumentError("batch_size must not be 0")
+        refuse("batch_size must not be 0")
+        return jnp.zeros(0, inputs.dtype)
     if labels.shape[0] != batch or sequence_length.shape != (batch,):
         raise ValueError(f"labels and sequence_length must have {batch} rows, as many as the batch has")
     most = labels.shape[1]
@@ -55,7 +56,8 @@ def ctc_loss(
     check(lambda: (~inside | (labels < classes - 1)).all(), "Saw a non-null label (index >= num_classes - 1)")
     if not ignores_longer:
         check(lambda: fits.all(), "Not enough time for target transition sequence")
-    logs = jax.nn.log_softmax(inputs)
+    seen = np.arange(steps)[:, None, None] < sequence_length[:, None]
+    logs = jax.nn.log_softmax(jnp.where(seen, inputs, 0))
     skips = jnp.where(is_label & ~again, 0.0, _NEVER).astype(logs.dtype)
     stays = jnp.asarray(np.where(is_label & (not merges), _NEVER, 0.0), logs.dtype)
 

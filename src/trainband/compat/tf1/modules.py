@@ -75,6 +75,7 @@ _PUBLIC = """
     tf tf.contrib.framework: python.util.nest
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
+    tf tf.linalg: python.ops.gen_linalg_ops python.ops.gen_logging_ops
     tf tf.contrib.framework: python.ops.confusion_matrix
     tf.contrib.framework.nest tf tf.contrib.framework: python.util.nest
     tf tf.spectral tf.signal: python.ops.spectral_ops python.ops.gen_spectral_ops
@@ -89,6 +90,28 @@ _PRIVATE = {
         .ops.shapes: unknown_shape
     """,
     "python.framework.function": "operations.defun: Defun",
+    "python.ops.math_ops": "ops: _bucketize=tf.raw_ops.Bucketize",
+    "python.ops.array_ops": "ops: inplace_add=tf.raw_ops.InplaceAdd inplace_update=tf.raw_ops.InplaceUpdate",
+    "python.ops.inplace_ops": """
+        ops: inplace_update=tf.raw_ops.InplaceUpdate inplace_add=tf.raw_ops.InplaceAdd
+        ops: inplace_sub=tf.raw_ops.InplaceSub alias_inplace_update=tf.raw_ops.InplaceUpdate
+        ops: alias_inplace_add=tf.raw_ops.InplaceAdd alias_inplace_sub=tf.raw_ops.InplaceSub
+    """,
+    "python.ops.gen_array_ops": """
+        ops: concat_offset=tf.raw_ops.ConcatOffset concat_v2=tf.concat broadcast_args=tf.broadcast_dynamic_shape
+        ops: broadcast_gradient_args=tf.raw_ops.BroadcastGradientArgs snapshot=tf.identity ref_identity=tf.identity
+    """,
+    "python.ops.gen_math_ops": """
+        ops: reciprocal_grad=tf.raw_ops.ReciprocalGrad rsqrt_grad=tf.raw_ops.RsqrtGrad
+        ops: sigmoid_grad=tf.raw_ops.SigmoidGrad sqrt_grad=tf.raw_ops.SqrtGrad tanh_grad=tf.raw_ops.TanhGrad
+    """,
+    "python.ops.gen_nn_ops": """
+        ops: max_pool_grad=tf.raw_ops.MaxPoolGrad avg_pool_grad=tf.raw_ops.AvgPoolGrad
+        ops: fractional_max_pool_grad=tf.raw_ops.FractionalMaxPoolGrad
+        ops: fractional_avg_pool_grad=tf.raw_ops.FractionalAvgPoolGrad
+    """,
+    "python.ops.gen_logging_ops": "operations.printing: _assert=assert_",
+    "python.ops.gen_linalg_ops": "ops: log_matrix_determinant=tf.linalg.slogdet",
     "python.ops.functional_ops": """
         operations.defun: If While For Gradient symbolic_gradient=Gradient remote_call partitioned_call
     """,

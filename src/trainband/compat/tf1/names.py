@@ -79,7 +79,7 @@ _TABLE: dict[str, str] = {
         input.sparse: sparse_mask edit_distance
         input.sparse_products: sparse_tensor_dense_matmul
         operations.strings: string_join=join substr regex_replace string_strip=strip reduce_join as_string encode_base64
-        operations.strings: decode_base64
+        operations.strings: decode_base64 decode_compressed
         input.text: string_split string_to_hash_bucket string_to_hash_bucket_fast
         operations.strings: string_length=length string_lower=lower string_upper=upper
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
@@ -103,6 +103,7 @@ _TABLE: dict[str, str] = {
         networks.recurrence: bidirectional_rnn=static_bidirectional_rnn
         operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
         operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler compute_accidental_hits
+        operations.fractional_pooling: fractional_max_pool fractional_avg_pool
         operations.ctc: ctc_loss ctc_greedy_decoder ctc_beam_search_decoder ctc_beam_search_decoder_v2
     """,
     "tf.layers": """
@@ -215,6 +216,7 @@ _TABLE: dict[str, str] = {
         input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
     """,
     "tf.io": """
+        operations.strings: decode_compressed
         input.producers: matching_files match_filenames_once
         input.readers: read_file write_file
         input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator

@@ -61,7 +61,7 @@ def ctc_loss(
             return [found, np.array([len(row) for row in rows], np.int32)]
 
         dense, counts = record_source(
-            "CTCLabels", lay, labels.parts, dtypes=[int32, int32], shapes=[[batch, None], [batch]]
+            "CTCLabels", lay, labels.parts, dtypes=[int32, int32], shapes=[[batch or None, None], [batch or None]]
         ).outputs
         return recorded(ctc.ctc_loss)(  # type: ignore[no-any-return]
             given, dense, counts, lengths, bool(ctc_merge_repeated), bool(ignore_longer_outputs_than_inputs), name=scope
