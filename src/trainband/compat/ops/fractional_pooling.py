@@ -21,7 +21,10 @@ Reduce = Callable[[Any, Any, int], Any]
 def pooling_sequence(
     key: Any, value: Any, axis: int, ratio: float, pseudo_random: bool, fixed: int | None = None, dtype: Any = int64
 ) -> Any:
-    """Where the windows along an axis begin, and the end: steps of two sizes that differ by one, in random order; in each run the same one if `fixed`.
+    """Where the windows along an axis begin, and the end: steps of two sizes that differ by one, in random order.
+
+    Args:
+      fixed: a seed for the same order in each run.
     """
     if ratio < 1:
         raise ArgumentError(f"pooling_ratio must be at least 1, got {ratio}")

@@ -271,7 +271,10 @@ def polygamma(a: Any, x: Any) -> Any:
 
 @op("tf.math.betainc", v1_names="tf.betainc", type="Betainc", tensors="a b x", alike="a b x", kinds={"x": "float"})
 def betainc(a: Any, b: Any, x: Any) -> Any:
-    """The regularized incomplete beta function."""
+    """The regularized incomplete beta function of arrays of one shape, or scalars."""
+    shapes = {np.shape(one) for one in (a, b, x)} - {()}
+    if len(shapes) > 1:
+        raise ArgumentError(f"Shapes of a, b and x must be equal, or scalars; {sorted(shapes)} are inconsistent")
     return special.betainc(jax.lax.stop_gradient(a), jax.lax.stop_gradient(b), x)
 
 

@@ -90,6 +90,7 @@ _PRIVATE = {
         .ops.shapes: unknown_shape
     """,
     "python.framework.function": "operations.defun: Defun",
+    "python.ops.data_flow_ops": "input.barriers: Barrier",
     "python.ops.math_ops": "ops: _bucketize=tf.raw_ops.Bucketize",
     "python.ops.array_ops": "ops: inplace_add=tf.raw_ops.InplaceAdd inplace_update=tf.raw_ops.InplaceUpdate",
     "python.ops.inplace_ops": """
