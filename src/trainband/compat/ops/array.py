@@ -41,7 +41,7 @@ def identity(input: Any) -> Any:  # noqa: A002 - TensorFlow's name
     return input
 
 
-@op("tf.identity_n", type="IdentityN", lists="input", outputs=lambda input: len(input), folds=True)
+@op("tf.identity_n", type="IdentityN", lists="input", outputs=lambda **given: len(given["input"]), folds=True)
 def identity_n(input: Sequence[Any]) -> Any:  # noqa: A002
     """The same values."""
     return list(input)
@@ -262,10 +262,10 @@ def reverse(tensor: Any, axis: Any) -> Any:
     return numpy_or_jax(tensor).flip(tensor, axes_of(axis))
 
 
-@op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape")
+@op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape", folds=True)
 def broadcast_to(input: Any, shape: Any) -> Any:  # noqa: A002
     """Repeat an array to fill a shape."""
-    return jnp.broadcast_to(input, sizes_of(shape, "the shape of broadcast_to"))
+    return numpy_or_jax(input).broadcast_to(input, sizes_of(shape, "the shape of broadcast_to"))
 
 
 @op("tf.linalg.eye tf.eye", type="Const", folds=True, title="eye", v1="num_rows num_columns batch_shape dtype name")

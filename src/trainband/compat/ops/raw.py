@@ -16,7 +16,13 @@ from trainband.compat.ops.pooling import avg_pool, max_pool
 from trainband.compat.ops.table import op
 
 
-@op(v1_names="tf.raw_ops.ConcatOffset", type="ConcatOffset", lists="shape", folds=True, outputs=lambda shape, **_: len(shape))
+@op(
+    v1_names="tf.raw_ops.ConcatOffset",
+    type="ConcatOffset",
+    lists="shape",
+    folds=True,
+    outputs=lambda shape, **_: len(shape),
+)
 def concat_offset(concat_dim: Any, shape: Sequence[Any]) -> Any:
     """Where each of several arrays begins in what they are joined to, from their shapes."""
     axis, first = axis_of(concat_dim), shape[0]
@@ -125,9 +131,7 @@ def max_pool_grad(
     return jax.vjp(lambda x: max_pool(x, ksize, strides, padding, data_format), orig_input)[1](grad)[0]
 
 
-@op(
-    v1_names="tf.raw_ops.AvgPoolGrad", type="AvgPoolGrad", tensors="orig_input_shape grad", shapes="orig_input_shape"
-)
+@op(v1_names="tf.raw_ops.AvgPoolGrad", type="AvgPoolGrad", tensors="orig_input_shape grad", shapes="orig_input_shape")
 def avg_pool_grad(
     orig_input_shape: Any, grad: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NHWC"
 ) -> Any:

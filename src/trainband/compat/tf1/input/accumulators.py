@@ -154,7 +154,9 @@ class ConditionalAccumulator(ConditionalAccumulatorBase):
 
         def add(held: _Sum, array: Any, step: Any) -> list[Any]:
             def join(total: Any) -> Any:
-                if not self._shape.is_compatible_with(array.shape) or (total is not None and total.shape != array.shape):
+                if not self._shape.is_compatible_with(array.shape) or (
+                    total is not None and total.shape != array.shape
+                ):
                     raise InvalidArgumentError(None, None, f"Shape mismatch: expected {self._shape}, got {array.shape}")
                 return array.copy() if total is None else total + array
 
@@ -183,8 +185,8 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
     _type = "SparseAccumulator"
 
     def __init__(
-        self, dtype: Any, shape: Any = None, shared_name: str | None = None, name: str = "sparse_conditional_accumulator",
-        reduction_type: str = "MEAN",
+        self, dtype: Any, shape: Any = None, shared_name: str | None = None,
+        name: str = "sparse_conditional_accumulator", reduction_type: str = "MEAN",
     ) -> None:  # fmt: skip
         super().__init__(dtype, shape, shared_name, name)
         self._mean = reduction_type.upper() == "MEAN"

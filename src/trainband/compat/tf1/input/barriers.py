@@ -15,7 +15,7 @@ from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.hosted import record_source
-from trainband.compat.tf1.graphs.record import convert
+from trainband.compat.tf1.graphs.record import convert, known_value
 
 _numbers = itertools.count()
 _FIRST = -(2**63)
@@ -174,17 +174,19 @@ class Barrier:
             arrays = [np.array(column, dtype.numpy) for column, dtype in zip(columns, self._types, strict=True)]
             return [numbers, keys, *arrays]
 
+        count = convert(num_elements, int32)
+        known = None if allow_small_batch else known_value(count)
+        first = [None if known is None else int(known)]
         outputs = self._record(
-            "BarrierTakeMany", take, [convert(num_elements, int32)], dtypes=[int64, string, *self._types],
-            shapes=[[None], [None], *(TensorShape([None]).concatenate(one) for one in self._shapes)],
+            "BarrierTakeMany", take, [count], dtypes=[int64, string, *self._types],
+            shapes=[first, first, *(TensorShape(first).concatenate(one) for one in self._shapes)],
             name=name or f"{self._name}_BarrierTakeMany",
         ).outputs  # fmt: skip
         values = list(outputs[2:])
         return outputs[0], outputs[1], values
 
     def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Operation:
-        """An operation after which no new elements are accepted, and no further components either if they are cancelled.
-        """
+        """An operation after which no new elements are accepted, and no components either if these are cancelled."""
 
         def finish(held: _Held) -> list[Any]:
             held.finish(cancel_pending_enqueues)

@@ -349,7 +349,7 @@ class IdTableWithHashBuckets(LookupInterface):
     ) -> None:
         own = string if table is None else table.key_dtype
         kind = own if key_dtype is None else as_dtype(key_dtype)
-        if not (kind.is_integer or kind == string) or kind.is_integer != own.is_integer and table is not None:
+        if not (kind.is_integer or kind == string) or (kind.is_integer != own.is_integer and table is not None):
             raise TypeError(f"Invalid key_dtype, expected one of integer or string, got {kind!r}.")
         super().__init__(kind, int64, name or "string_to_index")
         if table is None and num_oov_buckets <= 0:

@@ -37,7 +37,9 @@ def _demand(
             shown = " ".join(f"{title}{value}" for title, value in zip(titles[1:], values, strict=True))
             raise InvalidArgumentError(None, None, f"{titles[0]} {shown} (at {user_line()})")
         return no_op(f"{name}/static_checks_determined_all_ok")
-    shown = [*titles[:1], *(x for pair in zip(titles[1:], tensors, strict=True) for x in pair)] if data is None else data
+    shown = (
+        [*titles[:1], *(x for pair in zip(titles[1:], tensors, strict=True) for x in pair)] if data is None else data
+    )
     return asserting(name, tensors, holds, name, shown, summarize)
 
 
@@ -98,8 +100,13 @@ def assert_near(
     small = 10 * (2.0 ** -_DIGITS[tensors[0].dtype.name])
     most, share = (small if one is None else one for one in (atol, rtol))
     return _demand(
-        name or "assert_near", tensors, lambda a, b: jnp.all(jnp.abs(a - b) <= most + share * jnp.abs(b)),
-        "x and y not equal to tolerance", message, data, summarize,
+        name or "assert_near",
+        tensors,
+        lambda a, b: jnp.all(jnp.abs(a - b) <= most + share * jnp.abs(b)),
+        "x and y not equal to tolerance",
+        message,
+        data,
+        summarize,
     )
 
 
@@ -141,7 +148,7 @@ def assert_proper_iterable(values: Any) -> None:
     if isinstance(values, Tensor | SparseTensor | str | bytes) or hasattr(values, "dtype"):
         raise TypeError(f"Expected argument \"values\" to be a 'proper' iterable. Found: {type(values)}")
     if not isinstance(values, Iterable):
-        raise TypeError(f"Expected argument \"values\" to be iterable. Found: {type(values)}")
+        raise TypeError(f'Expected argument "values" to be iterable. Found: {type(values)}')
 
 
 # --- ranks
@@ -156,7 +163,15 @@ Judge = Callable[[int, Sequence[int]], bool]
 
 
 def _ranked(
-    x: Any, ranks: Sequence[Any], title: str, holds: Judge, says: str, message: Any, data: Any, name: Any, summarize: Any
+    x: Any,
+    ranks: Sequence[Any],
+    title: str,
+    holds: Judge,
+    says: str,
+    message: Any,
+    data: Any,
+    name: Any,
+    summarize: Any,
 ) -> Operation:
     """Demand something of a rank: at once if it is known, and the wanted ones are, else in a run."""
     tensor, wanted = convert(x), [convert(one) for one in ranks]

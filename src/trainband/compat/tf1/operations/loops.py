@@ -122,9 +122,13 @@ def _check_types(
         if not shape.is_compatible_with(start.shape):
             raise ValueError(f"The shape invariant {shape} is not that of {start} (at {user_line()}).")
         if not shape.is_compatible_with(after.shape):
-            hint = "" if varying else (
-                " To allow the shape to vary across iterations, use the `shape_invariants` argument of tf.while_loop "
-                "to specify a less-specific shape."
+            hint = (
+                ""
+                if varying
+                else (
+                    " To allow the shape to vary across iterations, use the `shape_invariants` argument of "
+                    "tf.while_loop to specify a less-specific shape."
+                )
             )
             raise ValueError(
                 f"Input tensor '{start.name}' enters the loop with shape {shape}, but has shape {after.shape} after "
@@ -198,7 +202,12 @@ def _looping(
         reads=reads,
         writes=writes,
         name="Exit",
-        attributes={"regions": (body.region,), "pure": is_pure([body]), "flat": not back_prop, **_how_long(body, starts, limit, check)},
+        attributes={
+            "regions": (body.region,),
+            "pure": is_pure([body]),
+            "flat": not back_prop,
+            **_how_long(body, starts, limit, check),
+        },
     )
 
 

@@ -47,7 +47,7 @@ def merge(inputs: Sequence[Any], name: str | None = None) -> Merged:
       ValueError: one is missing.
     """
     if any(one is None for one in inputs):
-        raise ValueError("At least one of the merge inputs is None: %s" % list(inputs))
+        raise ValueError(f"At least one of the merge inputs is None: {list(inputs)}")
     paths = [[convert(one) for one in flatten(path)] for path in inputs]
     if len({len(path) for path in paths}) != 1:
         raise ValueError("The inputs of merge() must have the same structure.")
