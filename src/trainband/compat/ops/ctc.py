@@ -51,7 +51,7 @@ def ctc_loss(
     again = jnp.logical_and(path == before, merges)
     inside = np.arange(most) < label_lengths[:, None]
     repeats = jnp.sum((labels[:, 1:] == labels[:, :-1]) & inside[:, 1:], 1) if most > 1 and merges else 0
-    fits = label_lengths + repeats <= sequence_length
+    fits = label_lengths <= sequence_length
     check(lambda: (sequence_length <= steps).all(), f"sequence_length is not at most {steps}")
     check(lambda: (~inside | (labels < classes - 1)).all(), "Saw a non-null label (index >= num_classes - 1)")
     if not ignores_longer:
@@ -77,7 +77,8 @@ def ctc_loss(
     end = jnp.take_along_axis(alpha, last, 1)[:, 0]
     end_of_label = jnp.take_along_axis(alpha, jnp.maximum(last - 1, 0), 1)[:, 0]
     total = jnp.logaddexp(end, jnp.where(label_lengths > 0, end_of_label, _NEVER))
-    return jnp.where((sequence_length > 0) & fits, -total, 0)
+    losses = jnp.where(label_lengths + repeats <= sequence_length, -total, np.inf)
+    return jnp.where((sequence_length > 0) & fits, losses, 0)
 
 
 def without_repeats(labels: Sequence[int]) -> Labels:

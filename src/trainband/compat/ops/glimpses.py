@@ -14,7 +14,7 @@ from trainband.compat.ops.table import op
 
 @op(
     "tf.image.extract_glimpse", type="ExtractGlimpse", tensors="input size offsets", shapes="size", random=True,
-    like={"offsets": "float32"}, v1="input size offsets centered normalized uniform_noise seed name",
+    flat=True, like={"offsets": "float32"}, v1="input size offsets centered normalized uniform_noise seed name",
 )  # fmt: skip
 def extract_glimpse(
     key: Any, input: Any, size: Any, offsets: Any, centered: bool = True, normalized: bool = True,  # noqa: A002
