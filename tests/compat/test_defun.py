@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 import trainband.compat.tf1 as tf
-from trainband.compat.finder import install
-
-install(lambda _: None)
-from tensorflow.python.framework import function  # type: ignore[import-not-found]  # noqa: E402
-from tensorflow.python.ops import control_flow_ops, functional_ops  # type: ignore[import-not-found]  # noqa: E402
+from trainband.compat.tf1.operations import defun
+from trainband.compat.tf1.operations.switching import merge, switch
 
 
 @pytest.fixture(autouse=True)
@@ -19,32 +16,32 @@ def graph() -> None:
 
 
 def test_functions_are_called_chosen_and_repeated() -> None:
-    @function.Defun(tf.float32)
+    @defun.Defun(tf.float32)
     def twice(x: tf.Tensor) -> tf.Tensor:
         return 2 * x
 
-    @function.Defun(tf.float32)
+    @defun.Defun(tf.float32)
     def negative(x: tf.Tensor) -> tf.Tensor:
         return -x
 
-    @function.Defun(tf.float32, tf.float32)
+    @defun.Defun(tf.float32, tf.float32)
     def positive(n: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
         return n > 0
 
-    @function.Defun(tf.float32, tf.float32)
+    @defun.Defun(tf.float32, tf.float32)
     def add_up(n: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return n - 1, total + n
 
-    @function.Defun(tf.int32, tf.float32)
+    @defun.Defun(tf.int32, tf.float32)
     def add(i: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
         return total + tf.to_float(i)
 
     x = tf.placeholder(tf.float32, [])
     fetches = [
-        functional_ops.If(x > 1, [x], twice, negative)[0],
-        functional_ops.While([x, 0.0], positive, add_up)[1],
-        functional_ops.For(5, 0, -2, [x], add)[0],
-        functional_ops.Gradient([x, 3.0], twice)[0],
+        defun.If(x > 1, [x], twice, negative)[0],
+        defun.While([x, 0.0], positive, add_up)[1],
+        defun.For(5, 0, -2, [x], add)[0],
+        defun.Gradient([x, 3.0], twice)[0],
     ]
     with tf.Session() as session:
         assert session.run(fetches, {x: 4.0}) == [8.0, 10.0, 13.0, 6.0]
@@ -54,11 +51,11 @@ def test_functions_are_called_chosen_and_repeated() -> None:
 
 
 def test_a_function_has_the_derivative_that_it_names() -> None:
-    @function.Defun(tf.float32, tf.float32)
+    @defun.Defun(tf.float32, tf.float32)
     def derivative(x: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
         return 100 * slope * x
 
-    @function.Defun(tf.float32, grad_func=derivative)
+    @defun.Defun(tf.float32, grad_func=derivative)
     def cube(x: tf.Tensor) -> tf.Tensor:
         return x**3
 
@@ -70,8 +67,8 @@ def test_a_function_has_the_derivative_that_it_names() -> None:
 
 def test_merge_gives_the_path_that_is_alive_and_its_derivative() -> None:
     x, case = tf.placeholder(tf.float32, [2]), tf.placeholder(tf.int32, [])
-    paths = [(i + 2) * control_flow_ops.switch(x, tf.equal(case, i))[1] for i in range(3)]
-    merged = control_flow_ops.merge(paths)
+    paths = [(i + 2) * switch(x, tf.equal(case, i))[1] for i in range(3)]
+    merged = merge(paths)
     (slope,) = tf.gradients(merged.output, x)
     with tf.Session() as session:
         for chosen in range(3):

@@ -275,8 +275,8 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
     shapes = {np.shape(one) for one in (a, b, x)} - {()}
     if len(shapes) > 1:
         raise ArgumentError(f"Shapes of a, b and x must be equal, or scalars; {sorted(shapes)} are inconsistent")
-    wide = [jax.lax.stop_gradient(one).astype(np.float64) for one in (jnp.asarray(a), jnp.asarray(b))]
-    return special.betainc(*wide, jnp.asarray(x, np.float64)).astype(x.dtype)  # float32 is off where x is small
+    first, second, third = (jnp.asarray(one, np.float64) for one in (a, b, x))  # float32 is off where x is small
+    return special.betainc(jax.lax.stop_gradient(first), jax.lax.stop_gradient(second), third).astype(x.dtype)
 
 
 @op("tf.math.lbeta", v1_names="tf.lbeta", type="lbeta", tensors="x", kinds={"x": "float"})

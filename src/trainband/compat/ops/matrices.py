@@ -101,7 +101,7 @@ def diag_part(input: Any) -> Any:  # noqa: A002
 def diag(diagonal: Any) -> Any:
     """Matrices with these diagonals."""
     demand_axes(diagonal, 1)
-    return diagonal[..., None] * np.eye(diagonal.shape[-1], dtype=diagonal.dtype)
+    return diagonal[..., None] * jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype)  # abstract while sizes are guessed
 
 
 @op("tf.linalg.set_diag", v1_names="tf.matrix_set_diag", type="MatrixSetDiag", tensors="input diagonal")

@@ -37,10 +37,8 @@ def _demand(
             shown = " ".join(f"{title}{value}" for title, value in zip(titles[1:], values, strict=True))
             raise InvalidArgumentError(None, None, f"{titles[0]} {shown} (at {user_line()})")
         return no_op(f"{name}/static_checks_determined_all_ok")
-    shown = (
-        [*titles[:1], *(x for pair in zip(titles[1:], tensors, strict=True) for x in pair)] if data is None else data
-    )
-    return asserting(name, tensors, holds, name, shown, summarize)
+    said = [titles[0], *(x for pair in zip(titles[1:], tensors, strict=True) for x in pair)]
+    return asserting(name, tensors, holds, name, said if data is None else data, summarize)
 
 
 def _pair(x: Any, y: Any) -> list[Tensor]:

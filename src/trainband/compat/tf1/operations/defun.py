@@ -67,7 +67,7 @@ class DefinedFunction:
                 f"{self.name} takes {len(self.declared_input_types)} inputs, not {len(inputs)}, of the types "
                 f"{[one.name for one in self.declared_input_types]}"
             )
-        types = self.declared_input_types or [None] * len(inputs)
+        types: Sequence[DType | None] = self.declared_input_types or [None] * len(inputs)
         given = [convert(one, dtype) for one, dtype in zip(inputs, types, strict=True)]
         with get_default_graph().name_scope(name or self.name.lstrip("_")):
             given = [recorded(array.identity)(one) for one in given]

@@ -75,7 +75,8 @@ def as_string(
             return str(value).lower().encode()
         if kinds.is_complex:
             return f"({form % value.real},{form % value.imag})".encode()
-        return (form % value).encode()
+        text: str = form % value
+        return text.encode()
 
     return each("AsString", write, [numbers], name)
 
