@@ -86,12 +86,12 @@ def without_repeats(labels: Sequence[int]) -> Labels:
     return [label for i, label in enumerate(labels) if i == 0 or label != labels[i - 1]]
 
 
-def greedy(logits: NDArray[Any], merges: bool) -> tuple[Labels, float]:
+def greedy(logits: NDArray[Any], merges: bool, blank: int = -1) -> tuple[Labels, float]:
     """(the labels of the best class of each step, the negative sum of their logits)."""
     best = np.argmax(logits, 1)
     score = -float(np.max(logits, 1).sum()) if len(logits) else 0.0
     found = without_repeats(best.tolist()) if merges else best.tolist()
-    return [label for label in found if label != logits.shape[1] - 1], score
+    return [label for label in found if label != blank % logits.shape[1]], score
 
 
 def beam_search(logits: NDArray[Any], width: int, top_paths: int) -> Iterator[tuple[Labels, float]]:

@@ -67,15 +67,22 @@ class _Sum:
             self._changed.notify_all()
 
 
+Reference = tuple[str, tuple[str, Any]]
+"""The name of an accumulator, and what a session knows it by."""
+
+
+def _reference(shared_name: str | None, name: str) -> Reference:
+    return get_default_graph().unique_name(name), ("accumulator", shared_name or next(_numbers))
+
+
 class ConditionalAccumulatorBase:
     """What both accumulators do."""
 
     _type = "Accumulator"
 
-    def __init__(self, dtype: Any, shape: Any, shared_name: str | None, name: str) -> None:
+    def __init__(self, dtype: Any, shape: Any, accumulator_ref: Reference) -> None:
         self._dtype, self._shape = as_dtype(dtype), TensorShape(shape)
-        self._name = get_default_graph().unique_name(name)
-        self._key = ("accumulator", shared_name or next(_numbers))
+        self._name, self._key = accumulator_ref
 
     @property
     def name(self) -> str:
@@ -88,9 +95,9 @@ class ConditionalAccumulatorBase:
         return self._dtype
 
     @property
-    def accumulator_ref(self) -> ConditionalAccumulatorBase:
-        """Itself."""
-        return self
+    def accumulator_ref(self) -> Reference:
+        """Its name, and what a session knows it by."""
+        return self._name, self._key
 
     def num_accumulated(self, name: str | None = None) -> Tensor:
         """How many gradients have been added since the last was taken."""
@@ -140,7 +147,7 @@ class ConditionalAccumulator(ConditionalAccumulatorBase):
         self, dtype: Any, shape: Any = None, shared_name: str | None = None, name: str = "conditional_accumulator",
         reduction_type: str = "MEAN",
     ) -> None:  # fmt: skip
-        super().__init__(dtype, shape, shared_name, name)
+        super().__init__(dtype, shape, _reference(shared_name, name))
         self._mean = reduction_type.upper() == "MEAN"
 
     def apply_grad(self, grad: Any, local_step: Any = 0, name: str | None = None) -> Operation:
@@ -188,7 +195,7 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
         self, dtype: Any, shape: Any = None, shared_name: str | None = None,
         name: str = "sparse_conditional_accumulator", reduction_type: str = "MEAN",
     ) -> None:  # fmt: skip
-        super().__init__(dtype, shape, shared_name, name)
+        super().__init__(dtype, shape, _reference(shared_name, name))
         self._mean = reduction_type.upper() == "MEAN"
 
     def apply_indexed_slices_grad(self, grad: Any, local_step: Any = 0, name: str | None = None) -> Operation:

@@ -106,12 +106,19 @@ def _decoded(
 
 
 def ctc_greedy_decoder(
-    inputs: Any, sequence_length: Any, merge_repeated: bool = True
+    inputs: Any, sequence_length: Any, merge_repeated: bool = True, blank_index: int | None = None
 ) -> tuple[list[SparseTensor], Tensor]:
-    """(the labels of each sequence from the best class of each step, the negative sum of those logits)."""
-    return _decoded(
-        "CTCGreedyDecoder", inputs, sequence_length, 1, lambda logits: [ctc.greedy(logits, bool(merge_repeated))]
-    )
+    """(the labels of each sequence from the best class of each step, the negative sum of those logits).
+
+    Args:
+      blank_index: the class that is the blank; the last one when left out, and counted from there if negative.
+    """
+    blank = -1 if blank_index is None else int(blank_index)
+
+    def decode(logits: Any) -> list[tuple[list[int], float]]:
+        return [ctc.greedy(logits, bool(merge_repeated), blank)]
+
+    return _decoded("CTCGreedyDecoder", inputs, sequence_length, 1, decode)
 
 
 def ctc_beam_search_decoder(
