@@ -41,6 +41,18 @@ def identity(input: Any) -> Any:  # noqa: A002 - TensorFlow's name
     return input
 
 
+@op("tf.identity_n", type="IdentityN", lists="input", outputs=lambda **given: len(given["input"]), folds=True)
+def identity_n(input: Sequence[Any]) -> Any:  # noqa: A002
+    """The same values."""
+    return list(input)
+
+
+@op("tf.guarantee_const", type="GuaranteeConst", tensors="input", folds=True)
+def guarantee_const(input: Any) -> Any:  # noqa: A002
+    """The same value."""
+    return input
+
+
 @op("tf.shape", type="Shape", tensors="input", of_shape=True, folds=True, v1="input name out_type")
 def shape(input: Any, out_type: Any = int32) -> Any:  # noqa: A002
     """The sizes of an array."""
@@ -92,6 +104,8 @@ def squeeze(input: Any, axis: Any = None) -> Any:  # noqa: A002
 @op("tf.concat", type="ConcatV2", lists="values", folds=True, title="concat")
 def concat(values: Sequence[Any], axis: Any) -> Any:
     """Join arrays along an axis."""
+    if any(np.ndim(one) == 0 for one in values):
+        raise ArgumentError("Can't concatenate scalars (use tf.stack instead)")
     return numpy_or_jax(*values).concatenate(values, axis=axis_of(axis))
 
 
@@ -248,10 +262,10 @@ def reverse(tensor: Any, axis: Any) -> Any:
     return numpy_or_jax(tensor).flip(tensor, axes_of(axis))
 
 
-@op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape")
+@op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape", folds=True)
 def broadcast_to(input: Any, shape: Any) -> Any:  # noqa: A002
     """Repeat an array to fill a shape."""
-    return jnp.broadcast_to(input, sizes_of(shape, "the shape of broadcast_to"))
+    return numpy_or_jax(input).broadcast_to(input, sizes_of(shape, "the shape of broadcast_to"))
 
 
 @op("tf.linalg.eye tf.eye", type="Const", folds=True, title="eye", v1="num_rows num_columns batch_shape dtype name")

@@ -55,3 +55,16 @@ def is_floating(value: Any) -> bool:
 def is_integer(value: Any) -> bool:
     """Whether an array holds whole numbers."""
     return bool(np.issubdtype(value.dtype, np.integer))
+
+
+def demand_axes(value: Any, least: int, what: str = "input") -> None:
+    """Refuse an array that has fewer axes.
+
+    Raises:
+      ArgumentError: it has.
+    """
+    if np.ndim(value) < least:
+        raise ArgumentError(
+            f"Shape must be at least rank {least} but is rank {np.ndim(value)}: {what} must be at least {least}-dim, "
+            f"received shape: {list(np.shape(value))}"
+        )

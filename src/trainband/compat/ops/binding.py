@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from trainband.compat.ops.dtypes import DType, as_dtype, int32
 from trainband.compat.ops.table import Op
 
@@ -114,8 +112,8 @@ def _alike(op: Op, given: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]
         value = given[name]
         if not found:
             found[name] = tensors.convert(value, None)
-            leader, dtype, has_leader = name, as_dtype(found[name].dtype), tensors.is_tensor(value)
-        elif tensors.is_tensor(value) or (isinstance(value, np.ndarray | np.generic) and not has_leader):
+            leader, dtype = name, as_dtype(found[name].dtype)
+        elif tensors.is_tensor(value):
             found[name] = tensors.convert(value, None)
             if as_dtype(found[name].dtype) != dtype:
                 raise TypeError(

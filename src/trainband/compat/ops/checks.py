@@ -60,3 +60,8 @@ def check_range(indices: Any, size: int, what: str = "indices", least: int = 0) 
 def check_rows(rows: Any, size: int) -> None:
     """Demand that the numbers of rows lie in [0, size), or are `NOWHERE`."""
     check(lambda: ((rows >= 0) & ((rows < size) | (rows == NOWHERE))).all(), f"indices are not all in [0, {size})")
+
+
+def refuse(message: str) -> None:
+    """Make the run fail."""
+    check(lambda: False, message)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
-from trainband.compat.ops.arrays import axes_of
+from trainband.compat.ops.arrays import ArgumentError, axes_of
 from trainband.compat.ops.math import maximum, minimum
 from trainband.compat.ops.table import op
 
@@ -21,7 +22,14 @@ from trainband.compat.ops.table import op
 )
 def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
     """Limit each element to an interval."""
-    return maximum(minimum(t, clip_value_max), clip_value_min)
+    return _shaped_as(t, maximum(minimum(t, clip_value_max), clip_value_min))
+
+
+def _shaped_as(t: Any, clipped: Any) -> Any:
+    """What was clipped, if it has the shape of what it was."""
+    if np.shape(clipped) != np.shape(t):
+        raise ArgumentError(f"Dimensions must be equal, but are {np.shape(t)} and {np.shape(clipped)}")
+    return clipped
 
 
 @op("tf.clip_by_norm", type="clip_by_norm", tensors="t clip_norm", like={"clip_norm": "t"}, by_row="t")
@@ -30,7 +38,7 @@ def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None) -> Any:
     squares = jnp.sum(t * t, axis=axes_of(axes), keepdims=True)
     safe = jnp.where(squares > 0, squares, 1)
     norms = jnp.where(squares > 0, jnp.sqrt(safe), squares)
-    return t * clip_norm / jnp.maximum(norms, clip_norm)
+    return _shaped_as(t, t * clip_norm / jnp.maximum(norms, clip_norm))
 
 
 @op(v1_names="tf.clip_by_average_norm", type="clip_by_average_norm", tensors="t clip_norm", like={"clip_norm": "t"})

@@ -105,6 +105,15 @@ def atrous_conv2d(value: Any, filters: Any, rate: Any, padding: str) -> Any:
     return _convolved(value, filters, 1, padding, None, rate)
 
 
+@op(
+    "tf.nn.atrous_conv2d_transpose", type="atrous_conv2d_transpose", tensors="value filters output_shape",
+    alike="value filters", shapes="output_shape",
+)  # fmt: skip
+def atrous_conv2d_transpose(value: Any, filters: Any, output_shape: Any, rate: Any, padding: str) -> Any:
+    """What the gradient of `atrous_conv2d` does; the filter is [height, width, out, in]."""
+    return _pulled_back(output_shape, value, filters, 1, padding, None, rate)
+
+
 def _pulled_back(output_shape: Any, value: Any, kernel: Any, *how: Any) -> Any:
     sizes = sizes_of(output_shape, "the output shape of a transposed convolution")
     zeros = jnp.zeros(sizes, value.dtype)
@@ -137,7 +146,7 @@ def _transposed(name: str, type_: str, axes: int, v1: str) -> Callable[..., Any]
 _TRANSPOSED = "value filter output_shape strides padding data_format name input=value filters=filter dilations"
 conv1d_transpose = _transposed(
     "conv1d_transpose", "Conv1DTranspose", 1,
-    "input=value filters=filter output_shape strides padding data_format dilations name",
+    "value filter output_shape stride=strides padding data_format name input=value filters=filter strides dilations",
 )  # fmt: skip
 conv2d_transpose = _transposed("conv2d_transpose", "Conv2DBackpropInput", 2, _TRANSPOSED)
 conv3d_transpose = _transposed("conv3d_transpose", "Conv3DBackpropInput", 3, _TRANSPOSED)
@@ -156,19 +165,40 @@ def conv2d_backprop_input(
     return _pulled_back(input_sizes, out_backprop, filter, strides, padding, data_format, dilations)
 
 
-@op(
-    v1_names="tf.nn.conv2d_backprop_filter", type="Conv2DBackpropFilter", tensors="input filter_sizes out_backprop",
-    shapes="filter_sizes",
-    v1="input filter_sizes out_backprop strides padding -use_cudnn_on_gpu=True data_format dilations name",
-)  # fmt: skip
-def conv2d_backprop_filter(
-    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any,  # noqa: A002
-    data_format: str = "NHWC", dilations: Any = None,
-) -> Any:  # fmt: skip
-    """The gradient of a convolution by its filter."""
-    zeros = jnp.zeros(sizes_of(filter_sizes, "the sizes of a filter"), out_backprop.dtype)
-    _, pull_back = jax.vjp(lambda kernel: _convolved(input, kernel, strides, padding, data_format, dilations), zeros)
-    return pull_back(out_backprop)[0]
+def _pulled_back_kernel(filter_sizes: Any, gradient: Any, convolve: Callable[[Any], Any]) -> Any:
+    zeros = jnp.zeros(sizes_of(filter_sizes, "the sizes of a filter"), gradient.dtype)
+    _, pull_back = jax.vjp(convolve, zeros)
+    return pull_back(gradient)[0]
+
+
+_FILTER_V1 = "input filter_sizes out_backprop strides padding {}data_format dilations name"
+
+
+def _backprop_filter(name: str, type_: str, axes: int, v1: str) -> Callable[..., Any]:
+    usual = _LAYOUTS[axes + 2][0]
+
+    def compute(
+        input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any,  # noqa: A002
+        data_format: str = usual, dilations: Any = None,
+    ) -> Any:  # fmt: skip
+        return _pulled_back_kernel(
+            filter_sizes, out_backprop,
+            lambda kernel: _convolved(input, kernel, strides, padding, data_format, dilations),
+        )  # fmt: skip
+
+    compute.__name__ = name
+    compute.__doc__ = f"The gradient of a convolution over {axes} axes by its filter."
+    return op(
+        v1_names=f"tf.nn.{name}", type=type_, tensors="input filter_sizes out_backprop", shapes="filter_sizes", v1=v1
+    )(compute)  # fmt: skip
+
+
+conv2d_backprop_filter = _backprop_filter(
+    "conv2d_backprop_filter", "Conv2DBackpropFilter", 2, _FILTER_V1.format("-use_cudnn_on_gpu=True ")
+)
+conv3d_backprop_filter = _backprop_filter(
+    "conv3d_backprop_filter_v2", "Conv3DBackpropFilterV2", 3, _FILTER_V1.format("")
+)
 
 
 def _by_channel(x: Any, kernel: Any, strides: Any, padding: Any, data_format: str | None, rate: Any) -> Any:
@@ -206,3 +236,37 @@ def separable_conv2d(
     """A convolution of each channel by itself, and then one over the channels alone."""
     deep = _by_channel(input, depthwise_filter, strides, padding, data_format, rate)
     return _convolved(deep, pointwise_filter, 1, "VALID", data_format, 1)
+
+
+_DEPTHWISE_V1 = "out_backprop strides padding data_format dilations name"
+
+
+@op(
+    "tf.nn.depthwise_conv2d_backprop_input", v1_names="tf.nn.depthwise_conv2d_native_backprop_input",
+    type="DepthwiseConv2dNativeBackpropInput", tensors="input_sizes filter out_backprop", shapes="input_sizes",
+    v1=f"input_sizes filter {_DEPTHWISE_V1}",
+)  # fmt: skip
+def depthwise_conv2d_backprop_input(
+    input_sizes: Any, filter: Any, out_backprop: Any, strides: Any, padding: Any,  # noqa: A002
+    data_format: str = "NHWC", dilations: Any = None,
+) -> Any:  # fmt: skip
+    """The gradient of a depthwise convolution by its images."""
+    zeros = jnp.zeros(sizes_of(input_sizes, "the sizes of images"), out_backprop.dtype)
+    _, pull_back = jax.vjp(lambda x: _by_channel(x, filter, strides, padding, data_format, dilations), zeros)
+    return pull_back(out_backprop)[0]
+
+
+@op(
+    "tf.nn.depthwise_conv2d_backprop_filter", v1_names="tf.nn.depthwise_conv2d_native_backprop_filter",
+    type="DepthwiseConv2dNativeBackpropFilter", tensors="input filter_sizes out_backprop", shapes="filter_sizes",
+    v1=f"input filter_sizes {_DEPTHWISE_V1}",
+)  # fmt: skip
+def depthwise_conv2d_backprop_filter(
+    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any,  # noqa: A002
+    data_format: str = "NHWC", dilations: Any = None,
+) -> Any:  # fmt: skip
+    """The gradient of a depthwise convolution by its filter."""
+    return _pulled_back_kernel(
+        filter_sizes, out_backprop,
+        lambda kernel: _by_channel(input, kernel, strides, padding, data_format, dilations),
+    )  # fmt: skip

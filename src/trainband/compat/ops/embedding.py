@@ -38,7 +38,8 @@ def gather_or_zero(params: Any, indices: Any, axis: Any = 0) -> Any:
 
 
 @op("", type="clip_by_norm", tensors="rows")
-def rows_clipped(rows: Any, max_norm: Any) -> Any:
-    """Each row scaled down to a norm of at most `max_norm`."""
-    norms = jnp.sqrt(jnp.sum(rows * rows, axis=-1, keepdims=True))
+def rows_clipped(rows: Any, max_norm: Any, first: int | None = None) -> Any:
+    """Each row scaled down to a norm of at most `max_norm`. Its axes are the last, or those from `first` on."""
+    axes = tuple(range(np.ndim(rows) - 1 if first is None else first, np.ndim(rows)))
+    norms = jnp.sqrt(jnp.sum(rows * rows, axis=axes, keepdims=True))
     return rows * max_norm / jnp.maximum(norms, max_norm)

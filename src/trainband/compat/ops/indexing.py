@@ -307,5 +307,5 @@ def in_top_k(predictions: Any, targets: Any, k: Any) -> Any:
     """Whether each row's target is among its k largest."""
     inside = (targets >= 0) & (targets < predictions.shape[1])
     own = jnp.take_along_axis(predictions, jnp.where(inside, targets, 0)[:, None].astype("int32"), axis=1)
-    finite = jnp.isfinite(own)[:, 0]
+    finite = jnp.isfinite(predictions).all(1)
     return (jnp.sum(predictions > own, axis=1) < int(k)) & inside & finite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
 
-from trainband.compat.ops.arrays import is_computed, is_floating, is_integer, numpy_or_jax
+from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating, is_integer, numpy_or_jax
 from trainband.compat.ops.checks import check
 from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.table import op
 
 
@@ -270,14 +271,27 @@ def polygamma(a: Any, x: Any) -> Any:
 
 @op("tf.math.betainc", v1_names="tf.betainc", type="Betainc", tensors="a b x", alike="a b x", kinds={"x": "float"})
 def betainc(a: Any, b: Any, x: Any) -> Any:
-    """The regularized incomplete beta function."""
-    return special.betainc(jax.lax.stop_gradient(a), jax.lax.stop_gradient(b), x)
+    """The regularized incomplete beta function of arrays of one shape, or scalars."""
+    shapes = {np.shape(one) for one in (a, b, x)} - {()}
+    if len(shapes) > 1:
+        raise ArgumentError(f"Shapes of a, b and x must be equal, or scalars; {sorted(shapes)} are inconsistent")
+    first, second, third = (jnp.asarray(one, np.float64) for one in (a, b, x))  # float32 is off where x is small
+    return special.betainc(jax.lax.stop_gradient(first), jax.lax.stop_gradient(second), third).astype(x.dtype)
 
 
 @op("tf.math.lbeta", v1_names="tf.lbeta", type="lbeta", tensors="x", kinds={"x": "float"})
 def lbeta(x: Any) -> Any:
     """The logarithm of the beta function of the numbers along the last axis."""
     return jnp.sum(special.gammaln(x), -1) - special.gammaln(jnp.sum(x, -1))
+
+
+@op("tf.math.polyval", v1_names="tf.polyval", type="polyval", lists="coeffs", tensors="x")
+def polyval(coeffs: Sequence[Any], x: Any) -> Any:
+    """A polynomial of `x`, of which the coefficient of the highest power comes first."""
+    found = jnp.zeros_like(x)
+    for one in coeffs:
+        found = found * x + one
+    return found
 
 
 @op("tf.math.scalar_mul tf.scalar_mul", type="Mul", tensors="scalar x", like={"scalar": "x"}, by_row="x")
@@ -344,8 +358,13 @@ def add_n(inputs: Any) -> Any:
     v1_names="tf.accumulate_n",
     type="AddN",
     lists="inputs",
-    v1="inputs -shape -tensor_dtype name",
+    v1="inputs shape tensor_dtype name",
 )
-def accumulate_n(inputs: Any) -> Any:
+def accumulate_n(inputs: Any, shape: Any = None, tensor_dtype: Any = None) -> Any:
     """The sum of several arrays of one shape."""
-    return add_n(inputs)
+    found = add_n(inputs)
+    if shape is not None and not TensorShape(shape).is_compatible_with(found.shape):
+        raise ArgumentError(f"Shapes {shape} and {found.shape} are not compatible")
+    if tensor_dtype is not None and as_dtype(tensor_dtype) != as_dtype(found.dtype):
+        raise TypeError(f"tensor_dtype is {as_dtype(tensor_dtype)}, but input is of type {as_dtype(found.dtype)}")
+    return found

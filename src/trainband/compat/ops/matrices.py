@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError
+from trainband.compat.ops.arrays import ArgumentError, demand_axes
 from trainband.compat.ops.table import op
 
 
@@ -76,6 +76,8 @@ def cholesky(input: Any) -> Any:  # noqa: A002
 @op("tf.linalg.tensor_diag_part", v1_names="tf.diag_part", type="DiagPart", tensors="input")
 def tensor_diag_part(input: Any) -> Any:  # noqa: A002
     """The diagonal of an array whose first axes are like its last ones."""
+    if input.ndim % 2 or not input.ndim:
+        raise ArgumentError(f"Input must have even and non-zero rank, input rank is {input.ndim}")
     half = input.shape[: input.ndim // 2]
     size = int(np.prod(half))
     return jnp.diagonal(jnp.reshape(input, (size, size))).reshape(half)
@@ -84,24 +86,29 @@ def tensor_diag_part(input: Any) -> Any:  # noqa: A002
 @op("tf.linalg.tensor_diag", v1_names="tf.diag", type="Diag", tensors="diagonal")
 def tensor_diag(diagonal: Any) -> Any:
     """Zeros but for this diagonal, with each axis twice."""
+    demand_axes(diagonal, 1)
     return jnp.diag(jnp.ravel(diagonal)).reshape(diagonal.shape * 2)
 
 
 @op("tf.linalg.diag_part", v1_names="tf.matrix_diag_part", type="MatrixDiagPart", tensors="input")
 def diag_part(input: Any) -> Any:  # noqa: A002
     """The diagonal of each matrix."""
+    demand_axes(input, 2)
     return jnp.diagonal(input, axis1=-2, axis2=-1)
 
 
 @op("tf.linalg.diag", v1_names="tf.matrix_diag", type="MatrixDiag", tensors="diagonal")
 def diag(diagonal: Any) -> Any:
     """Matrices with these diagonals."""
-    return diagonal[..., None] * np.eye(diagonal.shape[-1], dtype=diagonal.dtype)
+    demand_axes(diagonal, 1)
+    return diagonal[..., None] * jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype)  # abstract while sizes are guessed
 
 
 @op("tf.linalg.set_diag", v1_names="tf.matrix_set_diag", type="MatrixSetDiag", tensors="input diagonal")
 def set_diag(input: Any, diagonal: Any) -> Any:  # noqa: A002
     """Matrices with other diagonals."""
+    demand_axes(input, 2)
+    demand_axes(diagonal, 1, "diagonal")
     places = np.arange(min(input.shape[-2:]))
     return jnp.asarray(input).at[..., places, places].set(diagonal)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
+from trainband.compat.ops.checks import check_range
 from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.table import op
 
@@ -85,6 +86,14 @@ def reverse_sequence(input: Any, seq_lengths: Any, seq_axis: Any = None, batch_a
 def invert_permutation(x: Any) -> Any:
     """Where each number is in a permutation."""
     return jnp.argsort(x).astype(x.dtype)
+
+
+@op("tf.unravel_index", type="UnravelIndex", tensors="indices dims", alike="indices dims", shapes="dims")
+def unravel_index(indices: Any, dims: Any) -> Any:
+    """Where elements are, along each axis, from their numbers in a flat array."""
+    sizes = sizes_of(dims, "the sizes of an array")
+    check_range(indices, int(np.prod(sizes)))
+    return jnp.stack(jnp.unravel_index(jnp.asarray(indices), sizes)).astype(indices.dtype)
 
 
 @op("tf.sort", type="sort", tensors="values")
@@ -170,6 +179,8 @@ def batch_to_blocks(input: Any, block_shape: Sequence[int], crops: Sequence[Sequ
     x = x.transpose(*order, *range(2 * count + 1, x.ndim))
     sizes = [x.shape[2 * i + 1] * x.shape[2 * i + 2] for i in range(count)]
     x = x.reshape(x.shape[0], *sizes, *x.shape[2 * count + 1 :])
+    if any(first < 0 or last < 0 or first + last > size for size, (first, last) in zip(sizes, crops, strict=True)):
+        raise ArgumentError(f"crops must be non-negative, and not more than there is: {crops} of {sizes}")
     cuts = [slice(first, size - last) for size, (first, last) in zip(sizes, crops, strict=True)]
     return x[(slice(None), *cuts)]
 

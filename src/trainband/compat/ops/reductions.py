@@ -11,6 +11,7 @@ import jax.scipy.special as special
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_floating, numpy_or_jax
+from trainband.compat.ops.checks import refuse
 from trainband.compat.ops.dtypes import as_dtype, int64
 from trainband.compat.ops.math import abs_
 from trainband.compat.ops.table import op
@@ -112,15 +113,27 @@ def _without_nan(x: Any, instead: float) -> Any:
 _PLACE = "input axis name dimension=axis output_type"
 
 
+def _empty_place(value: Any, axis: int, dtype: Any) -> Any:
+    """What stands for places along an axis without elements, in a run that fails; `None` if it has some."""
+    if value.shape[axis]:
+        return None
+    refuse(f"Reduction axis {axis} is empty in shape {list(value.shape)}")
+    return jnp.zeros(np.delete(value.shape, axis), as_dtype(dtype).numpy)
+
+
 @op("tf.math.argmax tf.argmax", v1_names="tf.arg_max", type="ArgMax", tensors="input", v1=_PLACE)
 def argmax(input: Any, axis: Any = None, output_type: Any = int64) -> Any:  # noqa: A002 - TensorFlow's name
     """Where along an axis, the first by default, the largest is; the first of several."""
+    if (empty := _empty_place(input, axis_of(axis), output_type)) is not None:
+        return empty
     return jnp.argmax(_without_nan(input, -np.inf), axis=axis_of(axis)).astype(as_dtype(output_type).numpy)
 
 
 @op("tf.math.argmin tf.argmin", v1_names="tf.arg_min", type="ArgMin", tensors="input", v1=_PLACE)
 def argmin(input: Any, axis: Any = None, output_type: Any = int64) -> Any:  # noqa: A002
     """Where along an axis, the first by default, the smallest is; the first of several."""
+    if (empty := _empty_place(input, axis_of(axis), output_type)) is not None:
+        return empty
     return jnp.argmin(_without_nan(input, np.inf), axis=axis_of(axis)).astype(as_dtype(output_type).numpy)
 
 

@@ -198,3 +198,17 @@ def confusion_matrix(
     check_range(p, count, "`predictions`")
     amounts = jnp.ones(y.shape, kind) if weights is None else jnp.asarray(weights).astype(kind)
     return jnp.zeros((count, count), kind).at[y, p].add(jnp.broadcast_to(amounts, y.shape))
+
+
+@op(
+    v1_names="tf.contrib.framework.remove_squeezable_dimensions", type="remove_squeezable_dimensions",
+    tensors="labels predictions", outputs=2, folds=True,
+)  # fmt: skip
+def remove_squeezable_dimensions(labels: Any, predictions: Any, expected_rank_diff: int = 0) -> Any:
+    """Remove the last axis, of size 1, of the one that has an axis more than it should."""
+    more = np.ndim(predictions) - np.ndim(labels) - expected_rank_diff
+    if more == 1 and predictions.shape[-1] == 1:
+        return labels, predictions.reshape(predictions.shape[:-1])
+    if more == -1 and labels.shape[-1] == 1:
+        return labels.reshape(labels.shape[:-1]), predictions
+    return labels, predictions

@@ -98,6 +98,8 @@ _PUBLIC = """
     tf.contrib.learn.learn_runner: contrib.learn.python.learn.learn_runner
     tf.contrib.learn.monitors: contrib.learn.python.learn.monitors
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
+    tf tf.linalg: python.ops.gen_linalg_ops python.ops.gen_logging_ops
+    tf tf.spectral tf.signal: python.ops.spectral_ops python.ops.gen_spectral_ops
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
 """
 """`namespace ...: module ...`: the modules, after `tensorflow.`, and what they have."""
@@ -158,7 +160,37 @@ _PRIVATE = {
         networks.arguments: conv_output_length conv_input_length deconv_output_length
         networks.contrib_parts: smart_cond constant_value
     """,
-    "python.ops.control_flow_ops": "scripts.private: with_dependencies",
+    "python.ops.control_flow_ops": """
+        scripts.private: with_dependencies
+        operations.switching: switch merge
+    """,
+    "python.framework.function": "operations.defun: Defun",
+    "python.ops.data_flow_ops": "input.barriers: Barrier",
+    "python.ops.math_ops": "ops: _bucketize=tf.raw_ops.Bucketize",
+    "python.ops.array_ops": "ops: inplace_add=tf.raw_ops.InplaceAdd inplace_update=tf.raw_ops.InplaceUpdate",
+    "python.ops.inplace_ops": """
+        ops: inplace_update=tf.raw_ops.InplaceUpdate inplace_add=tf.raw_ops.InplaceAdd inplace_sub=tf.raw_ops.InplaceSub
+        ops: alias_inplace_update=tf.raw_ops.InplaceUpdate alias_inplace_add=tf.raw_ops.InplaceAdd
+        ops: alias_inplace_sub=tf.raw_ops.InplaceSub
+    """,
+    "python.ops.gen_array_ops": """
+        ops: concat_offset=tf.raw_ops.ConcatOffset concat_v2=tf.concat broadcast_args=tf.broadcast_dynamic_shape
+        ops: broadcast_gradient_args=tf.raw_ops.BroadcastGradientArgs snapshot=tf.identity ref_identity=tf.identity
+    """,
+    "python.ops.gen_math_ops": """
+        ops: reciprocal_grad=tf.raw_ops.ReciprocalGrad rsqrt_grad=tf.raw_ops.RsqrtGrad
+        ops: sigmoid_grad=tf.raw_ops.SigmoidGrad sqrt_grad=tf.raw_ops.SqrtGrad tanh_grad=tf.raw_ops.TanhGrad
+    """,
+    "python.ops.gen_nn_ops": """
+        ops: max_pool_grad=tf.raw_ops.MaxPoolGrad avg_pool_grad=tf.raw_ops.AvgPoolGrad
+        ops: fractional_max_pool_grad=tf.raw_ops.FractionalMaxPoolGrad
+        ops: fractional_avg_pool_grad=tf.raw_ops.FractionalAvgPoolGrad
+    """,
+    "python.ops.gen_logging_ops": "operations.printing: _assert=assert_",
+    "python.ops.gen_linalg_ops": "ops: log_matrix_determinant=tf.linalg.slogdet",
+    "python.ops.functional_ops": """
+        operations.defun: If While For Gradient symbolic_gradient=Gradient remote_call partitioned_call
+    """,
     "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
     "python.ops.resource_variable_ops": """
         scripts.private: is_resource_variable

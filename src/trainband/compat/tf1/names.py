@@ -82,9 +82,10 @@ _TABLE: dict[str, str] = {
         input.sparse: sparse_mask edit_distance
         input.sparse_products: sparse_tensor_dense_matmul
         operations.strings: string_join=join substr regex_replace string_strip=strip reduce_join as_string encode_base64
-        operations.strings: decode_base64 string_length=length string_lower=lower string_upper=upper
+        operations.strings: decode_base64 string_length=length string_lower=lower string_upper=upper decode_compressed
         input.text: string_split string_to_hash_bucket string_to_hash_bucket_fast
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
+        input.accumulators: ConditionalAccumulatorBase ConditionalAccumulator SparseConditionalAccumulator
         operations.image: random_crop
         operations.tensor_array: TensorArray
         scripts.choices: UnconnectedGradients AggregationMethod VariableSynchronization VariableAggregation
@@ -104,7 +105,9 @@ _TABLE: dict[str, str] = {
         networks.recurrence: dynamic_rnn bidirectional_dynamic_rnn static_rnn static_bidirectional_rnn rnn=static_rnn
         networks.recurrence: bidirectional_rnn=static_bidirectional_rnn
         operations.candidates: nce_loss sampled_softmax_loss log_uniform_candidate_sampler uniform_candidate_sampler
-        operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler
+        operations.candidates: fixed_unigram_candidate_sampler all_candidate_sampler compute_accidental_hits
+        operations.fractional_pooling: fractional_max_pool fractional_avg_pool
+        operations.ctc: ctc_loss ctc_greedy_decoder ctc_beam_search_decoder ctc_beam_search_decoder_v2
     """,
     "tf.layers": """
         networks.functions: dense conv2d conv2d_transpose max_pooling2d average_pooling2d flatten dropout
@@ -208,7 +211,8 @@ _TABLE: dict[str, str] = {
         input.tables: KeyValueTensorInitializer TextFileInitializer TextFileIndex TextFileStringTableInitializer
         input.tables: TextFileIdTableInitializer LookupInterface HashTable IdTableWithHashBuckets MutableHashTable
         input.tables: index_table_from_file index_table_from_tensor index_to_string_table_from_file
-        input.tables: index_to_string_table_from_tensor index_to_string string_to_index
+        input.tables: index_to_string_table_from_tensor index_to_string string_to_index HasherSpec FastHashSpec
+        input.tables: StrongHashSpec
     """,
     "tf.sets": """
         input.sets: set_size set_intersection set_difference set_union size=set_size intersection=set_intersection
@@ -218,6 +222,7 @@ _TABLE: dict[str, str] = {
         input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
     """,
     "tf.io": """
+        operations.strings: decode_compressed
         input.producers: matching_files match_filenames_once
         input.readers: read_file write_file
         input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator

@@ -74,6 +74,9 @@ class Tensor:
         """What is known of its shape."""
         return self._shape
 
+    def _shape_as_list(self) -> list[int | None] | None:
+        return None if self._shape.sizes is None else list(self._shape.sizes)
+
     def set_shape(self, shape: Any) -> None:
         """Adds information about its shape.
 

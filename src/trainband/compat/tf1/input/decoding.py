@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,20 +81,20 @@ def decode_csv(
     wanted = None if select_cols is None else list(select_cols)
     if wanted is not None and len(wanted) != len(columns):
         raise ValueError("Length of select_cols and record_defaults do not match.")
+    if wanted is not None and any(one < 0 for one in wanted):
+        raise ValueError("select_cols contains negative values.")
+    if wanted is not None and any(a >= b for a, b in itertools.pairwise(wanted)):
+        raise ValueError("select_cols is not strictly increasing.")
 
     def decode(_: Any, values: Any) -> list[Any]:
         rows = [_fields(one, field_delim, use_quote_delim) for one in values.flat]
         for number, row in enumerate(rows):
-            if wanted is None and len(row) != len(columns):
+            if wanted is not None:
+                row = rows[number] = [row[place] for place in wanted if place < len(row)]
+            if len(row) != len(columns):
                 raise InvalidArgumentError(
                     None, op, f"Expect {len(columns)} fields but have {len(row)} in record {number}"
                 )
-            if wanted is not None:
-                if len(row) <= max(wanted):
-                    raise InvalidArgumentError(
-                        None, op, f"Expect {max(wanted) + 1} fields but have {len(row)} in record {number}"
-                    )
-                rows[number] = [row[place] for place in wanted]
         found = []
         for place, column in enumerate(columns):
             array = column.array([row[place] for row in rows], place, na_value.encode())
@@ -144,8 +145,9 @@ class _Column:
                     np.array(_number(one, self.dtype), self.dtype.numpy)
                 except (ValueError, OverflowError) as exc:
                     shown = one.decode(errors="replace")
+                    kind = {"float32": "float", "float64": "double"}.get(self.dtype.name, self.dtype.name)
                     raise InvalidArgumentError(
-                        None, None, f"Field {place} in record {number} is not a valid {self.dtype.name}: {shown}"
+                        None, None, f"Field {place} in record {number} is not a valid {kind}: {shown}"
                     ) from exc
             raise
 
@@ -155,15 +157,29 @@ def _number(text: Any, dtype: DType) -> Any:
 
 
 def _fields(record: bytes, delimiter: str, quotes: bool) -> list[bytes]:
-    if not quotes or b'"' not in record:
-        return record.rstrip(b"\r\n").split(delimiter.encode())
-    text = record.decode(errors="surrogateescape")
-    rows = (
-        list(csv.reader([text], delimiter=delimiter, strict=True))
-        if "\n" not in text
-        else list(csv.reader(text.splitlines(True), delimiter=delimiter))
-    )
-    return [one.encode(errors="surrogateescape") for row in rows for one in row]
+    text, comma = record.rstrip(b"\r\n"), delimiter.encode()
+    if not quotes or b'"' not in text:
+        return text.split(comma)
+    found, place = list[bytes](), 0
+    while True:
+        if text[place : place + 1] == b'"':
+            end = _QUOTED.match(text, place)
+            if end is None or text[end.end() : end.end() + 1] not in (b"", comma):
+                raise InvalidArgumentError(None, None, "Quoted field has to end with quote followed by delim or end")
+            found.append(end.group()[1:-1].replace(b'""', b'"'))
+            place = end.end()
+        else:
+            field = text[place:].partition(comma)[0]
+            if not {b'"'[0], *b"\r\n"}.isdisjoint(field):
+                raise InvalidArgumentError(None, None, "Unquoted fields cannot have quotes/CRLFs inside")
+            found.append(field)
+            place += len(field)
+        if place >= len(text):
+            return found
+        place += 1
+
+
+_QUOTED = re.compile(rb'"(?:[^"]|"")*"')
 
 
 def string_to_number(string_tensor: Any, out_type: Any = float32, name: str | None = None) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _MASK = (1 << 64) - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 _OLD = 0xC6A4A7935BD1E995
@@ -128,3 +130,38 @@ def old_hash(data: bytes, seed: int = 0xDECAFCAFFE) -> int:
         found = (found ^ _word(data, whole)) * _OLD & _MASK
     found = (found ^ found >> 47) * _OLD & _MASK
     return found ^ found >> 47
+
+
+def strong_hash(data: bytes, key: Sequence[int]) -> int:
+    """SipHash-2-4 of some bytes by a key of two numbers of 64 bits."""
+    state = [word ^ key[i % 2] for i, word in enumerate(_SIP_WORDS)]
+    padded = data + bytes(-(len(data) + 1) % 8) + bytes([len(data) % 256])
+    for place in range(0, len(padded), 8):
+        word = _word(padded, place)
+        state[3] ^= word
+        _sip_rounds(state, 2)
+        state[0] ^= word
+    state[2] ^= 0xFF
+    _sip_rounds(state, 4)
+    return state[0] ^ state[1] ^ state[2] ^ state[3]
+
+
+_SIP_WORDS = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+
+
+def _sip_rounds(v: list[int], count: int) -> None:
+    def step(a: int, b: int, by: int) -> None:
+        v[a] = (v[a] + v[b]) & _MASK
+        v[b] = _left(v[b], by) ^ v[a]
+
+    for _ in range(count):
+        step(0, 1, 13)
+        v[0] = _left(v[0], 32)
+        step(2, 3, 16)
+        step(0, 3, 21)
+        step(2, 1, 17)
+        v[2] = _left(v[2], 32)
+
+
+def _left(value: int, by: int) -> int:
+    return _turned(value, 64 - by)

@@ -130,6 +130,9 @@ def embedding_lookup_sparse(
         raise TypeError("sp_ids must be SparseTensor")
     if sp_weights is not None and not isinstance(sp_weights, SparseTensor):
         raise TypeError("sp_weights must be either None or SparseTensor")
+    if sp_weights is not None:
+        for ids_part, weights_part in zip(sp_ids.parts, sp_weights.parts, strict=True):
+            ids_part.shape.assert_is_compatible_with(weights_part.shape)
     with name_scope(name, "embedding_lookup_sparse", None) as scope:
         weights = _ones_like(sp_ids.values) if sp_weights is None else sp_weights.values
         layout = _Layout(_part(sp_ids.indices, 0), [sp_ids.values, weights], None, None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.sparse import SparseTensor
-from trainband.compat.tf1.input.hashes import fingerprint
+from trainband.compat.tf1.input.hashes import fingerprint, strong_hash
 from trainband.compat.tf1.input.record_files import opened
+from trainband.compat.tf1.operations.control_flow import no_op
 
 _numbers = itertools.count()
 
@@ -34,9 +35,16 @@ class KeyValueTensorInitializer:
             convert(values, None if value_dtype is None else as_dtype(value_dtype)),
         ]
         self.key_dtype, self.value_dtype = self.inputs[0].dtype, self.inputs[1].dtype
+        self.inputs[0].shape.assert_is_compatible_with(self.inputs[1].shape)
 
     def pairs(self, keys: Any, values: Any) -> list[tuple[Any, Any]]:
-        """The contents."""
+        """The contents.
+
+        Raises:
+          InvalidArgumentError: there are none.
+        """
+        if not keys.size:
+            raise InvalidArgumentError(None, None, "keys and values cannot be empty tensors.")
         return list(zip(keys.reshape(-1).tolist(), values.reshape(-1).tolist(), strict=True))
 
 
@@ -52,6 +60,9 @@ class TextFileInitializer:
     Args:
       key_index, value_index: the columns, or `TextFileIndex`.
       vocab_size: how many lines count; all when left out.
+
+    Raises:
+      ValueError: no file, no line, or dtypes that such columns cannot have.
     """
 
     def __init__(
@@ -66,8 +77,18 @@ class TextFileInitializer:
         name: str | None = None,
     ) -> None:
         del name
+        if not isinstance(filename, Tensor) and not filename:
+            raise ValueError("Filename required for TextFileInitializer")
         self.inputs = [convert(filename, string)]
         self.key_dtype, self.value_dtype = as_dtype(key_dtype), as_dtype(value_dtype)
+        self.inputs[0].shape.merge_with([])
+        if vocab_size is not None and vocab_size <= 0:
+            raise ValueError(f"vocab_size must be greater than 0, got {vocab_size}.")
+        for dtype, index in ((self.key_dtype, key_index), (self.value_dtype, value_index)):
+            wanted = {TextFileIndex.LINE_NUMBER: (int64,), TextFileIndex.WHOLE_LINE: (string, int64)}.get(index)
+            if wanted is not None and dtype not in wanted:
+                raise ValueError(f"Signature mismatch. A column {index} must be {wanted[0]!r}, got {dtype!r}.")
+        get_default_graph().add_to_collection(GraphKeys.ASSET_FILEPATHS, self.inputs[0])
         self._columns, self._size, self._delimiter = (key_index, value_index), vocab_size, delimiter.encode()
 
     def pairs(self, filename: Any) -> list[tuple[Any, Any]]:
@@ -102,11 +123,17 @@ class TextFileInitializer:
         words = [line] if column == TextFileIndex.WHOLE_LINE else line.split(self._delimiter)
         try:
             word = words[max(0, column)]
-            return word if dtype == string else float(word) if dtype.is_floating else int(word)
-        except (IndexError, ValueError) as exc:
+        except IndexError:
             raise InvalidArgumentError(
-                None, None, f"Invalid line {number} of {path}: no {dtype.name} in column {column}"
-            ) from exc
+                None, None, f"Invalid number of columns in {path} line {number}: expected {column + 1} got {len(words)}"
+            ) from None
+        try:
+            return word if dtype == string else float(word) if dtype.is_floating else int(word)
+        except ValueError:
+            text = word.decode(errors="replace")
+            raise InvalidArgumentError(
+                None, None, f"Field {text} in line {number} of {path} is not a valid {dtype.name}."
+            ) from None
 
 
 def TextFileStringTableInitializer(  # noqa: N802 - TensorFlow's name
@@ -145,10 +172,34 @@ class LookupInterface:
         self.key_dtype, self.value_dtype = as_dtype(key_dtype), as_dtype(value_dtype)
         self.name = get_default_graph().unique_name(name)
         self._key = ("table", next(_numbers))
+        self._default: list[Tensor] = []
+        self.default_value: Any = None
 
-    def found(self, resources: Any, keys: Any) -> Any:
-        """The values for an array of keys, in a session."""
+    @property
+    def table_ref(self) -> LookupInterface:
+        """Itself."""
+        return self
+
+    resource_handle = table_ref
+
+    def found(self, resources: Any, keys: Any, *default: Any) -> Any:
+        """The values for an array of keys, in a session; a tensor that is the default comes with its value."""
         raise NotImplementedError
+
+    def _defaulted(self, value: Any) -> None:
+        """Sets the value for keys that are not there: in Python, or a tensor.
+
+        Raises:
+          TypeError: it is not of the table's dtype.
+        """
+        try:
+            given = convert(value, self.value_dtype)
+        except ValueError as exc:
+            raise TypeError(str(exc)) from exc
+        if given.op.type == "Const":
+            self.default_value = given.op.compute()[0].tolist()
+        else:
+            self.default_value, self._default = given, [given]
 
     def count(self, resources: Any) -> int:
         """How many keys there are, in a session."""
@@ -167,8 +218,8 @@ class LookupInterface:
             raise TypeError(f"Signature mismatch. Keys must be dtype {self.key_dtype}, got {given.dtype}.")
         return record_source(
             "LookupTableFindV2",
-            lambda resources, array: [self.found(resources, array)],
-            [given],
+            lambda resources, *arrays: [self.found(resources, *arrays)],
+            [given, *self._default],
             dtypes=[self.value_dtype],
             shapes=[given.shape],
             name=name or f"{self.name}_Lookup",
@@ -206,7 +257,7 @@ class HashTable(LookupInterface):
         super().__init__(initializer.key_dtype, initializer.value_dtype, name or "hash_table")
         if shared_name:
             self._key = ("table", shared_name)  # type: ignore[assignment]
-        self.default_value = default_value.encode() if isinstance(default_value, str) else default_value
+        self._defaulted(default_value)
 
         def fill(resources: Any, *arrays: Any) -> list[Any]:
             if self._key not in resources:
@@ -241,14 +292,48 @@ class HashTable(LookupInterface):
         contents: dict[Any, Any] = resources[self._key]
         return contents
 
-    def found(self, resources: Any, keys: Any) -> Any:
+    def found(self, resources: Any, keys: Any, *default: Any) -> Any:
         """The values for an array of keys."""
         table = self._contents(resources)
-        return _mapped(keys, self.value_dtype, lambda key: table.get(key, self.default_value))
+        otherwise = default[0].tolist() if default else self.default_value
+        return _mapped(keys, self.value_dtype, lambda key: table.get(key, otherwise))
 
     def count(self, resources: Any) -> int:
         """How many keys there are."""
         return len(self._contents(resources))
+
+
+class HasherSpec(NamedTuple):
+    """How keys are hashed: `fasthash`, or `stronghash` with a key of two numbers."""
+
+    hasher: str
+    key: Any
+
+
+FastHashSpec = HasherSpec("fasthash", None)
+
+
+def StrongHashSpec(key: Sequence[int]) -> HasherSpec:  # noqa: N802 - TensorFlow's name
+    """Hash by a key, so that nobody who does not know it can make keys collide.
+
+    Raises:
+      ValueError, TypeError: the key is not two whole numbers.
+    """
+    if len(key) != 2:
+        raise ValueError(f"key must have size 2, got {len(key)}.")
+    if not all(isinstance(one, int | np.integer) for one in key):
+        raise TypeError(f"Invalid key {key}. Must be unsigned integer values.")
+    return HasherSpec("stronghash", key)
+
+
+def _hasher(spec: Any) -> Callable[[bytes], int]:
+    if not isinstance(spec, HasherSpec):
+        raise TypeError(f"hasher_spec must be of type HasherSpec, got {spec!r}")
+    if spec.hasher == "fasthash":
+        return fingerprint
+    if spec.hasher != "stronghash":
+        raise ValueError(f"Unknown hasher {spec.hasher}")
+    return lambda data: strong_hash(data, spec.key)
 
 
 class IdTableWithHashBuckets(LookupInterface):
@@ -258,30 +343,40 @@ class IdTableWithHashBuckets(LookupInterface):
         self,
         table: HashTable | None,
         num_oov_buckets: int,
-        hasher_spec: Any = None,
+        hasher_spec: Any = FastHashSpec,
         name: str | None = None,
         key_dtype: Any = None,
     ) -> None:
-        del hasher_spec
-        super().__init__(
-            key_dtype or (table.key_dtype if table is not None else string), int64, name or "string_to_index"
-        )
-        self._table, self._buckets = table, num_oov_buckets
+        own = string if table is None else table.key_dtype
+        kind = own if key_dtype is None else as_dtype(key_dtype)
+        if not (kind.is_integer or kind == string) or (kind.is_integer != own.is_integer and table is not None):
+            raise TypeError(f"Invalid key_dtype, expected one of integer or string, got {kind!r}.")
+        super().__init__(kind, int64, name or "string_to_index")
+        if table is None and num_oov_buckets <= 0:
+            raise ValueError("oov_buckets must be > 0 if no table is supplied.")
+        if num_oov_buckets <= 0 and table is not None:
+            self._default = table._default  # noqa: SLF001 - the same module's
+        self._table, self._buckets, self._hash = table, num_oov_buckets, _hasher(hasher_spec)
 
     @property
     def initializer(self) -> Any:
         """What sets the contents."""
-        return None if self._table is None else self._table.initializer
+        if self._table is not None:
+            return self._table.initializer
+        with get_default_graph().name_scope(self.name):
+            return no_op()
 
     init = initializer
 
-    def found(self, resources: Any, keys: Any) -> Any:
+    def found(self, resources: Any, keys: Any, *default: Any) -> Any:
         """The numbers for an array of keys."""
         known = self._table
         if known is None:
-            return _mapped(keys, int64, lambda key: fingerprint(_text(key)) % self._buckets)
-        size, numbers = known.count(resources), known.found(resources, keys)
-        others = _mapped(keys, int64, lambda key: size + fingerprint(_text(key)) % self._buckets)
+            return _mapped(keys, int64, lambda key: self._hash(_text(key)) % self._buckets)
+        size, numbers = known.count(resources), known.found(resources, keys, *default)
+        if self._buckets <= 0:
+            return numbers
+        others = _mapped(keys, int64, lambda key: size + self._hash(_text(key)) % self._buckets)
         return np.where(numbers == known.default_value, others, numbers)
 
     def count(self, resources: Any) -> int:
@@ -308,17 +403,18 @@ class MutableHashTable(LookupInterface):
         super().__init__(key_dtype, value_dtype, name)
         if shared_name:
             self._key = ("table", shared_name)  # type: ignore[assignment]
-        self.default_value = default_value.encode() if isinstance(default_value, str) else default_value
+        self._defaulted(default_value)
         self._lock = threading.Lock()
 
     def _contents(self, resources: Any) -> dict[Any, Any]:
         contents: dict[Any, Any] = resources.setdefault(self._key, {})
         return contents
 
-    def found(self, resources: Any, keys: Any) -> Any:
+    def found(self, resources: Any, keys: Any, *default: Any) -> Any:
         """The values for an array of keys."""
         table = self._contents(resources)
-        return _mapped(keys, self.value_dtype, lambda key: table.get(key, self.default_value))
+        otherwise = default[0].tolist() if default else self.default_value
+        return _mapped(keys, self.value_dtype, lambda key: table.get(key, otherwise))
 
     def count(self, resources: Any) -> int:
         """How many keys there are."""
@@ -355,8 +451,11 @@ class MutableHashTable(LookupInterface):
         return op.outputs[0], op.outputs[1]
 
 
-def _with_buckets(table: HashTable, num_oov_buckets: int) -> Any:
-    return IdTableWithHashBuckets(table, num_oov_buckets) if num_oov_buckets else table
+def _with_buckets(contents: Any, default_value: Any, num_oov_buckets: int, hasher_spec: Any, name: str) -> Any:
+    if num_oov_buckets < 0:
+        raise ValueError(f"num_oov_buckets must be greater or equal than 0, got {num_oov_buckets}.")
+    table = HashTable(contents, default_value, name=name)
+    return IdTableWithHashBuckets(table, num_oov_buckets, hasher_spec) if num_oov_buckets else table
 
 
 def index_table_from_file(
@@ -364,7 +463,7 @@ def index_table_from_file(
     num_oov_buckets: int = 0,
     vocab_size: int | None = None,
     default_value: int = -1,
-    hasher_spec: Any = None,
+    hasher_spec: Any = FastHashSpec,
     key_dtype: Any = string,
     name: str | None = None,
     key_column_index: int = TextFileIndex.WHOLE_LINE,
@@ -372,31 +471,29 @@ def index_table_from_file(
     delimiter: str = "\t",
 ) -> Any:
     """From the lines of a file to their numbers; other keys get the default, or one of the buckets."""
-    del hasher_spec
     if not isinstance(vocabulary_file, Tensor) and not vocabulary_file:
         raise ValueError("vocabulary_file must be specified and must not be empty.")
     contents = TextFileInitializer(
         vocabulary_file, key_dtype, key_column_index, int64, value_column_index, vocab_size, delimiter
     )
-    return _with_buckets(HashTable(contents, default_value, name=name or "string_to_index"), num_oov_buckets)
+    return _with_buckets(contents, default_value, num_oov_buckets, hasher_spec, name or "string_to_index")
 
 
 def index_table_from_tensor(
     vocabulary_list: Any = None,
     num_oov_buckets: int = 0,
     default_value: int = -1,
-    hasher_spec: Any = None,
+    hasher_spec: Any = FastHashSpec,
     dtype: Any = string,
     name: str | None = None,
     mapping: Any = None,
 ) -> Any:
     """From the elements of a tensor to their numbers; other keys get the default, or one of the buckets."""
-    del hasher_spec
     listed = vocabulary_list if mapping is None else mapping
     if listed is None:
         raise ValueError("vocabulary_list must be specified.")
     keys = convert(listed, as_dtype(dtype) if as_dtype(dtype) == string else None)
-    return _with_buckets(HashTable(_Numbered(keys), default_value, name=name or "string_to_index"), num_oov_buckets)
+    return _with_buckets(_Numbered(keys), default_value, num_oov_buckets, hasher_spec, name or "string_to_index")
 
 
 class _Numbered:
@@ -408,7 +505,13 @@ class _Numbered:
         self.key_dtype, self.value_dtype = kinds[::-1] if by_number else kinds
 
     def pairs(self, elements: Any) -> list[tuple[Any, Any]]:
-        """The contents."""
+        """The contents.
+
+        Raises:
+          InvalidArgumentError: there are none.
+        """
+        if not elements.size:
+            raise InvalidArgumentError(None, None, "keys and values cannot be empty tensors.")
         pairs = enumerate(elements.reshape(-1).tolist())
         return list(pairs) if self._by_number else [(element, number) for number, element in pairs]
 

@@ -37,19 +37,26 @@ def convert_to_tensor(
     return convert(value, None if dtype is None else as_dtype(dtype), name)
 
 
+_OLD_NAMES = {"float32": "float", "float64": "double", "float16": "half"}
+"""What TensorFlow calls dtypes in this message."""
+
+
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tensor:
     """Record a tensor that every run must feed."""
 
     def compute(frame: Any) -> Any:  # noqa: ARG001 - it has a value only where it is fed
-        sizes = "<unknown>" if tensor.shape.sizes is None else str(tensor.shape)
+        sizes = tensor.shape.sizes
+        shown = "" if sizes is None else f" and shape [{','.join('?' if one is None else str(one) for one in sizes)}]"
         raise InvalidArgumentError(
             None,
             tensor.op,
-            f"You must feed a value for placeholder tensor '{tensor.op.name}' with dtype {tensor.dtype.name} and "
-            f"shape {sizes}",
+            f"You must feed a value for placeholder tensor '{tensor.op.name}' with dtype "
+            f"{_OLD_NAMES.get(kind.name, kind.name)}{shown}",
         )
 
     kind = as_dtype(dtype)
+    if any(size is not None and size < 0 for size in TensorShape(shape).sizes or ()):
+        raise ValueError(f"Dimensions must be >= 0, got {shape} (at {user_line()})")
     op = record(
         "Placeholder", compute, name=name or "Placeholder", dtypes=[kind], shapes=[TensorShape(shape)], stateful=True
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trainband.compat.ops import array, candidates, cross_entropy, math, reductions
 from trainband.compat.ops.candidates import Probabilities
-from trainband.compat.ops.dtypes import float32, int64
+from trainband.compat.ops.dtypes import float32, int32, int64
 from trainband.compat.tf1.graphs.graph import Tensor
+from trainband.compat.tf1.graphs.hosted import record_source
 from trainband.compat.tf1.graphs.record import convert, name_scope
 from trainband.compat.tf1.operations.embedding import embedding_lookup
 from trainband.compat.tf1.operations.recorder import recorded
@@ -74,6 +77,23 @@ def all_candidate_sampler(
     every = recorded(math.cast)(recorded(array.range_)(int(num_sampled), name=name), int64)
     ones = recorded(array.ones_like)
     return every, ones(convert(true_classes), float32), ones(every, float32)
+
+
+def compute_accidental_hits(
+    true_classes: Any, sampled_candidates: Any, num_true: int, seed: int | None = None, name: str | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Which sampled classes are true ones: (the example, the place in the sample, a very negative number) of each."""
+    del num_true, seed
+
+    def find(_: Any, true: Any, sampled: Any) -> list[Any]:
+        rows, places = np.nonzero((true[:, :, None] == sampled[None, None, :]).any(1))
+        return [rows, places, np.full(len(rows), np.finfo(np.float32).min)]
+
+    given = [convert(true_classes), convert(sampled_candidates)]
+    found = record_source(
+        "ComputeAccidentalHits", find, given, dtypes=[int32, int64, float32], shapes=[[None]] * 3, name=name
+    ).outputs
+    return found[0], found[1], found[2]
 
 
 def _logits(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainband.compat.ops import math
-from trainband.compat.tf1.graphs.graph import get_default_graph
+from trainband.compat.ops import array, math
+from trainband.compat.ops.dtypes import bool_, int32
+from trainband.compat.tf1.graphs.graph import Operation, get_default_graph
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.operations.control_flow import cond
 from trainband.compat.tf1.operations.printing import assert_
@@ -18,11 +19,14 @@ Branch = Callable[[], Any]
 def case(
     pred_fn_pairs: Any,
     default: Branch | None = None,
-    exclusive: bool = False,  # noqa: ARG001 - the first one counts
+    exclusive: bool = False,
     strict: bool = False,
     name: str = "case",
 ) -> Any:
     """Record the first of several branches whose condition is true; without a default, a run fails if none is.
+
+    Args:
+      exclusive: whether a run fails if several conditions are true.
 
     Raises:
       TypeError: a branch is not callable.
@@ -33,8 +37,17 @@ def case(
         raise ValueError("case() needs at least one pair of a condition and a function.")
     if not all(callable(one) for _, one in pairs) or not (default is None or callable(default)):
         raise TypeError("The branches of case() must be callable.")
-    with get_default_graph().name_scope(name):
+    graph = get_default_graph()
+    with graph.name_scope(name), graph.control_dependencies([_at_most_one(pairs)] if exclusive else []):
         return _chosen(pairs, default, strict)
+
+
+def _at_most_one(pairs: Sequence[tuple[Any, Branch]]) -> Operation:
+    conditions = [convert(pred, bool_) for pred, _ in pairs]
+    true = recorded(math.add_n)([recorded(math.cast)(one, int32) for one in conditions])
+    names = ", ".join(one.name for one in conditions)
+    message = f"Input error: exclusive=True: more than 1 conditions ({names}) evaluated as True:"
+    return assert_(true <= 1, [message, recorded(array.stack)(conditions)], summarize=len(conditions))
 
 
 def _chosen(pairs: Sequence[tuple[Any, Branch]], default: Branch | None, strict: bool) -> Any:

@@ -37,7 +37,7 @@ def embedding_lookup(
         found = recorded(indexing.gather)(parts[0], numbers, name=name or "embedding_lookup")
     else:
         found = _from_parts([convert(part) for part in parts], numbers, partition_strategy)
-    return found if max_norm is None else recorded(embedding.rows_clipped)(found, max_norm)
+    return found if max_norm is None else recorded(embedding.rows_clipped)(found, max_norm, numbers.shape.ndims)
 
 
 def _from_parts(parts: Sequence[Tensor], numbers: Tensor, strategy: str) -> Any:

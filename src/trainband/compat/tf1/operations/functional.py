@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,11 +16,12 @@ from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
-from trainband.compat.tf1.graphs.record import convert, record
+from trainband.compat.tf1.graphs.record import convert, is_tensor, record
 from trainband.compat.tf1.graphs.region import Body, is_pure, loop_variable, read_before, state_of
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.operators import slice_item
 from trainband.compat.tf1.operations.recorder import recorded
+from trainband.compat.tf1.operations.structures import assert_same_structure
 
 
 def map_fn(
@@ -42,15 +44,20 @@ def map_fn(
     wanted = dtype if fn_output_signature is None else fn_output_signature
     with get_default_graph().name_scope(name or "map"):
         tensors = _rows_of(fn, elems)
+        kinds = [one.dtype for one in tensors] if wanted is None else [_kind_of(one) for one in flatten(wanted)]
         structure: list[Any] = []
 
         def body(_: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
             result = fn(pack_like(elems, rows))
             structure.append(result)
-            return [], [convert(one) for one in flatten(result)]
+            if wanted is not None:
+                assert_same_structure(wanted, result)
+            return [], [
+                convert(one, None if is_tensor(one) or kind == string else kind)
+                for one, kind in itertools.zip_longest(flatten(result), kinds, fillvalue=string)
+            ]
 
         found = _over_rows(body, [], tensors, reverse=False)
-    kinds = [one.dtype for one in tensors] if wanted is None else [_kind_of(one) for one in flatten(wanted)]
     if [one.dtype for one in found] != kinds:
         raise ValueError(
             f"fn must return tensors of {[one.name for one in kinds]}, got {[one.dtype.name for one in found]}; say "
@@ -146,6 +153,7 @@ _Body = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[list[Tensor], list[
 def _folding(fn: Callable[[Any, Any], Any], structure: Any, elems: Any, *, each: bool) -> _Body:
     def body(values: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         result = fn(pack_like(structure, values), pack_like(elems, rows))
+        assert_same_structure(structure, result)
         after = [convert(one, value.dtype) for one, value in zip(flatten(result), values, strict=True)]
         return after, after if each else []
 

@@ -21,6 +21,8 @@ from trainband.compat.tf1.graphs.lowering import Frame
 from trainband.compat.tf1.graphs.nest import flatten, pack_like
 from trainband.compat.tf1.graphs.record import convert, known_value, record
 from trainband.compat.tf1.graphs.region import Body, is_pure, loop_variable, read_before, state_of
+from trainband.compat.tf1.graphs.slices import IndexedSlices
+from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.tensor_array import growing
 
@@ -58,7 +60,7 @@ def while_loop(
         starts: list[Tensor] = flatten(first)
         if not starts:
             raise ValueError("No loop variables provided.")
-        shapes = _invariants(shape_invariants, starts)
+        shapes = _invariants(shape_invariants, first, starts)
         inside = Region(graph.region)
         with graph.recording(inside):
             flat = [loop_variable(one.dtype, shape) for one, shape in zip(starts, shapes, strict=True)]
@@ -77,18 +79,40 @@ def while_loop(
     return found[0] if isinstance(found, list | tuple) and len(op.outputs) == 1 else found
 
 
-def _invariants(given: Any, starts: Sequence[Tensor]) -> list[TensorShape]:
+def _invariants(given: Any, first: Any, starts: Sequence[Tensor]) -> list[TensorShape]:
+    """The shape of each tensor that a loop carries. Of rows and sparse tensors, that of the whole may be given."""
     if given is None:
         return [start.shape for start in starts]
     shapes = [TensorShape(one.shape if isinstance(one, Tensor) else one) for one in flatten(given)]
+    variables = flatten(first, objects=False)
+    if len(shapes) == len(variables) != len(starts):
+        shapes = [part for one, shape in zip(variables, shapes, strict=True) for part in _parts_of(one, shape)]
     if len(shapes) != len(starts):
         raise ValueError(f"{len(shapes)} shape_invariants for {len(starts)} loop variables (at {user_line()}).")
     return shapes
 
 
+def _parts_of(variable: Any, shape: TensorShape) -> list[TensorShape]:
+    if isinstance(variable, SparseTensor):
+        if not shape.is_compatible_with(variable.shape):
+            raise ValueError(f"The shape invariant {shape} is not compatible with {variable} (at {user_line()}).")
+        rank = variable.shape.ndims if shape.sizes is None or None not in shape.sizes else None
+        return [TensorShape([None, rank]), TensorShape([None]), TensorShape([rank])]
+    if isinstance(variable, IndexedSlices):
+        if not shape.is_compatible_with(variable.values.shape):
+            raise ValueError(f"The shape invariant {shape} is not compatible with {variable} (at {user_line()}).")
+        return [shape, TensorShape(None if shape.sizes is None else shape.sizes[:1])]
+    return [shape] * len(flatten(variable))
+
+
 def _check_types(
     starts: Sequence[Tensor], shapes: Sequence[TensorShape], nexts: Sequence[Tensor], *, varying: bool
 ) -> None:
+    if len(starts) != len(nexts):
+        raise ValueError(
+            f"The two structures don't have the same number of elements: {len(starts)} loop variables, but the body "
+            f"returned {len(nexts)} tensors (at {user_line()})"
+        )
     if [one.dtype for one in nexts] != [one.dtype for one in starts]:
         raise ValueError(
             "The loop's body must return tensors of the dtypes of loop_vars: "
@@ -98,7 +122,14 @@ def _check_types(
         if not shape.is_compatible_with(start.shape):
             raise ValueError(f"The shape invariant {shape} is not that of {start} (at {user_line()}).")
         if not shape.is_compatible_with(after.shape):
-            hint = "" if varying else " To allow this, pass a less specific shape as shape_invariants."
+            hint = (
+                ""
+                if varying
+                else (
+                    " To allow the shape to vary across iterations, use the `shape_invariants` argument of "
+                    "tf.while_loop to specify a less-specific shape."
+                )
+            )
             raise ValueError(
                 f"Input tensor '{start.name}' enters the loop with shape {shape}, but has shape {after.shape} after "
                 f"one iteration.{hint} (at {user_line()})"
@@ -191,6 +222,7 @@ def record_loop(
             "regions": (body.region,),
             "pure": is_pure([body]),
             "again": ("While", again),
+            "flat": not back_prop,
             **_how_long(body, starts, limit, check),
         },
     )

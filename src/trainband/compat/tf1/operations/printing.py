@@ -127,24 +127,38 @@ def py_func(
 
 
 def asserting(
-    type_: str, data: Sequence[Tensor], holds: Callable[..., Any], name: str | None, message: str = ""
+    type_: str,
+    given: Sequence[Tensor],
+    holds: Callable[..., Any],
+    name: str | None,
+    data: Sequence[Any] = (),
+    summarize: int | None = None,
 ) -> Operation:
-    """Record an operation that makes a run fail if a condition does not hold."""
+    """Record an operation that makes a run fail if a condition on given tensors does not hold.
+
+    Args:
+      data: what the error shows: tensors and texts; of each tensor, as many elements as `summarize` says.
+    """
+    shown = [one if isinstance(one, str) else _as_text(convert(one)) for one in data]
+    tensors = [one for one in shown if isinstance(one, Tensor)]
 
     def compute(*values: Any) -> Any:
-        def look(good: Any, *shown: Any) -> None:
-            if not bool(good):
-                texts = " ".join(_shown(value, 3) for value in shown)
-                raise InvalidArgumentError(None, op, f"assertion failed: {message} {texts}")
+        found = values[: len(given)]
 
-        check(lambda: holds(*values), "assertion failed")
-        jax.debug.callback(guarded(look), holds(*values), *values)
+        def look(good: Any, *arrays: Any) -> None:
+            if not bool(good):
+                rest = iter(arrays)
+                texts = (f"[{one}]" if isinstance(one, str) else _shown(next(rest), summarize or 3) for one in shown)
+                raise InvalidArgumentError(None, op, f"assertion failed: {' '.join(texts)}")
+
+        check(lambda: holds(*found), "assertion failed")
+        jax.debug.callback(guarded(look), holds(*found), *values[len(given) :])
         return []
 
     op = record(
         type_,
         lambda _, *values: compute(*values),
-        data,
+        [*given, *tensors],
         count=0,
         name=name,
         stateful=True,
@@ -153,9 +167,16 @@ def asserting(
     return op
 
 
-def assert_(condition: Any, data: Sequence[Any], summarize: int | None = None, name: str | None = None) -> Operation:  # noqa: ARG001
+def _as_text(tensor: Tensor) -> Tensor | str:
+    """A constant text, and the name of a computed one, which compiled code does not have."""
+    if tensor.dtype != string:
+        return tensor
+    return str(tensor.op.compute()[0]) if tensor.op.type == "Const" else tensor.name
+
+
+def assert_(condition: Any, data: Sequence[Any], summarize: int | None = None, name: str | None = None) -> Operation:
     """Make a run fail if a condition does not hold."""
-    return asserting("Assert", [convert(condition), *(convert(one) for one in data)], lambda c, *_: c.all(), name)
+    return asserting("Assert", [convert(condition)], lambda c: c.all(), name, data, summarize)
 
 
 def check_numerics(tensor: Any, message: str | None, name: str | None = None) -> Tensor:

@@ -21,6 +21,7 @@ from trainband.compat.tf1.graphs.infer import UNKNOWN, Probe
 from trainband.compat.tf1.graphs.keys import combined_seed
 from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, record
 from trainband.compat.tf1.graphs.slices import IndexedSlices
+from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.graphs.where import user_line
 
 
@@ -87,6 +88,9 @@ def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: 
         if isinstance(rows, IndexedSlices):
             result = record_op(op, {**values, parameter: rows.values}, name, seed)
             return IndexedSlices(result, rows.indices, rows.dense_shape)
+        if isinstance(rows, SparseTensor):
+            result = record_op(op, {**values, parameter: rows.values}, name, seed)
+            return SparseTensor(rows.indices, result, rows.dense_shape)
     try:
         arguments = converted(op, values, _TENSORS)
         seen = {one: _known_of(value) for one, value in arguments.items()}

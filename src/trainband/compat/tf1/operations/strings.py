@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,16 +53,30 @@ def as_string(
     """Numbers as text.
 
     Raises:
-      ValueError: such numbers cannot be written in this way.
+      InvalidArgumentError (in a run): such numbers cannot be written in this way.
     """
     numbers = convert(input)
-    if not numbers.dtype.is_floating and (scientific or shortest or precision >= 0):
-        raise ValueError(f"as_string: {numbers.dtype.name} has no precision, and no scientific or shortest form.")
-    kind = "e" if scientific else "g" if shortest else "f" if numbers.dtype.is_floating else "d"
+    kinds = numbers.dtype
+    problem = ""
+    if not (kinds.is_floating or kinds.is_complex) and (scientific or shortest or precision >= 0):
+        what = "scientific and shortest format" if scientific or shortest else "precision"
+        problem = f"{what} not supported for datatype {kinds.name}"
+    if scientific and shortest:
+        problem = "Cannot select both scientific and shortest notation"
+    if len(fill) > 1:
+        problem = f"Fill string must be one or fewer characters, got {fill!r}"
+    kind = "d" if kinds.is_integer else "e" if scientific else "g" if shortest else "f"
     form = f"%{fill}{width if width >= 0 else ''}{f'.{precision}' if precision >= 0 else ''}{kind}"
 
     def write(value: Any) -> bytes:
-        return str(value).lower().encode() if numbers.dtype.is_bool else (form % value).encode()
+        if problem:
+            raise ValueError(problem)
+        if kinds.is_bool:
+            return str(value).lower().encode()
+        if kinds.is_complex:
+            return f"({form % value.real},{form % value.imag})".encode()
+        text: str = form % value
+        return text.encode()
 
     return each("AsString", write, [numbers], name)
 
@@ -154,6 +169,21 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
     return each(
         "DecodeBase64", lambda text: base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)), [_texts(input)], name
     )
+
+
+def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> Tensor:  # noqa: A002
+    """Each text unpacked: `ZLIB`, `GZIP`, or as it is.
+
+    Raises:
+      ValueError: no such compression.
+    """
+    if compression_type not in ("", "ZLIB", "GZIP"):
+        raise ValueError(f"Only ZLIB, GZIP or NONE are supported compressions, got {compression_type!r}.")
+
+    def unpack(data: Any) -> Any:
+        return data if not compression_type else zlib.decompress(data, zlib.MAX_WBITS | 32)
+
+    return each("DecodeCompressed", unpack, [_texts(bytes)], name)
 
 
 def reduce_join(

@@ -41,8 +41,20 @@ def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> N
 
     Raises:
       ValueError: they have.
+      TypeError: they differ only in the types of their parts, such as list and tuple.
     """
-    del check_types
     leaves = list(range(len(flatten(nest1))))
-    if len(leaves) != len(flatten(nest2)) or pack_like(nest1, leaves) != pack_like(nest2, leaves):
-        raise ValueError(f"The two structures don't have the same nested structure: {nest1}, {nest2}")
+    text = f"The two structures don't have the same nested structure: {nest1}, {nest2}"
+    if len(leaves) != len(flatten(nest2)) or _shape(nest1) != _shape(nest2):
+        raise ValueError(text)
+    if check_types and pack_like(nest1, leaves) != pack_like(nest2, leaves):
+        raise TypeError(text)
+
+
+def _shape(structure: Any) -> Any:
+    """Its form, whatever types its parts have."""
+    if isinstance(structure, Mapping):
+        return [(key, _shape(structure[key])) for key in sorted(structure)]
+    if isinstance(structure, list | tuple):
+        return [_shape(one) for one in structure]
+    return [None] * len(flatten(structure))
