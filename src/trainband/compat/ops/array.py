@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
+from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, known, numpy_or_jax, sizes_of
 from trainband.compat.ops.dtypes import array_of, as_dtype, float32, int32
 from trainband.compat.ops.shapes import dims_of
 from trainband.compat.ops.table import op
@@ -118,8 +118,10 @@ def unstack(value: Any, num: Any = None, axis: Any = 0) -> Any:
 
 
 def _parts(num_or_size_splits: Any, **_: Any) -> int:
-    given = np.asarray(num_or_size_splits)
-    return int(given) if given.ndim == 0 else len(given)
+    shape = getattr(num_or_size_splits, "shape", np.shape(num_or_size_splits))
+    if not shape:
+        return int(np.asarray(num_or_size_splits))
+    return int(shape[0])
 
 
 @op(
@@ -225,8 +227,7 @@ def range_(start: Any, limit: Any = None, delta: Any = None, dtype: Any = None) 
     if limit is None:
         start, limit = np.zeros((), start.dtype), start
     step = np.ones((), start.dtype) if delta is None else delta
-    if any(map(is_computed, (start, limit, step))):
-        raise ValueError("the limits of a range are computed from values; its size must be known beforehand.")
+    start, limit, step = (known(one, "a limit of a range") for one in (start, limit, step))
     if dtype is not None:
         kind = as_dtype(dtype).numpy
     else:

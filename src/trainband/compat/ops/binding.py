@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,12 +28,24 @@ class Tensors(Protocol):
         ...
 
     def known(self, value: Any, what: str) -> Any:
-        """Return the value of a tensor that an operation must know before it runs.
+        """Return the value of a tensor that an operation must know before it runs, or `Late` if it is computed.
 
         Raises:
-          ValueError: it is computed.
+          ValueError: it is computed, and that is too late.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A tensor in place of a plain value: it must be known by the time the operation is compiled."""
+
+    tensor: Any
+
+    @property
+    def shape(self) -> Any:
+        """What is known of its shape."""
+        return self.tensor.shape.sizes
 
 
 def converted(op: Op, values: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
@@ -138,6 +151,9 @@ def flattened(op: Op, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, i
         if name in op.lists:
             layout[name] = len(values[name])
             flat += values[name]
+        elif isinstance(values[name], Late):
+            layout[name] = None
+            flat.append(values[name].tensor)
         elif name in op.tensors and values[name] is not None:
             layout[name] = None
             flat.append(values[name])

@@ -76,6 +76,13 @@ _PUBLIC = """
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
+    tf: python.ops.manip_ops python.ops.numerics python.ops.gen_manip_ops python.ops.gen_data_flow_ops
+    tf: python.ops.gen_control_flow_ops python.ops.gen_logging_ops python.ops.gen_resource_variable_ops
+    tf: python.ops.gen_script_ops python.ops.tensor_array_grad python.ops.weights_broadcast_ops
+    tf tf.math tf.linalg: python.ops.gen_linalg_ops
+    tf tf.io tf.strings: python.ops.gen_io_ops python.ops.gen_parsing_ops python.ops.gen_string_ops
+    tf tf.sparse: python.ops.gen_sparse_ops
+    tf tf.image: python.ops.gen_image_ops
 """
 """`namespace ...: module ...`: the modules, after `tensorflow.`, and what they have."""
 
@@ -88,6 +95,16 @@ _PRIVATE = {
         scripts.private: is_resource_variable
         graphs.variable: ResourceVariable=Variable
     """,
+    "python.ops.sparse_ops": """
+        input.sparse_parts: _sparse_cross=sparse_cross _sparse_cross_hashed=sparse_cross_hashed deserialize_sparse
+        input.sparse_parts: sparse_dense_cwise_add
+        input.hashes: _DEFAULT_HASH_KEY=CROSSING_KEY
+    """,
+    "python.ops.script_ops": "operations.printing: eager_py_func=py_function",
+    "python.ops.data_flow_ops": "input.staging: StagingArea",
+    "python.ops.nn_ops": "operations.unlisted: nth_element",
+    "python.ops.gen_nn_ops": "operations.unlisted: nth_element",
+    "python.ops.random_ops": "operations.unlisted: parameterized_truncated_normal",
     "python.training.moving_averages": "training.debiased_average: assign_moving_average",
     "python.util.deprecation": "scripts.private: _PRINT_DEPRECATION_WARNINGS",
     "python.client.device_lib": "scripts.machine: list_local_devices",

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.arrays import NEEDS_VALUE, is_computed
 from trainband.compat.ops.checks import noting
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
@@ -18,6 +19,37 @@ from trainband.compat.tf1.graphs.keys import Keys
 
 FAILED = "/failed"
 """The name in a frame's state of what its checks have found: 0, or 1 and the number of the operation that failed."""
+
+
+MOST_DETERMINED = 1 << 12
+"""The most elements of a value that a program is compiled for."""
+
+
+class Undetermined(InvalidArgumentError):
+    """A shape depends on values that are computed.
+
+    Attributes:
+      located: the operation that needs the values.
+      tensors: what has to be known so that it can be compiled; none, where the values are of a loop.
+    """
+
+    def __init__(self, op: Operation, computed: Sequence[Tensor], message: str) -> None:
+        super().__init__(None, op, f"{op.type}: {message.partition(chr(10))[0]}")
+        self.located = op
+        roots = [root for tensor in computed if _may_be_sizes(tensor) for root in _roots(tensor)]
+        self.tensors = list(dict.fromkeys(roots))
+
+
+def _may_be_sizes(tensor: Tensor) -> bool:
+    elements = tensor.shape.num_elements()
+    return tensor.dtype.is_integer and (elements is None or elements <= MOST_DETERMINED)
+
+
+def _roots(tensor: Tensor) -> list[Tensor]:
+    """The tensors outside of branches and loops from which a tensor follows."""
+    if tensor.op.region is None:
+        return [tensor]
+    return [root for one in tensor.op.inputs for root in _roots(one)]
 
 
 class Schedule:
@@ -231,6 +263,8 @@ class Frame:
                     arguments = [self.values[tensor] for tensor in op.inputs]
                     results = self._results(op, arguments)
         except (TypeError, ValueError) as exc:  # of shapes that were not known while recording
+            if isinstance(exc, NEEDS_VALUE):
+                raise Undetermined(op, [t for t in op.inputs if is_computed(self.values.get(t))], str(exc)) from exc
             shapes = ", ".join(str(np.shape(self.values[tensor])) for tensor in op.inputs if tensor in self.values)
             text = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
             raise InvalidArgumentError(None, op, f"{op.type} of inputs of the shapes {shapes}: {text}") from exc
@@ -267,14 +301,21 @@ class Computation:
         late: Sequence[str] = (),
         late_variables: Mapping[str, Any] | None = None,
         done: Collection[Operation] = (),
+        known: Mapping[Tensor, np.ndarray[Any, Any]] | None = None,
     ) -> None:
-        """`late`: variables whose values are wanted as they are in the end. `done`: see `Schedule`."""
+        """`late`: variables whose values are wanted as they are in the end. `done`: see `Schedule`.
+
+        `known`: values that it is compiled for.
+        """
+        self.targets = tuple(fetches)
         self.fetches = [one for one in fetches if isinstance(one, Tensor)]
         self.fed = tuple(fed)
         self.late = tuple(late)
-        self.schedule = Schedule(fetches, fed, done=done)
+        self.late_variables = dict(late_variables or {})
+        self.known = dict(known or {})
+        self.schedule = Schedule(fetches, [*fed, *self.known], done=done)
         self.reads = dict(self.schedule.reads) | {
-            name: variable for name, variable in (late_variables or {}).items() if name not in self.schedule.writes
+            name: variable for name, variable in self.late_variables.items() if name not in self.schedule.writes
         }
         self.writes = self.schedule.writes
 
@@ -285,7 +326,7 @@ class Computation:
 
         If a check fails, the changed variables have the values that they had.
         """
-        frame = Frame({**state, FAILED: 0}, keys, dict(zip(self.fed, feeds, strict=True)))
+        frame = Frame({**state, FAILED: 0}, keys, {**dict(zip(self.fed, feeds, strict=True)), **self.known})
         frame.run(self.schedule)
         values = [frame.value(tensor) for tensor in self.fetches]
         changed = {name: frame.state[name] for name in self.writes if name in frame.state}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.ops.array import stack
-from trainband.compat.ops.arrays import ArgumentError
+from trainband.compat.ops.arrays import NEEDS_VALUE, ArgumentError
 from trainband.compat.ops.dtypes import DType, array_of, as_dtype
 from trainband.compat.ops.shapes import Dimension, TensorShape
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
@@ -95,12 +95,17 @@ def _inferred(
 ) -> tuple[list[Probes], list[DType] | None]:
     """(the probes of the outputs, where there are none their dtypes)."""
     known = [tensor.probes for tensor in inputs]
+    unsized = op.attributes.get("unsized")
     refusal: Exception | None = None
     if all(probes is not None for probes in known):
         try:
             return list(infer(compute, [probes for probes in known if probes is not None], op.folds)), None
         except ArgumentError:
             raise
+        except NEEDS_VALUE:
+            if unsized is None:
+                with suppress(Exception):
+                    return list(infer_by_values(compute, [probes for probes in known if probes is not None])), None
         except Exception as exc:
             if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
                 refusal = _refused(op, exc)
@@ -108,6 +113,8 @@ def _inferred(
                     raise refusal from exc
                 with suppress(Exception):
                     return list(infer_by_values(compute, [probes for probes in known if probes is not None])), None
+    if unsized is not None:
+        return [probes_of_shape(shape, dtype) for dtype, shape in unsized], [dtype for dtype, _ in unsized]
     # Under a wrong assumption about an unknown size anything may fail.
     guessed = guess(compute, [Input(tensor.shape, tensor.dtype, tensor.probes) for tensor in inputs])
     if guessed is None and refusal is not None:

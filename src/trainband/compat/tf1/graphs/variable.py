@@ -11,7 +11,7 @@ from trainband.compat.ops.array import concat
 from trainband.compat.ops.arrays import numpy_or_jax
 from trainband.compat.ops.checks import check_range
 from trainband.compat.ops.dtypes import DType, as_dtype
-from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
+from trainband.compat.ops.indexing import checked_places, rows_added, rows_replaced, rows_subtracted
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.default_session import needed_session
 from trainband.compat.tf1.graphs.effects import guarded
@@ -330,6 +330,30 @@ def scatter(
         check_range(rows, size)
         rows = frame.rows_if_unfailed(rows, size, [variable.op_name])
         frame.state[variable.op_name] = change(frame.state[variable.op_name], rows, new)
+        return (frame.state[variable.op_name],)
+
+    return record(
+        type_,
+        write,
+        [convert(indices), convert(updates, variable.dtype)],
+        name=name,
+        dtypes=[variable.dtype],
+        shapes=[variable.shape],
+        stateful=True,
+        reads=(variable,),
+        writes=(variable,),
+        attributes={"variable": variable},
+    ).outputs[0]
+
+
+def scatter_nd(
+    type_: str, variable: Any, indices: Any, updates: Any, change: Callable[[Any, Any, Any], Any], name: str | None
+) -> Tensor:
+    """Changes elements or slices of a variable, at places that the last axis of the indices gives."""
+
+    def write(frame: Any, places: Any, new: Any) -> tuple[Any, ...]:
+        whole = frame.state[variable.op_name]
+        frame.state[variable.op_name] = change(whole, checked_places(places, whole.shape), new)
         return (frame.state[variable.op_name],)
 
     return record(

@@ -128,3 +128,16 @@ def old_hash(data: bytes, seed: int = 0xDECAFCAFFE) -> int:
         found = (found ^ _word(data, whole)) * _OLD & _MASK
     found = (found ^ found >> 47) * _OLD & _MASK
     return found ^ found >> 47
+
+
+CROSSING_KEY = 0xDECAFCAFFE
+"""What the fingerprint of a combination begins with."""
+
+
+def fingerprint_of_both(first: int, second: int) -> int:
+    """One fingerprint of two, in this order, as TensorFlow's `FingerprintCat64` makes it."""
+    mixed = second * _OLD & _MASK
+    mixed = (mixed ^ mixed >> 47) * _OLD & _MASK
+    result = (first ^ _OLD ^ mixed) * _OLD & _MASK
+    result = (result ^ result >> 47) * _OLD & _MASK
+    return result ^ result >> 47

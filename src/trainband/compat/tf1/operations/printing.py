@@ -10,10 +10,19 @@ import jax
 import jax.experimental
 import numpy as np
 
+from trainband.compat.ops.arrays import ComputedError
 from trainband.compat.ops.checks import check
 from trainband.compat.ops.dtypes import array_of, as_dtype, string
+from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.effects import guarded
-from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.graphs.errors import (
+    InvalidArgumentError,
+    OpError,
+    OutOfRangeError,
+    ResourceExhaustedError,
+    UnimplementedError,
+    UnknownError,
+)
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.operations.control_flow import group
@@ -72,19 +81,20 @@ def py_func(
     stateful: bool = True,  # noqa: ARG001
     name: str | None = None,
 ) -> Any:
-    """Calls a Python function of arrays; its results' shapes are not known, so that they must be scalars unless
-    `set_shape` is called on them. It has no derivative.
+    """Calls a Python function of arrays. It has no derivative.
+
+    Where `set_shape` says the shapes of its results, it is called from the compiled run, otherwise before it.
     """
     inputs = [convert(one) for one in inp]
     several = isinstance(Tout, list | tuple)
+    func = _with_errors(func)
     dtypes = [as_dtype(one) for one in (Tout if several else [Tout])]
 
     def compute(*values: Any) -> Any:
+        if not all(output.shape.is_fully_defined() for output in op.outputs):
+            raise ComputedError("the shapes of the results of a py_func are unknown")
         kinds = [
-            jax.ShapeDtypeStruct(
-                tuple(size or 0 for size in output.shape.sizes or ()) if output.shape.is_fully_defined() else (),
-                d.numpy,
-            )
+            jax.ShapeDtypeStruct(tuple(size or 0 for size in output.shape.sizes or ()), d.numpy)
             for output, d in zip(op.outputs, dtypes, strict=True)
         ]
 
@@ -95,8 +105,8 @@ def py_func(
                 raise InvalidArgumentError(
                     None,
                     op,
-                    f"py_func gave results of the shapes {[np.shape(one) for one in listed]}; call set_shape on what "
-                    "tf.py_func returns, because a run is compiled before it begins",
+                    f"py_func gave results of the shapes {[np.shape(one) for one in listed]}, but set_shape has said "
+                    f"{[kind.shape for kind in kinds]}",
                 )
             return [np.asarray(one, kind.dtype) for one, kind in zip(listed, kinds, strict=True)]
 
@@ -121,9 +131,67 @@ def py_func(
         count=len(dtypes),
         dtypes=dtypes,
         shapes=[None] * len(dtypes),
-        attributes={"effect": True, "flat": True, "python": python},
+        attributes={
+            "effect": True,
+            "flat": True,
+            "python": python,
+            "unsized": [(kind, TensorShape(None)) for kind in dtypes],
+        },
     )
+    if not dtypes:
+        return op
     return list(op.outputs) if several else op.outputs[0]
+
+
+def _with_errors(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose exceptions are TensorFlow's."""
+
+    def call(*arrays: Any) -> Any:
+        try:
+            return func(*arrays)
+        except OpError:
+            raise
+        except Exception as exc:
+            kind = next((error for python, error in _ERRORS.items() if isinstance(exc, python)), UnknownError)
+            raise kind(None, None, f"{type(exc).__name__}: {exc}") from exc
+
+    return call
+
+
+_ERRORS: dict[type[Exception], type[OpError]] = {
+    StopIteration: OutOfRangeError,
+    MemoryError: ResourceExhaustedError,
+    NotImplementedError: UnimplementedError,
+    TypeError: InvalidArgumentError,
+    ValueError: InvalidArgumentError,
+}
+
+
+class _Eager(np.ndarray[Any, Any]):
+    """An array that has the method by which functions for `py_function` get at it."""
+
+    def numpy(self) -> Any:
+        """The array, or the value of a scalar."""
+        return np.asarray(self)[()]
+
+
+def py_function(
+    func: Callable[..., Any] | None = None,
+    inp: Any = None,
+    Tout: Any = None,  # noqa: N803
+    name: str | None = None,
+) -> Any:
+    """Calls a Python function of arrays that have a method `numpy()`. It has no derivative here."""
+    given = func or (lambda *_: None)
+
+    def call(*arrays: Any) -> Any:
+        found = given(*(np.asarray(one).view(_Eager) for one in arrays))
+        several = isinstance(found, list | tuple)
+        if any(hasattr(one, "graph") for one in (found if several else [found])):
+            raise TypeError("py_function's function must return arrays or numbers, not tensors of a graph.")
+        return found
+
+    return py_func(call, inp, Tout, name=name or "EagerPyFunc")
 
 
 def asserting(

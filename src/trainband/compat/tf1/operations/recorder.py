@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError
-from trainband.compat.ops.binding import converted, flattened, put_back
+from trainband.compat.ops.arrays import ArgumentError, limit_of
+from trainband.compat.ops.binding import Late, converted, flattened, put_back
 from trainband.compat.ops.dtypes import DType, as_dtype
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.signature import V1_PARAMETERS, Signature
@@ -19,7 +19,7 @@ from trainband.compat.ops.table import Op, op_of
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.infer import Probe
 from trainband.compat.tf1.graphs.keys import combined_seed
-from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, record
+from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, record, record_tensor
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.where import user_line
 
@@ -35,12 +35,11 @@ class _GraphTensors:
         """Convert a value to a tensor."""
         return convert(value, dtype)
 
-    def known(self, value: Any, what: str) -> Any:
-        """Return the value of a tensor that follows from constants."""
-        found = known_value(convert(value))
-        if found is None:
-            raise ArgumentError(f"{what} must be known while recording, got {value}.")
-        return found
+    def known(self, value: Any, what: str) -> Any:  # noqa: ARG002
+        """Return the value of a tensor that follows from constants; any other must be known when a run is compiled."""
+        tensor = convert(value)
+        found = known_value(tensor)
+        return Late(tensor) if found is None else found
 
 
 _TENSORS = _GraphTensors()
@@ -88,12 +87,13 @@ def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: 
             result = record_op(op, {**values, parameter: rows.values}, name, seed)
             return IndexedSlices(result, rows.indices, rows.dense_shape)
     try:
-        arguments = converted(op, values, _TENSORS)
+        arguments = converted(op, _with_limits(op, values), _TENSORS)
         seen = {one: _known_of(value) for one, value in arguments.items()}
         if op.unchanged is not None and op.unchanged(**seen):
             return arguments[op.tensors[0]]
         count = op.outputs if isinstance(op.outputs, int) else op.outputs(**seen)
-        made = _recorded(op, arguments, count, name or op.title or None, seed)
+        unsized = None if op.unsized is None else op.unsized(**seen)
+        made = _recorded(op, arguments, count, name or op.title or None, seed, unsized)
     except (ArgumentError, TypeError) as exc:
         kind = ValueError if isinstance(exc, ArgumentError) else TypeError
         if "(at " in str(exc):
@@ -106,16 +106,33 @@ def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: 
     return tuple(made.outputs) if isinstance(op.outputs, int) else made.outputs
 
 
+def _with_limits(op: Op, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments with the counts that are left out, where they follow from computed numbers."""
+    found = dict(values)
+    for parameter, sources in op.limits.items():
+        if found[parameter] is not None:
+            continue
+        given = [values[source] for source in sources]
+        arrays = [convert(one) for each in given for one in (each if isinstance(each, list | tuple) else [each])]
+        if any(known_value(one) is None for one in arrays):
+            found[parameter] = record_tensor("Max", limit_of, arrays, folds=True)
+    return found
+
+
 def _known_of(value: Any) -> Any:
     if isinstance(value, list):
         return [_known_of(one) for one in value]
     return Known(value.shape.sizes, value.dtype, known_value(value)) if isinstance(value, Tensor) else value
 
 
-def _recorded(op: Op, arguments: Mapping[str, Any], count: int, name: str | None, seed: int | None) -> Operation:
+def _recorded(
+    op: Op, arguments: Mapping[str, Any], count: int, name: str | None, seed: int | None, unsized: Any
+) -> Operation:
     inputs, layout = flattened(op, arguments)
     settings = {one: value for one, value in arguments.items() if one not in layout}
     attributes: dict[str, Any] = {"arguments": settings, "flat": op.flat}
+    if unsized is not None:
+        attributes["unsized"] = [(dtype, TensorShape(shape)) for dtype, shape in unsized]
 
     def function(key: Any, arrays: Sequence[Any]) -> Any:
         result = op.call(put_back(settings, layout, arrays), key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,7 @@ from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.sessions.numpy_part import NumpyPart
-
-RunCompiled = Callable[[Computation, Sequence[Any]], Sequence[Any]]
-"""Runs a compiled computation with values for what it is fed; returns those of its fetches."""
+from trainband.compat.tf1.sessions.split_run import Run, SplitRun, inputs_of
 
 
 class HostStage:
@@ -54,7 +52,7 @@ class HostStage:
         )
         """What the compiled part of another run computes first."""
         self.given = tuple(one for one in (*outputs, *self._before) if one not in self._fed and one.dtype != string)
-        self._parts: dict[Operation, NumpyPart | Computation] = {}
+        self._parts: dict[Operation, NumpyPart | SplitRun] = {}
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
@@ -62,18 +60,10 @@ class HostStage:
 
     def used_by(self, needed: Iterable[Operation]) -> set[Tensor]:
         """What compiled operations take as inputs, and what is fed for them alone."""
-        found: set[Tensor] = set()
-        waiting = list(needed)
-        while waiting:
-            op = waiting.pop()
-            found.update(op.inputs)
-            waiting += [inner for region in op.attributes.get("regions", ()) for inner in region.operations]
         mine = {tensor for op in self.operations for tensor in op.inputs}
-        return found | {tensor for tensor in self._fed if tensor not in mine}
+        return inputs_of(needed) | {tensor for tensor in self._fed if tensor not in mine}
 
-    def run(
-        self, feeds: Mapping[Tensor, Any], resources: dict[Any, Any], run_compiled: RunCompiled
-    ) -> dict[Tensor, Any]:
+    def run(self, feeds: Mapping[Tensor, Any], resources: dict[Any, Any], run_compiled: Run) -> dict[Tensor, Any]:
         """The values of everything that is computed here, and of what it is computed from.
 
         Args:
@@ -95,7 +85,7 @@ class HostStage:
                 values.setdefault(output, as_declared(result, output))
         return values
 
-    def _prepare(self, op: Operation, values: dict[Tensor, Any], run_compiled: RunCompiled) -> None:
+    def _prepare(self, op: Operation, values: dict[Tensor, Any], run_compiled: Run) -> None:
         """Computes those inputs of an operation that are not known yet, all of them together."""
         if all(tensor in values for tensor in op.inputs):
             return
@@ -107,12 +97,12 @@ class HostStage:
                 constant = [tensor for tensor in missing if tensor.op.type == "Const"]
                 values.update((tensor, np.asarray(tensor.op.compute()[0])) for tensor in constant)
                 missing = [tensor for tensor in missing if tensor not in values]
-                part = Computation(missing, [one for one in values if one.dtype != string])
+                part = SplitRun(Computation(missing, [one for one in values if one.dtype != string]))
             self._parts[op] = part
         if isinstance(part, NumpyPart):
             part.run(values)
             return
-        found = run_compiled(part, [values[one] for one in part.fed])
+        found, _ = part.run(values, run_compiled)
         values.update((one, np.asarray(value)) for one, value in zip(part.fetches, found, strict=True))
         for tensor in op.inputs:
             if tensor not in values:
@@ -125,7 +115,7 @@ def _computed(op: Operation, arguments: Sequence[Any], resources: dict[Any, Any]
         found: Sequence[Any] = source(resources, *arguments)
         return found
     try:
-        results: Sequence[Any] = op.compute(*arguments)
+        results: Sequence[Any] = op.attributes.get("python", op.compute)(*arguments)
     except (TypeError, ValueError) as exc:
         raise InvalidArgumentError(None, op, f"{op.type}: {exc}") from exc
     return results
