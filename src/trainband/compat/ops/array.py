@@ -59,7 +59,7 @@ def size(input: Any, out_type: Any = int32) -> Any:  # noqa: A002
     return np.asarray(np.prod(input.shape, dtype=np.int64)).astype(as_dtype(out_type).numpy)
 
 
-@op("tf.reshape", type="Reshape", tensors="tensor shape", shapes="shape", folds=True)
+@op("tf.reshape", type="Reshape", tensors="tensor shape", shapes="shape", folds=True, ranked_by="shape")
 def reshape(tensor: Any, shape: Any) -> Any:
     """The same elements in another shape; one size may be -1."""
     sizes = sizes_of(shape, "the shape of a reshape")
@@ -144,7 +144,7 @@ def split(value: Any, num_or_size_splits: Any, axis: Any = 0) -> Any:
     return numpy_or_jax(value).split(value, [int(cut) for cut in cuts], axis=where)
 
 
-@op("tf.tile", type="Tile", tensors="input multiples", shapes="multiples", folds=True)
+@op("tf.tile", type="Tile", tensors="input multiples", shapes="multiples", folds=True, ranked_by="input")
 def tile(input: Any, multiples: Any) -> Any:  # noqa: A002
     """Repeat an array along each axis."""
     times = sizes_of(multiples, "the multiples of a tile")
@@ -162,6 +162,8 @@ _MODES = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMETRIC": "symmetric"
     tensors="tensor paddings",
     shapes="paddings",
     v1="tensor paddings mode name constant_values",
+    folds=True,
+    ranked_by="tensor",
 )
 def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any = 0) -> Any:
     """Add elements before and after, along each axis."""
@@ -169,23 +171,35 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any
     pairs = np.reshape(sizes_of(paddings, "the paddings of a pad"), (-1, 2))
     if len(pairs) != np.ndim(tensor):
         raise ArgumentError(f"Shape must be rank {len(pairs)} but is rank {np.ndim(tensor)} for 'Pad'")
-    more = {"constant_values": constant_values} if kind == "constant" else {}
-    return jnp.pad(tensor, [(int(a), int(b)) for a, b in pairs], mode=kind, **more)
+    if (pairs < 0).any():
+        raise ArgumentError(f"Paddings must be non-negative, got {pairs.tolist()}")
+    most = None if kind == "constant" else np.array(np.shape(tensor)) - (kind == "reflect")
+    if most is not None and (pairs > most[:, None]).any():
+        raise ArgumentError(
+            f"paddings must be less than the dimension size: {pairs.tolist()} not less than {most.tolist()}"
+        )
+    if not len(pairs):
+        return tensor
+    more = {}
+    if kind == "constant":
+        is_text = tensor.dtype == object and isinstance(constant_values, int)
+        more = {"constant_values": b"" if is_text else constant_values}
+    return numpy_or_jax(tensor).pad(tensor, [(int(a), int(b)) for a, b in pairs], mode=kind, **more)
 
 
-@op("tf.fill", type="Fill", tensors="dims value", shapes="dims", folds=True)
+@op("tf.fill", type="Fill", tensors="dims value", shapes="dims", folds=True, ranked_by="dims")
 def fill(dims: Any, value: Any) -> Any:
     """A shape filled with one number."""
     return numpy_or_jax(dims, value).broadcast_to(value, sizes_of(dims, "the shape of a fill"))
 
 
-@op("tf.zeros", type="Fill", tensors="shape", shapes="shape", folds=True, title="zeros")
+@op("tf.zeros", type="Fill", tensors="shape", shapes="shape", folds=True, title="zeros", ranked_by="shape")
 def zeros(shape: Any, dtype: Any = float32) -> Any:
     """All zero."""
     return np.broadcast_to(np.zeros((), as_dtype(dtype).numpy), sizes_of(shape, "the shape of a fill"))
 
 
-@op("tf.ones", type="Fill", tensors="shape", shapes="shape", folds=True, title="ones")
+@op("tf.ones", type="Fill", tensors="shape", shapes="shape", folds=True, title="ones", ranked_by="shape")
 def ones(shape: Any, dtype: Any = float32) -> Any:
     """All one."""
     return np.broadcast_to(np.ones((), as_dtype(dtype).numpy), sizes_of(shape, "the shape of a fill"))
@@ -249,7 +263,7 @@ def reverse(tensor: Any, axis: Any) -> Any:
     return numpy_or_jax(tensor).flip(tensor, axes_of(axis))
 
 
-@op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape")
+@op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape", ranked_by="shape")
 def broadcast_to(input: Any, shape: Any) -> Any:  # noqa: A002
     """Repeat an array to fill a shape."""
     return jnp.broadcast_to(input, sizes_of(shape, "the shape of broadcast_to"))

@@ -115,7 +115,8 @@ def _dtype_for(op: Op, name: str, found: Mapping[str, Any]) -> DType | None:
         if source not in found:
             return as_dtype(source)
         if found[source] is not None:
-            return as_dtype(getattr(found[source], "dtype", found[source]))
+            given = found[source]
+            return as_dtype(given if isinstance(given, type) else getattr(given, "dtype", given))
     return None
 
 

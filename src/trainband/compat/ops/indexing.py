@@ -76,7 +76,14 @@ def gather_nd(params: Any, indices: Any) -> Any:
     return jnp.asarray(params)[checked_places(indices, params.shape)]
 
 
-@op("tf.scatter_nd", type="ScatterNd", tensors="indices updates shape", shapes="shape", kinds={"indices": "int"})
+@op(
+    "tf.scatter_nd",
+    type="ScatterNd",
+    tensors="indices updates shape",
+    shapes="shape",
+    kinds={"indices": "int"},
+    ranked_by="shape",
+)
 def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
     """Zeros, with these values added at these places."""
     whole = jnp.zeros(sizes_of(shape, "the shape of scatter_nd"), updates.dtype)
@@ -150,6 +157,7 @@ def rows_minimized(whole: Any, indices: Any, updates: Any) -> Any:
     tensors="indices on_value off_value",
     optional="on_value off_value",
     like={"on_value": "dtype", "off_value": "dtype on_value"},
+    folds=True,
 )
 def one_hot(
     indices: Any, depth: Any, on_value: Any = None, off_value: Any = None, axis: Any = None, dtype: Any = None
@@ -158,8 +166,12 @@ def one_hot(
     kind = on_value.dtype if dtype is None and on_value is not None else as_dtype(dtype or "float32").numpy
     on = np.ones((), kind) if on_value is None else on_value.astype(kind)
     off = np.zeros((), kind) if off_value is None else off_value.astype(kind)
-    hot = jax.nn.one_hot(indices, int(depth), axis=axis_of(axis, -1), dtype=np.bool_)
-    return jnp.where(hot, on, off)
+    if on.dtype != off.dtype or (dtype is not None and on.dtype != kind):
+        raise TypeError(f"dtype {on.dtype} of on_value does not match dtype parameter {kind}")
+    xp, where = numpy_or_jax(indices, on, off), axis_of(axis, -1)
+    places = xp.expand_dims(indices, where)
+    along = [-1 if i == where % places.ndim else 1 for i in range(places.ndim)]
+    return xp.where(places == np.arange(int(depth)).reshape(along), on, off)
 
 
 def _places(condition: Any, x: Any, **_: Any) -> list[Any] | None:
@@ -209,7 +221,7 @@ def where_v2(condition: Any, x: Any = None, y: Any = None) -> Any:
     return where(condition) if x is None or y is None else numpy_or_jax(condition, x, y).where(condition, x, y)
 
 
-@op("tf.slice", type="Slice", tensors="input_ begin size", shapes="begin size", folds=True)
+@op("tf.slice", type="Slice", tensors="input_ begin size", shapes="begin size", folds=True, ranked_by="input_")
 def slice_(input_: Any, begin: Any, size: Any) -> Any:
     """Return a part with a given begin and size; -1 means up to the end."""
     lengths = sizes_of(size, "the size of a slice")

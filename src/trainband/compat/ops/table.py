@@ -41,6 +41,8 @@ class Op:
         left out.
       folds: whether NumPy's arrays give NumPy's arrays, so that it can be computed before anything runs.
       of_shape: whether the value follows from the shape of the first tensor alone.
+      ranked_by: the parameter that says how many axes the result has where more is not known: a shape by its length,
+        an array by its own.
       keeps_shape: whether the result has the shape and dtype of the first tensor, whatever the others are.
       flat: whether no derivative goes through it, although its result is floating-point, as in TensorFlow.
       random: whether it draws random numbers.
@@ -66,6 +68,7 @@ class Op:
     limits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folds: bool = False
     of_shape: bool = False
+    ranked_by: str = ""
     keeps_shape: bool = False
     flat: bool = False
     random: bool = False

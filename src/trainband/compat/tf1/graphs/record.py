@@ -64,7 +64,7 @@ def record(
         compute if count != 1 or more.get("stateful") or more.get("early") else lambda *values: (compute(*values),)
     )
     op = Operation(graph, type_, "", inputs, several, folds=folds, **more)
-    op.control_inputs = tuple(dict.fromkeys([*op.control_inputs, *graph.control_inputs()]))
+    op.control_inputs = list(dict.fromkeys([*op.control_inputs, *graph.control_inputs()]))
     probes: list[Probes] = []
     if value is not None:
         probes = [probes_of_value(value)]

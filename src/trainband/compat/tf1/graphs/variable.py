@@ -406,6 +406,14 @@ class PartitionedVariable:
         """What a session fetches for it."""
         return self.as_tensor()
 
+    def _get_variable_list(self) -> list[Variable]:  # a name that scripts use
+        return list(self.parts)
+
+    def _get_partitions(self) -> list[int]:
+        return [len(self.parts) if i == self.axis else 1 for i in range(self.shape.ndims or 0)]
+
+    _concat = as_tensor
+
     def control_operations(self) -> list[Operation]:
         """The operations that make its parts."""
         return [part.op for part in self.parts]

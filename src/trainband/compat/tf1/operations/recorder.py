@@ -99,6 +99,8 @@ def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: 
         if "(at " in str(exc):
             raise
         raise kind(f"{exc} (at {user_line()})") from exc
+    if op.ranked_by and made.outputs[0].shape.sizes is None:
+        made.outputs[0].set_shape(_of_rank(op, arguments[op.ranked_by]))
     if op.of_shape:
         _note_value(op, made.outputs[0], arguments)
     if op.outputs == 1:
@@ -194,11 +196,30 @@ def _kind_of_draw(
     return {**found, "abstract": abstract}
 
 
+def _of_rank(op: Op, tensor: Tensor) -> TensorShape:
+    """What is known of a result whose number of axes a shape, or an array, says."""
+    if op.ranked_by in op.shapes:
+        return partial_shape(tensor)
+    return TensorShape(None if tensor.shape.sizes is None else [None] * len(tensor.shape.sizes))
+
+
+def partial_shape(tensor: Tensor) -> TensorShape:
+    """What is known of the shape that a tensor gives, as a vector of sizes."""
+    known = known_value(tensor)
+    if known is not None:
+        return TensorShape([None if size < 0 else int(size) for size in known.reshape(-1)])
+    if tensor.op.type == "Pack" and tensor.shape.ndims == 1:
+        sizes = [known_value(one) for one in tensor.op.inputs]
+        return TensorShape([None if size is None or int(size) < 0 else int(size) for size in sizes])
+    count = tensor.shape.sizes
+    return TensorShape(None if count is None or len(count) != 1 or count[0] is None else [None] * count[0])
+
+
 def _shape_of_value(tensor: Tensor) -> TensorShape:
     """Return what is known about a shape that is given as a tensor."""
     probes = tensor.probes
     if probes is None or probes[0].value is None or probes[1].value is None:
-        return TensorShape(None)
+        return partial_shape(tensor)
     first, second = np.ravel(probes[0].value), np.ravel(probes[1].value)
     return TensorShape([int(a) if a == b else None for a, b in zip(first, second, strict=True)])
 

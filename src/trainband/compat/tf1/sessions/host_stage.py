@@ -111,12 +111,12 @@ class HostStage:
 
 def _computed(op: Operation, arguments: Sequence[Any], resources: dict[Any, Any]) -> Sequence[Any]:
     source = op.attributes.get("source")
-    if source is not None:
-        found: Sequence[Any] = source(resources, *arguments)
-        return found
     try:
+        if source is not None:
+            found: Sequence[Any] = source(resources, *arguments)
+            return found
         results: Sequence[Any] = op.attributes.get("python", op.compute)(*arguments)
-    except (TypeError, ValueError) as exc:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
         raise InvalidArgumentError(None, op, f"{op.type}: {exc}") from exc
     return results
 

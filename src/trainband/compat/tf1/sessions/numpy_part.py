@@ -60,7 +60,7 @@ class NumpyPart:
                 try:
                     with noting(failing(op)):
                         results = op.compute(*[values[tensor] for tensor in op.inputs])
-                except (TypeError, ValueError) as exc:
+                except (LookupError, TypeError, ValueError) as exc:
                     shapes = ", ".join(str(np.shape(values[tensor])) for tensor in op.inputs)
                     raise InvalidArgumentError(
                         None, op, f"{op.type} of inputs of the shapes {shapes}: {str(exc).partition(chr(10))[0]}"
