@@ -88,11 +88,17 @@ _PUBLIC = """
 
 _PRIVATE = {
     "python.framework.ops": "scripts.private: add_to_collections init_scope",
-    "python.framework.tensor_shape": "scripts.history: dimension_value dimension_at_index",
+    "python.framework.tensor_shape": """
+        scripts.history: dimension_value dimension_at_index unknown_shape scalar vector matrix as_shape
+    """,
     "python.ops.control_flow_ops": "scripts.private: with_dependencies",
     "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
     "python.ops.resource_variable_ops": """
         scripts.private: is_resource_variable
+        operations.bare_variables: var_handle_op read_variable_op assign_variable_op assign_add_variable_op
+        operations.bare_variables: assign_sub_variable_op var_is_initialized_op destroy_resource_op resource_gather
+        operations.bare_variables: resource_scatter_add resource_scatter_sub resource_scatter_mul resource_scatter_div
+        operations.bare_variables: resource_scatter_min resource_scatter_max resource_scatter_update
         graphs.variable: ResourceVariable=Variable
     """,
     "python.ops.sparse_ops": """
@@ -103,13 +109,25 @@ _PRIVATE = {
     "python.ops.script_ops": "operations.printing: eager_py_func=py_function",
     "python.ops.data_flow_ops": "input.staging: StagingArea",
     "python.ops.nn_ops": "operations.unlisted: nth_element",
-    "python.ops.gen_nn_ops": "operations.unlisted: nth_element",
+    "python.ops.gen_nn_ops": "operations.unlisted: nth_element max_pool_v2",
+    "python.ops.gen_state_ops": "operations.bare_variables: variable=variable_op variable_v2=variable_op",
     "python.ops.random_ops": "operations.unlisted: parameterized_truncated_normal",
     "python.training.moving_averages": "training.debiased_average: assign_moving_average",
     "python.util.deprecation": "scripts.private: _PRINT_DEPRECATION_WARNINGS",
     "python.client.device_lib": "scripts.machine: list_local_devices",
     "python.client.timeline": "scripts.profiling: Timeline",
-    "python.framework.tensor_util": "scripts.values: constant_value make_tensor_proto make_ndarray",
+    "python.framework.tensor_util": """
+        scripts.values: constant_value make_tensor_proto make_ndarray MakeNdarray=make_ndarray
+    """,
+    "python.ops.weights_broadcast_ops": "operations.weights_broadcast: assert_broadcastable broadcast_weights",
+    "python.ops.array_ops": "operations.unlisted: scatter_nd_non_aliasing_add",
+    "python.ops.math_ops": """
+        operations.unlisted: sparse_segment_sum_with_num_segments sparse_segment_mean_with_num_segments
+        operations.unlisted: sparse_segment_sqrt_n_with_num_segments
+    """,
+    "python.ops.partitioned_variables": "operations.variable_scope: create_partitioned_variables",
+    "python.ops.state_ops": "operations.bare_variables: variable_op variable_op_v2",
+    "python.ops.parsing_ops": "input.parsing_json: decode_json_example",
     "examples.tutorials.mnist.mnist": """
         scripts.mnist_model: inference loss training evaluation NUM_CLASSES IMAGE_SIZE IMAGE_PIXELS
     """,

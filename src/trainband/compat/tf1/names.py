@@ -41,6 +41,9 @@ _TABLE: dict[str, str] = {
         operations.state: scatter_mul scatter_div scatter_max scatter_min
         operations.state: scatter_nd_update scatter_nd_add scatter_nd_sub
         operations.template: make_template
+        operations.variable_scope: create_partitioned_variables no_regularizer
+        input.parsing_json: decode_json_example
+        input.text: string_to_hash_bucket_strong
         sessions.tensor_handle: get_session_handle get_session_tensor delete_session_tensor
         input.sparse_parts: sparse_split sparse_maximum sparse_minimum sparse_reduce_sum_sparse sparse_reduce_max_sparse
         input.sparse_parts: serialize_sparse serialize_many_sparse deserialize_many_sparse serialize_tensor parse_tensor

@@ -65,7 +65,9 @@ class Variable:
                     value = initial_value() if callable(initial_value) else initial_value
                     initial = convert(value, wanted, name="initial_value")
                 sizes = (
-                    initial.shape if shape is None and expected_shape is None else TensorShape(shape or expected_shape)
+                    initial.shape
+                    if shape is None and expected_shape is None
+                    else TensorShape(expected_shape if shape is None else shape)
                 )
                 if validate_shape and not sizes.is_fully_defined():
                     raise ValueError(f"initial_value must have a shape specified: {initial} (at {user_line()})")

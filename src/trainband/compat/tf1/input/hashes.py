@@ -141,3 +141,38 @@ def fingerprint_of_both(first: int, second: int) -> int:
     result = (first ^ _OLD ^ mixed) * _OLD & _MASK
     result = (result ^ result >> 47) * _OLD & _MASK
     return result ^ result >> 47
+
+
+def keyed_hash(data: bytes, first: int, second: int) -> int:
+    """SipHash-2-4 with a key of two 64-bit numbers, of J.-P. Aumasson and D. J. Bernstein, 2012."""
+    state = [
+        first ^ 0x736F6D6570736575,
+        second ^ 0x646F72616E646F6D,
+        first ^ 0x6C7967656E657261,
+        second ^ 0x7465646279746573,
+    ]
+    whole = len(data) // 8 * 8
+    words = [_word(data, place) for place in range(0, whole, 8)]
+    words.append(int.from_bytes(data[whole:], "little") | (len(data) & 0xFF) << 56)
+    for word in words:
+        state[3] ^= word
+        _sip_rounds(state, 2)
+        state[0] ^= word
+    state[2] ^= 0xFF
+    _sip_rounds(state, 4)
+    return state[0] ^ state[1] ^ state[2] ^ state[3]
+
+
+def _sip_rounds(state: list[int], count: int) -> None:
+    def left(value: int, by: int) -> int:
+        return (value << by | value >> (64 - by)) & _MASK
+
+    a, b, c, d = state
+    for _ in range(count):
+        a, c = a + b & _MASK, c + d & _MASK
+        b, d = left(b, 13) ^ a, left(d, 16) ^ c
+        a = left(a, 32)
+        c, a = c + b & _MASK, a + d & _MASK
+        b, d = left(b, 17) ^ c, left(d, 21) ^ a
+        c = left(c, 32)
+    state[:] = a, b, c, d

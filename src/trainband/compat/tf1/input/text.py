@@ -11,7 +11,7 @@ from trainband.compat.ops.dtypes import int64, string
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.sparse import SparseTensor
-from trainband.compat.tf1.input.hashes import fingerprint, old_hash
+from trainband.compat.tf1.input.hashes import fingerprint, keyed_hash, old_hash
 from trainband.compat.tf1.input.sparse import sparse
 from trainband.compat.tf1.operations.strings import each
 
@@ -20,6 +20,29 @@ def string_to_hash_bucket_fast(input: Any, num_buckets: int, name: str | None = 
     """A bucket for each text, by its fingerprint."""
     return each(
         "StringToHashBucketFast", lambda text: fingerprint(text) % num_buckets, [convert(input, string)], name, int64
+    )
+
+
+def string_to_hash_bucket_strong(
+    input: Any,  # noqa: A002
+    num_buckets: int,
+    key: Any,
+    name: str | None = None,
+) -> Tensor:
+    """A bucket for each text, by a hash that two secret numbers determine.
+
+    Raises:
+      ValueError: they are not two.
+    """
+    secrets = [int(one) for one in key]
+    if len(secrets) != 2:
+        raise ValueError(f"Key must have 2 elements, got {len(secrets)}.")
+    return each(
+        "StringToHashBucketStrong",
+        lambda text: keyed_hash(text, secrets[0], secrets[1]) % num_buckets,
+        [convert(input, string)],
+        name,
+        int64,
     )
 
 

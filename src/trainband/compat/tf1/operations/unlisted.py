@@ -2,8 +2,49 @@
 
 from __future__ import annotations
 
-from trainband.compat.ops import indexing, random
-from trainband.compat.tf1.operations.recorder import recorded
+from collections.abc import Callable
+from typing import Any
+
+from trainband.compat.ops import indexing, pooling, random
+from trainband.compat.ops.table import TABLE
+from trainband.compat.tf1.graphs.graph import Tensor
+from trainband.compat.tf1.operations.recorder import record_op, recorded, recorder
 
 nth_element = recorded(indexing.nth_element)
 parameterized_truncated_normal = recorded(random.parameterized_truncated_normal)
+
+
+def max_pool_v2(
+    input: Any,  # noqa: A002 - TensorFlow's name
+    ksize: Any,
+    strides: Any,
+    padding: Any,
+    data_format: str = "NHWC",
+    name: str | None = None,
+) -> Tensor:
+    """The largest number in each window."""
+    found: Tensor = recorded(pooling.max_pool)(input, ksize, strides, padding, data_format, name)
+    return found
+
+
+def scatter_nd_non_aliasing_add(input: Any, indices: Any, updates: Any, name: str | None = None) -> Tensor:  # noqa: A002
+    """An array with something added at some places."""
+    found: Tensor = recorder(TABLE["tf.tensor_scatter_nd_add"])(input, indices, updates, name=name)
+    return found
+
+
+def _with_num_segments(name: str) -> Callable[..., Tensor]:
+    op = TABLE[f"tf.{name}"]
+
+    def record_it(data: Any, indices: Any, segment_ids: Any, num_segments: Any, name: str | None = None) -> Tensor:
+        arguments = {"data": data, "indices": indices, "segment_ids": segment_ids, "num_segments": num_segments}
+        found: Tensor = record_op(op, arguments, name)
+        return found
+
+    record_it.__doc__ = f"`tf.{name}` with a number of segments."
+    return record_it
+
+
+sparse_segment_sum_with_num_segments = _with_num_segments("sparse_segment_sum")
+sparse_segment_mean_with_num_segments = _with_num_segments("sparse_segment_mean")
+sparse_segment_sqrt_n_with_num_segments = _with_num_segments("sparse_segment_sqrt_n")

@@ -32,6 +32,11 @@ class _AutoReuse:
 AUTO_REUSE = _AutoReuse()
 
 
+def no_regularizer(_: Any) -> None:
+    """No loss: in place of the regularizer of an outer scope."""
+    return
+
+
 @dataclass(eq=False)
 class VariableScope:
     """An open scope.
@@ -169,7 +174,7 @@ def get_variable(
     """
     scope = get_variable_scope()
     settings = _Wanted(
-        full=f"{scope.name}/{name}" if scope.name else name,
+        full="/".join(filter(None, (scope.name, name))),
         dtype=as_dtype(dtype or (initializer.dtype if isinstance(initializer, Tensor) else scope.dtype)),
         shape=None if shape is None else TensorShape(shape),
         initializer=initializer if initializer is not None else scope.initializer,
@@ -318,6 +323,42 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
         parts.append(part)
         start += length
     return PartitionedVariable(wanted.full, whole, wanted.dtype, parts, axis)
+
+
+def create_partitioned_variables(
+    shape: Any,
+    slicing: Sequence[int],
+    initializer: Any,
+    dtype: Any = float32,
+    trainable: bool = True,
+    collections: Sequence[str] | None = None,
+    name: str | None = None,
+    reuse: Any = None,
+) -> list[Variable]:
+    """The parts of a variable that is split into as many along each axis as `slicing` says.
+
+    Raises:
+      ValueError: there are not as many numbers as axes, or more than one is greater than 1.
+    """
+    sizes = [int(size) for size in shape]
+    counts = [int(count) for count in slicing]
+    if len(sizes) != len(counts):
+        raise ValueError(f"The 'shape' and 'slicing' of a partitioned variable must have the length: {sizes}, {counts}")
+    if any(count < 1 or count > size for size, count in zip(sizes, counts, strict=True)):
+        raise ValueError(f"A variable of the shape {sizes} cannot be split into {counts} parts.")
+    if sum(count > 1 for count in counts) > 1:
+        raise ValueError(f"Can only slice a variable along one dimension: {sizes}, {counts}")
+    with variable_scope(name, "PartitionedVariable", reuse=reuse):
+        found = get_variable(
+            "",
+            sizes,
+            dtype,
+            initializer,
+            trainable=trainable,
+            collections=collections,
+            partitioner=lambda **_: counts,
+        )
+    return list(found)
 
 
 def get_local_variable(name: str, *args: Any, **more: Any) -> Any:

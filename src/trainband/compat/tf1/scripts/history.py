@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.ops import array, math, matrices
-from trainband.compat.ops.shapes import Dimension
+from trainband.compat.ops.shapes import Dimension, TensorShape
 from trainband.compat.tf1.operations import summary
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import variable_scope
@@ -108,6 +108,32 @@ def dimension_value(dimension: Any) -> Any:
 def dimension_at_index(shape: Any, index: int) -> Any:
     """One `Dimension` of a shape; unknown where the rank is."""
     return Dimension(None) if shape.ndims is None else shape.dims[index]
+
+
+def unknown_shape(ndims: int | None = None, **more: Any) -> TensorShape:
+    """A shape of unknown sizes."""
+    rank = more.get("rank", ndims)
+    return TensorShape(None if rank is None else [None] * rank)
+
+
+def scalar() -> TensorShape:
+    """The shape of a single value."""
+    return TensorShape([])
+
+
+def vector(length: Any) -> TensorShape:
+    """The shape of a list."""
+    return TensorShape([length])
+
+
+def matrix(rows: Any, cols: Any) -> TensorShape:
+    """The shape of a matrix."""
+    return TensorShape([rows, cols])
+
+
+def as_shape(shape: Any) -> TensorShape:
+    """Anything that says a shape, as a `TensorShape`."""
+    return shape if isinstance(shape, TensorShape) else TensorShape(shape)
 
 
 def variable_op_scope(values: Any, name_or_scope: Any, default_name: str | None = None, **more: Any) -> Any:
