@@ -346,6 +346,14 @@ def top_k(input: Any, k: Any = 1) -> Any:  # noqa: A002 - TensorFlow's name
     return values, places.astype(np.int32)
 
 
+@op("", type="GatherNd", tensors="dense indices", kinds={"indices": "int"})
+def at_places(dense: Any, indices: Any) -> Any:
+    """The elements at some places of an array that is broadcast to as many axes as the places have."""
+    sizes = dense.shape
+    first = indices.shape[-1] - len(sizes)
+    return jnp.asarray(dense)[tuple(jnp.minimum(indices[:, first + i], size - 1) for i, size in enumerate(sizes))]
+
+
 @op("", type="NthElement", tensors="input n", kinds={"n": "int"}, like={"n": "int32"})
 def nth_element(input: Any, n: Any, reverse: bool = False) -> Any:  # noqa: A002
     """Of each row the number that has the place `n` when they are sorted."""

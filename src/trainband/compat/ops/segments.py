@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import is_floating, known, limit_of, numpy_or_jax
+from trainband.compat.ops.arrays import ArgumentError, is_floating, known, limit_of, numpy_or_jax
 from trainband.compat.ops.checks import check, check_range
 from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.indexing import gather
@@ -82,17 +82,27 @@ def _product(data: Any, ids: Any, count: int) -> Any:
     return _by_product(data, ids, jnp.zeros((count, *data.shape[1:]), data.dtype))
 
 
+def _check_sorted(ids: Any) -> None:
+    xp = numpy_or_jax(ids)
+    check(lambda: (ids[-1:] >= 0).all(), "segment ids must be >= 0")
+    check(lambda: (xp.diff(ids) >= 0).all() & (ids >= 0).all(), "segment ids are not increasing")
+
+
 def _segmented(name: str, reduce: Reduce, *, is_sorted: bool) -> Callable[..., Any]:
     def of_sorted(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
-        ids, xp = segment_ids, numpy_or_jax(segment_ids)
+        ids = segment_ids
         count = limit_of(known(ids, "segment_ids")) if num_segments is None else num_segments
-        check(lambda: (xp.diff(ids) >= 0).all() & (ids >= 0).all(), "segment ids are not increasing")
+        if np.shape(ids) != np.shape(data)[:1]:
+            raise ArgumentError(
+                f"segment_ids should be the same size as dimension 0 of input: {np.shape(ids)}, {np.shape(data)}"
+            )
+        _check_sorted(ids)
         return reduce(jnp.asarray(data), ids, int(count))
 
     def of_any(data: Any, segment_ids: Any, num_segments: Any) -> Any:
         count, rank = int(num_segments), np.ndim(segment_ids)
         check(lambda: (segment_ids < count).all(), f"segment_ids are not all in [0, {count})")
-        rows = jnp.asarray(data).reshape(-1, *data.shape[rank:])
+        rows = jnp.asarray(data).reshape(int(np.prod(data.shape[:rank])), *data.shape[rank:])
         ids = jnp.asarray(segment_ids).reshape(-1)
         return reduce(rows, jnp.where(ids < 0, count, ids), count)
 
@@ -122,6 +132,7 @@ for _name, _reduce in (
 def _sparse(name: str, reduce: Reduce) -> None:
     def compute(data: Any, indices: Any, segment_ids: Any, num_segments: Any = None) -> Any:
         count = int(limit_of(known(segment_ids, "segment_ids")) if num_segments is None else num_segments)
+        _check_sorted(segment_ids)
         check_range(segment_ids, count, "segment_ids")
         return reduce(jnp.asarray(gather(data, indices)), segment_ids, count)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.ops import math
 from trainband.compat.ops.dtypes import DType, as_dtype, bool_, int64
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
@@ -16,6 +17,7 @@ from trainband.compat.tf1.graphs.record import convert, known_value
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.operations.array import placeholder
+from trainband.compat.tf1.operations.recorder import recorded
 
 Parts = tuple[Any, Any, Any]
 """Places, elements, and shape of a sparse tensor, as arrays."""
@@ -319,7 +321,7 @@ def sparse_fill_empty_rows(sp_input: Any, default_value: Any, name: str | None =
 def sparse_reset_shape(sp_input: Any, new_shape: Any = None) -> SparseTensor:
     """The same elements in a larger shape, or in the smallest that holds them."""
     given = SparseTensor.from_value(sp_input)
-    inputs = [*given.parts, *([] if new_shape is None else [convert(new_shape, int64)])]
+    inputs = [*given.parts, *([] if new_shape is None else [recorded(math.cast)(convert(new_shape), int64)])]
 
     def reset(indices: Any, values: Any, shape: Any, *new: Any) -> Parts:
         sizes = new[0] if new else (indices.max(0) + 1 if len(indices) else np.zeros(len(shape), np.int64))
@@ -401,19 +403,25 @@ def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = 0) -> Any:
 
 
 def sparse_merge(
-    sp_ids: Any, sp_values: Any, vocab_size: int, name: str | None = None, already_sorted: bool = False
+    sp_ids: Any, sp_values: Any, vocab_size: Any, name: str | None = None, already_sorted: bool = False
 ) -> SparseTensor:
     """Numbers and values of features as one sparse tensor: the numbers become the last axis."""
-    ids, values = SparseTensor.from_value(sp_ids), SparseTensor.from_value(sp_values)
+    several = isinstance(sp_ids, list | tuple) and not hasattr(sp_ids, "dense_shape")
+    columns = [SparseTensor.from_value(one) for one in (sp_ids if several else [sp_ids])]
+    ids, values = columns[0], SparseTensor.from_value(sp_values)
+    limits = list(vocab_size) if several else [vocab_size]
+    known = [known_value(convert(one)) for one in limits]
 
-    def merge(indices: Any, numbers: Any, shape: Any, elements: Any) -> Parts:
-        places = np.column_stack([indices[:, :-1], numbers.astype(np.int64)])
-        whole_shape = np.array([*shape[:-1], vocab_size], np.int64)
+    def merge(indices: Any, shape: Any, elements: Any, *rest: Any) -> Parts:
+        sizes, numbers = rest[: len(limits)], rest[len(limits) :]
+        places = np.column_stack([indices[:, :-1], *(one.astype(np.int64) for one in numbers)])
+        whole_shape = np.array([*shape[:-1], *sizes], np.int64)
         return (places, elements, whole_shape) if already_sorted else in_order(places, elements, whole_shape)
 
     sizes = ids.shape.sizes
-    static = None if sizes is None else [*sizes[:-1], vocab_size]
-    return sparse("SparseMerge", merge, [*ids.parts, values.values], values.dtype, static, name)
+    static = None if sizes is None else [*sizes[:-1], *(None if one is None else int(one) for one in known)]
+    inputs = [ids.indices, ids.dense_shape, values.values, *map(convert, limits), *(one.values for one in columns)]
+    return sparse("SparseMerge", merge, inputs, values.dtype, static, name)
 
 
 def sparse_mask(a: IndexedSlices, mask_indices: Any, name: str | None = None) -> IndexedSlices:

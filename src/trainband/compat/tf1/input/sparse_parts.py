@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.ops import math
 from trainband.compat.ops.dtypes import as_dtype, int64, string
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Tensor
@@ -16,6 +17,7 @@ from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.input.hashes import CROSSING_KEY, fingerprint, fingerprint_of_both
 from trainband.compat.tf1.input.sparse import Parts, dense, sparse, sparse_reduce_max, sparse_reduce_sum
+from trainband.compat.tf1.operations.operators import with_dense
 from trainband.compat.tf1.scripts.values import TensorProto, make_ndarray, make_tensor_proto
 
 
@@ -249,13 +251,7 @@ def deserialize_many_sparse(
 
 def sparse_dense_cwise_add(sp_t: Any, dense_t: Any) -> SparseTensor:
     """The elements of a sparse tensor, and what a dense one has at their places, added."""
-    given, other = SparseTensor.from_value(sp_t), convert(dense_t)
-
-    def add(indices: Any, values: Any, shape: Any, array: Any) -> Parts:
-        whole = np.broadcast_to(array, tuple(shape))
-        return indices, values + whole[tuple(indices.T)], shape
-
-    return sparse("SparseDenseCwiseAdd", add, [*given.parts, other], given.dtype, given.shape)
+    return with_dense(math.add, SparseTensor.from_value(sp_t), dense_t)
 
 
 # --- crossed
