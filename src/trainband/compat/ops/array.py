@@ -117,11 +117,15 @@ def unstack(value: Any, num: Any = None, axis: Any = 0) -> Any:
     return [xp.take(value, i, axis=where) for i in range(_places(value, num, axis))]
 
 
-def _parts(num_or_size_splits: Any, **_: Any) -> int:
+def _parts(num_or_size_splits: Any, num: Any = None, **_: Any) -> int:
     shape = getattr(num_or_size_splits, "shape", np.shape(num_or_size_splits))
+    if shape is None:
+        raise ArgumentError("the number of parts of a split must be known")
     if not shape:
         return int(np.asarray(num_or_size_splits))
-    return int(shape[0])
+    if shape[0] is None and num is None:
+        raise ArgumentError("Cannot infer num from the shape of the sizes of a split: pass num")
+    return int(num if shape[0] is None else shape[0])
 
 
 @op(
@@ -131,9 +135,9 @@ def _parts(num_or_size_splits: Any, **_: Any) -> int:
     outputs=_parts,
     folds=True,
     title="split",
-    v1="value num_or_size_splits axis -num name",
+    v1="value num_or_size_splits axis num name",
 )
-def split(value: Any, num_or_size_splits: Any, axis: Any = 0) -> Any:
+def split(value: Any, num_or_size_splits: Any, axis: Any = 0, num: Any = None) -> Any:  # noqa: ARG001
     """Split along an axis, into a number of equal parts or into parts of given sizes; one size may be -1."""
     where = axis_of(axis)
     if np.ndim(num_or_size_splits) == 0:

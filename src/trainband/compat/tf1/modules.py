@@ -109,7 +109,10 @@ _PRIVATE = {
     "python.ops.script_ops": "operations.printing: eager_py_func=py_function",
     "python.ops.data_flow_ops": "input.staging: StagingArea",
     "python.ops.nn_ops": "operations.unlisted: nth_element",
-    "python.ops.gen_nn_ops": "operations.unlisted: nth_element max_pool_v2",
+    "python.ops.gen_nn_ops": """
+        operations.unlisted: nth_element max_pool_v2 softmax_cross_entropy_with_logits
+        operations.unlisted: sparse_softmax_cross_entropy_with_logits
+    """,
     "python.ops.gen_state_ops": "operations.bare_variables: variable=variable_op variable_v2=variable_op",
     "python.ops.random_ops": "operations.unlisted: parameterized_truncated_normal",
     "python.training.moving_averages": "training.debiased_average: assign_moving_average",

@@ -326,7 +326,7 @@ class Computation:
 
         If a check fails, the changed variables have the values that they had.
         """
-        frame = Frame({**state, FAILED: 0}, keys, {**dict(zip(self.fed, feeds, strict=True)), **self.known})
+        frame = Frame({**state, FAILED: 0}, keys, self.given(feeds))
         frame.run(self.schedule)
         values = [frame.value(tensor) for tensor in self.fetches]
         changed = {name: frame.state[name] for name in self.writes if name in frame.state}
@@ -337,6 +337,10 @@ class Computation:
             if frame.guarded.get(name) is not failed:
                 changed[name] = jnp.where(failed == 0, changed[name], state[name])
         return values, [frame.state[name] for name in self.late], changed, failed
+
+    def given(self, feeds: Sequence[Any]) -> dict[Tensor, Any]:
+        """The values of tensors that a run begins with."""
+        return {**dict(zip(self.fed, feeds, strict=True)), **self.known}
 
     def raise_failed(self, failed: Any) -> None:
         """Raises the error of a check that failed, if one did.

@@ -334,21 +334,48 @@ def sparse_reset_shape(sp_input: Any, new_shape: Any = None) -> SparseTensor:
     return sparse("SparseResetShape", reset, inputs, given.dtype, static)
 
 
+def _filled_in(count: int, sizes: Any) -> Any:
+    """A shape of as many elements, with the size that is -1 filled in.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if (sizes == -1).sum() > 1:
+        raise ValueError(f"only one output dimension may be -1, not {sizes.tolist()}")
+    rest = int(np.prod(sizes[sizes != -1]))
+    if (sizes == -1).any() and (rest == 0 or count % rest):
+        raise ValueError(
+            f"Cannot reshape {count} elements into {sizes.tolist()}: the requested shape requires a multiple of {rest}"
+        )
+    found = np.where(sizes == -1, count // max(rest, 1), sizes)
+    if int(np.prod(found)) != count:
+        raise ValueError(
+            f"Cannot reshape: Input to reshape is a tensor with {count} dense values, but the requested shape has "
+            f"{int(np.prod(found))}"
+        )
+    return found
+
+
 def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> SparseTensor:
     """The same elements in another shape; one size may be -1."""
-    given, sizes = SparseTensor.from_value(sp_input), convert(shape, int64)
+    given, sizes = SparseTensor.from_value(sp_input), recorded(math.cast)(convert(shape), int64)
 
     def reshape(indices: Any, values: Any, old: Any, new: Any) -> Parts:
         flat = np.ravel_multi_index(tuple(indices.T), tuple(old))
-        target = new.copy()
-        target[target == -1] = int(np.prod(old)) // int(np.prod(new[new != -1]))
+        try:
+            target = _filled_in(int(np.prod(old)), new)
+        except ValueError as exc:
+            raise InvalidArgumentError(None, None, str(exc)) from exc
         return np.column_stack(np.unravel_index(flat, tuple(target))).astype(np.int64), values, target
 
     known, whole_size = known_value(sizes), given.shape.num_elements()
     static = TensorShape([None] * (sizes.shape.as_list()[0] or 0))
+    if known is not None and (known == -1).sum() > 1:
+        raise ValueError(f"At most one dimension can be inferred (-1), got {known.tolist()}.")
     if known is not None and whole_size is not None:
-        rest = int(np.prod(known[known != -1]))
-        static = TensorShape([whole_size // rest if one == -1 else int(one) for one in known])
+        static = TensorShape(_filled_in(whole_size, known).tolist())
+    elif known is not None:
+        static = TensorShape([None if one == -1 else int(one) for one in known])
     return sparse("SparseReshape", reshape, [*given.parts, sizes], given.dtype, static, name)
 
 

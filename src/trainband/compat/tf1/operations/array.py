@@ -103,6 +103,8 @@ def split(
         axis = split_dim
     if num_split is not None:
         num_or_size_splits = num_split
+    if isinstance(num_or_size_splits, list | tuple) and any(map(is_tensor, num_or_size_splits)):
+        num_or_size_splits = convert(num_or_size_splits)
     if isinstance(value, int) and is_tensor(axis):
         value, axis = axis, value
     return recorded(array.split)(value, num_or_size_splits, axis, num, name)
