@@ -187,7 +187,6 @@ def _places(condition: Any, x: Any, **_: Any) -> list[Any] | None:
     tensors="condition x y",
     optional="x y",
     alike="x y",
-    like={"condition": "bool"},
     folds=True,
     unsized=_places,
 )
@@ -212,7 +211,6 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     tensors="condition x y",
     optional="x y",
     alike="x y",
-    like={"condition": "bool"},
     folds=True,
     unsized=_places,
 )
@@ -342,7 +340,14 @@ def true_places(mask: Any) -> Any:
 @op("tf.math.top_k tf.nn.top_k", type="TopKV2", tensors="input", outputs=2, v1="input k -sorted=True name")
 def top_k(input: Any, k: Any = 1) -> Any:  # noqa: A002 - TensorFlow's name
     """The k largest of each row, and where they are."""
-    values, places = jax.lax.top_k(input, int(k))
+    count = int(k)
+    if count < 0:
+        raise ArgumentError(f"Need k >= 0, got {count}")
+    if np.ndim(input) < 1:
+        raise ArgumentError(f"input must be >= 1-D: Shape must be at least rank 1 but is rank {np.ndim(input)}")
+    if input.shape[-1] < count:
+        raise ArgumentError(f"input must have last dimension >= k = {count} but is {input.shape[-1]}")
+    values, places = jax.lax.top_k(input, count)
     return values, places.astype(np.int32)
 
 

@@ -59,7 +59,7 @@ def roll(input: Any, shift: Any, axis: Any) -> Any:  # noqa: A002
             )
     where = axes_of(axis) or ()
     if np.shape(shift) not in ((), (len(where),)) or (np.ndim(axis) and not np.ndim(shift)):
-        raise ArgumentError("shift and axis must have the same size: both shapes must be equal")
+        raise ValueError("shift and axis must have the same size: both shapes must be equal")
     if any(not -np.ndim(input) <= one < np.ndim(input) for one in where):
         raise ValueError(f"axis {where} is out of range for {np.ndim(input)} dimensions")
     xp = numpy_or_jax(input, shift)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, is_floating, known, limit_of, numpy_or_jax
+from trainband.compat.ops.arrays import is_floating, known, limit_of, numpy_or_jax
 from trainband.compat.ops.checks import check, check_range
 from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.indexing import gather
@@ -93,7 +93,7 @@ def _segmented(name: str, reduce: Reduce, *, is_sorted: bool) -> Callable[..., A
         ids = segment_ids
         count = limit_of(known(ids, "segment_ids")) if num_segments is None else num_segments
         if np.shape(ids) != np.shape(data)[:1]:
-            raise ArgumentError(
+            raise ValueError(
                 f"segment_ids should be the same size as dimension 0 of input: {np.shape(ids)}, {np.shape(data)}"
             )
         _check_sorted(ids)

@@ -79,6 +79,8 @@ class Schedule:
         self.ordered = [
             op for op in _ordered(self.needed, self.fed) if op.early or (op.stateful and not op.attributes.get("pure"))
         ]
+        # Those that only control dependencies ask for. A derivative that goes through one runs it, and comes first.
+        self.shown = [op for op in self.needed if "effect" in op.attributes and not op.stateful]
         self.reads = {variable.op_name: variable for op in self.needed for variable in op.reads}
         self.writes = {variable.op_name: variable for op in self.needed for variable in op.writes}
         self.is_random = any(has(op, "seed") for op in self.needed)
@@ -182,7 +184,7 @@ class Frame:
 
     def run(self, schedule: Schedule) -> None:
         """Runs the operations whose order matters, in that order."""
-        for op in schedule.ordered:
+        for op in (*schedule.ordered, *schedule.shown):
             if not op.outputs or any(output not in self.values for output in op.outputs):
                 self._compute_all(op)
 

@@ -97,15 +97,16 @@ def _inferred(
     known = [tensor.probes for tensor in inputs]
     unsized = op.attributes.get("unsized")
     refusal: Exception | None = None
+    if unsized is not None:
+        return [probes_of_shape(shape, dtype) for dtype, shape in unsized], [dtype for dtype, _ in unsized]
     if all(probes is not None for probes in known):
         try:
             return list(infer(compute, [probes for probes in known if probes is not None], op.folds)), None
         except ArgumentError:
             raise
         except NEEDS_VALUE:
-            if unsized is None:
-                with suppress(Exception):
-                    return list(infer_by_values(compute, [probes for probes in known if probes is not None])), None
+            with suppress(Exception):
+                return list(infer_by_values(compute, [probes for probes in known if probes is not None])), None
         except Exception as exc:
             if not lenient and all(probes is not None and probes[0] is probes[1] for probes in known):
                 refusal = _refused(op, exc)
@@ -113,8 +114,6 @@ def _inferred(
                     raise refusal from exc
                 with suppress(Exception):
                     return list(infer_by_values(compute, [probes for probes in known if probes is not None])), None
-    if unsized is not None:
-        return [probes_of_shape(shape, dtype) for dtype, shape in unsized], [dtype for dtype, _ in unsized]
     # Under a wrong assumption about an unknown size anything may fail.
     guessed = guess(compute, [Input(tensor.shape, tensor.dtype, tensor.probes) for tensor in inputs])
     if guessed is None and refusal is not None:

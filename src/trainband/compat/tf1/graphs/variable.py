@@ -56,6 +56,8 @@ class Variable:
     ) -> None:
         if initial_value is None:
             raise ValueError("initial_value must be specified.")
+        if constraint is not None and not callable(constraint):
+            raise ValueError("The `constraint` argument must be a callable.")
         graph = get_default_graph()
         before, graph.region = graph.region, None  # a variable belongs to no branch and no loop's body
         wanted = None if dtype is None else as_dtype(dtype)

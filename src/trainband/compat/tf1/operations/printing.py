@@ -78,7 +78,7 @@ def py_func(
     func: Callable[..., Any],
     inp: Sequence[Any],
     Tout: Any,  # noqa: N803
-    stateful: bool = True,  # noqa: ARG001
+    stateful: bool = True,
     name: str | None = None,
 ) -> Any:
     """Calls a Python function of arrays. It has no derivative.
@@ -101,6 +101,7 @@ def py_func(
         def call(*arrays: Any) -> Any:
             found = func(*(np.asarray(array) for array in arrays))
             listed = list(found) if isinstance(found, list | tuple) else [found]
+            listed = listed if kinds else []
             if [np.shape(one) for one in listed] != [kind.shape for kind in kinds]:
                 raise InvalidArgumentError(
                     None,
@@ -123,14 +124,18 @@ def py_func(
             for one, d in zip(listed, dtypes, strict=True)
         ]
 
+    def run(_: Any, *values: Any) -> Any:
+        return compute(*values)
+
     op: Operation = record(
-        "PyFunc",
-        (lambda *values: compute(*values)[0]) if len(dtypes) == 1 else compute,
+        "PyFunc" if stateful else "PyFuncStateless",
+        (lambda *values: compute(*values)[0]) if len(dtypes) == 1 else compute if dtypes else run,
         inputs,
         name=name,
         count=len(dtypes),
         dtypes=dtypes,
         shapes=[None] * len(dtypes),
+        stateful=not dtypes,
         attributes={
             "effect": True,
             "flat": True,
@@ -251,8 +256,17 @@ def verify_tensor_all_finite(
 
 
 def add_check_numerics_ops() -> Operation:
-    """Record an operation that fails if any floating-point tensor of the graph contains NaN or infinity."""
+    """Record an operation that fails if any floating-point tensor of the graph contains NaN or infinity.
+
+    Raises:
+      ValueError: the graph has branches or loops.
+    """
     graph = get_default_graph()
+    if any("regions" in op.attributes for op in graph.get_operations()):
+        raise ValueError(
+            "`tf.add_check_numerics_ops() is not compatible with TensorFlow control flow operations such as "
+            "`tf.cond()` or `tf.while_loop()`."
+        )
     tensors = [
         output
         for op in graph.get_operations()

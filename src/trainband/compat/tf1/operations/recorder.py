@@ -133,6 +133,7 @@ def _recorded(
     inputs, layout = flattened(op, arguments)
     settings = {one: value for one, value in arguments.items() if one not in layout}
     attributes: dict[str, Any] = {"arguments": settings, "flat": op.flat}
+    attributes["sized"] = _sizes(op, arguments)
     if unsized is not None:
         attributes["unsized"] = [(dtype, TensorShape(shape)) for dtype, shape in unsized]
 
@@ -170,6 +171,13 @@ def _recorded(
         first, second = (Probe(probe.shape, probe.dtype) for probe in like)
         made.outputs[0].probes = (first, first if like[0] is like[1] else second)
     return made
+
+
+def _sizes(op: Op, arguments: Mapping[str, Any]) -> list[Tensor]:
+    """The arguments that must be known when the operation is compiled, and are computed from values."""
+    given = [one.tensor for one in arguments.values() if isinstance(one, Late)]
+    given += [arguments[name] for name in op.shapes if isinstance(arguments[name], Tensor)]
+    return [one for one in given if one.probes is None or one.probes[0].value is None]
 
 
 def _kind_of_draw(

@@ -168,10 +168,10 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
     return _asked_of_session("ReportUninitialized", string, [None], [variable_of(v) for v in wanted], name)
 
 
-def assert_variables_initialized(var_list: Any = None) -> Operation:
-    """Does nothing: reading a variable that has no value is an error anyway."""
-    del var_list
-    return no_op("assert_variables_initialized")
+def assert_variables_initialized(var_list: Any = None) -> Operation | None:
+    """Does nothing: reading a variable that has no value is an error anyway. `None` if there is no variable."""
+    wanted = [*global_variables(), *local_variables()] if var_list is None else list(var_list)
+    return no_op("assert_variables_initialized") if wanted else None
 
 
 def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:

@@ -12,6 +12,7 @@ from trainband.compat.ops.indexing import slice_
 from trainband.compat.ops.shapes import TensorShape, dims_of
 from trainband.compat.tf1.graphs.graph import Graph, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.record import convert, is_tensor
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.initializers import GlorotUniform, Zeros
@@ -316,8 +317,9 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
         begin = [start if i == axis else 0 for i in range(len(sizes))]
         info = PartitionInfo(tuple(sizes), tuple(begin))
         one = wanted
-        if isinstance(wanted.initializer, Tensor) or hasattr(wanted.initializer, "__array__"):
-            one = replace(wanted, initializer=recorded(slice_)(wanted.initializer, begin, shape), shape=None)
+        if isinstance(wanted.initializer, Tensor) or not callable(wanted.initializer):
+            whole_value = convert(wanted.initializer, None if is_tensor(wanted.initializer) else wanted.dtype)
+            one = replace(wanted, initializer=recorded(slice_)(whole_value, begin, shape), shape=None)
         part = _plain(one, f"{wanted.full}/part_{number}", TensorShape(shape) if one is wanted else None, info)
         part.save_slice = (wanted.full, number)
         parts.append(part)

@@ -94,8 +94,17 @@ class SplitRun:
         return self._compute(self._whole, progress, run)
 
     def _note(self, need: Undetermined, progress: _Progress, run: Run) -> None:
-        self._find(need, progress, run)
-        self._needs.append(need)
+        for one in [need] if self._needs else self._likely() or [need]:
+            self._find(one, progress, run)
+            self._needs.append(one)
+
+    def _likely(self) -> list[Undetermined]:
+        """What the whole is likely to need: finding each by another attempt takes longer."""
+        operations = sorted(self._whole.schedule.needed, key=lambda op: op.number)
+        wanted = [
+            op for op in operations if op.region is None and ("unsized" in op.attributes or op.attributes.get("sized"))
+        ]
+        return [Undetermined(op, op.attributes.get("sized") or (), "it needs values") for op in wanted]
 
     def _compute(self, computation: Computation, progress: _Progress, run: Run) -> Found:
         while True:
