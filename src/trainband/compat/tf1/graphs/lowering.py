@@ -81,11 +81,22 @@ class Schedule:
         ]
         # Those that only control dependencies ask for. A derivative that goes through one runs it, and comes first.
         self.shown = [op for op in self.needed if "effect" in op.attributes and not op.stateful]
-        self.reads = {variable.op_name: variable for op in self.needed for variable in op.reads}
+        self.reads = _read_first(self.ordered, self.needed)
         self.writes = {variable.op_name: variable for op in self.needed for variable in op.writes}
         self.is_random = any(has(op, "seed") for op in self.needed)
         self.has_effects = any(has(op, "effect") for op in self.needed)
         self.has_loops = any(has(op, "uncounted") for op in self.needed)
+
+
+def _read_first(ordered: Sequence[Operation], needed: Sequence[Operation]) -> dict[str, Any]:
+    """The variables whose values from before are looked at: those that are not given one before they are read."""
+    found: dict[str, Any] = {}
+    written: set[str] = set()
+    in_order = set(ordered)
+    for op in (*ordered, *(op for op in needed if op not in in_order)):
+        found |= {variable.op_name: variable for variable in op.reads if variable.op_name not in written}
+        written |= {variable.op_name for variable in op.writes}
+    return found
 
 
 def has(op: Operation, attribute: str) -> bool:
