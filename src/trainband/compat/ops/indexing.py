@@ -174,9 +174,9 @@ def one_hot(
     return xp.where(places == np.arange(int(depth)).reshape(along), on, off)
 
 
-def _places(condition: Any, x: Any, **_: Any) -> list[Any] | None:
+def _places(condition: Any, x: Any, y: Any) -> list[Any] | None:
     """What is known of the result of `where` without other arguments."""
-    if x is not None:
+    if x is not None or y is not None:
         return None
     return [(as_dtype("int64"), (None, None if condition.shape is None else len(condition.shape)))]
 
