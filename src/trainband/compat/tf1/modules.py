@@ -106,7 +106,7 @@ _PRIVATE = {
         input.sparse_parts: sparse_dense_cwise_add
         input.hashes: _DEFAULT_HASH_KEY=CROSSING_KEY
     """,
-    "python.ops.script_ops": "operations.printing: eager_py_func=py_function",
+    "python.ops.script_ops": "sessions.python_function: eager_py_func=py_function",
     "python.ops.data_flow_ops": "input.staging: StagingArea",
     "python.ops.nn_ops": "operations.unlisted: nth_element",
     "python.ops.gen_nn_ops": """

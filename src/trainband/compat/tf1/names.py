@@ -63,7 +63,8 @@ _TABLE: dict[str, str] = {
         operations.case: case switch_case
         operations.loops: while_loop
         operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ check_numerics add_check_numerics_ops
-        operations.printing: py_function verify_tensor_all_finite
+        operations.printing: verify_tensor_all_finite
+        sessions.python_function: py_function
         operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
         operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
         operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -158,7 +159,7 @@ def _with_errors(func: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except Exception as exc:
             kind = next((error for python, error in _ERRORS.items() if isinstance(exc, python)), UnknownError)
-            raise kind(None, None, f"{type(exc).__name__}: {exc}") from exc
+            raise kind(None, None, f"{type(exc).__name__}: {exc}\n{traceback.format_exc()}") from exc
 
     return call
 
@@ -170,33 +171,6 @@ _ERRORS: dict[type[Exception], type[OpError]] = {
     TypeError: InvalidArgumentError,
     ValueError: InvalidArgumentError,
 }
-
-
-class _Eager(np.ndarray[Any, Any]):
-    """An array that has the method by which functions for `py_function` get at it."""
-
-    def numpy(self) -> Any:
-        """The array, or the value of a scalar."""
-        return np.asarray(self)[()]
-
-
-def py_function(
-    func: Callable[..., Any] | None = None,
-    inp: Any = None,
-    Tout: Any = None,  # noqa: N803
-    name: str | None = None,
-) -> Any:
-    """Calls a Python function of arrays that have a method `numpy()`. It has no derivative here."""
-    given = func or (lambda *_: None)
-
-    def call(*arrays: Any) -> Any:
-        found = given(*(np.asarray(one).view(_Eager) for one in arrays))
-        several = isinstance(found, list | tuple)
-        if any(hasattr(one, "graph") for one in (found if several else [found])):
-            raise TypeError("py_function's function must return arrays or numbers, not tensors of a graph.")
-        return found
-
-    return py_func(call, inp, Tout, name=name or "EagerPyFunc")
 
 
 def asserting(

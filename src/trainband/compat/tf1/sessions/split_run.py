@@ -25,7 +25,7 @@ Found = tuple[Sequence[Any], Sequence[Any]]
 """The values of fetches, and of late variables."""
 Run = Callable[[Computation, Sequence[Any], Turn], Found]
 
-MOST_KEPT = 64
+MOST_KEPT = 256
 """The most computations that are kept; each is compiled for other values."""
 
 
@@ -167,7 +167,7 @@ class SplitRun:
         key = (plan, tuple((value.shape, value.tobytes()) for value in known.values()))
         if key not in self._kept:
             if len(self._kept) >= MOST_KEPT:
-                self._kept.clear()
+                del self._kept[next(iter(self._kept))]
             self._kept[key] = self._made(computation, base.fed, known, progress)
         return self._kept[key]
 

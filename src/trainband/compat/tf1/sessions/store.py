@@ -22,6 +22,9 @@ from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.runtime.overrides import override
 
+MOST_COMPILED = 1000
+"""The most computations that a store keeps; those of runs whose shapes depend on values may become many."""
+
 
 @dataclass(slots=True)
 class Turn:
@@ -84,6 +87,8 @@ class LocalStore(Store):
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         compiled = self._compiled.get(computation)
         if compiled is None:
+            if len(self._compiled) >= MOST_COMPILED:
+                del self._compiled[next(iter(self._compiled))]
             compiled = self._compiled[computation] = _compiled(computation)
         schedule = computation.schedule
         counter = None
