@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trainband.compat.ops import math
+from trainband.compat.ops import array, math
 from trainband.compat.ops.dtypes import as_dtype, int64, string
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Tensor
@@ -18,6 +18,7 @@ from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.input.hashes import CROSSING_KEY, fingerprint, fingerprint_of_both
 from trainband.compat.tf1.input.sparse import Parts, dense, sparse, sparse_reduce_max, sparse_reduce_sum
 from trainband.compat.tf1.operations.operators import with_dense
+from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.scripts.values import TensorProto, make_ndarray, make_tensor_proto
 
 
@@ -108,7 +109,7 @@ def _to_sparse(type_: str, reduce: Callable[..., Tensor]) -> Callable[..., Spars
     ) -> SparseTensor:
         given = SparseTensor.from_value(sp_input)
         total = reduce(given, axis, keepdims, reduction_axes, keep_dims)
-        there = sparse_reduce_sum(SparseTensor(given.indices, np.int64(1) + 0 * given.indices[:, 0], given.dense_shape),
+        there = sparse_reduce_sum(SparseTensor(given.indices, recorded(array.ones_like)(given.values, int64), given.dense_shape),
                                   axis, keepdims, reduction_axes, keep_dims)  # fmt: skip
 
         def keep(numbers: Any, counts: Any) -> Parts:
@@ -208,7 +209,7 @@ def _joined(texts: Any, dtype: Any) -> Parts:
         raise InvalidArgumentError(
             None, None, f"Serialized sparse should have 3 as the last dimension but got {texts.shape}"
         )
-    parts = []
+    parts: list[tuple[Any, ...]] = []
     for place in np.ndindex(*texts.shape[:-1]):
         indices, values, shape = (_read(text, "serialized_sparse") for text in texts[place])
         if values.dtype != dtype.numpy:

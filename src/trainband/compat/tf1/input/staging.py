@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from trainband.compat.ops.dtypes import int32
 from trainband.compat.tf1.graphs.graph import Operation
@@ -93,7 +92,6 @@ def _most(area: StagingArea, memory_limit: int) -> int:
     """How many elements of known shapes have no more bytes than the limit."""
     if not memory_limit or not all(shape.is_fully_defined() for shape in area.shapes):
         return -1
-    each = sum(
-        dtype.size * int(np.prod(shape.as_list())) for dtype, shape in zip(area.dtypes, area.shapes, strict=True)
-    )
+    sizes = [math.prod(size or 0 for size in shape.as_list()) for shape in area.shapes]
+    each = sum(dtype.size * size for dtype, size in zip(area.dtypes, sizes, strict=True))
     return max(1, memory_limit // max(1, each))

@@ -148,7 +148,10 @@ def dynamic_partition(data: Any, partitions: Any, num_partitions: Any, name: str
       ValueError: the shape of `partitions` is not that of the first axes.
     """
     whole, parts = convert(data), convert(partitions, None if is_tensor(partitions) else int32)
-    count = int(known_value(convert(num_partitions)) if is_tensor(num_partitions) else num_partitions)
+    known = known_value(convert(num_partitions))
+    if known is None:
+        raise ValueError(f"num_partitions must be known while recording, got {num_partitions} (at {user_line()})")
+    count = int(known)
     if whole.shape.sizes is not None and parts.shape.ndims is not None:
         TensorShape(whole.shape.sizes[: parts.shape.ndims]).assert_is_compatible_with(parts.shape)
     with name_scope(name, "DynamicPartition"):

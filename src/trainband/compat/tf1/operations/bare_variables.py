@@ -13,6 +13,7 @@ from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations import state
+from trainband.compat.tf1.operations.control_flow import no_op
 from trainband.compat.tf1.operations.recorder import recorded
 
 
@@ -90,7 +91,7 @@ def var_is_initialized_op(resource: Any, name: str | None = None) -> Tensor:
 def destroy_resource_op(resource: Any, ignore_lookup_error: bool = True, name: str | None = None) -> Operation:
     """Does nothing: a variable lives as long as its session."""
     del resource, ignore_lookup_error
-    return state.no_op(name)
+    return no_op(name)
 
 
 def resource_gather(

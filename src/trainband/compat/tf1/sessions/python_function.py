@@ -34,7 +34,7 @@ def py_function(
 
     def call(*arrays: Any) -> Any:
         with Graph().as_default() as graph:
-            found = function(*(np.asarray(one).view(_Value) for one in arrays))
+            found: Any = function(*(np.asarray(one).view(_Value) for one in arrays))
             several = isinstance(found, list | tuple)
             listed = list(found) if several else [found]
             if any(hasattr(one, "initializer") for one in listed):
