@@ -109,8 +109,9 @@ def _to_sparse(type_: str, reduce: Callable[..., Tensor]) -> Callable[..., Spars
     ) -> SparseTensor:
         given = SparseTensor.from_value(sp_input)
         total = reduce(given, axis, keepdims, reduction_axes, keep_dims)
-        there = sparse_reduce_sum(SparseTensor(given.indices, recorded(array.ones_like)(given.values, int64), given.dense_shape),
-                                  axis, keepdims, reduction_axes, keep_dims)  # fmt: skip
+        ones = recorded(array.ones_like)(given.values, int64)
+        counted = SparseTensor(given.indices, ones, given.dense_shape)
+        there = sparse_reduce_sum(counted, axis, keepdims, reduction_axes, keep_dims)
 
         def keep(numbers: Any, counts: Any) -> Parts:
             places = np.argwhere(counts > 0)
