@@ -228,6 +228,13 @@ def _reduced(type_: str, function: Callable[..., Any], empty: Callable[[Any], An
         rank = _rank(given)
 
         def compute(indices: Any, values: Any, shape: Any) -> Any:
+            for one in () if chosen is None else np.ravel(chosen):
+                if not -len(shape) <= one < len(shape):
+                    raise InvalidArgumentError(
+                        None,
+                        None,
+                        f"Invalid reduction dimension {one}, for input with {len(shape)} dimensions.",
+                    )
             axes = tuple(range(len(shape))) if chosen is None else tuple(np.ravel(chosen) % len(shape))
             left = [i for i in range(len(shape)) if i not in axes]
             sizes = [int(shape[i]) for i in left]
@@ -259,7 +266,9 @@ sparse_reduce_max = _reduced(
 def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
     """Only those elements for which `to_retain` is true."""
     given = SparseTensor.from_value(sp_input)
-    inputs = [*given.parts, convert(to_retain, bool_)]
+    kept = convert(to_retain, bool_)
+    given.values.shape[:1].assert_is_compatible_with(kept.shape)
+    inputs = [*given.parts, kept]
     return sparse("SparseRetain", lambda i, v, s, keep: (i[keep], v[keep], s), inputs, given.dtype, given.shape)
 
 
@@ -326,10 +335,24 @@ def sparse_reset_shape(sp_input: Any, new_shape: Any = None) -> SparseTensor:
     def reset(indices: Any, values: Any, shape: Any, *new: Any) -> Parts:
         sizes = new[0] if new else (indices.max(0) + 1 if len(indices) else np.zeros(len(shape), np.int64))
         if new and (len(sizes) != len(shape) or (sizes < shape).any()):
-            raise InvalidArgumentError(None, None, f"The new shape {sizes.tolist()} is smaller than {shape.tolist()}")
+            what = "x == y" if len(sizes) != len(shape) else "x <= y"
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"The new shape {sizes.tolist()} is smaller than {shape.tolist()}: Condition {what} did not hold "
+                "element-wise",
+            )
         return indices, values, sizes
 
     known = None if new_shape is None else known_value(inputs[-1])
+    sizes_now = given.shape.sizes
+    if new_shape is not None and sizes_now is not None and inputs[-1].shape.is_fully_defined():
+        if [len(sizes_now)] != inputs[-1].shape.as_list():
+            raise ValueError(f"The new shape {inputs[-1]} must have {len(sizes_now)} sizes, as {given.shape} has.")
+        if known is not None and any(
+            old is not None and new < old for old, new in zip(sizes_now, known.tolist(), strict=True)
+        ):
+            raise ValueError(f"The new shape should have dimension sizes >= {given.shape}, got {known.tolist()}")
     static = _unknown(given) if known is None else TensorShape(known.tolist())
     return sparse("SparseResetShape", reset, inputs, given.dtype, static)
 

@@ -81,6 +81,8 @@ def _elementwise(type_: str, choose: Callable[[Any, Any], Any]) -> Callable[...,
         left, right = SparseTensor.from_value(sp_a), SparseTensor.from_value(sp_b)
 
         def compute(i: Any, v: Any, s: Any, j: Any, w: Any, t: Any) -> Parts:
+            if len(s) != len(t):
+                raise InvalidArgumentError(None, None, f"Operands do not have the same ranks: {len(s)} and {len(t)}")
             if s.tolist() != t.tolist():
                 raise InvalidArgumentError(None, None, f"Operands' shapes do not match: {s.tolist()} and {t.tolist()}")
             places, number = np.unique(np.concatenate([i, j]), axis=0, return_inverse=True)

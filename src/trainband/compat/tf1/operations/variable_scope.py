@@ -317,7 +317,7 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
         begin = [start if i == axis else 0 for i in range(len(sizes))]
         info = PartitionInfo(tuple(sizes), tuple(begin))
         one = wanted
-        if isinstance(wanted.initializer, Tensor) or not callable(wanted.initializer):
+        if wanted.initializer is not None and not callable(wanted.initializer):
             whole_value = convert(wanted.initializer, None if is_tensor(wanted.initializer) else wanted.dtype)
             one = replace(wanted, initializer=recorded(slice_)(whole_value, begin, shape), shape=None)
         part = _plain(one, f"{wanted.full}/part_{number}", TensorShape(shape) if one is wanted else None, info)
