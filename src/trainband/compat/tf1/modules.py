@@ -174,7 +174,12 @@ def child(module: str, name: str) -> str | None:
         return inside(module)[name]
     if spaces_of(f"{module}.{name}") is not None:
         return f"{module}.{name}"
-    return next((inside(space)[name] for space in spaces_of(module) or () if name in inside(space)), None)
+    for space in spaces_of(module) or ():
+        if name in inside(space):
+            return inside(space)[name]
+        if name in NAMES[space]:  # `tf.summary.image` is not `tf.image`
+            return None
+    return None
 
 
 def locate(module: str, name: str) -> tuple[str, str] | None:

@@ -55,7 +55,7 @@ _TABLE: dict[str, str] = {
         operations.state: initialize_all_tables=tables_initializer is_variable_initialized
         operations.state: report_uninitialized_variables assert_variables_initialized
         operations.array: constant convert_to_tensor placeholder placeholder_with_default reshape concat split
-        operations.array: boolean_mask dynamic_partition
+        operations.array: boolean_mask dynamic_partition shape size rank
         operations.random: set_random_seed get_seed
         operations.clip: clip_by_global_norm global_norm
         operations.gradients: gradients hessians

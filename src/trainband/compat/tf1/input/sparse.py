@@ -393,7 +393,7 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
 
     known, whole_size = known_value(sizes), given.shape.num_elements()
     static = TensorShape([None] * (sizes.shape.as_list()[0] or 0))
-    if known is not None and (known == -1).sum() > 1:
+    if known is not None and whole_size is not None and (known == -1).sum() > 1:
         raise ValueError(f"At most one dimension can be inferred (-1), got {known.tolist()}.")
     if known is not None and whole_size is not None:
         static = TensorShape(_filled_in(whole_size, known).tolist())

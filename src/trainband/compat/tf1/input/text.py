@@ -75,7 +75,12 @@ def string_split(
     between = delimiter if delimiter is not None else sep
     inputs = [convert(source, string), convert(" " if between is None else between, string)]
 
+    if inputs[1].shape.ndims not in (None, 0):
+        raise ValueError(f"delimiter must be a scalar, but has the shape {inputs[1].shape}")
+
     def split(texts: Any, marks: Any) -> tuple[Any, Any, Any]:
+        if marks.ndim:
+            raise ValueError(f"delimiter must be a scalar, but has the shape {list(marks.shape)}")
         characters = marks.item()
         pattern = b"[" + re.escape(characters) + b"]" if characters else b""
         rows = [re.split(pattern, text) if characters else [bytes([one]) for one in text] for text in texts]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainband.compat.ops import array, choosing, indexing
+from trainband.compat.ops import array, choosing, indexing, math, reductions
 from trainband.compat.ops.dtypes import as_dtype, bool_, int32
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.record import constant as recorded_constant
 from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, name_scope, record, record_tensor
+from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.recorder import recorded
 
@@ -160,3 +161,24 @@ def dynamic_partition(data: Any, partitions: Any, num_partitions: Any, name: str
             sizes = recorded(array.shape)(whole)
             whole = reshape(whole, concat([[-1], sizes[recorded(array.rank)(parts) :]], 0))
         return [recorded(indexing.gather)(whole, one) for one in places]
+
+
+def shape(input: Any, name: str | None = None, out_type: Any = int32) -> Tensor:  # noqa: A002 - TensorFlow's name
+    """The sizes of an array; it may be sparse."""
+    if isinstance(input, SparseTensor):
+        return recorded(math.cast)(input.dense_shape, out_type, name=name)  # type: ignore[no-any-return]
+    return recorded(array.shape)(input, name, out_type)  # type: ignore[no-any-return]
+
+
+def size(input: Any, name: str | None = None, out_type: Any = int32) -> Tensor:  # noqa: A002
+    """How many elements an array has; it may be sparse."""
+    if isinstance(input, SparseTensor):
+        return recorded(reductions.reduce_prod)(shape(input, None, out_type), name=name)  # type: ignore[no-any-return]
+    return recorded(array.size)(input, name, out_type)  # type: ignore[no-any-return]
+
+
+def rank(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
+    """How many axes an array has; it may be sparse."""
+    if isinstance(input, SparseTensor):
+        return recorded(array.size)(input.dense_shape, name)  # type: ignore[no-any-return]
+    return recorded(array.rank)(input, name)  # type: ignore[no-any-return]

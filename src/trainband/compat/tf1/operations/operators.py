@@ -50,6 +50,8 @@ def _binary(function: Callable[..., Any], title: str, *, is_reversed: bool) -> C
     record = recorded(function)
 
     def method(self: Tensor, other: Any) -> Any:
+        if isinstance(other, SparseTensor):
+            return NotImplemented
         return record(other, self, name=title) if is_reversed else record(self, other, name=title)
 
     return method
@@ -74,7 +76,12 @@ def _of_sparse(function: Callable[..., Any]) -> Callable[[SparseTensor, Any], Sp
     return lambda self, other: with_dense(function, self, other)
 
 
-for _symbol, _function in (("mul", math.multiply), ("truediv", math.divide), ("div", math.div)):
+for _symbol, _function in (
+    ("mul", math.multiply),
+    ("rmul", math.multiply),
+    ("truediv", math.divide),
+    ("div", math.div),
+):
     setattr(SparseTensor, f"__{_symbol}__", _of_sparse(_function))
 for _symbol, (_function, _title) in _BINARY.items():
     setattr(Tensor, f"__{_symbol}__", _binary(_function, _title, is_reversed=False))

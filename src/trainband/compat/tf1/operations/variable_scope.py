@@ -350,6 +350,7 @@ def create_partitioned_variables(
         raise ValueError(f"A variable of the shape {sizes} cannot be split into {counts} parts.")
     if sum(count > 1 for count in counts) > 1:
         raise ValueError(f"Can only slice a variable along one dimension: {sizes}, {counts}")
+    dtype = initializer.dtype if isinstance(initializer, Tensor) else dtype
     with variable_scope(name, "PartitionedVariable", reuse=reuse):
         found = get_variable(
             "",
