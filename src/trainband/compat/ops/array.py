@@ -120,11 +120,13 @@ def unstack(value: Any, num: Any = None, axis: Any = 0) -> Any:
 def _parts(num_or_size_splits: Any, num: Any = None, **_: Any) -> int:
     shape = getattr(num_or_size_splits, "shape", np.shape(num_or_size_splits))
     if shape is None:
-        raise ArgumentError("the number of parts of a split must be known")
+        raise ArgumentError("Cannot infer num from the unknown shape of the sizes of a split")
     if not shape:
         return int(np.asarray(num_or_size_splits))
     if shape[0] is None and num is None:
         raise ArgumentError("Cannot infer num from the shape of the sizes of a split: pass num")
+    if num is not None and shape[0] not in (None, num):
+        raise ArgumentError(f"num is {num}, but there are {shape[0]} sizes of a split")
     return int(num if shape[0] is None else shape[0])
 
 
@@ -141,6 +143,8 @@ def split(value: Any, num_or_size_splits: Any, axis: Any = 0, num: Any = None) -
     """Split along an axis, into a number of equal parts or into parts of given sizes; one size may be -1."""
     where = axis_of(axis)
     if np.ndim(num_or_size_splits) == 0:
+        if value.shape[where] % int(num_or_size_splits):
+            raise ValueError(f"Number of ways to split should evenly divide the split dimension {value.shape[where]}")
         return numpy_or_jax(value).split(value, int(num_or_size_splits), axis=where)
     sizes = sizes_of(num_or_size_splits, "the sizes of a split")
     rest = value.shape[where] - sum(one for one in sizes if one != -1)

@@ -171,7 +171,7 @@ class Variable:
             [tensor],
             name=f"{name}/" if name is not None and name.startswith(self.op_name) else name,
             dtypes=[self.dtype],
-            shapes=[self.handle.shape],
+            shapes=[tensor.shape if self.handle.shape.sizes is None else self.handle.shape],
             stateful=True,
             reads=(self,) if reads else (),
             writes=(self,),

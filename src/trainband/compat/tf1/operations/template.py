@@ -58,11 +58,11 @@ class Template:
         self._scope: VariableScope | None = None
         self._is_called = False
         if create_scope_now:
-            with self._new_scope() as scope:
+            with self._new_scope(auxiliary_name_scope=False) as scope:
                 self._scope = scope
 
-    def _new_scope(self) -> AbstractContextManager[VariableScope]:
-        return variable_scope(self._unique_name, self._name, custom_getter=self._custom_getter)
+    def _new_scope(self, **more: Any) -> AbstractContextManager[VariableScope]:
+        return variable_scope(self._unique_name, self._name, custom_getter=self._custom_getter, **more)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function in the template's scope."""
