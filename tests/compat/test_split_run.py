@@ -30,6 +30,28 @@ def test_sizes_that_are_fed() -> None:
     assert rows.shape.as_list() == [None, None]
 
 
+def test_sizes_that_several_operations_share() -> None:
+    sizes, limit = tf.placeholder(tf.int32, [2]), tf.placeholder(tf.float32, [])
+    n = tf.placeholder(tf.int32, [])
+    _, grown = tf.while_loop(
+        lambda i, _: i < n,
+        lambda i, array: (i + 1, array.write(i, tf.cast(i, tf.float32))),
+        [0, tf.TensorArray(tf.float32, 0, dynamic_size=True)],
+    )
+    fetches = [tf.zeros(sizes), tf.ones(sizes), tf.zeros(sizes), tf.range(0.0, limit, 1.0), grown.stack()]
+    with tf.Session() as session:
+        for count in (1, 2):
+            found = session.run(fetches, {sizes: [count, 2], limit: count, n: count})
+            assert [one.shape for one in found] == [(count, 2)] * 3 + [(count,)] * 2
+
+
+def test_a_part_that_needs_another_part() -> None:
+    n, x = tf.placeholder(tf.int32, []), tf.placeholder(tf.float32, [None])
+    places = tf.where(tf.exp(x) * tf.exp(tf.cast(tf.range(n), tf.float32)) > 2.0)
+    rows = tf.tile(tf.reshape(tf.gather(x, places), [1, -1]), [tf.size(tf.unique(places[:, 0])[0]), 1])
+    assert _run(rows, {n: 3, x: [0.0, 0.1, 0.2]}).tolist() == np.float32([[0.1, 0.2]] * 2).tolist()
+
+
 def test_the_parts_of_a_run_draw_the_same_numbers() -> None:
     x = tf.random_uniform([50])
     found, all_of_them = _run([tf.boolean_mask(x, x > 0.5), x])

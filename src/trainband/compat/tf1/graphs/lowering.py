@@ -36,8 +36,9 @@ class Undetermined(InvalidArgumentError):
     def __init__(self, op: Operation, computed: Sequence[Tensor], message: str) -> None:
         super().__init__(None, op, f"{op.type}: {message.partition(chr(10))[0]}")
         self.located = op
-        roots = [root for tensor in computed if _may_be_sizes(tensor) for root in _roots(tensor)]
-        self.tensors = list(dict.fromkeys(roots))
+        sizes = [tensor for tensor in computed if _may_be_sizes(tensor)]
+        sizes = sizes or [tensor for tensor in computed if tensor.shape.num_elements() == 1]
+        self.tensors = list(dict.fromkeys(root for tensor in sizes for root in _roots(tensor)))
 
 
 def _may_be_sizes(tensor: Tensor) -> bool:

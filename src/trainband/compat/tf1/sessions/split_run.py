@@ -63,6 +63,7 @@ class SplitRun:
         self._whole = computation
         self._part = _in_numpy(computation)
         self._needs: list[Undetermined] = []
+        self._is_planned = False
         self._kept: dict[Any, Computation] = {}
 
     @property
@@ -94,9 +95,26 @@ class SplitRun:
         return self._compute(self._whole, progress, run)
 
     def _note(self, need: Undetermined, progress: _Progress, run: Run) -> None:
-        for one in [need] if self._needs else self._likely() or [need]:
-            self._find(one, progress, run)
-            self._needs.append(one)
+        """Finds what has turned out to be needed, and remembers it for other runs.
+
+        Raises:
+          Undetermined: it is known already, and that was not enough.
+        """
+        before = len(self._needs)
+        if not self._is_planned:
+            self._is_planned = True
+            for one in self._likely():
+                self._add(one, progress, run)
+        if len(self._needs) == before and not self._add(need, progress, run):
+            raise need
+
+    def _add(self, need: Undetermined, progress: _Progress, run: Run) -> bool:
+        """Whether an operation needs what was not known."""
+        if _is_found(need, progress):
+            return False
+        self._find(need, progress, run)
+        self._needs.append(need)
+        return True
 
     def _likely(self) -> list[Undetermined]:
         """What the whole is likely to need: finding each by another attempt takes longer."""
@@ -119,9 +137,9 @@ class SplitRun:
     def _find(self, need: Undetermined, progress: _Progress, run: Run) -> None:
         """Finds the values that an operation needs."""
         op = need.located
-        is_unsized = "unsized" in op.attributes and op.region is None
-        if all(one in progress.fed for one in op.outputs) if is_unsized else progress.known.keys() >= {*need.tensors}:
-            raise need
+        if _is_found(need, progress):
+            return
+        is_unsized = _is_unsized(op)
         wanted = op.inputs if is_unsized else need.tensors
         values = progress.values()
         if missing := [one for one in dict.fromkeys(wanted) if one not in values]:
@@ -186,6 +204,18 @@ class SplitRun:
 
         used = inputs_of(make(fed, known).schedule.needed).union(computation.targets)
         return make([one for one in fed if one in used], {one: value for one, value in known.items() if one in used})
+
+
+def _is_unsized(op: Operation) -> bool:
+    """Whether NumPy is to compute an operation."""
+    return "unsized" in op.attributes and op.region is None
+
+
+def _is_found(need: Undetermined, progress: _Progress) -> bool:
+    """Whether everything that an operation needs is known."""
+    if _is_unsized(need.located):
+        return all(one in progress.fed for one in need.located.outputs)
+    return progress.known.keys() >= {*need.tensors}
 
 
 def _in_numpy(computation: Computation) -> NumpyPart | None:
