@@ -18,7 +18,10 @@ from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.keys import Keys
 
 FAILED = "/failed"
-"""The name in a frame's state of what its checks have found: 0, or 1 and the number of the operation that failed."""
+"""The name in a frame's state of what its checks have found: 0, or 1 and the number of the operation that failed, and
+`MOST_OPERATIONS` times the number of what it demands."""
+MOST_OPERATIONS = 1 << 20
+"""More operations than a graph has."""
 
 
 MOST_DETERMINED = 1 << 12
@@ -225,9 +228,12 @@ class Frame:
 
     def _check(self, op: Operation, holds: Any, message: str) -> None:
         if FAILED in self.state:
-            op.attributes["demand"] = message
+            demands = op.attributes.setdefault("demands", [])
+            if message not in demands:
+                demands.append(message)
+            code = np.int32(op.number + 1 + demands.index(message) * MOST_OPERATIONS)
             before = jnp.asarray(self.state[FAILED], np.int32)
-            self.state[FAILED] = jnp.where((before == 0) & ~holds, np.int32(op.number + 1), before)
+            self.state[FAILED] = jnp.where((before == 0) & ~holds, code, before)
 
     def _outer_value(self, tensor: Tensor) -> Any:
         if self._outer is None:
@@ -364,8 +370,9 @@ class Computation:
         """
         number = 0 if failed is None else int(failed)
         if number:
-            op = self.schedule.needed[0].graph.operations[number - 1]
-            raise InvalidArgumentError(None, op, op.attributes["demand"])
+            demand, place = divmod(number, MOST_OPERATIONS)
+            op = self.schedule.needed[0].graph.operations[place - 1]
+            raise InvalidArgumentError(None, op, op.attributes["demands"][demand])
 
 
 def _passes_on(op: Operation) -> bool:
