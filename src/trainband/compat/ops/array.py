@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
+from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, known, numpy_or_jax, sizes_of
 from trainband.compat.ops.dtypes import array_of, as_dtype, float32, int32
 from trainband.compat.ops.shapes import dims_of
 from trainband.compat.ops.table import op
@@ -71,7 +71,7 @@ def size(input: Any, out_type: Any = int32) -> Any:  # noqa: A002
     return np.asarray(np.prod(input.shape, dtype=np.int64)).astype(as_dtype(out_type).numpy)
 
 
-@op("tf.reshape", type="Reshape", tensors="tensor shape", shapes="shape", folds=True)
+@op("tf.reshape", type="Reshape", tensors="tensor shape", shapes="shape", folds=True, ranked_by="shape")
 def reshape(tensor: Any, shape: Any) -> Any:
     """The same elements in another shape; one size may be -1."""
     sizes = sizes_of(shape, "the shape of a reshape")
@@ -131,9 +131,17 @@ def unstack(value: Any, num: Any = None, axis: Any = 0) -> Any:
     return [xp.take(value, i, axis=where) for i in range(_places(value, num, axis))]
 
 
-def _parts(num_or_size_splits: Any, **_: Any) -> int:
-    given = np.asarray(num_or_size_splits)
-    return int(given) if given.ndim == 0 else len(given)
+def _parts(num_or_size_splits: Any, num: Any = None, **_: Any) -> int:
+    shape = getattr(num_or_size_splits, "shape", np.shape(num_or_size_splits))
+    if shape is None:
+        raise ArgumentError("Cannot infer num from the unknown shape of the sizes of a split")
+    if not shape:
+        return int(np.asarray(num_or_size_splits))
+    if shape[0] is None and num is None:
+        raise ArgumentError("Cannot infer num from the shape of the sizes of a split: pass num")
+    if num is not None and shape[0] not in (None, num):
+        raise ArgumentError(f"num is {num}, but there are {shape[0]} sizes of a split")
+    return int(num if shape[0] is None else shape[0])
 
 
 @op(
@@ -143,12 +151,14 @@ def _parts(num_or_size_splits: Any, **_: Any) -> int:
     outputs=_parts,
     folds=True,
     title="split",
-    v1="value num_or_size_splits axis -num name",
+    v1="value num_or_size_splits axis num name",
 )
-def split(value: Any, num_or_size_splits: Any, axis: Any = 0) -> Any:
+def split(value: Any, num_or_size_splits: Any, axis: Any = 0, num: Any = None) -> Any:  # noqa: ARG001
     """Split along an axis, into a number of equal parts or into parts of given sizes; one size may be -1."""
     where = axis_of(axis)
     if np.ndim(num_or_size_splits) == 0:
+        if value.shape[where] % int(num_or_size_splits):
+            raise ValueError(f"Number of ways to split should evenly divide the split dimension {value.shape[where]}")
         return numpy_or_jax(value).split(value, int(num_or_size_splits), axis=where)
     sizes = sizes_of(num_or_size_splits, "the sizes of a split")
     rest = value.shape[where] - sum(one for one in sizes if one != -1)
@@ -156,7 +166,7 @@ def split(value: Any, num_or_size_splits: Any, axis: Any = 0) -> Any:
     return numpy_or_jax(value).split(value, [int(cut) for cut in cuts], axis=where)
 
 
-@op("tf.tile", type="Tile", tensors="input multiples", shapes="multiples", folds=True)
+@op("tf.tile", type="Tile", tensors="input multiples", shapes="multiples", folds=True, ranked_by="input")
 def tile(input: Any, multiples: Any) -> Any:  # noqa: A002
     """Repeat an array along each axis."""
     times = sizes_of(multiples, "the multiples of a tile")
@@ -174,6 +184,8 @@ _MODES = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMETRIC": "symmetric"
     tensors="tensor paddings",
     shapes="paddings",
     v1="tensor paddings mode name constant_values",
+    folds=True,
+    ranked_by="tensor",
 )
 def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any = 0) -> Any:
     """Add elements before and after, along each axis."""
@@ -181,23 +193,35 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any
     pairs = np.reshape(sizes_of(paddings, "the paddings of a pad"), (-1, 2))
     if len(pairs) != np.ndim(tensor):
         raise ArgumentError(f"Shape must be rank {len(pairs)} but is rank {np.ndim(tensor)} for 'Pad'")
-    more = {"constant_values": constant_values} if kind == "constant" else {}
-    return jnp.pad(tensor, [(int(a), int(b)) for a, b in pairs], mode=kind, **more)
+    if (pairs < 0).any():
+        raise ArgumentError(f"Paddings must be non-negative, got {pairs.tolist()}")
+    most = None if kind == "constant" else np.array(np.shape(tensor)) - (kind == "reflect")
+    if most is not None and (pairs > most[:, None]).any():
+        raise ArgumentError(
+            f"paddings must be less than the dimension size: {pairs.tolist()} not less than {most.tolist()}"
+        )
+    if not len(pairs):
+        return tensor
+    more = {}
+    if kind == "constant":
+        is_text = tensor.dtype == object and isinstance(constant_values, int)
+        more = {"constant_values": b"" if is_text else constant_values}
+    return numpy_or_jax(tensor).pad(tensor, [(int(a), int(b)) for a, b in pairs], mode=kind, **more)
 
 
-@op("tf.fill", type="Fill", tensors="dims value", shapes="dims", folds=True)
+@op("tf.fill", type="Fill", tensors="dims value", shapes="dims", folds=True, ranked_by="dims")
 def fill(dims: Any, value: Any) -> Any:
     """A shape filled with one number."""
     return numpy_or_jax(dims, value).broadcast_to(value, sizes_of(dims, "the shape of a fill"))
 
 
-@op("tf.zeros", type="Fill", tensors="shape", shapes="shape", folds=True, title="zeros")
+@op("tf.zeros", type="Fill", tensors="shape", shapes="shape", folds=True, title="zeros", ranked_by="shape")
 def zeros(shape: Any, dtype: Any = float32) -> Any:
     """All zero."""
     return np.broadcast_to(np.zeros((), as_dtype(dtype).numpy), sizes_of(shape, "the shape of a fill"))
 
 
-@op("tf.ones", type="Fill", tensors="shape", shapes="shape", folds=True, title="ones")
+@op("tf.ones", type="Fill", tensors="shape", shapes="shape", folds=True, title="ones", ranked_by="shape")
 def ones(shape: Any, dtype: Any = float32) -> Any:
     """All one."""
     return np.broadcast_to(np.ones((), as_dtype(dtype).numpy), sizes_of(shape, "the shape of a fill"))
@@ -239,8 +263,7 @@ def range_(start: Any, limit: Any = None, delta: Any = None, dtype: Any = None) 
     if limit is None:
         start, limit = np.zeros((), start.dtype), start
     step = np.ones((), start.dtype) if delta is None else delta
-    if any(map(is_computed, (start, limit, step))):
-        raise ValueError("the limits of a range are computed from values; its size must be known beforehand.")
+    start, limit, step = (known(one, "a limit of a range") for one in (start, limit, step))
     if dtype is not None:
         kind = as_dtype(dtype).numpy
     else:
@@ -262,7 +285,7 @@ def reverse(tensor: Any, axis: Any) -> Any:
     return numpy_or_jax(tensor).flip(tensor, axes_of(axis))
 
 
-@op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape", folds=True)
+@op("tf.broadcast_to", type="BroadcastTo", tensors="input shape", shapes="shape", folds=True, ranked_by="shape")
 def broadcast_to(input: Any, shape: Any) -> Any:  # noqa: A002
     """Repeat an array to fill a shape."""
     return numpy_or_jax(input).broadcast_to(input, sizes_of(shape, "the shape of broadcast_to"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -11,6 +12,15 @@ import numpy as np
 
 class ArgumentError(ValueError):
     """An argument is wrong, whatever the sizes that are still unknown turn out to be."""
+
+
+class ComputedError(ValueError):
+    """A shape depends on a value that JAX computes: it has to be known before the rest is traced."""
+
+
+NEEDS_VALUE = (ComputedError, jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError)  # fmt: skip
+"""What is raised where Python needs a value that is only traced."""
 
 
 def is_computed(value: Any) -> bool:
@@ -23,18 +33,34 @@ def numpy_or_jax(*values: Any) -> Any:
     return jnp if any(map(is_computed, values)) else np
 
 
+def known(value: Any, what: str) -> np.ndarray[Any, Any]:
+    """A value on which shapes depend, as NumPy's array.
+
+    Raises:
+      ComputedError: it is computed.
+    """
+    if is_computed(value):
+        raise ComputedError(
+            f"{what} is computed from values: shapes must follow from constants and other shapes, because a run is "
+            "compiled before it begins."
+        )
+    return np.asarray(value)
+
+
+def limit_of(*numbers: Any) -> Any:
+    """The least number that is greater than all of some whole numbers, and not negative."""
+    xp = numpy_or_jax(*numbers)
+    largest = [xp.max(one, initial=-1) + 1 for one in numbers]
+    return functools.reduce(xp.maximum, largest)
+
+
 def sizes_of(value: Any, what: str) -> tuple[int, ...]:
     """The sizes in an argument.
 
     Raises:
-      ValueError: they are computed.
+      ComputedError: they are computed.
     """
-    if is_computed(value):
-        raise ValueError(
-            f"{what} is computed from values: shapes must follow from constants and other shapes, because a run is "
-            "compiled before it begins."
-        )
-    return tuple(int(one) for one in np.ravel(value))
+    return tuple(int(one) for one in np.ravel(known(value, what)))
 
 
 def axes_of(axis: Any) -> tuple[int, ...] | None:

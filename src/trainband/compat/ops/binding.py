@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainband.compat.ops.dtypes import DType, as_dtype, int32
@@ -25,12 +26,24 @@ class Tensors(Protocol):
         ...
 
     def known(self, value: Any, what: str) -> Any:
-        """Return the value of a tensor that an operation must know before it runs.
+        """Return the value of a tensor that an operation must know before it runs, or `Late` if it is computed.
 
         Raises:
-          ValueError: it is computed.
+          ValueError: it is computed, and that is too late.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A tensor in place of a plain value: it must be known by the time the operation is compiled."""
+
+    tensor: Any
+
+    @property
+    def shape(self) -> Any:
+        """What is known of its shape."""
+        return self.tensor.shape.sizes
 
 
 def converted(op: Op, values: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
@@ -100,7 +113,8 @@ def _dtype_for(op: Op, name: str, found: Mapping[str, Any]) -> DType | None:
         if source not in found:
             return as_dtype(source)
         if found[source] is not None:
-            return as_dtype(getattr(found[source], "dtype", found[source]))
+            given = found[source]
+            return as_dtype(given if isinstance(given, type) else getattr(given, "dtype", given))
     return None
 
 
@@ -136,6 +150,9 @@ def flattened(op: Op, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, i
         if name in op.lists:
             layout[name] = len(values[name])
             flat += values[name]
+        elif isinstance(values[name], Late):
+            layout[name] = None
+            flat.append(values[name].tensor)
         elif name in op.tensors and values[name] is not None:
             layout[name] = None
             flat.append(values[name])

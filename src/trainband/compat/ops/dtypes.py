@@ -214,8 +214,10 @@ def array_of(value: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
         if array.dtype.kind == "b" and not dtype.is_bool and not given:
             raise TypeError(f"Expected {dtype.name}, but got {value!r} of type 'bool'.")
         return array.astype(dtype.numpy)
+    if dtype == string:
+        return _text(value)
     array = np.asarray(value)
-    if array.dtype.kind in "US" or dtype == string:
+    if array.dtype.kind in "US":
         return _text(value)
     if not isinstance(value, np.ndarray | np.generic):
         if hasattr(value, "__array__") or _has_numpy(value):

@@ -10,7 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
+from trainband.compat.ops.arrays import (
+    ArgumentError,
+    axes_of,
+    axis_of,
+    is_computed,
+    known,
+    limit_of,
+    numpy_or_jax,
+    sizes_of,
+)
 from trainband.compat.ops.checks import check, check_range, check_rows
 from trainband.compat.ops.dtypes import as_dtype, bool_
 from trainband.compat.ops.table import op
@@ -48,7 +57,7 @@ def batch_gather(params: Any, indices: Any) -> Any:
     return gather(params, indices, batch, batch)
 
 
-def _checked_places(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+def checked_places(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     """The places in an array that the last axis of indices gives, which must lie in it."""
     sizes = np.array(shape[: indices.shape[-1]], np.int32)
     check(lambda: ((indices >= 0) & (indices < sizes)).all(), f"indices are not all within the shape {tuple(shape)}")
@@ -64,19 +73,26 @@ def _checked_places(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
 )
 def gather_nd(params: Any, indices: Any) -> Any:
     """The elements or slices at these places."""
-    return jnp.asarray(params)[_checked_places(indices, params.shape)]
+    return jnp.asarray(params)[checked_places(indices, params.shape)]
 
 
-@op("tf.scatter_nd", type="ScatterNd", tensors="indices updates shape", shapes="shape", kinds={"indices": "int"})
+@op(
+    "tf.scatter_nd",
+    type="ScatterNd",
+    tensors="indices updates shape",
+    shapes="shape",
+    kinds={"indices": "int"},
+    ranked_by="shape",
+)
 def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
     """Zeros, with these values added at these places."""
     whole = jnp.zeros(sizes_of(shape, "the shape of scatter_nd"), updates.dtype)
-    return whole.at[_checked_places(indices, whole.shape)].add(updates)
+    return whole.at[checked_places(indices, whole.shape)].add(updates)
 
 
 def _scattering(name: str, method: str) -> None:
     def compute(tensor: Any, indices: Any, updates: Any) -> Any:
-        places = jnp.asarray(tensor).at[_checked_places(indices, tensor.shape)]
+        places = jnp.asarray(tensor).at[checked_places(indices, tensor.shape)]
         return places.add(-updates) if method == "subtract" else getattr(places, method)(updates)
 
     compute.__name__ = f"tensor_scatter_nd_{name}"
@@ -114,12 +130,34 @@ def rows_subtracted(whole: Any, indices: Any, updates: Any) -> Any:
     return jnp.asarray(whole).at[indices].add(-updates)
 
 
+def rows_multiplied(whole: Any, indices: Any, updates: Any) -> Any:
+    """An array whose rows of these numbers are multiplied."""
+    return jnp.asarray(whole).at[indices].multiply(updates)
+
+
+def rows_divided(whole: Any, indices: Any, updates: Any) -> Any:
+    """An array whose rows of these numbers are divided; whole numbers drop the remainder."""
+    by = rows_multiplied(jnp.ones_like(whole), indices, updates)
+    return jax.lax.div(jnp.asarray(whole), by)
+
+
+def rows_maximized(whole: Any, indices: Any, updates: Any) -> Any:
+    """An array with larger numbers in the rows of these numbers."""
+    return jnp.asarray(whole).at[indices].max(updates)
+
+
+def rows_minimized(whole: Any, indices: Any, updates: Any) -> Any:
+    """An array with smaller numbers in the rows of these numbers."""
+    return jnp.asarray(whole).at[indices].min(updates)
+
+
 @op(
     "tf.one_hot",
     type="OneHot",
     tensors="indices on_value off_value",
     optional="on_value off_value",
     like={"on_value": "dtype", "off_value": "dtype on_value"},
+    folds=True,
 )
 def one_hot(
     indices: Any, depth: Any, on_value: Any = None, off_value: Any = None, axis: Any = None, dtype: Any = None
@@ -128,8 +166,19 @@ def one_hot(
     kind = on_value.dtype if dtype is None and on_value is not None else as_dtype(dtype or "float32").numpy
     on = np.ones((), kind) if on_value is None else on_value.astype(kind)
     off = np.zeros((), kind) if off_value is None else off_value.astype(kind)
-    hot = jax.nn.one_hot(indices, int(depth), axis=axis_of(axis, -1), dtype=np.bool_)
-    return jnp.where(hot, on, off)
+    if on.dtype != off.dtype or (dtype is not None and on.dtype != kind):
+        raise TypeError(f"dtype {on.dtype} of on_value does not match dtype parameter {kind}")
+    xp, where = numpy_or_jax(indices, on, off), axis_of(axis, -1)
+    places = xp.expand_dims(indices, where)
+    along = [-1 if i == where % places.ndim else 1 for i in range(places.ndim)]
+    return xp.where(places == np.arange(int(depth)).reshape(along), on, off)
+
+
+def _places(condition: Any, x: Any, y: Any) -> list[Any] | None:
+    """What is known of the result of `where` without other arguments."""
+    if x is not None or y is not None:
+        return None
+    return [(as_dtype("int64"), (None, None if condition.shape is None else len(condition.shape)))]
 
 
 @op(
@@ -138,18 +187,15 @@ def one_hot(
     tensors="condition x y",
     optional="x y",
     alike="x y",
-    like={"condition": "bool"},
     folds=True,
+    unsized=_places,
 )
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """Choose from one array or the other, element by element; a condition with one axis chooses whole rows."""
-    if x is None and y is None and not is_computed(condition):
-        return np.argwhere(condition)
+    if x is None and y is None:
+        return np.argwhere(known(condition, "the condition of a tf.where without x and y"))
     if x is None or y is None:
-        raise ArgumentError(
-            "tf.where without x and y gives as many rows as there are true elements, which must be known before a run "
-            "is compiled; use tf.boolean_mask's alternatives, such as a product with the mask"
-        )
+        raise ArgumentError("x and y must both be non-None or both be None.")
     if np.shape(x) != np.shape(y) or (np.ndim(condition) and np.shape(condition) not in (np.shape(x), np.shape(x)[:1])):
         raise ValueError(
             f"Shapes must be equal, but are {np.shape(condition)}, {np.shape(x)} and {np.shape(y)} for 'Select'"
@@ -165,15 +211,15 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     tensors="condition x y",
     optional="x y",
     alike="x y",
-    like={"condition": "bool"},
     folds=True,
+    unsized=_places,
 )
 def where_v2(condition: Any, x: Any = None, y: Any = None) -> Any:
     """Choose from one array or the other, element by element, with broadcasting."""
     return where(condition) if x is None or y is None else numpy_or_jax(condition, x, y).where(condition, x, y)
 
 
-@op("tf.slice", type="Slice", tensors="input_ begin size", shapes="begin size", folds=True)
+@op("tf.slice", type="Slice", tensors="input_ begin size", shapes="begin size", folds=True, ranked_by="input_")
 def slice_(input_: Any, begin: Any, size: Any) -> Any:
     """Return a part with a given begin and size; -1 means up to the end."""
     lengths = sizes_of(size, "the size of a slice")
@@ -271,13 +317,18 @@ def slice_item(tensor: Any, parts: Sequence[Any], *given: Any) -> Any:
     return (jnp.asarray(tensor) if numpy_or_jax(*given) is jnp else tensor)[tuple(index)]
 
 
-@op("tf.sequence_mask", type="SequenceMask", tensors="lengths")
-def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = bool_) -> Any:
-    """True for the first `lengths` places of each row."""
-    if maxlen is None and not is_computed(lengths):
-        maxlen = np.max(lengths, initial=0)
+@op(
+    "tf.sequence_mask",
+    type="SequenceMask",
+    tensors="lengths",
+    v1="lengths maxlen dtype name",
+    limits={"limit": "lengths"},
+)
+def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = bool_, limit: Any = None) -> Any:
+    """True for the first `lengths` places of each row, which has as many as there are below `limit`."""
     if maxlen is None:
-        raise ArgumentError("sequence_mask: maxlen must be given, as a number that is known while recording.")
+        limit = limit_of(known(lengths, "the lengths of a sequence_mask")) if limit is None else limit
+        maxlen = max(0, int(limit) - 1)
     return (jnp.arange(int(maxlen)) < lengths[..., None]).astype(as_dtype(dtype).numpy)
 
 
@@ -286,20 +337,41 @@ def true_places(mask: Any) -> Any:
     return np.flatnonzero(mask).astype(np.int32)
 
 
-@op("tf.boolean_mask", type="BooleanMask", tensors="tensor", title="boolean_mask", v1="tensor mask name axis")
-def boolean_mask(tensor: Any, mask: Any, axis: Any = None) -> Any:
-    """The rows where a mask is true; one of several axes takes their place."""
-    first, axes = axis_of(axis), np.ndim(mask)
-    shape = tensor.shape
-    merged = numpy_or_jax(tensor).reshape(tensor, (*shape[:first], -1, *shape[first + axes :]))
-    return gather(merged, true_places(mask), first)
-
-
 @op("tf.math.top_k tf.nn.top_k", type="TopKV2", tensors="input", outputs=2, v1="input k -sorted=True name")
 def top_k(input: Any, k: Any = 1) -> Any:  # noqa: A002 - TensorFlow's name
     """The k largest of each row, and where they are."""
-    values, places = jax.lax.top_k(input, int(k))
+    count = int(k)
+    if count < 0:
+        raise ArgumentError(f"Need k >= 0, got {count}")
+    if np.ndim(input) < 1:
+        raise ArgumentError(f"input must be >= 1-D: Shape must be at least rank 1 but is rank {np.ndim(input)}")
+    if input.shape[-1] < count:
+        raise ArgumentError(f"input must have last dimension >= k = {count} but is {input.shape[-1]}")
+    values, places = jax.lax.top_k(input, count)
     return values, places.astype(np.int32)
+
+
+@op("", type="GatherNd", tensors="dense indices", kinds={"indices": "int"})
+def at_places(dense: Any, indices: Any) -> Any:
+    """The elements at some places of an array that is broadcast to as many axes as the places have."""
+    sizes = dense.shape
+    first = indices.shape[-1] - len(sizes)
+    return jnp.asarray(dense)[tuple(jnp.minimum(indices[:, first + i], size - 1) for i, size in enumerate(sizes))]
+
+
+@op("", type="NthElement", tensors="input n", kinds={"n": "int"}, like={"n": "int32"})
+def nth_element(input: Any, n: Any, reverse: bool = False) -> Any:  # noqa: A002
+    """Of each row the number that has the place `n` when they are sorted."""
+    if np.ndim(input) < 1:
+        raise ArgumentError(f"Input must be >= 1-D: Shape must be at least rank 1 but is rank {np.ndim(input)}")
+    if np.ndim(n):
+        raise ArgumentError(f"Shape must be rank 0 but is rank {np.ndim(n)}")
+    if not is_computed(n) and not 0 <= int(n) < input.shape[-1]:
+        if int(n) < 0:
+            raise ArgumentError(f"n must be non-negative but got {int(n)}")
+        raise ArgumentError(f"Input must have last dimension > n = {int(n)} but is {input.shape[-1]}")
+    check(lambda: (n >= 0) & (n < input.shape[-1]), f"n must be in [0, {input.shape[-1]})")
+    return jnp.take(jnp.sort(input, axis=-1, descending=reverse), n, axis=-1, mode="clip")
 
 
 @op("tf.math.in_top_k tf.nn.in_top_k", type="InTopK", tensors="predictions targets")

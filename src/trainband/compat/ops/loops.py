@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops import interrupt
+from trainband.compat.ops.arrays import is_computed
 
 KEPT = 128
 """Iterations whose values are kept in the forward pass."""
@@ -48,8 +49,8 @@ def run_loop(
     """
     if rounds is not None:
         return _counted(once, begin, constants, rounds)
-    numeric = [i for i, one in enumerate(constants) if not _is_text(one)]
-    fixed = [jnp.asarray(constants[i]) for i in numeric]
+    numeric = [i for i, one in enumerate(constants) if is_computed(one)]  # what is known stays known inside
+    fixed = [constants[i] for i in numeric]
 
     def whole(numbers: Sequence[Any]) -> list[Any]:
         found = list(constants)

@@ -10,6 +10,7 @@ import jax.scipy.linalg
 import numpy as np
 
 from trainband.compat.ops.arrays import ArgumentError, demand_axes
+from trainband.compat.ops.checks import check
 from trainband.compat.ops.table import op
 
 
@@ -32,8 +33,13 @@ def matmul(
     """The matrix product over the last two axes."""
     if a.ndim < 2 or b.ndim < 2:
         raise ArgumentError(f"Shape must be rank 2 but is rank {min(a.ndim, b.ndim)} for 'MatMul'")
-    a = jnp.swapaxes(a, -1, -2) if transpose_a or adjoint_a else a
-    b = jnp.swapaxes(b, -1, -2) if transpose_b or adjoint_b else b
+    for transposed, conjugated in ((transpose_a, adjoint_a), (transpose_b, adjoint_b)):
+        if transposed and conjugated:
+            raise ArgumentError("Only one of transpose and adjoint can be True.")
+    a = _adjoint(a) if adjoint_a else jnp.swapaxes(a, -1, -2) if transpose_a else a
+    b = _adjoint(b) if adjoint_b else jnp.swapaxes(b, -1, -2) if transpose_b else b
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"Dimensions must be equal, but are {a.shape[-1]} and {b.shape[-2]} for 'MatMul'")
     return jnp.matmul(a, b)
 
 
@@ -58,7 +64,9 @@ def trace(x: Any) -> Any:
 @op("tf.linalg.inv", v1_names="tf.matrix_inverse", type="MatrixInverse", tensors="input")
 def matrix_inverse(input: Any, adjoint: bool = False) -> Any:  # noqa: A002 - TensorFlow's name
     """The inverse of each matrix, or of its adjoint."""
-    return jnp.linalg.inv(_adjoint(input) if adjoint else input)
+    found = jnp.linalg.inv(_adjoint(input) if adjoint else input)
+    check(lambda: jnp.isfinite(found).all() | ~jnp.isfinite(input).all(), "Input is not invertible.")
+    return found
 
 
 @op("tf.linalg.det", v1_names="tf.matrix_determinant", type="MatrixDeterminant", tensors="input")

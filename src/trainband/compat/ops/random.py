@@ -140,6 +140,66 @@ def dropout(key: Any, x: Any, keep_prob: Any = None, noise_shape: Any = None, ra
     return jnp.where(kept, x / share, 0)
 
 
+@op(
+    v1_names="tf.random_gamma tf.random.gamma",
+    type="random_gamma",
+    tensors="size alpha beta",
+    optional="beta",
+    shapes="size",
+    like={"alpha": "dtype", "beta": "dtype"},
+    random=True,
+    v1="shape=size alpha beta dtype seed name",
+)
+def random_gamma(key: Any, size: Any, alpha: Any, beta: Any = None, dtype: Any = float32) -> Any:
+    """Draw from each of some gamma distributions as many numbers as a shape has."""
+    kind, rate = as_dtype(dtype).numpy, jnp.ones((), alpha.dtype) if beta is None else beta
+    sizes = (*sizes_of(size, _WHAT), *np.broadcast_shapes(np.shape(alpha), np.shape(rate)))
+    return (jax.random.gamma(key, alpha, sizes, kind) / rate).astype(kind)
+
+
+@op(
+    v1_names="tf.random_poisson tf.random.poisson",
+    type="random_poisson_v2",
+    tensors="lam size",
+    shapes="size",
+    random=True,
+    v1="lam shape=size dtype seed name",
+    kinds={"lam": "int float"},
+)
+def random_poisson(key: Any, lam: Any, size: Any, dtype: Any = float32) -> Any:
+    """Draw from each of some Poisson distributions as many numbers as a shape has."""
+    sizes = (*sizes_of(size, _WHAT), *np.shape(lam))
+    return jax.random.poisson(key, jnp.broadcast_to(lam, sizes), sizes).astype(as_dtype(dtype).numpy)
+
+
+@op(
+    "",
+    type="parameterized_truncated_normal",
+    tensors="shape means stddevs minvals maxvals",
+    shapes="shape",
+    like={"means": "dtype", "stddevs": "dtype", "minvals": "dtype", "maxvals": "dtype"},
+    random=True,
+    v1="shape means stddevs minvals maxvals dtype seed name",
+)
+def parameterized_truncated_normal(
+    key: Any,
+    shape: Any,
+    means: Any = 0.0,
+    stddevs: Any = 1.0,
+    minvals: Any = -2.0,
+    maxvals: Any = 2.0,
+    dtype: Any = float32,
+) -> Any:
+    """Draw from normal distributions, one for each row or one for all, between two limits."""
+    sizes = sizes_of(shape, _WHAT)
+    parts = [jnp.reshape(one, (-1,) + (1,) * (len(sizes) - 1)) for one in (means, stddevs, minvals, maxvals)]
+    mean, deviation, low, high = parts
+    drawn = jax.random.truncated_normal(
+        key, (low - mean) / deviation, (high - mean) / deviation, sizes, as_dtype(dtype).numpy
+    )
+    return drawn * deviation + mean
+
+
 @op("", type="orthogonal", tensors="shape", shapes="shape", random=True)
 def random_orthogonal(key: Any, shape: Any, gain: Any = 1.0, dtype: Any = float32) -> Any:
     """A random matrix with orthonormal rows or columns; of more axes, the last are the columns."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, is_computed, numpy_or_jax, sizes_of
+from trainband.compat.ops.arrays import ArgumentError, axes_of, axis_of, numpy_or_jax, sizes_of
 from trainband.compat.ops.checks import check_range
 from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.table import op
@@ -50,7 +50,19 @@ def repeat(input: Any, repeats: Any, axis: Any = None) -> Any:  # noqa: A002
 @op("tf.roll", v1_names="tf.manip.roll", type="Roll", tensors="input shift", folds=True)
 def roll(input: Any, shift: Any, axis: Any) -> Any:  # noqa: A002
     """Move the elements along some axes; those that leave one end come in at the other."""
+    if np.ndim(input) < 1:
+        raise ArgumentError(f"input must be 1-D or higher: Shape must be at least rank 1 but is rank {np.ndim(input)}")
+    for what, value in (("shift", shift), ("axis", axis)):
+        if np.ndim(value) > 1:
+            rank = np.ndim(value)
+            raise ArgumentError(
+                f"{what} must be a scalar or a 1-D vector: Shape must be at most rank 1 but is rank {rank}"
+            )
     where = axes_of(axis) or ()
+    if np.shape(shift) not in ((), (len(where),)) or (np.ndim(axis) and not np.ndim(shift)):
+        raise ValueError("shift and axis must have the same size: both shapes must be equal")
+    if any(not -np.ndim(input) <= one < np.ndim(input) for one in where):
+        raise ValueError(f"axis {where} is out of range for {np.ndim(input)} dimensions")
     xp = numpy_or_jax(input, shift)
     for i, one in enumerate(where):
         input = xp.roll(input, xp.ravel(shift)[i], one)  # noqa: A001
@@ -228,74 +240,3 @@ def extract_image_patches(images: Any, sizes: Any, strides: Any, rates: Any, pad
     )
     by_depth = patches.reshape(*patches.shape[:3], depth, height * width)
     return jnp.swapaxes(by_depth, -1, -2).reshape(patches.shape)
-
-
-# --- what depends on values that must be known
-
-
-def _known(value: Any, what: str) -> Any:
-    if is_computed(value):
-        raise ArgumentError(f"{what} must be known while recording, because the sizes of the results follow from it.")
-    return np.asarray(value)
-
-
-@op(
-    "tf.dynamic_partition",
-    type="DynamicPartition",
-    tensors="data partitions",
-    outputs=lambda num_partitions, **_: int(num_partitions),
-)
-def dynamic_partition(data: Any, partitions: Any, num_partitions: Any) -> Any:
-    """The rows of each part; to which part each belongs must be known."""
-    parts = _known(partitions, "dynamic_partition: partitions")
-    return [jnp.asarray(data)[np.nonzero(parts == i)] for i in range(int(num_partitions))]
-
-
-@op(
-    "tf.dynamic_stitch",
-    v1_names="tf.parallel_dynamic_stitch",
-    type="DynamicStitch",
-    lists="indices data",
-)
-def dynamic_stitch(indices: Sequence[Any], data: Sequence[Any]) -> Any:
-    """Put rows at places; the last of several at one place counts. The places must be known."""
-    places = [_known(one, "dynamic_stitch: indices") for one in indices]
-    row = data[0].shape[places[0].ndim :]
-    count = max((int(one.max()) for one in places if one.size), default=-1) + 1
-    whole = jnp.zeros((count, *row), data[0].dtype)
-    for place, values in zip(places, data, strict=True):
-        whole = whole.at[place.ravel()].set(jnp.asarray(values).reshape(-1, *row))
-    return whole
-
-
-def _found(x: Any, out_idx: Any) -> tuple[Any, Any, Any]:
-    """The distinct numbers in the order in which they come first, where each is among them, and how many of each."""
-    values, first, places, counts = np.unique(
-        _known(x, "unique: x"), return_index=True, return_inverse=True, return_counts=True
-    )
-    order = np.argsort(first)
-    kind = as_dtype(out_idx).numpy
-    return values[order], np.argsort(order)[places].astype(kind), counts[order].astype(kind)
-
-
-@op("tf.unique", type="Unique", tensors="x", outputs=2, folds=True)
-def unique(x: Any, out_idx: Any = int32) -> Any:
-    """The distinct numbers in the order in which they come first, and where each is among them. They must be known."""
-    return _found(x, out_idx)[:2]
-
-
-@op("tf.unique_with_counts", type="UniqueWithCounts", tensors="x", outputs=3, folds=True)
-def unique_with_counts(x: Any, out_idx: Any = int32) -> Any:
-    """As `unique`, and how many of each there are."""
-    return _found(x, out_idx)
-
-
-@op(
-    v1_names="tf.setdiff1d", type="ListDiff", tensors="x y", alike="x y", outputs=2, folds=True,
-    v1="x y index_dtype=out_idx name",
-)  # fmt: skip
-def setdiff1d(x: Any, y: Any, out_idx: Any = int32) -> Any:
-    """The numbers that are not among others, and where they are. They must be known."""
-    known = np.ravel(_known(x, "setdiff1d: x"))
-    places = np.flatnonzero(~np.isin(known, _known(y, "setdiff1d: y")))
-    return known[places], places.astype(as_dtype(out_idx).numpy)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError, is_computed, is_floating
+from trainband.compat.ops.arrays import is_floating, known, limit_of, numpy_or_jax
 from trainband.compat.ops.checks import check, check_range
 from trainband.compat.ops.dtypes import as_dtype, int32
 from trainband.compat.ops.indexing import gather
@@ -82,27 +82,37 @@ def _product(data: Any, ids: Any, count: int) -> Any:
     return _by_product(data, ids, jnp.zeros((count, *data.shape[1:]), data.dtype))
 
 
+def _check_sorted(ids: Any) -> None:
+    xp = numpy_or_jax(ids)
+    check(lambda: (ids[-1:] >= 0).all(), "segment ids must be >= 0")
+    check(lambda: (xp.diff(ids) >= 0).all() & (ids >= 0).all(), "segment ids are not increasing")
+
+
 def _segmented(name: str, reduce: Reduce, *, is_sorted: bool) -> Callable[..., Any]:
-    def of_sorted(data: Any, segment_ids: Any) -> Any:
-        if is_computed(segment_ids):
-            raise ArgumentError(f"{name}: the number of segments must be known; use unsorted_{name}.")
-        ids = np.asarray(segment_ids)
-        check(lambda: bool((np.diff(ids) >= 0).all() and (ids >= 0).all()), "segment ids are not increasing")
-        return reduce(jnp.asarray(data), ids, int(ids.max()) + 1 if ids.size else 0)
+    def of_sorted(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
+        ids = segment_ids
+        count = limit_of(known(ids, "segment_ids")) if num_segments is None else num_segments
+        if np.shape(ids) != np.shape(data)[:1]:
+            raise ValueError(
+                f"segment_ids should be the same size as dimension 0 of input: {np.shape(ids)}, {np.shape(data)}"
+            )
+        _check_sorted(ids)
+        return reduce(jnp.asarray(data), ids, int(count))
 
     def of_any(data: Any, segment_ids: Any, num_segments: Any) -> Any:
         count, rank = int(num_segments), np.ndim(segment_ids)
         check(lambda: (segment_ids < count).all(), f"segment_ids are not all in [0, {count})")
-        rows = jnp.asarray(data).reshape(-1, *data.shape[rank:])
+        rows = jnp.asarray(data).reshape(int(np.prod(data.shape[:rank])), *data.shape[rank:])
         ids = jnp.asarray(segment_ids).reshape(-1)
         return reduce(rows, jnp.where(ids < 0, count, ids), count)
 
     compute = of_sorted if is_sorted else of_any
     compute.__name__ = name
-    compute.__doc__ = f"TensorFlow's {name} of the rows of each segment" + (", whose number must be known." * is_sorted)
+    compute.__doc__ = f"TensorFlow's {name} of the rows of each segment" + "."
     return op(
         f"tf.math.{name}", v1_names=f"tf.{name}", type=name.title().replace("_", ""), tensors="data segment_ids",
-        kinds={"segment_ids": "int"},
+        kinds={"segment_ids": "int"}, v1="data segment_ids name" if is_sorted else "",
+        limits={"num_segments": "segment_ids"} if is_sorted else None,
     )(compute)  # fmt: skip
 
 
@@ -121,9 +131,8 @@ for _name, _reduce in (
 
 def _sparse(name: str, reduce: Reduce) -> None:
     def compute(data: Any, indices: Any, segment_ids: Any, num_segments: Any = None) -> Any:
-        if num_segments is None and is_computed(segment_ids):
-            raise ArgumentError(f"{name}: the number of segments must be known; pass num_segments.")
-        count = int(np.max(segment_ids, initial=-1)) + 1 if num_segments is None else int(num_segments)
+        count = int(limit_of(known(segment_ids, "segment_ids")) if num_segments is None else num_segments)
+        _check_sorted(segment_ids)
         check_range(segment_ids, count, "segment_ids")
         return reduce(jnp.asarray(gather(data, indices)), segment_ids, count)
 
@@ -132,6 +141,7 @@ def _sparse(name: str, reduce: Reduce) -> None:
     op(
         f"tf.sparse.{name.removeprefix('sparse_')}", v1_names=f"tf.{name}", type=name.title().replace("_", ""),
         tensors="data indices segment_ids", v1="data indices segment_ids name num_segments",
+        limits={"num_segments": "segment_ids"},
     )(compute)  # fmt: skip
 
 
@@ -140,24 +150,16 @@ _sparse("sparse_segment_mean", _mean)
 _sparse("sparse_segment_sqrt_n", _sqrt_n)
 
 
-def _length(values: Any, given: Any, what: str) -> int:
-    if given is not None:
-        return int(given)
-    if is_computed(values):
-        raise ArgumentError(f"{what} must be given, because the numbers are known only in a run.")
-    return int(np.max(values, initial=-1)) + 1
-
-
 @op(
     "tf.math.bincount", v1_names="tf.bincount", type="Bincount", tensors="arr weights", optional="weights",
-    v1="arr weights minlength maxlength dtype name", kinds={"arr": "int"},
+    v1="arr weights minlength maxlength dtype name", kinds={"arr": "int"}, limits={"count": "arr"},
 )  # fmt: skip
-def bincount(arr: Any, weights: Any = None, minlength: Any = None, maxlength: Any = None, dtype: Any = int32) -> Any:
-    """How often each whole number occurs. How many numbers there are must be known, or equal both lengths."""
-    if is_computed(arr) and (maxlength is None or minlength is None or int(minlength) != int(maxlength)):
-        raise ArgumentError("bincount: minlength and maxlength must be equal, because the numbers are not known.")
-    count = int(maxlength) if is_computed(arr) else _length(arr, None, "maxlength")
-    count = max(count, int(minlength or 0))
+def bincount(
+    arr: Any, weights: Any = None, minlength: Any = None, maxlength: Any = None, dtype: Any = int32, count: Any = None
+) -> Any:
+    """How often each whole number below `count` occurs."""
+    count = int(limit_of(known(arr, "arr")) if count is None else count)
+    count = max(count, int(0 if minlength is None else minlength))
     count = count if maxlength is None else min(count, int(maxlength))
     ones = jnp.ones(arr.shape, as_dtype(dtype).numpy) if weights is None else jnp.asarray(weights)
     return jnp.zeros(count, ones.dtype).at[jnp.ravel(jnp.asarray(arr))].add(jnp.ravel(ones), mode="drop")
@@ -184,15 +186,15 @@ def histogram_fixed_width(values: Any, value_range: Any, nbins: Any = 100, dtype
 @op(
     "tf.math.confusion_matrix", v1_names="tf.confusion_matrix", type="confusion_matrix",
     tensors="labels predictions weights", optional="weights",
-    v1="labels predictions num_classes dtype name weights",
+    v1="labels predictions num_classes dtype name weights", limits={"num_classes": "labels predictions"},
 )  # fmt: skip
 def confusion_matrix(
     labels: Any, predictions: Any, num_classes: Any = None, weights: Any = None, dtype: Any = int32
 ) -> Any:
     """How often each class, by row, was predicted as each class, by column."""
     kind = as_dtype(dtype).numpy
-    most = [_length(one, num_classes, "num_classes") for one in (labels, predictions)]
-    count = max(most)
+    arrays = (labels, predictions)
+    count = int(limit_of(*(known(one, "a class") for one in arrays)) if num_classes is None else num_classes)
     y, p = (cast(jnp.asarray(one), "int64") for one in (labels, predictions))
     check_range(y, count, "`labels`")
     check_range(p, count, "`predictions`")

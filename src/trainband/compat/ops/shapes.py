@@ -306,9 +306,10 @@ def as_shape(shape: Any) -> TensorShape:
     return shape if isinstance(shape, TensorShape) else TensorShape(shape)
 
 
-def unknown_shape(ndims: int | None = None) -> TensorShape:
+def unknown_shape(ndims: int | None = None, rank: int | None = None) -> TensorShape:
     """A shape of unknown sizes, and perhaps of unknown rank."""
-    return TensorShape(None if ndims is None else [None] * ndims)
+    count = ndims if rank is None else rank
+    return TensorShape(None if count is None else [None] * count)
 
 
 def scalar() -> TensorShape:

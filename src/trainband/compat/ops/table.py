@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -36,8 +36,13 @@ class Op:
       kinds: parameters and the kinds of dtype that they may have: `float`, `int`, `bool` and `complex`.
       by_row: the parameters of which one may be rows of a larger tensor; the result is then rows, too.
       outputs: how many arrays come out, as a sequence where it is not 1; or a function of the arguments.
+      unsized: if shapes depend on values: of what is known of the arguments, the dtype of each result, and its shape.
+      limits: parameters that are counts, and the arrays of whole numbers whose largest, plus 1, is meant where they are
+        left out.
       folds: whether NumPy's arrays give NumPy's arrays, so that it can be computed before anything runs.
       of_shape: whether the value follows from the shape of the first tensor alone.
+      ranked_by: the parameter that says how many axes the result has where more is not known: a shape by its length,
+        an array by its own.
       keeps_shape: whether the result has the shape and dtype of the first tensor, whatever the others are.
       flat: whether no derivative goes through it, although its result is floating-point, as in TensorFlow.
       random: whether it draws random numbers.
@@ -59,8 +64,11 @@ class Op:
     kinds: Mapping[str, str] = field(default_factory=dict)
     by_row: tuple[str, ...] = ()
     outputs: int | Callable[..., int] = 1
+    unsized: Callable[..., Sequence[tuple[Any, Sequence[int | None] | None]]] | None = None
+    limits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folds: bool = False
     of_shape: bool = False
+    ranked_by: str = ""
     keeps_shape: bool = False
     flat: bool = False
     random: bool = False
@@ -116,6 +124,7 @@ def op(
     shapes: str = "",
     alike: str = "",
     like: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
     by_row: str = "",
     **more: Any,
 ) -> Callable[[Function], Function]:
@@ -137,6 +146,7 @@ def op(
             shapes=tuple(shapes.split()),
             alike=tuple(alike.split()),
             like={name: tuple(of.split()) for name, of in (like or {}).items()},
+            limits={name: tuple(of.split()) for name, of in (limits or {}).items()},
             by_row=tuple(by_row.split()),
             **more,
         )

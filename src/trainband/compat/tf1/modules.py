@@ -101,6 +101,11 @@ _PUBLIC = """
     tf tf.linalg: python.ops.gen_linalg_ops python.ops.gen_logging_ops
     tf tf.spectral tf.signal: python.ops.spectral_ops python.ops.gen_spectral_ops
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
+    tf: python.ops.manip_ops python.ops.numerics python.ops.gen_manip_ops python.ops.gen_data_flow_ops
+    tf: python.ops.gen_control_flow_ops python.ops.gen_resource_variable_ops
+    tf: python.ops.gen_script_ops python.ops.tensor_array_grad python.ops.weights_broadcast_ops
+    tf tf.io tf.strings: python.ops.gen_io_ops python.ops.gen_parsing_ops python.ops.gen_string_ops
+    tf tf.sparse: python.ops.gen_sparse_ops
 """
 """`namespace ...: module ...`: the modules, after `tensorflow.`, and what they have."""
 
@@ -117,6 +122,7 @@ _PRIVATE = {
     "python.framework.random_seed": "graphs.keys: DEFAULT_GRAPH_SEED",
     "python.ops.nn_ops": """
         ops: data_format_dim_map=tf.raw_ops.DataFormatDimMap data_format_vec_permute=tf.raw_ops.DataFormatVecPermute
+        operations.unlisted: nth_element
     """,
     "core.framework.types_pb2": """
         protos.types: DataType DT_INVALID DT_FLOAT DT_DOUBLE DT_INT32 DT_UINT8 DT_INT16 DT_INT8 DT_STRING DT_COMPLEX64
@@ -129,7 +135,7 @@ _PRIVATE = {
         .ops.shapes: as_dimension as_shape unknown_shape scalar vector matrix
     """,
     "python.summary.summary_iterator": "scripts.events: summary_iterator",
-    "python.ops.gen_state_ops": "scripts.private: variable=raw_variable variable_v2=raw_variable",
+    "python.ops.gen_state_ops": "operations.bare_variables: variable=variable_op variable_v2=variable_op_v2",
     "python.estimator.run_config": "estimators.run_config: TaskType",
     "python.estimator.model_fn": "estimators.spec: LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY",
     "python.framework.sparse_tensor": "graphs.sparse: is_sparse convert_to_tensor_or_sparse_tensor",
@@ -165,9 +171,19 @@ _PRIVATE = {
         operations.switching: switch merge
     """,
     "python.framework.function": "operations.defun: Defun",
-    "python.ops.data_flow_ops": "input.barriers: Barrier",
-    "python.ops.math_ops": "ops: _bucketize=tf.raw_ops.Bucketize",
-    "python.ops.array_ops": "ops: inplace_add=tf.raw_ops.InplaceAdd inplace_update=tf.raw_ops.InplaceUpdate",
+    "python.ops.data_flow_ops": """
+        input.barriers: Barrier
+        input.staging: StagingArea
+    """,
+    "python.ops.math_ops": """
+        ops: _bucketize=tf.raw_ops.Bucketize
+        operations.unlisted: sparse_segment_sum_with_num_segments sparse_segment_mean_with_num_segments
+        operations.unlisted: sparse_segment_sqrt_n_with_num_segments
+    """,
+    "python.ops.array_ops": """
+        ops: inplace_add=tf.raw_ops.InplaceAdd inplace_update=tf.raw_ops.InplaceUpdate
+        operations.unlisted: scatter_nd_non_aliasing_add
+    """,
     "python.ops.inplace_ops": """
         ops: inplace_update=tf.raw_ops.InplaceUpdate inplace_add=tf.raw_ops.InplaceAdd inplace_sub=tf.raw_ops.InplaceSub
         ops: alias_inplace_update=tf.raw_ops.InplaceUpdate alias_inplace_add=tf.raw_ops.InplaceAdd
@@ -185,6 +201,8 @@ _PRIVATE = {
         ops: max_pool_grad=tf.raw_ops.MaxPoolGrad avg_pool_grad=tf.raw_ops.AvgPoolGrad
         ops: fractional_max_pool_grad=tf.raw_ops.FractionalMaxPoolGrad
         ops: fractional_avg_pool_grad=tf.raw_ops.FractionalAvgPoolGrad
+        operations.unlisted: nth_element max_pool_v2 softmax_cross_entropy_with_logits
+        operations.unlisted: sparse_softmax_cross_entropy_with_logits
     """,
     "python.ops.gen_logging_ops": "operations.printing: _assert=assert_",
     "python.ops.gen_linalg_ops": "ops: log_matrix_determinant=tf.linalg.slogdet",
@@ -194,6 +212,10 @@ _PRIVATE = {
     "python.ops.variables": "graphs.variable: VariableV1=Variable RefVariable=Variable",
     "python.ops.resource_variable_ops": """
         scripts.private: is_resource_variable
+        operations.bare_variables: var_handle_op read_variable_op assign_variable_op assign_add_variable_op
+        operations.bare_variables: assign_sub_variable_op var_is_initialized_op destroy_resource_op resource_gather
+        operations.bare_variables: resource_scatter_add resource_scatter_sub resource_scatter_mul resource_scatter_div
+        operations.bare_variables: resource_scatter_min resource_scatter_max resource_scatter_update
         graphs.variable: ResourceVariable=Variable
     """,
     "python.training.moving_averages": "training.debiased_average: assign_moving_average weighted_moving_average",
@@ -220,6 +242,17 @@ _PRIVATE = {
         scripts.values: constant_value constant_value_as_shape make_tensor_proto make_ndarray MakeNdarray=make_ndarray
         scripts.values: ShapeEquals
     """,
+    "python.ops.sparse_ops": """
+        input.sparse_parts: _sparse_cross=sparse_cross _sparse_cross_hashed=sparse_cross_hashed deserialize_sparse
+        input.sparse_parts: sparse_dense_cwise_add
+        input.hashes: _DEFAULT_HASH_KEY=CROSSING_KEY
+    """,
+    "python.ops.script_ops": "sessions.python_function: eager_py_func=py_function",
+    "python.ops.random_ops": "operations.unlisted: parameterized_truncated_normal",
+    "python.ops.weights_broadcast_ops": "operations.weights_broadcast: assert_broadcastable broadcast_weights",
+    "python.ops.partitioned_variables": "operations.variable_scope: create_partitioned_variables",
+    "python.ops.state_ops": "operations.bare_variables: variable_op variable_op_v2",
+    "python.ops.parsing_ops": "input.parsing_json: decode_json_example",
     "examples.tutorials.mnist.mnist": """
         scripts.mnist_model: inference loss training evaluation NUM_CLASSES IMAGE_SIZE IMAGE_PIXELS
     """,

@@ -32,7 +32,7 @@ _TABLE: dict[str, str] = {
         graphs.scopes: enable_control_flow_v2=disable_v2_behavior
         graphs.variable: Variable
         operations.variable_scope: variable_scope get_variable get_variable_scope get_local_variable VariableScope
-        operations.variable_scope: AUTO_REUSE
+        operations.variable_scope: AUTO_REUSE create_partitioned_variables no_regularizer
         scripts.history: variable_op_scope newaxis __version__=VERSION VERSION GIT_VERSION COMPILER_VERSION
         scripts.history: merge_all_summaries merge_summary scalar_summary histogram_summary image_summary audio_summary
         scripts.history: __git_version__=GIT_VERSION __compiler_version__=COMPILER_VERSION CXX11_ABI_FLAG
@@ -40,7 +40,8 @@ _TABLE: dict[str, str] = {
         scripts.history: GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER GRAPH_DEF_VERSION_MIN_PRODUCER
         scripts.history: QUANTIZED_DTYPES inv complex_abs batch_matmul reverse
         operations.partitioners: fixed_size_partitioner variable_axis_size_partitioner min_max_variable_partitioner
-        operations.state: assign assign_add assign_sub scatter_update scatter_add scatter_sub count_up_to
+        operations.state: assign assign_add assign_sub scatter_update scatter_add scatter_sub count_up_to scatter_mul
+        operations.state: scatter_div scatter_max scatter_min scatter_nd_update scatter_nd_add scatter_nd_sub
         operations.state: global_variables local_variables trainable_variables model_variables moving_average_variables
         operations.state: all_variables=global_variables global_variables_initializer local_variables_initializer
         operations.state: initialize_all_variables=global_variables_initializer variables_initializer
@@ -48,8 +49,14 @@ _TABLE: dict[str, str] = {
         operations.state: initialize_variables=variables_initializer tables_initializer
         operations.state: initialize_all_tables=tables_initializer is_variable_initialized
         operations.state: report_uninitialized_variables assert_variables_initialized
+        operations.template: make_template
+        input.parsing_json: decode_json_example
+        input.text: string_to_hash_bucket_strong string_split string_to_hash_bucket string_to_hash_bucket_fast
+        sessions.tensor_handle: get_session_handle get_session_tensor delete_session_tensor
+        input.sparse_parts: sparse_split sparse_maximum sparse_minimum sparse_reduce_sum_sparse sparse_reduce_max_sparse
+        input.sparse_parts: serialize_sparse serialize_many_sparse deserialize_many_sparse serialize_tensor parse_tensor
         operations.array: constant convert_to_tensor placeholder placeholder_with_default reshape concat split
-        operations.array: boolean_mask
+        operations.array: boolean_mask dynamic_partition shape size rank
         operations.random: set_random_seed get_seed
         operations.clip: clip_by_global_norm global_norm
         operations.gradients: gradients hessians
@@ -58,6 +65,7 @@ _TABLE: dict[str, str] = {
         operations.loops: while_loop
         operations.printing: Print=print_ print=print_v2 py_func Assert=assert_ check_numerics add_check_numerics_ops
         operations.printing: verify_tensor_all_finite
+        sessions.python_function: py_function
         operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater
         operations.assertions: assert_greater_equal assert_positive assert_negative assert_non_negative
         operations.assertions: assert_non_positive assert_near assert_type assert_integer assert_same_float_dtype
@@ -83,7 +91,6 @@ _TABLE: dict[str, str] = {
         input.sparse_products: sparse_tensor_dense_matmul
         operations.strings: string_join=join substr regex_replace string_strip=strip reduce_join as_string encode_base64
         operations.strings: decode_base64 string_length=length string_lower=lower string_upper=upper decode_compressed
-        input.text: string_split string_to_hash_bucket string_to_hash_bucket_fast
         input.queues: QueueBase FIFOQueue RandomShuffleQueue PaddingFIFOQueue PriorityQueue
         input.accumulators: ConditionalAccumulatorBase ConditionalAccumulator SparseConditionalAccumulator
         operations.image: random_crop
@@ -190,6 +197,8 @@ _TABLE: dict[str, str] = {
         input.sparse: fill_empty_rows=sparse_fill_empty_rows reset_shape=sparse_reset_shape reshape=sparse_reshape
         input.sparse: transpose=sparse_transpose add=sparse_add merge=sparse_merge mask=sparse_mask
         input.sparse_products: matmul=sparse_tensor_dense_matmul
+        input.sparse_parts: split=sparse_split maximum=sparse_maximum minimum=sparse_minimum
+        input.sparse_parts: reduce_sum_sparse=sparse_reduce_sum_sparse reduce_max_sparse=sparse_reduce_max_sparse
     """,
     "tf.strings": """
         operations.strings: join substr regex_replace regex_full_match strip length lower upper reduce_join as_string
@@ -223,6 +232,7 @@ _TABLE: dict[str, str] = {
     """,
     "tf.io": """
         operations.strings: decode_compressed
+        input.sparse_parts: serialize_sparse serialize_many_sparse deserialize_many_sparse serialize_tensor parse_tensor
         input.producers: matching_files match_filenames_once
         input.readers: read_file write_file
         input.record_files: TFRecordWriter TFRecordOptions TFRecordCompressionType tf_record_iterator
@@ -470,6 +480,9 @@ _TABLE: dict[str, str] = {
     "tf.contrib.learn.datasets.mnist": """
         scripts.input_data: read_data_sets DataSet
         scripts.datasets: load_mnist
+    """,
+    "tf.contrib.staging": """
+        input.staging: StagingArea
     """,
     "tf.debugging": """
         operations.assertions: assert_equal assert_none_equal assert_less assert_less_equal assert_greater

@@ -22,11 +22,9 @@ from trainband.compat.tf1.feature_columns.column import (
 from trainband.compat.tf1.feature_columns.parsing import any_length
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.hosted import record_source
-from trainband.compat.tf1.input.hashes import fingerprint
+from trainband.compat.tf1.input.hashes import CROSSING_KEY, fingerprint, fingerprint_of_both
 from trainband.runtime.overrides import override
 
-_KEY = 0xDECAFCAFFE
-_FACTOR = 0xC6A4A7935BD1E995
 _MASK = (1 << 64) - 1
 _NOTHING = -(1 << 63)
 """In place of a value of a sparse feature: there is none. Whatever a dense feature has counts, even if it is empty."""
@@ -87,12 +85,12 @@ class CrossedColumn(CategoricalColumn):
     def _row(self, row: Sequence[Any], empty: Sequence[int]) -> list[int]:
         """The combinations of what one example has of each."""
         several = [[value for value in part.tolist() if value != none] for part, none in zip(row, empty, strict=True)]
-        start = self.hash_key or _KEY
+        start = self.hash_key or CROSSING_KEY
         found = []
         for one in product(*several):
             total = start
             for value in one:
-                total = _fingerprint_of_both(total, value & _MASK)
+                total = fingerprint_of_both(total, value & _MASK)
             found.append(total % self.hash_bucket_size)
         return found
 
@@ -108,15 +106,6 @@ def _hashes(leaf: Any, features: Features) -> Tensor:
         raise ValueError(f"Column dtype should be string or integer to be crossed. key: {leaf}, dtype: {held.name}")
     number: Callable[[Any], Any] = _signed_fingerprints if held == string else lambda values: values.astype(np.int64)
     return features.once(("crossed", leaf), lambda: categories(feature, number, leaf, _NOTHING))
-
-
-def _fingerprint_of_both(first: int, second: int) -> int:
-    """One fingerprint of two, in this order, as TensorFlow's `FingerprintCat64` makes it."""
-    mixed = second * _FACTOR & _MASK
-    mixed = (mixed ^ mixed >> 47) * _FACTOR & _MASK
-    result = (first ^ _FACTOR ^ mixed) * _FACTOR & _MASK
-    result = (result ^ result >> 47) * _FACTOR & _MASK
-    return result ^ result >> 47
 
 
 def _signed_fingerprints(values: Any) -> Any:

@@ -68,6 +68,8 @@ def is_hosted(op: Operation) -> bool:
     """Whether Python computes an operation: it is a source (see `record_source`), or its values are text."""
     if "source" in op.attributes:
         return True
-    if op.stateful or op.type in _NOT_HOSTED or not {"host", "asks", "effect", "variable"}.isdisjoint(op.attributes):
+    if op.stateful or op.type in _NOT_HOSTED or not {"host", "asks", "variable"}.isdisjoint(op.attributes):
+        return False
+    if "effect" in op.attributes and "python" not in op.attributes:
         return False
     return any(tensor.dtype == string for tensor in (*op.inputs, *op.outputs))

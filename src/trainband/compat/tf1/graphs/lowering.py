@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.arrays import NEEDS_VALUE, is_computed
 from trainband.compat.ops.checks import noting
 from trainband.compat.ops.dtypes import string
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
@@ -17,7 +18,42 @@ from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.keys import Keys
 
 FAILED = "/failed"
-"""The name in a frame's state of what its checks have found: 0, or 1 and the number of the operation that failed."""
+"""The name in a frame's state of what its checks have found: 0, or 1 and the number of the operation that failed, and
+`MOST_OPERATIONS` times the number of what it demands."""
+MOST_OPERATIONS = 1 << 20
+"""More operations than a graph has."""
+
+
+MOST_DETERMINED = 1 << 12
+"""The most elements of a value that a program is compiled for."""
+
+
+class Undetermined(InvalidArgumentError):
+    """A shape depends on values that are computed.
+
+    Attributes:
+      located: the operation that needs the values.
+      tensors: what has to be known so that it can be compiled; none, where the values are of a loop.
+    """
+
+    def __init__(self, op: Operation, computed: Sequence[Tensor], message: str) -> None:
+        super().__init__(None, op, f"{op.type}: {message.partition(chr(10))[0]}")
+        self.located = op
+        sizes = [tensor for tensor in computed if _may_be_sizes(tensor)]
+        sizes = sizes or [tensor for tensor in computed if tensor.shape.num_elements() == 1]
+        self.tensors = list(dict.fromkeys(root for tensor in sizes for root in _roots(tensor)))
+
+
+def _may_be_sizes(tensor: Tensor) -> bool:
+    elements = tensor.shape.num_elements()
+    return tensor.dtype.is_integer and (elements is None or elements <= MOST_DETERMINED)
+
+
+def _roots(tensor: Tensor) -> list[Tensor]:
+    """The tensors outside of branches and loops from which a tensor follows."""
+    if tensor.op.region is None:
+        return [tensor]
+    return [root for one in tensor.op.inputs for root in _roots(one)]
 
 
 class Schedule:
@@ -47,11 +83,24 @@ class Schedule:
         self.ordered = [
             op for op in _ordered(self.needed, self.fed) if op.early or (op.stateful and not op.attributes.get("pure"))
         ]
-        self.reads = {variable.op_name: variable for op in self.needed for variable in op.reads}
+        # Those that only control dependencies ask for. A derivative that goes through one runs it, and comes first.
+        self.shown = [op for op in self.needed if "effect" in op.attributes and not op.stateful]
+        self.reads = _read_first(self.ordered, self.needed)
         self.writes = {variable.op_name: variable for op in self.needed for variable in op.writes}
         self.is_random = any(has(op, "seed") for op in self.needed)
         self.has_effects = any(has(op, "effect") for op in self.needed)
         self.has_loops = any(has(op, "uncounted") for op in self.needed)
+
+
+def _read_first(ordered: Sequence[Operation], needed: Sequence[Operation]) -> dict[str, Any]:
+    """The variables whose values from before are looked at: those that are not given one before they are read."""
+    found: dict[str, Any] = {}
+    written: set[str] = set()
+    in_order = set(ordered)
+    for op in (*ordered, *(op for op in needed if op not in in_order)):
+        found |= {variable.op_name: variable for variable in op.reads if variable.op_name not in written}
+        written |= {variable.op_name for variable in op.writes}
+    return found
 
 
 def has(op: Operation, attribute: str) -> bool:
@@ -150,7 +199,7 @@ class Frame:
 
     def run(self, schedule: Schedule) -> None:
         """Runs the operations whose order matters, in that order."""
-        for op in schedule.ordered:
+        for op in (*schedule.ordered, *schedule.shown):
             if not op.outputs or any(output not in self.values for output in op.outputs):
                 self._compute_all(op)
 
@@ -179,9 +228,12 @@ class Frame:
 
     def _check(self, op: Operation, holds: Any, message: str) -> None:
         if FAILED in self.state:
-            op.attributes["demand"] = message
+            demands = op.attributes.setdefault("demands", [])
+            if message not in demands:
+                demands.append(message)
+            code = np.int32(op.number + 1 + demands.index(message) * MOST_OPERATIONS)
             before = jnp.asarray(self.state[FAILED], np.int32)
-            self.state[FAILED] = jnp.where((before == 0) & ~holds, np.int32(op.number + 1), before)
+            self.state[FAILED] = jnp.where((before == 0) & ~holds, code, before)
 
     def _outer_value(self, tensor: Tensor) -> Any:
         if self._outer is None:
@@ -231,6 +283,8 @@ class Frame:
                     arguments = [self.values[tensor] for tensor in op.inputs]
                     results = self._results(op, arguments)
         except (TypeError, ValueError) as exc:  # of shapes that were not known while recording
+            if isinstance(exc, NEEDS_VALUE):
+                raise Undetermined(op, [t for t in op.inputs if is_computed(self.values.get(t))], str(exc)) from exc
             shapes = ", ".join(str(np.shape(self.values[tensor])) for tensor in op.inputs if tensor in self.values)
             text = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
             raise InvalidArgumentError(None, op, f"{op.type} of inputs of the shapes {shapes}: {text}") from exc
@@ -267,14 +321,21 @@ class Computation:
         late: Sequence[str] = (),
         late_variables: Mapping[str, Any] | None = None,
         done: Collection[Operation] = (),
+        known: Mapping[Tensor, np.ndarray[Any, Any]] | None = None,
     ) -> None:
-        """`late`: variables whose values are wanted as they are in the end. `done`: see `Schedule`."""
+        """`late`: variables whose values are wanted as they are in the end. `done`: see `Schedule`.
+
+        `known`: values that it is compiled for.
+        """
+        self.targets = tuple(fetches)
         self.fetches = [one for one in fetches if isinstance(one, Tensor)]
         self.fed = tuple(fed)
         self.late = tuple(late)
-        self.schedule = Schedule(fetches, fed, done=done)
+        self.late_variables = dict(late_variables or {})
+        self.known = dict(known or {})
+        self.schedule = Schedule(fetches, [*fed, *self.known], done=done)
         self.reads = dict(self.schedule.reads) | {
-            name: variable for name, variable in (late_variables or {}).items() if name not in self.schedule.writes
+            name: variable for name, variable in self.late_variables.items() if name not in self.schedule.writes
         }
         self.writes = self.schedule.writes
 
@@ -285,7 +346,7 @@ class Computation:
 
         If a check fails, the changed variables have the values that they had.
         """
-        frame = Frame({**state, FAILED: 0}, keys, dict(zip(self.fed, feeds, strict=True)))
+        frame = Frame({**state, FAILED: 0}, keys, self.given(feeds))
         frame.run(self.schedule)
         values = [frame.value(tensor) for tensor in self.fetches]
         changed = {name: frame.state[name] for name in self.writes if name in frame.state}
@@ -297,6 +358,10 @@ class Computation:
                 changed[name] = jnp.where(failed == 0, changed[name], state[name])
         return values, [frame.state[name] for name in self.late], changed, failed
 
+    def given(self, feeds: Sequence[Any]) -> dict[Tensor, Any]:
+        """The values of tensors that a run begins with."""
+        return {**dict(zip(self.fed, feeds, strict=True)), **self.known}
+
     def raise_failed(self, failed: Any) -> None:
         """Raises the error of a check that failed, if one did.
 
@@ -305,8 +370,9 @@ class Computation:
         """
         number = 0 if failed is None else int(failed)
         if number:
-            op = self.schedule.needed[0].graph.operations[number - 1]
-            raise InvalidArgumentError(None, op, op.attributes["demand"])
+            demand, place = divmod(number, MOST_OPERATIONS)
+            op = self.schedule.needed[0].graph.operations[place - 1]
+            raise InvalidArgumentError(None, op, op.attributes["demands"][demand])
 
 
 def _passes_on(op: Operation) -> bool:

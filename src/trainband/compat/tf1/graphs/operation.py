@@ -156,7 +156,7 @@ class Operation:
         self.name = name
         self.inputs = tuple(inputs)
         self.compute = compute
-        self.control_inputs = tuple(control_inputs)
+        self.control_inputs = list(control_inputs)
         self.stateful = stateful
         self.reads = tuple(reads)
         self.writes = tuple(writes)

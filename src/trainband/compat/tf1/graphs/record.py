@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.ops.array import stack
-from trainband.compat.ops.arrays import ArgumentError
+from trainband.compat.ops.arrays import NEEDS_VALUE, ArgumentError
 from trainband.compat.ops.dtypes import DType, array_of, as_dtype
 from trainband.compat.ops.shapes import Dimension, TensorShape
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Tensor, get_default_graph
@@ -64,7 +64,7 @@ def record(
         compute if count != 1 or more.get("stateful") or more.get("early") else lambda *values: (compute(*values),)
     )
     op = Operation(graph, type_, "", inputs, several, folds=folds, **more)
-    op.control_inputs = tuple(dict.fromkeys([*op.control_inputs, *graph.control_inputs()]))
+    op.control_inputs = list(dict.fromkeys([*op.control_inputs, *graph.control_inputs()]))
     probes: list[Probes] = []
     if value is not None:
         probes = [probes_of_value(value)]
@@ -95,13 +95,19 @@ def _inferred(
 ) -> tuple[list[Probes], list[DType] | None]:
     """(the probes of the outputs, where there are none their dtypes)."""
     known = [tensor.probes for tensor in inputs]
+    unsized = op.attributes.get("unsized")
     refusal: Exception | None = None
+    if unsized is not None:
+        return [probes_of_shape(shape, dtype) for dtype, shape in unsized], [dtype for dtype, _ in unsized]
     if all(probes is not None for probes in known):
         try:
             return list(infer(compute, [probes for probes in known if probes is not None], op.folds)), None
         except ArgumentError:
             if _certain(known):
                 raise
+        except NEEDS_VALUE:
+            with suppress(Exception):
+                return list(infer_by_values(compute, [probes for probes in known if probes is not None])), None
         except Exception as exc:
             if not lenient and _certain(known):
                 refusal = _refused(op, exc)

@@ -11,7 +11,7 @@ from trainband.compat.ops.array import concat
 from trainband.compat.ops.arrays import numpy_or_jax
 from trainband.compat.ops.checks import check_range
 from trainband.compat.ops.dtypes import DType, as_dtype
-from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
+from trainband.compat.ops.indexing import checked_places, rows_added, rows_replaced, rows_subtracted
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.default_session import needed_session
 from trainband.compat.tf1.graphs.effects import guarded
@@ -56,6 +56,8 @@ class Variable:
     ) -> None:
         if initial_value is None:
             raise ValueError("initial_value must be specified.")
+        if constraint is not None and not callable(constraint):
+            raise ValueError("The `constraint` argument must be a callable.")
         graph = get_default_graph()
         before, graph.region = graph.region, None  # a variable belongs to no branch and no loop's body
         wanted = None if dtype is None else as_dtype(dtype)
@@ -65,7 +67,9 @@ class Variable:
                     value = initial_value() if callable(initial_value) else initial_value
                     initial = convert(value, wanted, name="initial_value")
                 sizes = (
-                    initial.shape if shape is None and expected_shape is None else TensorShape(shape or expected_shape)
+                    initial.shape
+                    if shape is None and expected_shape is None
+                    else TensorShape(expected_shape if shape is None else shape)
                 )
                 if validate_shape and not sizes.is_fully_defined():
                     raise ValueError(f"initial_value must have a shape specified: {initial} (at {user_line()})")
@@ -223,7 +227,7 @@ class Variable:
             [tensor],
             name=f"{name}/" if name is not None and name.startswith(self.op_name) else name,
             dtypes=[self.dtype],
-            shapes=[self.handle.shape],
+            shapes=[tensor.shape if self.handle.shape.sizes is None else self.handle.shape],
             stateful=True,
             reads=(self,) if reads else (),
             writes=(self,),
@@ -405,6 +409,30 @@ def scatter(
     ).outputs[0]
 
 
+def scatter_nd(
+    type_: str, variable: Any, indices: Any, updates: Any, change: Callable[[Any, Any, Any], Any], name: str | None
+) -> Tensor:
+    """Changes elements or slices of a variable, at places that the last axis of the indices gives."""
+
+    def write(frame: Any, places: Any, new: Any) -> tuple[Any, ...]:
+        whole = frame.state[variable.op_name]
+        frame.state[variable.op_name] = change(whole, checked_places(places, whole.shape), new)
+        return (frame.state[variable.op_name],)
+
+    return record(
+        type_,
+        write,
+        [convert(indices), convert(updates, variable.dtype)],
+        name=name,
+        dtypes=[variable.dtype],
+        shapes=[variable.shape],
+        stateful=True,
+        reads=(variable,),
+        writes=(variable,),
+        attributes={"variable": variable},
+    ).outputs[0]
+
+
 class PartitionedVariable:
     """A variable that is split along one axis into parts, each a variable: `name/part_0` and so on."""
 
@@ -440,6 +468,14 @@ class PartitionedVariable:
     def fetched(self) -> Tensor:
         """What a session fetches for it."""
         return self.as_tensor()
+
+    def _get_variable_list(self) -> list[Variable]:  # a name that scripts use
+        return list(self.parts)
+
+    def _get_partitions(self) -> list[int]:
+        return [len(self.parts) if i == self.axis else 1 for i in range(self.shape.ndims or 0)]
+
+    _concat = as_tensor
 
     def control_operations(self) -> list[Operation]:
         """The operations that make its parts."""

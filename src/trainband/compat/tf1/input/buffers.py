@@ -108,6 +108,25 @@ class Buffer:
                     self._changed.notify_all()
         return found
 
+    def look(self, place: int) -> Element:
+        """The element at a place, which stays there; waits until it is there.
+
+        Raises:
+          CancelledError: the session is closed.
+        """
+        with self._changed:
+            self._wait(lambda: len(self) > place or self._is_final())
+            if len(self) <= place:
+                raise CancelledError(None, None, f"{self._kind} '{self._name}' is closed.")
+            found: Element = self._elements[place]
+            return found
+
+    def drop(self) -> None:
+        """Removes all elements."""
+        with self._changed:
+            self._elements.clear()
+            self._changed.notify_all()
+
     def finish(self, cancel: bool = False) -> None:
         """Closes the queue: nothing more comes, except what threads already wait to put, unless they are cancelled."""
         with self._changed:

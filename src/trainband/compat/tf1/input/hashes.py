@@ -132,6 +132,19 @@ def old_hash(data: bytes, seed: int = 0xDECAFCAFFE) -> int:
     return found ^ found >> 47
 
 
+CROSSING_KEY = 0xDECAFCAFFE
+"""What the fingerprint of a combination begins with."""
+
+
+def fingerprint_of_both(first: int, second: int) -> int:
+    """One fingerprint of two, in this order, as TensorFlow's `FingerprintCat64` makes it."""
+    mixed = second * _OLD & _MASK
+    mixed = (mixed ^ mixed >> 47) * _OLD & _MASK
+    result = (first ^ _OLD ^ mixed) * _OLD & _MASK
+    result = (result ^ result >> 47) * _OLD & _MASK
+    return result ^ result >> 47
+
+
 def strong_hash(data: bytes, key: Sequence[int]) -> int:
     """SipHash-2-4 of some bytes by a key of two numbers of 64 bits."""
     state = [word ^ key[i % 2] for i, word in enumerate(_SIP_WORDS)]

@@ -205,8 +205,6 @@ class _Field:
             raise InvalidArgumentError(
                 None, None, f"Key: {self.key}, Index: {number}.  {len(indices)} places and {len(values)} values"
             )
-        if len(indices) and (indices.min() < 0 or (indices >= sizes).any()):
-            raise InvalidArgumentError(None, None, f"Key: {self.key}, Index: {number}.  A place is out of {sizes}")
         if not feature.already_sorted:
             order = np.lexsort(indices.T[::-1])
             indices, values = indices[order], values[order]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.ops import math
 from trainband.compat.ops.dtypes import DType, as_dtype, bool_, int64
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
@@ -16,6 +17,7 @@ from trainband.compat.tf1.graphs.record import convert, known_value
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.operations.array import placeholder
+from trainband.compat.tf1.operations.recorder import recorded
 
 Parts = tuple[Any, Any, Any]
 """Places, elements, and shape of a sparse tensor, as arrays."""
@@ -226,6 +228,13 @@ def _reduced(type_: str, function: Callable[..., Any], empty: Callable[[Any], An
         rank = _rank(given)
 
         def compute(indices: Any, values: Any, shape: Any) -> Any:
+            for one in () if chosen is None else np.ravel(chosen):
+                if not -len(shape) <= one < len(shape):
+                    raise InvalidArgumentError(
+                        None,
+                        None,
+                        f"Invalid reduction dimension {one}, for input with {len(shape)} dimensions.",
+                    )
             axes = tuple(range(len(shape))) if chosen is None else tuple(np.ravel(chosen) % len(shape))
             left = [i for i in range(len(shape)) if i not in axes]
             sizes = [int(shape[i]) for i in left]
@@ -257,7 +266,9 @@ sparse_reduce_max = _reduced(
 def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
     """Only those elements for which `to_retain` is true."""
     given = SparseTensor.from_value(sp_input)
-    inputs = [*given.parts, convert(to_retain, bool_)]
+    kept = convert(to_retain, bool_)
+    given.values.shape[:1].assert_is_compatible_with(kept.shape)
+    inputs = [*given.parts, kept]
     return sparse("SparseRetain", lambda i, v, s, keep: (i[keep], v[keep], s), inputs, given.dtype, given.shape)
 
 
@@ -319,34 +330,75 @@ def sparse_fill_empty_rows(sp_input: Any, default_value: Any, name: str | None =
 def sparse_reset_shape(sp_input: Any, new_shape: Any = None) -> SparseTensor:
     """The same elements in a larger shape, or in the smallest that holds them."""
     given = SparseTensor.from_value(sp_input)
-    inputs = [*given.parts, *([] if new_shape is None else [convert(new_shape, int64)])]
+    inputs = [*given.parts, *([] if new_shape is None else [recorded(math.cast)(convert(new_shape), int64)])]
 
     def reset(indices: Any, values: Any, shape: Any, *new: Any) -> Parts:
         sizes = new[0] if new else (indices.max(0) + 1 if len(indices) else np.zeros(len(shape), np.int64))
         if new and (len(sizes) != len(shape) or (sizes < shape).any()):
-            raise InvalidArgumentError(None, None, f"The new shape {sizes.tolist()} is smaller than {shape.tolist()}")
+            what = "x == y" if len(sizes) != len(shape) else "x <= y"
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"The new shape {sizes.tolist()} is smaller than {shape.tolist()}: Condition {what} did not hold "
+                "element-wise",
+            )
         return indices, values, sizes
 
     known = None if new_shape is None else known_value(inputs[-1])
+    sizes_now = given.shape.sizes
+    if new_shape is not None and sizes_now is not None and inputs[-1].shape.is_fully_defined():
+        if [len(sizes_now)] != inputs[-1].shape.as_list():
+            raise ValueError(f"The new shape {inputs[-1]} must have {len(sizes_now)} sizes, as {given.shape} has.")
+        if known is not None and any(
+            old is not None and new < old for old, new in zip(sizes_now, known.tolist(), strict=True)
+        ):
+            raise ValueError(f"The new shape should have dimension sizes >= {given.shape}, got {known.tolist()}")
     static = _unknown(given) if known is None else TensorShape(known.tolist())
     return sparse("SparseResetShape", reset, inputs, given.dtype, static)
 
 
+def _filled_in(count: int, sizes: Any) -> Any:
+    """A shape of as many elements, with the size that is -1 filled in.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if (sizes == -1).sum() > 1:
+        raise ValueError(f"only one output dimension may be -1, not {sizes.tolist()}")
+    rest = int(np.prod(sizes[sizes != -1]))
+    if (sizes == -1).any() and (rest == 0 or count % rest):
+        raise ValueError(
+            f"Cannot reshape {count} elements into {sizes.tolist()}: the requested shape requires a multiple of {rest}"
+        )
+    found = np.where(sizes == -1, count // max(rest, 1), sizes)
+    if int(np.prod(found)) != count:
+        raise ValueError(
+            f"Cannot reshape: Input to reshape is a tensor with {count} dense values, but the requested shape has "
+            f"{int(np.prod(found))}"
+        )
+    return found
+
+
 def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> SparseTensor:
     """The same elements in another shape; one size may be -1."""
-    given, sizes = SparseTensor.from_value(sp_input), convert(shape, int64)
+    given, sizes = SparseTensor.from_value(sp_input), recorded(math.cast)(convert(shape), int64)
 
     def reshape(indices: Any, values: Any, old: Any, new: Any) -> Parts:
         flat = np.ravel_multi_index(tuple(indices.T), tuple(old))
-        target = new.copy()
-        target[target == -1] = int(np.prod(old)) // int(np.prod(new[new != -1]))
+        try:
+            target = _filled_in(int(np.prod(old)), new)
+        except ValueError as exc:
+            raise InvalidArgumentError(None, None, str(exc)) from exc
         return np.column_stack(np.unravel_index(flat, tuple(target))).astype(np.int64), values, target
 
     known, whole_size = known_value(sizes), given.shape.num_elements()
     static = TensorShape([None] * (sizes.shape.as_list()[0] or 0))
+    if known is not None and whole_size is not None and (known == -1).sum() > 1:
+        raise ValueError(f"At most one dimension can be inferred (-1), got {known.tolist()}.")
     if known is not None and whole_size is not None:
-        rest = int(np.prod(known[known != -1]))
-        static = TensorShape([whole_size // rest if one == -1 else int(one) for one in known])
+        static = TensorShape(_filled_in(whole_size, known).tolist())
+    elif known is not None:
+        static = TensorShape([None if one == -1 else int(one) for one in known])
     return sparse("SparseReshape", reshape, [*given.parts, sizes], given.dtype, static, name)
 
 
@@ -401,19 +453,25 @@ def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = 0) -> Any:
 
 
 def sparse_merge(
-    sp_ids: Any, sp_values: Any, vocab_size: int, name: str | None = None, already_sorted: bool = False
+    sp_ids: Any, sp_values: Any, vocab_size: Any, name: str | None = None, already_sorted: bool = False
 ) -> SparseTensor:
     """Numbers and values of features as one sparse tensor: the numbers become the last axis."""
-    ids, values = SparseTensor.from_value(sp_ids), SparseTensor.from_value(sp_values)
+    several = isinstance(sp_ids, list | tuple) and not hasattr(sp_ids, "dense_shape")
+    columns = [SparseTensor.from_value(one) for one in (sp_ids if several else [sp_ids])]
+    ids, values = columns[0], SparseTensor.from_value(sp_values)
+    limits = list(vocab_size) if several else [vocab_size]
+    known = [known_value(convert(one)) for one in limits]
 
-    def merge(indices: Any, numbers: Any, shape: Any, elements: Any) -> Parts:
-        places = np.column_stack([indices[:, :-1], numbers.astype(np.int64)])
-        whole_shape = np.array([*shape[:-1], vocab_size], np.int64)
+    def merge(indices: Any, shape: Any, elements: Any, *rest: Any) -> Parts:
+        sizes, numbers = rest[: len(limits)], rest[len(limits) :]
+        places = np.column_stack([indices[:, :-1], *(one.astype(np.int64) for one in numbers)])
+        whole_shape = np.array([*shape[:-1], *sizes], np.int64)
         return (places, elements, whole_shape) if already_sorted else in_order(places, elements, whole_shape)
 
     sizes = ids.shape.sizes
-    static = None if sizes is None else [*sizes[:-1], vocab_size]
-    return sparse("SparseMerge", merge, [*ids.parts, values.values], values.dtype, static, name)
+    static = None if sizes is None else [*sizes[:-1], *(None if one is None else int(one) for one in known)]
+    inputs = [ids.indices, ids.dense_shape, values.values, *map(convert, limits), *(one.values for one in columns)]
+    return sparse("SparseMerge", merge, inputs, values.dtype, static, name)
 
 
 def sparse_mask(a: IndexedSlices, mask_indices: Any, name: str | None = None) -> IndexedSlices:

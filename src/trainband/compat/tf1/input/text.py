@@ -11,7 +11,7 @@ from trainband.compat.ops.dtypes import int64, string
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.sparse import SparseTensor
-from trainband.compat.tf1.input.hashes import fingerprint, old_hash
+from trainband.compat.tf1.input.hashes import fingerprint, old_hash, strong_hash
 from trainband.compat.tf1.input.sparse import sparse
 from trainband.compat.tf1.operations.strings import each
 
@@ -20,6 +20,29 @@ def string_to_hash_bucket_fast(input: Any, num_buckets: int, name: str | None = 
     """A bucket for each text, by its fingerprint."""
     return each(
         "StringToHashBucketFast", lambda text: fingerprint(text) % num_buckets, [convert(input, string)], name, int64
+    )
+
+
+def string_to_hash_bucket_strong(
+    input: Any,  # noqa: A002
+    num_buckets: int,
+    key: Any,
+    name: str | None = None,
+) -> Tensor:
+    """A bucket for each text, by a hash that two secret numbers determine.
+
+    Raises:
+      ValueError: they are not two.
+    """
+    secrets = [int(one) for one in key]
+    if len(secrets) != 2:
+        raise ValueError(f"Key must have 2 elements, got {len(secrets)}.")
+    return each(
+        "StringToHashBucketStrong",
+        lambda text: strong_hash(text, secrets) % num_buckets,
+        [convert(input, string)],
+        name,
+        int64,
     )
 
 
@@ -52,7 +75,12 @@ def string_split(
     between = delimiter if delimiter is not None else sep
     inputs = [convert(source, string), convert(" " if between is None else between, string)]
 
+    if inputs[1].shape.ndims not in (None, 0):
+        raise ValueError(f"delimiter must be a scalar, but has the shape {inputs[1].shape}")
+
     def split(texts: Any, marks: Any) -> tuple[Any, Any, Any]:
+        if marks.ndim:
+            raise ValueError(f"delimiter must be a scalar, but has the shape {list(marks.shape)}")
         characters = marks.item()
         pattern = b"[" + re.escape(characters) + b"]" if characters else b""
         rows = [re.split(pattern, text) if characters else [bytes([one]) for one in text] for text in texts]

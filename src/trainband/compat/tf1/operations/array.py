@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainband.compat.ops import array, indexing
-from trainband.compat.ops.dtypes import as_dtype
+from trainband.compat.ops import array, choosing, indexing, math, reductions
+from trainband.compat.ops.dtypes import as_dtype, bool_, int32
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.record import constant as recorded_constant
-from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, record, record_tensor
+from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, name_scope, record, record_tensor
+from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.recorder import recorded
 
@@ -78,6 +79,8 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
     known = known_value(result.op.inputs[1])
     if result.shape.sizes is None and known is not None:
         result.set_shape(TensorShape([None if one == -1 else int(one) for one in known]))
+    elif result.shape.sizes is None and result.op.inputs[1].shape.is_fully_defined():
+        result.set_shape(TensorShape([None] * int(result.op.inputs[1].shape[0])))
     return result
 
 
@@ -108,22 +111,81 @@ def split(
         axis = split_dim
     if num_split is not None:
         num_or_size_splits = num_split
+    if isinstance(num_or_size_splits, list | tuple) and any(map(is_tensor, num_or_size_splits)):
+        num_or_size_splits = convert(num_or_size_splits)
     if isinstance(value, int) and is_tensor(axis):
         value, axis = axis, value
     return recorded(array.split)(value, num_or_size_splits, axis, num, name)
 
 
 def boolean_mask(tensor: Any, mask: Any, name: str = "boolean_mask", axis: int | None = None) -> Tensor:
-    """Return the rows for which a mask is true; it must be known while recording.
+    """Return the rows for which a mask is true.
 
     Raises:
-      ValueError: the mask is computed, so that the size of the result is unknown.
+      ValueError: the number of the mask's axes is unknown or 0, or its shape is not that of the tensor's axes.
     """
-    known = known_value(convert(mask))
-    if known is None:
+    whole, chosen = convert(tensor), convert(mask, bool_)
+    first, axes = axis or 0, chosen.shape.ndims
+    if axes is None or axes == 0:
         raise ValueError(
-            f"boolean_mask with a computed mask has a size that is unknown before a run is compiled (at {user_line()})."
+            "Number of mask dimensions must be specified, even if some dimensions are None, and more than 0 (mask "
+            f"cannot be scalar), but is {axes} (at {user_line()})."
         )
-    if known.ndim > 1:
-        return recorded(indexing.boolean_mask)(tensor, known, name, axis or 0)  # type: ignore[no-any-return]
-    return recorded(indexing.gather)(tensor, indexing.true_places(known), name=name, axis=axis or 0)  # type: ignore[no-any-return]
+    if whole.shape.sizes is not None:
+        TensorShape(whole.shape.sizes[first : first + axes]).assert_is_compatible_with(chosen.shape)
+    with name_scope(name):
+        known = known_value(chosen)
+        places = (
+            recorded_constant(indexing.true_places(known))
+            if known is not None
+            else squeeze(recorded(indexing.where)(reshape(chosen, [-1])), axis=[1])
+        )
+        if axes > 1:
+            sizes = recorded(array.shape)(whole)
+            whole = reshape(whole, concat([sizes[:first], [-1], sizes[first + axes :]], 0))
+        return recorded(indexing.gather)(whole, places, axis=first)  # type: ignore[no-any-return]
+
+
+squeeze = recorded(array.squeeze)
+
+
+def dynamic_partition(data: Any, partitions: Any, num_partitions: Any, name: str | None = None) -> list[Tensor]:
+    """Return the rows of each part; `partitions` says to which part each row belongs.
+
+    Raises:
+      ValueError: the shape of `partitions` is not that of the first axes.
+    """
+    whole, parts = convert(data), convert(partitions, None if is_tensor(partitions) else int32)
+    known = known_value(convert(num_partitions))
+    if known is None:
+        raise ValueError(f"num_partitions must be known while recording, got {num_partitions} (at {user_line()})")
+    count = int(known)
+    if whole.shape.sizes is not None and parts.shape.ndims is not None:
+        TensorShape(whole.shape.sizes[: parts.shape.ndims]).assert_is_compatible_with(parts.shape)
+    with name_scope(name, "DynamicPartition"):
+        places = recorded(choosing.partition_places)(parts, count)
+        if parts.shape.ndims != 1:
+            sizes = recorded(array.shape)(whole)
+            whole = reshape(whole, concat([[-1], sizes[recorded(array.rank)(parts) :]], 0))
+        return [recorded(indexing.gather)(whole, one) for one in places]
+
+
+def shape(input: Any, name: str | None = None, out_type: Any = int32) -> Tensor:  # noqa: A002 - TensorFlow's name
+    """The sizes of an array; it may be sparse."""
+    if isinstance(input, SparseTensor):
+        return recorded(math.cast)(input.dense_shape, out_type, name=name)  # type: ignore[no-any-return]
+    return recorded(array.shape)(input, name, out_type)  # type: ignore[no-any-return]
+
+
+def size(input: Any, name: str | None = None, out_type: Any = int32) -> Tensor:  # noqa: A002
+    """How many elements an array has; it may be sparse."""
+    if isinstance(input, SparseTensor):
+        return recorded(reductions.reduce_prod)(shape(input, None, out_type), name=name)  # type: ignore[no-any-return]
+    return recorded(array.size)(input, name, out_type)  # type: ignore[no-any-return]
+
+
+def rank(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
+    """How many axes an array has; it may be sparse."""
+    if isinstance(input, SparseTensor):
+        return recorded(array.size)(input.dense_shape, name)  # type: ignore[no-any-return]
+    return recorded(array.rank)(input, name)  # type: ignore[no-any-return]

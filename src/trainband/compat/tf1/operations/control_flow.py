@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainband.compat.ops import array
+from trainband.compat.ops.arrays import is_computed
 from trainband.compat.ops.dtypes import bool_, string
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Region, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.guess import in_common
@@ -132,7 +133,7 @@ def record_branches(
         def branch(body: Body, function: Function) -> Callable[..., Any]:
             def run(arguments: Sequence[Any], state: dict[str, Any]) -> Any:
                 whole = list(values)
-                for i, value in zip(numeric, arguments, strict=True):
+                for i, value in zip(passed, arguments, strict=True):
                     whole[i] = value
                 known = dict(zip(early, whole[len(given) :], strict=True))
                 found, after = function(
@@ -149,10 +150,11 @@ def record_branches(
         checked = frame.checked()
         state = {name: jnp.asarray(frame.state[name]) for name in held} | checked
         branches = [branch(body, function) for body, function in zip(bodies, functions, strict=True)]
+        passed = [i for i in numeric if is_computed(values[i])]  # what is known stays known inside
         if isinstance(chosen, np.ndarray | np.generic | bool):
-            found, after = branches[0 if chosen else 1]([values[i] for i in numeric], state)
+            found, after = branches[0 if chosen else 1]([values[i] for i in passed], state)
         else:
-            arguments = [jnp.asarray(values[i]) for i in numeric]
+            arguments = [values[i] for i in passed]
             found, after = jax.lax.cond(chosen, *branches, arguments, state)
         frame.state.update({name: after[name] for name in (*(v.op_name for v in writes), *checked)})
         return list(found)

@@ -206,9 +206,7 @@ def _operation(
         if FAILED in frame.state and not isinstance(failed, int):
             frame.state[FAILED] = failed
         seeds: list[Any] = [
-            jnp.ones_like(output)
-            if cotangent is None
-            else jnp.asarray(frame.value(cotangent), output.dtype) * jnp.ones_like(output)
+            jnp.ones_like(output) if cotangent is None else _seed(frame.value(cotangent), output)
             for output, cotangent in zip(outputs, cotangents, strict=True)
         ]
         seeds = [
@@ -231,6 +229,14 @@ def _operation(
             shapes.append(source.like.shape)
     inputs = list(dict.fromkeys([*targets, *(one for one in cotangents if one is not None), *roots]))
     return record("grad", compute, inputs, count=len(dtypes), dtypes=dtypes, shapes=shapes, early=True, name="grad")
+
+
+def _seed(value: Any, output: Any) -> Any:
+    """What is given as the derivative by an output, in its shape."""
+    given = jnp.asarray(value, output.dtype)
+    if given.shape != output.shape and given.size == output.size:
+        given = given.reshape(output.shape)
+    return given * jnp.ones_like(output)
 
 
 def _zeros(tensors: Sequence[Tensor], values: Callable[[], dict[int, Any]], passed: Sequence[Tensor]) -> list[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from trainband.compat.ops import array
-from trainband.compat.ops.binding import put_back
+from trainband.compat.ops.binding import Late, put_back
 from trainband.compat.ops.dtypes import DType, as_dtype, float32, string
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.table import op_of, op_with_key
@@ -292,6 +292,8 @@ def _again(node: Any, inputs: Sequence[Tensor], name: str, named: Named) -> Oper
     if "op" in settings:
         op, count = op_with_key(settings["op"]), len(node.attr["_output_types"].list.type)
         arguments = put_back(settings["arguments"], settings["layout"], inputs)
+        late = [one for one in settings["layout"] if one not in (*op.tensors, *op.lists)]
+        arguments |= {one: Late(arguments[one]) for one in late}
     else:
         found = foreign_arguments(node, inputs)
         result = None if found is None else record_op(*found, name)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trainband.compat.ops.arrays import ComputedError
 from trainband.compat.ops.dtypes import bool_
 from trainband.compat.ops.loops import run_loop
 from trainband.compat.ops.sequences import allocated, with_room
@@ -244,7 +245,7 @@ def _room(length: Any, before: Any, most: Any) -> int:
         return int(length)
     known = [one for one in (before, most) if one is not None and not isinstance(one, jax.Array | jax.core.Tracer)]
     if len(known) < 2:
-        raise ValueError(
+        raise ComputedError(
             "a TensorArray grows in a loop whose number of iterations depends on computed values: pass size= or "
             "maximum_iterations=."
         )

@@ -8,7 +8,8 @@ from typing import Any
 from trainband.compat.ops import indexing, math, matrices
 from trainband.compat.ops.table import op_of
 from trainband.compat.tf1.graphs.graph import Tensor
-from trainband.compat.tf1.graphs.record import is_tensor
+from trainband.compat.tf1.graphs.record import convert, is_tensor
+from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.operations.recorder import record_op, recorded
 
 _BINARY: dict[str, tuple[Callable[..., Any], str]] = {
@@ -49,6 +50,8 @@ def _binary(function: Callable[..., Any], title: str, *, is_reversed: bool) -> C
     record = recorded(function)
 
     def method(self: Tensor, other: Any) -> Any:
+        if isinstance(other, SparseTensor):
+            return NotImplemented
         return record(other, self, name=title) if is_reversed else record(self, other, name=title)
 
     return method
@@ -63,6 +66,23 @@ def _other(function: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def with_dense(function: Callable[..., Any], given: SparseTensor, dense: Any) -> SparseTensor:
+    """A function of the elements of a sparse tensor, and of what a dense one that is broadcast has at their places."""
+    other = recorded(indexing.at_places)(convert(dense, given.dtype), given.indices)
+    return SparseTensor(given.indices, recorded(function)(given.values, other), given.dense_shape)
+
+
+def _of_sparse(function: Callable[..., Any]) -> Callable[[SparseTensor, Any], SparseTensor]:
+    return lambda self, other: with_dense(function, self, other)
+
+
+for _symbol, _function in (
+    ("mul", math.multiply),
+    ("rmul", math.multiply),
+    ("truediv", math.divide),
+    ("div", math.div),
+):
+    setattr(SparseTensor, f"__{_symbol}__", _of_sparse(_function))
 for _symbol, (_function, _title) in _BINARY.items():
     setattr(Tensor, f"__{_symbol}__", _binary(_function, _title, is_reversed=False))
     setattr(Tensor, f"__r{_symbol}__", _binary(_function, _title, is_reversed=True))

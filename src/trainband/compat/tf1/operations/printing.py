@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +11,19 @@ import jax
 import jax.experimental
 import numpy as np
 
+from trainband.compat.ops.arrays import ComputedError
 from trainband.compat.ops.checks import check
 from trainband.compat.ops.dtypes import array_of, as_dtype, string
+from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.graphs.effects import guarded
-from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf1.graphs.errors import (
+    InvalidArgumentError,
+    OpError,
+    OutOfRangeError,
+    ResourceExhaustedError,
+    UnimplementedError,
+    UnknownError,
+)
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.operations.control_flow import group
@@ -69,34 +79,36 @@ def py_func(
     func: Callable[..., Any],
     inp: Sequence[Any],
     Tout: Any,  # noqa: N803
-    stateful: bool = True,  # noqa: ARG001
+    stateful: bool = True,
     name: str | None = None,
 ) -> Any:
-    """Calls a Python function of arrays; its results' shapes are not known, so that they must be scalars unless
-    `set_shape` is called on them. It has no derivative.
+    """Calls a Python function of arrays. It has no derivative.
+
+    Where `set_shape` says the shapes of its results, it is called from the compiled run, otherwise before it.
     """
     inputs = [convert(one) for one in inp]
     several = isinstance(Tout, list | tuple)
+    func = _with_errors(func)
     dtypes = [as_dtype(one) for one in (Tout if several else [Tout])]
 
     def compute(*values: Any) -> Any:
+        if not all(output.shape.is_fully_defined() for output in op.outputs):
+            raise ComputedError("the shapes of the results of a py_func are unknown")
         kinds = [
-            jax.ShapeDtypeStruct(
-                tuple(size or 0 for size in output.shape.sizes or ()) if output.shape.is_fully_defined() else (),
-                d.numpy,
-            )
+            jax.ShapeDtypeStruct(tuple(size or 0 for size in output.shape.sizes or ()), d.numpy)
             for output, d in zip(op.outputs, dtypes, strict=True)
         ]
 
         def call(*arrays: Any) -> Any:
             found = func(*(np.asarray(array) for array in arrays))
             listed = list(found) if isinstance(found, list | tuple) else [found]
+            listed = listed if kinds else []
             if [np.shape(one) for one in listed] != [kind.shape for kind in kinds]:
                 raise InvalidArgumentError(
                     None,
                     op,
-                    f"py_func gave results of the shapes {[np.shape(one) for one in listed]}; call set_shape on what "
-                    "tf.py_func returns, because a run is compiled before it begins",
+                    f"py_func gave results of the shapes {[np.shape(one) for one in listed]}, but set_shape has said "
+                    f"{[kind.shape for kind in kinds]}",
                 )
             return [np.asarray(one, kind.dtype) for one, kind in zip(listed, kinds, strict=True)]
 
@@ -113,17 +125,52 @@ def py_func(
             for one, d in zip(listed, dtypes, strict=True)
         ]
 
+    def run(_: Any, *values: Any) -> Any:
+        return compute(*values)
+
     op: Operation = record(
-        "PyFunc",
-        (lambda *values: compute(*values)[0]) if len(dtypes) == 1 else compute,
+        "PyFunc" if stateful else "PyFuncStateless",
+        (lambda *values: compute(*values)[0]) if len(dtypes) == 1 else compute if dtypes else run,
         inputs,
         name=name,
         count=len(dtypes),
         dtypes=dtypes,
         shapes=[None] * len(dtypes),
-        attributes={"effect": True, "flat": True, "python": python},
+        stateful=not dtypes,
+        attributes={
+            "effect": True,
+            "flat": True,
+            "python": python,
+            "unsized": [(kind, TensorShape(None)) for kind in dtypes],
+        },
     )
+    if not dtypes:
+        return op
     return list(op.outputs) if several else op.outputs[0]
+
+
+def _with_errors(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose exceptions are TensorFlow's."""
+
+    def call(*arrays: Any) -> Any:
+        try:
+            return func(*arrays)
+        except OpError:
+            raise
+        except Exception as exc:
+            kind = next((error for python, error in _ERRORS.items() if isinstance(exc, python)), UnknownError)
+            raise kind(None, None, f"{type(exc).__name__}: {exc}\n{traceback.format_exc()}") from exc
+
+    return call
+
+
+_ERRORS: dict[type[Exception], type[OpError]] = {
+    StopIteration: OutOfRangeError,
+    MemoryError: ResourceExhaustedError,
+    NotImplementedError: UnimplementedError,
+    TypeError: InvalidArgumentError,
+    ValueError: InvalidArgumentError,
+}
 
 
 def asserting(
@@ -204,8 +251,17 @@ def verify_tensor_all_finite(
 
 
 def add_check_numerics_ops() -> Operation:
-    """Record an operation that fails if any floating-point tensor of the graph contains NaN or infinity."""
+    """Record an operation that fails if any floating-point tensor of the graph contains NaN or infinity.
+
+    Raises:
+      ValueError: the graph has branches or loops.
+    """
     graph = get_default_graph()
+    if any("regions" in op.attributes for op in graph.get_operations()):
+        raise ValueError(
+            "`tf.add_check_numerics_ops() is not compatible with TensorFlow control flow operations such as "
+            "`tf.cond()` or `tf.while_loop()`."
+        )
     tensors = [
         output
         for op in graph.get_operations()

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainband.compat.ops.arrays import ArgumentError
-from trainband.compat.ops.binding import converted, flattened, put_back
+from trainband.compat.ops.arrays import ArgumentError, limit_of
+from trainband.compat.ops.binding import Late, converted, flattened, put_back
 from trainband.compat.ops.dtypes import DType, as_dtype
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.ops.signature import V1_PARAMETERS, Signature
@@ -19,7 +19,7 @@ from trainband.compat.ops.table import Op, op_of
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.infer import UNKNOWN, Probe
 from trainband.compat.tf1.graphs.keys import combined_seed
-from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, record
+from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value, record, record_tensor
 from trainband.compat.tf1.graphs.slices import IndexedSlices
 from trainband.compat.tf1.graphs.sparse import SparseTensor
 from trainband.compat.tf1.graphs.where import user_line
@@ -36,12 +36,11 @@ class _GraphTensors:
         """Convert a value to a tensor."""
         return convert(value, dtype)
 
-    def known(self, value: Any, what: str) -> Any:
-        """Return the value of a tensor that follows from constants."""
-        found = known_value(convert(value))
-        if found is None:
-            raise ArgumentError(f"{what} must be known while recording, got {value}.")
-        return found
+    def known(self, value: Any, what: str) -> Any:  # noqa: ARG002
+        """Return the value of a tensor that follows from constants; any other must be known when a run is compiled."""
+        tensor = convert(value)
+        found = known_value(tensor)
+        return Late(tensor) if found is None else found
 
 
 _TENSORS = _GraphTensors()
@@ -92,12 +91,13 @@ def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: 
             result = record_op(op, {**values, parameter: rows.values}, name, seed)
             return SparseTensor(rows.indices, result, rows.dense_shape)
     try:
-        arguments = converted(op, values, _TENSORS)
+        arguments = converted(op, _with_limits(op, values), _TENSORS)
         seen = {one: _known_of(value) for one, value in arguments.items()}
         if op.unchanged is not None and op.unchanged(**seen):
             return arguments[op.tensors[0]]
         count = op.outputs if isinstance(op.outputs, int) else op.outputs(**seen)
-        made = record_converted(op, arguments, count, name or op.title or None, seed)
+        unsized = None if op.unsized is None else op.unsized(**seen)
+        made = record_converted(op, arguments, count, name or op.title or None, seed, unsized)
     except (ArgumentError, TypeError) as exc:
         kind = ValueError if isinstance(exc, ArgumentError) else TypeError
         if "(at " in str(exc):
@@ -106,9 +106,24 @@ def record_op(op: Op, values: Mapping[str, Any], name: str | None = None, seed: 
         for number in UNKNOWN:
             text = text.replace(str(number), "?")
         raise kind(f"{text} (at {user_line()})") from exc
+    if op.ranked_by and made.outputs[0].shape.sizes is None:
+        made.outputs[0].set_shape(_of_rank(op, arguments[op.ranked_by]))
     if op.outputs == 1:
         return made.outputs[0]
     return tuple(made.outputs) if isinstance(op.outputs, int) else made.outputs
+
+
+def _with_limits(op: Op, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments with the counts that are left out, where they follow from computed numbers."""
+    found = dict(values)
+    for parameter, sources in op.limits.items():
+        if found[parameter] is not None:
+            continue
+        given = [values[source] for source in sources]
+        arrays = [convert(one) for each in given for one in (each if isinstance(each, list | tuple) else [each])]
+        if any(known_value(one) is None for one in arrays):
+            found[parameter] = record_tensor("Max", limit_of, arrays, folds=True)
+    return found
 
 
 def _known_of(value: Any) -> Any:
@@ -117,11 +132,16 @@ def _known_of(value: Any) -> Any:
     return Known(value.shape.sizes, value.dtype, known_value(value)) if isinstance(value, Tensor) else value
 
 
-def record_converted(op: Op, arguments: Mapping[str, Any], count: int, name: str | None, seed: int | None) -> Operation:
+def record_converted(
+    op: Op, arguments: Mapping[str, Any], count: int, name: str | None, seed: int | None, unsized: Any = None
+) -> Operation:
     """Record an operation with arguments that are converted already."""
     inputs, layout = flattened(op, arguments)
     settings = {one: value for one, value in arguments.items() if one not in layout}
     attributes: dict[str, Any] = {"op": op.key, "arguments": settings, "layout": layout, "flat": op.flat}
+    attributes["sized"] = _sizes(op, arguments)
+    if unsized is not None:
+        attributes["unsized"] = [(dtype, TensorShape(shape)) for dtype, shape in unsized]
 
     def function(key: Any, arrays: Sequence[Any]) -> Any:
         result = op.call(put_back(settings, layout, arrays), key)
@@ -162,6 +182,13 @@ def record_converted(op: Op, arguments: Mapping[str, Any], count: int, name: str
     return made
 
 
+def _sizes(op: Op, arguments: Mapping[str, Any]) -> list[Tensor]:
+    """The arguments that must be known when the operation is compiled, and are computed from values."""
+    given = [one.tensor for one in arguments.values() if isinstance(one, Late)]
+    given += [arguments[name] for name in op.shapes if isinstance(arguments[name], Tensor)]
+    return [one for one in given if one.probes is None or one.probes[0].value is None]
+
+
 def _kind_of_draw(
     op: Op,
     arguments: Mapping[str, Any],
@@ -186,11 +213,30 @@ def _kind_of_draw(
     return {**found, "abstract": abstract}
 
 
+def _of_rank(op: Op, tensor: Tensor) -> TensorShape:
+    """What is known of a result whose number of axes a shape, or an array, says."""
+    if op.ranked_by in op.shapes:
+        return partial_shape(tensor)
+    return TensorShape(None if tensor.shape.sizes is None else [None] * len(tensor.shape.sizes))
+
+
+def partial_shape(tensor: Tensor) -> TensorShape:
+    """What is known of the shape that a tensor gives, as a vector of sizes."""
+    known = known_value(tensor)
+    if known is not None:
+        return TensorShape([None if size < 0 else int(size) for size in known.reshape(-1)])
+    if tensor.op.type == "Pack" and tensor.shape.ndims == 1:
+        sizes = [known_value(one) for one in tensor.op.inputs]
+        return TensorShape([None if size is None or int(size) < 0 else int(size) for size in sizes])
+    count = tensor.shape.sizes
+    return TensorShape(None if count is None or len(count) != 1 or count[0] is None else [None] * count[0])
+
+
 def _shape_of_value(tensor: Tensor) -> TensorShape:
     """Return what is known about a shape that is given as a tensor."""
     probes = tensor.probes
     if probes is None or probes[0].value is None or probes[1].value is None:
-        return TensorShape(None)
+        return partial_shape(tensor)
     first, second = np.ravel(probes[0].value), np.ravel(probes[1].value)
     return TensorShape([int(a) if a == b else None for a, b in zip(first, second, strict=True)])
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainband.compat.ops.dtypes import bool_, string
-from trainband.compat.ops.indexing import rows_added, rows_replaced, rows_subtracted
+from trainband.compat.ops.indexing import (
+    rows_added,
+    rows_divided,
+    rows_maximized,
+    rows_minimized,
+    rows_multiplied,
+    rows_replaced,
+    rows_subtracted,
+)
 from trainband.compat.tf1.graphs.graph import Operation, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.record import record
-from trainband.compat.tf1.graphs.variable import Variable, scatter
+from trainband.compat.tf1.graphs.variable import Variable, scatter, scatter_nd
 from trainband.compat.tf1.operations.control_flow import group, no_op
 
 
@@ -48,6 +56,33 @@ def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Any = None, n
 def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Any = None, name: str | None = None) -> Tensor:  # noqa: ARG001
     """Subtract from rows of a variable."""
     return scatter("ScatterSub", variable_of(ref), indices, updates, rows_subtracted, name)
+
+
+def _scattering(name: str, change: Callable[[Any, Any, Any], Any], what: str, *, by_place: bool) -> Callable[..., Any]:
+    """The operation that changes rows of a variable, or its elements or slices `by_place`."""
+
+    def record_it(
+        ref: Any,
+        indices: Any,
+        updates: Any,
+        use_locking: Any = None,  # noqa: ARG001
+        name: str | None = None,
+    ) -> Tensor:
+        return (scatter_nd if by_place else scatter)(kind, variable_of(ref), indices, updates, change, name)
+
+    kind = name.title().replace("_", "")
+    record_it.__name__ = record_it.__qualname__ = name
+    record_it.__doc__ = f"{what} of a variable."
+    return record_it
+
+
+scatter_mul = _scattering("scatter_mul", rows_multiplied, "Multiplies rows", by_place=False)
+scatter_div = _scattering("scatter_div", rows_divided, "Divides rows", by_place=False)
+scatter_max = _scattering("scatter_max", rows_maximized, "Takes the larger of new and old rows", by_place=False)
+scatter_min = _scattering("scatter_min", rows_minimized, "Takes the smaller of new and old rows", by_place=False)
+scatter_nd_update = _scattering("scatter_nd_update", rows_replaced, "Replaces places", by_place=True)
+scatter_nd_add = _scattering("scatter_nd_add", rows_added, "Adds to places", by_place=True)
+scatter_nd_sub = _scattering("scatter_nd_sub", rows_subtracted, "Subtracts from places", by_place=True)
 
 
 def variable_of(ref: Any) -> Variable:
@@ -133,10 +168,10 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
     return _asked_of_session("ReportUninitialized", string, [None], [variable_of(v) for v in wanted], name)
 
 
-def assert_variables_initialized(var_list: Any = None) -> Operation:
-    """An operation that fails with `FailedPreconditionError` where a variable has no value."""
-    listed = [*global_variables(), *local_variables()] if var_list is None else var_list
-    return group(*(one.read_value() for one in listed), name="assert_variables_initialized")
+def assert_variables_initialized(var_list: Any = None) -> Operation | None:
+    """An operation that fails where a variable has no value; `None` without variables."""
+    listed = [*global_variables(), *local_variables()] if var_list is None else list(var_list)
+    return group(*(one.read_value() for one in listed), name="assert_variables_initialized") if listed else None
 
 
 def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:

@@ -23,6 +23,9 @@ def each(
     """Record a function of single elements; inputs without axes are repeated."""
     compute = np.frompyfunc(function, len(inputs), 1)
     shape = next((one.shape for one in inputs if one.shape.ndims != 0), inputs[0].shape)
+    for one in inputs:
+        if one.shape.ndims != 0:
+            shape.assert_is_compatible_with(one.shape)
 
     def computed(*values: Any) -> Any:
         return np.asarray(compute(*values), dtype.numpy)

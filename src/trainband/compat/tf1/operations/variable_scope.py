@@ -13,6 +13,7 @@ from trainband.compat.ops.indexing import slice_
 from trainband.compat.ops.shapes import TensorShape, dims_of
 from trainband.compat.tf1.graphs.graph import Graph, Tensor, get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.record import convert, is_tensor
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.initializers import GlorotUniform, Zeros
@@ -31,6 +32,11 @@ class _AutoReuse:
 
 
 AUTO_REUSE = _AutoReuse()
+
+
+def no_regularizer(_: Any) -> None:
+    """No loss: in place of the regularizer of an outer scope."""
+    return
 
 
 @dataclass(eq=False)
@@ -170,7 +176,7 @@ def get_variable(
     """
     scope = get_variable_scope()
     settings = _Wanted(
-        full=f"{scope.name}/{name}" if scope.name else name,
+        full="/".join(filter(None, (scope.name, name))),
         dtype=as_dtype(dtype or (initializer.dtype if isinstance(initializer, Tensor) else scope.dtype)),
         shape=None if shape is None else TensorShape(shape),
         initializer=initializer if initializer is not None else scope.initializer,
@@ -314,13 +320,51 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
         begin = [start if i == axis else 0 for i in range(len(sizes))]
         info = PartitionInfo(tuple(sizes), tuple(begin))
         one = wanted
-        if isinstance(wanted.initializer, Tensor) or hasattr(wanted.initializer, "__array__"):
-            one = replace(wanted, initializer=recorded(slice_)(wanted.initializer, begin, shape), shape=None)
+        if wanted.initializer is not None and not callable(wanted.initializer):
+            whole_value = convert(wanted.initializer, None if is_tensor(wanted.initializer) else wanted.dtype)
+            one = replace(wanted, initializer=recorded(slice_)(whole_value, begin, shape), shape=None)
         part = _plain(one, f"{wanted.full}/part_{number}", TensorShape(shape) if one is wanted else None, info)
         part.save_slice = (wanted.full, number)
         parts.append(part)
         start += length
     return PartitionedVariable(wanted.full, whole, wanted.dtype, parts, axis)
+
+
+def create_partitioned_variables(
+    shape: Any,
+    slicing: Sequence[int],
+    initializer: Any,
+    dtype: Any = float32,
+    trainable: bool = True,
+    collections: Sequence[str] | None = None,
+    name: str | None = None,
+    reuse: Any = None,
+) -> list[Variable]:
+    """The parts of a variable that is split into as many along each axis as `slicing` says.
+
+    Raises:
+      ValueError: there are not as many numbers as axes, or more than one is greater than 1.
+    """
+    sizes = [int(size) for size in shape]
+    counts = [int(count) for count in slicing]
+    if len(sizes) != len(counts):
+        raise ValueError(f"The 'shape' and 'slicing' of a partitioned variable must have the length: {sizes}, {counts}")
+    if any(count < 1 or count > size for size, count in zip(sizes, counts, strict=True)):
+        raise ValueError(f"A variable of the shape {sizes} cannot be split into {counts} parts.")
+    if sum(count > 1 for count in counts) > 1:
+        raise ValueError(f"Can only slice a variable along one dimension: {sizes}, {counts}")
+    dtype = initializer.dtype if isinstance(initializer, Tensor) else dtype
+    with variable_scope(name, "PartitionedVariable", reuse=reuse):
+        found = get_variable(
+            "",
+            sizes,
+            dtype,
+            initializer,
+            trainable=trainable,
+            collections=collections,
+            partitioner=lambda **_: counts,
+        )
+    return list(found)
 
 
 def get_local_variable(name: str, *args: Any, **more: Any) -> Any:

@@ -9,7 +9,10 @@ import numpy as np
 
 from trainband.compat.ops import array, math, matrices
 from trainband.compat.ops.shapes import Dimension
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.operations import summary
+from trainband.compat.tf1.operations.operators import slice_item
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import variable_scope
 from trainband.compat.tf1.protos.version import GIT_VERSION as GIT_VERSION
@@ -39,8 +42,11 @@ def merge_summary(inputs: Any, collections: Any = None, name: str | None = None)
 
 
 def scalar_summary(tags: Any, values: Any, collections: Any = None, name: str | None = None) -> Any:
-    """`tf.summary.scalar`, as it was called."""
-    del name
+    """`tf.summary.scalar`, as it was called: with one tag, or with as many as there are values."""
+    if not isinstance(tags, str) and len(tags) > 1:
+        numbers = convert(values)
+        several = [summary.scalar(str(tag), slice_item(numbers, i), []) for i, tag in enumerate(tags)]
+        return summary.merge(several, [GraphKeys.SUMMARIES] if collections is None else collections, name)
     return summary.scalar(_tag(tags), values, collections)
 
 

@@ -11,7 +11,6 @@ from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.record import convert
 from trainband.compat.tf1.graphs.scopes import control_dependencies
-from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.recorder import recorded
 
@@ -68,9 +67,3 @@ def shared_resources() -> list[Any]:
 def initialize_resources(resource_list: Sequence[Any], name: str = "init") -> Any:
     """An operation that initialises resources."""
     return group(*(one.initializer for one in resource_list), name=name)
-
-
-def raw_variable(shape: Any, dtype: Any, name: str | None = None, container: str = "", shared_name: str = "") -> Any:
-    """A variable that no initializer of all variables knows."""
-    del container, shared_name
-    return Variable(lambda: recorded(array.zeros)(shape, dtype), trainable=False, collections=[], name=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,7 @@ from trainband.compat.tf1.graphs.graph import Operation, Region, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.sessions.numpy_part import NumpyPart
-
-RunCompiled = Callable[[Computation, Sequence[Any]], Sequence[Any]]
-"""Runs a compiled computation with values for what it is fed; returns those of its fetches."""
+from trainband.compat.tf1.sessions.split_run import Run, SplitRun, inputs_of
 
 
 class HostStage:
@@ -57,7 +55,7 @@ class HostStage:
         """What it does on the way, such as counting: this must not be done again."""
         self._before += [one for one in self._effects if one not in self._before]
         self.given = tuple(one for one in (*outputs, *self._before) if one not in self._fed and one.dtype != string)
-        self._parts: dict[Operation, NumpyPart | Computation] = {}
+        self._parts: dict[Operation, NumpyPart | SplitRun] = {}
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
@@ -65,18 +63,10 @@ class HostStage:
 
     def used_by(self, needed: Iterable[Operation]) -> set[Tensor]:
         """What compiled operations take as inputs, and what is fed for them alone."""
-        found: set[Tensor] = set()
-        waiting = list(needed)
-        while waiting:
-            op = waiting.pop()
-            found.update(op.inputs)
-            waiting += [inner for region in op.attributes.get("regions", ()) for inner in region.operations]
         mine = {tensor for op in self.operations for tensor in op.inputs}
-        return found | {tensor for tensor in self._fed if tensor not in mine}
+        return inputs_of(needed) | {tensor for tensor in self._fed if tensor not in mine}
 
-    def run(
-        self, feeds: Mapping[Tensor, Any], resources: dict[Any, Any], run_compiled: RunCompiled
-    ) -> dict[Tensor, Any]:
+    def run(self, feeds: Mapping[Tensor, Any], resources: dict[Any, Any], run_compiled: Run) -> dict[Tensor, Any]:
         """The values of everything that is computed here, and of what it is computed from.
 
         Args:
@@ -98,7 +88,7 @@ class HostStage:
                 values.setdefault(output, as_declared(result, output))
         return values
 
-    def _prepare(self, op: Operation, values: dict[Tensor, Any], run_compiled: RunCompiled) -> None:
+    def _prepare(self, op: Operation, values: dict[Tensor, Any], run_compiled: Run) -> None:
         """Computes those inputs of an operation that are not known yet, all of them together."""
         if all(tensor in values for tensor in op.inputs):
             return
@@ -113,12 +103,12 @@ class HostStage:
                 missing = [tensor for tensor in missing if tensor not in values]
                 on_the_way = set(_effects(missing, values)) if self._effects else set()
                 missing += [one for one in self._effects if one in on_the_way and one not in (*values, *missing)]
-                part = Computation(missing, known)  # without the constants, which later runs need not know
+                part = SplitRun(Computation(missing, known))  # without constants, which later runs need not know
             self._parts[op] = part
         if isinstance(part, NumpyPart):
             part.run(values)
             return
-        found = run_compiled(part, [values[one] for one in part.fed])
+        found, _ = part.run(values, run_compiled)
         values.update((one, np.asarray(value)) for one, value in zip(part.fetches, found, strict=True))
         for tensor in op.inputs:
             if tensor not in values:
@@ -127,12 +117,12 @@ class HostStage:
 
 def _computed(op: Operation, arguments: Sequence[Any], resources: dict[Any, Any]) -> Sequence[Any]:
     source = op.attributes.get("source")
-    if source is not None:
-        found: Sequence[Any] = source(resources, *arguments)
-        return found
     try:
-        results: Sequence[Any] = op.compute(*arguments)
-    except (TypeError, ValueError) as exc:
+        if source is not None:
+            found: Sequence[Any] = source(resources, *arguments)
+            return found
+        results: Sequence[Any] = op.attributes.get("python", op.compute)(*arguments)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
         raise InvalidArgumentError(None, op, f"{op.type}: {exc}") from exc
     return results
 

@@ -104,7 +104,7 @@ class JobModel:
         # The graph computes its own gradients, so JAX must not differentiate what follows.
         still = jax.lax.stop_gradient(params)
         values = {**still, **state, **batch.own, **self.step_value(batch.step)}
-        frame = Frame({**values, FAILED: 0}, Keys.of_step(key), dict(zip(computation.fed, batch.feeds, strict=True)))
+        frame = Frame({**values, FAILED: 0}, Keys.of_step(key), computation.given(batch.feeds))
         frame.pushes = dict.fromkeys(self.updates)
         frame.run(computation.schedule)
         gradient = {name: jnp.zeros_like(value) for name, value in still.items()}

@@ -31,7 +31,7 @@ from trainband.compat.tf1.sessions.job_rules import is_shared
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.slots import is_slot
 from trainband.compat.tf1.sessions.step_batch import StepBatch
-from trainband.compat.tf1.sessions.store import LocalStore, Store, here, uninitialised
+from trainband.compat.tf1.sessions.store import LocalStore, Store, Turn, here, uninitialised
 from trainband.compat.tf1.training.global_step import used_step
 from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say, say_on_stderr
@@ -150,25 +150,27 @@ class JobStore(Store):
     # --- running
 
     @override
-    def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def run(
+        self, computation: Computation, feeds: Sequence[Any], turn: Turn | None = None
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
         known = self._known.get(computation)
         if known is None:
             step = used_step(self._graph)
             known = self._known[computation] = examine(computation, self._graph, step)
         if self._job is None:
             if not known.shared or known.initialises:
-                return self._local.run(computation, feeds)
+                return self._local.run(computation, feeds, turn)
             self.join()
         if known.trains and known.follow_up is not None:
             return self._train_and_follow(known.follow_up, feeds)
         if known.trains:
             return self._train(computation, known, feeds)
         if not known.shared:
-            return self._local.run(computation, feeds)
-        return self._look(computation, known, feeds)
+            return self._local.run(computation, feeds, turn)
+        return self._look(computation, known, feeds, turn)
 
     def _look(
-        self, computation: Computation, known: Examined, feeds: Sequence[Any]
+        self, computation: Computation, known: Examined, feeds: Sequence[Any], turn: Turn | None
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """Runs something that makes no update, on the current values."""
         if known.written and known.initialises:
@@ -184,7 +186,7 @@ class JobStore(Store):
                     f"{variable.op_name} lives on a ps, where only the training operation changes it",
                 )
         self._pull()
-        found = self._local.run(computation, feeds)
+        found = self._local.run(computation, feeds, turn)
         self._pending |= self._local.values(known.written)
         return found
 

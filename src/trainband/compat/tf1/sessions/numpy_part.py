@@ -7,9 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.ops.checks import Note, noting
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Operation, Tensor
 from trainband.compat.tf1.graphs.hosted import is_hosted
+
+
+def failing(op: Operation) -> Note:
+    """What raises if a condition of an operation does not hold."""
+
+    def note(holds: Any, message: str) -> None:
+        if not bool(holds):
+            raise InvalidArgumentError(None, op, message)
+
+    return note
 
 
 class NumpyPart:
@@ -47,8 +58,9 @@ class NumpyPart:
         with np.errstate(all="ignore"):
             for op in self._operations:
                 try:
-                    results = op.compute(*[values[tensor] for tensor in op.inputs])
-                except (TypeError, ValueError) as exc:
+                    with noting(failing(op)):
+                        results = op.compute(*[values[tensor] for tensor in op.inputs])
+                except (LookupError, TypeError, ValueError) as exc:
                     shapes = ", ".join(str(np.shape(values[tensor])) for tensor in op.inputs)
                     raise InvalidArgumentError(
                         None, op, f"{op.type} of inputs of the shapes {shapes}: {str(exc).partition(chr(10))[0]}"

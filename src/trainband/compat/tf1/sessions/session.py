@@ -25,7 +25,8 @@ from trainband.compat.tf1.sessions.fetches import Fetches
 from trainband.compat.tf1.sessions.host_stage import HostStage
 from trainband.compat.tf1.sessions.one_element import fetched
 from trainband.compat.tf1.sessions.partial_run import PartialRun
-from trainband.compat.tf1.sessions.store import Store
+from trainband.compat.tf1.sessions.split_run import Found, SplitRun
+from trainband.compat.tf1.sessions.store import Store, Turn
 from trainband.compat.tf1.sessions.targets import store_for
 
 
@@ -41,7 +42,7 @@ class Prepared:
     """
 
     stage: HostStage
-    computation: Computation | None
+    computation: SplitRun | None
     build: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
     asked: tuple[Tensor, ...]
     fed: tuple[Tensor, ...]
@@ -126,14 +127,15 @@ class Session:
         if prepared.computation is None:
             return prepared.build((), (), answers)
         with self._lock:
-            values, late = self._store.run(prepared.computation, [given[one] for one in prepared.computation.fed])
+            values, late = prepared.computation.run(given, self._store.run)
         return prepared.build(values, late, answers)
 
-    def _run_compiled(self, computation: Computation, feeds: Sequence[Any]) -> Sequence[Any]:
+    def _run_compiled(self, computation: Computation, feeds: Sequence[Any], turn: Turn) -> Found:
         if not computation.reads and not computation.writes:
-            return self._store.run(computation, feeds)[0]  # threads that prepare data do not wait for a training step
+            # Threads that prepare data do not wait for a training step.
+            return self._store.run(computation, feeds, turn)
         with self._lock:
-            return self._store.run(computation, feeds)[0]
+            return self._store.run(computation, feeds, turn)
 
     def partial_run_setup(self, fetches: Any, feeds: Any = None) -> str:
         """Announce what is fetched and fed in parts; returns a handle for `partial_run`."""
@@ -223,7 +225,8 @@ class Session:
         def build(values: Sequence[Any], states: Sequence[Any], answers: Sequence[Any]) -> Any:
             return form.build([reader(values, states, answers) for reader in readers])
 
-        return Prepared(stage, computation, build, tuple(asked), fed)
+        split = None if computation is None else SplitRun(computation)
+        return Prepared(stage, split, build, tuple(asked), fed)
 
     def _element(self, leaf: Any) -> Any:
         if isinstance(leaf, IndexedSlices | SparseTensor):

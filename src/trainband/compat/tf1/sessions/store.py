@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
@@ -21,6 +22,16 @@ from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.runtime.overrides import override
 
+MOST_COMPILED = 1000
+"""The most computations that a store keeps; those of runs whose shapes depend on values may become many."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the parts of one run share: the number that its random keys are derived from."""
+
+    number: int | None = None
+
 
 class Store(Protocol):
     """Holds variables, and runs computations on them."""
@@ -28,8 +39,10 @@ class Store(Protocol):
     devices: Devices
     """The devices for operations."""
 
-    def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The values of its fetches, and of its late variables.
+    def run(
+        self, computation: Computation, feeds: Sequence[Any], turn: Turn | None = None
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The values of its fetches, and of its late variables. `turn`: of the run that this is a part of.
 
         Raises:
           FailedPreconditionError: a variable has no value.
@@ -69,16 +82,23 @@ class LocalStore(Store):
         self.devices = Devices({}, here(config), config.allow_soft_placement)
 
     @override
-    def run(self, computation: Computation, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def run(
+        self, computation: Computation, feeds: Sequence[Any], turn: Turn | None = None
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
         compiled = self._compiled.get(computation)
         if compiled is None:
+            if len(self._compiled) >= MOST_COMPILED:
+                del self._compiled[next(iter(self._compiled))]
             compiled = self._compiled[computation] = _compiled(computation)
         schedule = computation.schedule
         counter = None
         if schedule.is_random:
+            turn = turn or Turn()
             with self._lock:
-                self._counter += 1
-                counter = np.uint32(self._counter)
+                if turn.number is None:
+                    self._counter += 1
+                    turn.number = self._counter
+            counter = np.uint32(turn.number)
         # Another run would find the variables gone whose memory this one reuses. One with callbacks, which may wait
         # for other runs, reuses none.
         with nullcontext() if schedule.has_effects else self._lock, jax.enable_x64(True):
