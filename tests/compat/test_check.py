@@ -172,6 +172,9 @@ def test_a_module_that_is_missing_is_explained_wherever_it_is_imported() -> None
                 exec(line)
         script: dict[str, object] = {}
         exec("from tensorflow.python.ops import math_ops, variables as v\nfrom tensorflow.nn import *", script)
+        exec("from tensorflow.contrib.layers.python.layers import layers, batch_norm", script)
+        assert script["batch_norm"] is script["layers"].batch_norm  # type: ignore[attr-defined]
+        assert callable(script["batch_norm"])
         exec("import tensorflow.python.platform.gfile as g\nfrom tensorflow.python.client import device_lib", script)
         assert {"math_ops", "v", "g", "relu", "softmax"} <= set(script)
         assert script["device_lib"].list_local_devices()[0].name == "/device:CPU:0"  # type: ignore[attr-defined]

@@ -134,8 +134,9 @@ def child(module: str, name: str) -> str | None:
     """The module or namespace of a name within another; `None` if it is not one."""
     if name in inside(module):
         return inside(module)[name]
-    if spaces_of(f"{module}.{name}") is not None:
-        return f"{module}.{name}"
+    inner = f"{module}.{name}"
+    if inner in NAMES or inner in MODULES or (locate(module, name) is None and spaces_of(inner) is not None):
+        return inner
     return next((inside(space)[name] for space in spaces_of(module) or () if name in inside(space)), None)
 
 
