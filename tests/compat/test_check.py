@@ -135,6 +135,7 @@ def test_a_script_and_its_modules_run_converted(tmp_path: Path) -> None:
         "print session.run(tf.constant(helper.half(7))), __name__\n"
     )
     (tmp_path / "helper.py").write_text("def half(n):\n    for _ in xrange(1): return n / 2\n")
+    (tmp_path / "__init__.py").touch()  # the script is in no package all the same
     command = [sys.executable, "-m", "trainband.compat", "--convert", str(tmp_path / "old.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "3 __main__\n"

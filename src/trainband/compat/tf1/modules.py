@@ -70,8 +70,15 @@ _PUBLIC = """
     tf.layers: python.layers.normalization python.layers.base
     tf.estimator: python.estimator.estimator python.estimator.model_fn python.estimator.run_config
     tf.data tf: python.data.ops python.data.ops.dataset_ops python.data.ops.iterator_ops
-    tf.saved_model: python.saved_model.builder python.saved_model.loader python.saved_model.tag_constants
-    tf.saved_model: python.saved_model.signature_constants python.saved_model.signature_def_utils
+    tf.saved_model.builder: python.saved_model.builder python.saved_model.builder_impl
+    tf.saved_model.loader: python.saved_model.loader python.saved_model.loader_impl
+    tf.saved_model.tag_constants: python.saved_model.tag_constants
+    tf.saved_model.signature_constants: python.saved_model.signature_constants
+    tf.saved_model.signature_def_utils: python.saved_model.signature_def_utils
+    tf.saved_model.signature_def_utils: python.saved_model.signature_def_utils_impl
+    tf.saved_model.utils: python.saved_model.utils python.saved_model.utils_impl
+    tf.saved_model.main_op: python.saved_model.main_op
+    tf.saved_model: python.saved_model.simple_save
     tf tf.contrib.framework: python.util.nest
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist

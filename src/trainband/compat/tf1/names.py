@@ -454,6 +454,32 @@ _TABLE: dict[str, str] = {
         estimators.exporters: ClassificationOutput RegressionOutput build_parsing_serving_input_receiver_fn
         estimators.exporters: build_raw_serving_input_receiver_fn
     """,
+    "tf.saved_model": """
+        training.saved_model: Builder=SavedModelBuilder simple_save load
+        training.saved_model: contains_saved_model maybe_saved_model_directory
+    """,
+    "tf.saved_model.builder": "training.saved_model: SavedModelBuilder",
+    "tf.saved_model.constants": """
+        training.saved_model: ASSETS_DIRECTORY SAVED_MODEL_FILENAME VARIABLES_DIRECTORY VARIABLES_FILENAME
+    """,
+    "tf.saved_model.loader": "training.saved_model: load maybe_saved_model_directory",
+    "tf.saved_model.main_op": "training.saved_model: main_op",
+    "tf.saved_model.tag_constants": "training.saved_model: SERVING TRAINING EVAL GPU TPU",
+    "tf.saved_model.signature_constants": """
+        training.saved_model: DEFAULT_SERVING_SIGNATURE_DEF_KEY PREDICT_INPUTS PREDICT_OUTPUTS PREDICT_METHOD_NAME
+        training.saved_model: CLASSIFY_INPUTS CLASSIFY_OUTPUT_CLASSES CLASSIFY_OUTPUT_SCORES CLASSIFY_METHOD_NAME
+        training.saved_model: REGRESS_INPUTS REGRESS_OUTPUTS REGRESS_METHOD_NAME
+    """,
+    "tf.saved_model.signature_def_utils": """
+        training.saved_model: build_signature_def predict_signature_def classification_signature_def
+        training.saved_model: regression_signature_def
+    """,
+    "tf.saved_model.utils": "training.saved_model: build_tensor_info",
+    "tf.contrib.session_bundle": "",
+    "tf.contrib.session_bundle.exporter": """
+        training.session_bundle: Exporter generic_signature classification_signature regression_signature
+    """,
+    "tf.train.queue_runner": "training.queue_runner: QueueRunner start_queue_runners add_queue_runner",
     "tf.feature_column": """
         feature_columns.numeric: numeric_column bucketized_column
         feature_columns.categorical: categorical_column_with_identity categorical_column_with_hash_bucket
@@ -470,6 +496,9 @@ _TABLE["tf.contrib.slim"] = _TABLE["tf.contrib.layers"] + _TABLE["tf.contrib.fra
 _TABLE["tf.contrib.slim.losses"] = _TABLE["tf.contrib.losses"]
 _TABLE["tf.contrib.slim.metrics"] = _TABLE["tf.contrib.metrics"]
 _TABLE["tf.contrib.layers.utils"] = _TABLE["tf.contrib.slim.utils"]
+
+for _part in ("constants", "tag_constants", "signature_constants", "signature_def_utils", "utils"):
+    _TABLE["tf.saved_model"] += f"\n{_TABLE[f'tf.saved_model.{_part}']}"
 
 _INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}}
 """Namespaces that are found in others under another name."""
