@@ -237,7 +237,10 @@ class JobStore(Store):
         """Gets the newest values if the last answer is old, or will be when the step is compiled: TensorFlow reads the
         variables in each run.
         """
-        engine = self._joined().session.trainer.join()
+        session = self._joined().session
+        if session.should_stop():
+            return
+        engine = session.trainer.join()
         kind = (batch.computation, *(np.shape(feed) for feed in batch.feeds))
         if kind not in self._compiled:
             self._compiled.add(kind)
