@@ -126,7 +126,8 @@ def test_a_worker_waits_for_the_chief_and_says_so(programs: Programs, ports: tup
         tasks[name].succeed()
 
 
-LEFT_OPEN = """
+HEAD = """
+import pathlib, time
 import tensorflow as tf
 flags = tf.app.flags
 for name in ("ps_hosts", "worker_hosts", "job_name", "dir"):
@@ -138,6 +139,9 @@ server = tf.train.Server(cluster, FLAGS.job_name, FLAGS.task_index)
 if FLAGS.job_name == "ps":
     server.join()
 step = tf.train.get_or_create_global_step()
+"""
+
+LEFT_OPEN = """
 w = tf.get_variable("w", [3], initializer=tf.ones_initializer())
 train = tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(w * w), step)
 saver = tf.train.Saver([w, step])
@@ -151,7 +155,7 @@ print(saver.save(session, FLAGS.dir + "/mine", global_step=step))
 
 def test_a_script_that_leaves_its_session_open(programs: Programs, ports: tuple[str, ...], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(LEFT_OPEN)
+    script.write_text(HEAD + LEFT_OPEN)
     home = tmp_path / "home"
     home.mkdir()
     tasks = start(programs, script, ports[:1], ports[1:2], f"--dir={home}")
@@ -159,6 +163,35 @@ def test_a_script_that_leaves_its_session_open(programs: Programs, ports: tuple[
     tasks["ps:0"].succeed()
     assert (home / "mine-5.safetensors").exists()
     assert [path.name for path in home.glob("step-*")] == ["step-000000000005"]
+
+
+PAUSING = """
+w = tf.get_variable("w", [], initializer=tf.zeros_initializer())
+train = tf.train.GradientDescentOptimizer(1.0).minimize(w, step)
+done = pathlib.Path(FLAGS.dir) / "done"
+with tf.train.MonitoredTrainingSession(server.target, FLAGS.task_index == 0) as session:
+    session.run([w, train])
+    if FLAGS.task_index == 1:
+        for _ in range(20):
+            session.run(train)
+        done.touch()
+    else:
+        while not done.exists():
+            time.sleep(0.05)
+        time.sleep(0.2)
+        print(int(session.run([w, train])[0]))
+"""
+
+
+def test_a_worker_that_has_paused_reads_what_others_have_trained(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(HEAD + PAUSING)
+    tasks = start(programs, script, ports[:1], ports[1:3], f"--dir={tmp_path}")
+    assert tasks["worker:0"].succeed() == "-22\n"
+    tasks["worker:1"].succeed()
+    tasks["ps:0"].succeed()
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ LEFT_OUT = {
     "tf.nn.depthwise_conv2d": "data_format dilations rate",
     "tf.nn.log_poisson_loss": "compute_full_loss",
     "tf.norm": "keep_dims",
+    "tf.saved_model.build_signature_def": "defaults",
+    "tf.saved_model.signature_def_utils.build_signature_def": "defaults",
     "tf.string_to_number": "input",
     "tf.strings.to_number": "input",
     "tf.train.QueueRunner": "cancel_op close_op enqueue_ops import_scope queue queue_closed_exception_types"

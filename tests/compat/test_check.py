@@ -135,6 +135,7 @@ def test_a_script_and_its_modules_run_converted(tmp_path: Path) -> None:
         "print session.run(tf.constant(helper.half(7))), __name__\n"
     )
     (tmp_path / "helper.py").write_text("def half(n):\n    for _ in xrange(1): return n / 2\n")
+    (tmp_path / "__init__.py").touch()  # the script is in no package all the same
     command = [sys.executable, "-m", "trainband.compat", "--convert", str(tmp_path / "old.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "3 __main__\n"
@@ -172,6 +173,9 @@ def test_a_module_that_is_missing_is_explained_wherever_it_is_imported() -> None
                 exec(line)
         script: dict[str, object] = {}
         exec("from tensorflow.python.ops import math_ops, variables as v\nfrom tensorflow.nn import *", script)
+        exec("from tensorflow.contrib.layers.python.layers import layers, batch_norm", script)
+        assert script["batch_norm"] is script["layers"].batch_norm  # type: ignore[attr-defined]
+        assert callable(script["batch_norm"])
         exec("import tensorflow.python.platform.gfile as g\nfrom tensorflow.python.client import device_lib", script)
         assert {"math_ops", "v", "g", "relu", "softmax"} <= set(script)
         assert script["device_lib"].list_local_devices()[0].name == "/device:CPU:0"  # type: ignore[attr-defined]

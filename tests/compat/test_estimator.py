@@ -34,6 +34,11 @@ def line(features: Any, labels: Any, mode: str, params: Any) -> Any:
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train, eval_metric_ops=metrics)
 
 
+def served() -> Any:
+    features = {"x": tf.placeholder(tf.float32, [None, 3]), "name": tf.placeholder(tf.string, [None])}
+    return tf.estimator.export.ServingInputReceiver(features, features)
+
+
 def estimator(directory: Path, **settings: Any) -> Any:
     config = tf.estimator.RunConfig(tf_random_seed=1, **settings)
     return tf.estimator.Estimator(line, str(directory), config, {"rate": 0.1})
@@ -73,14 +78,27 @@ def test_checkpoints_are_evaluated_while_it_trains(tmp_path: Path, capsys: pytes
         def after_save(self, session: Any, global_step_value: int) -> None:  # noqa: ARG002
             seen.append(global_step_value)
 
-    metrics, _ = tf.estimator.train_and_evaluate(
+    exporters = [
+        tf.estimator.LatestExporter("latest", served, exports_to_keep=2),
+        tf.estimator.FinalExporter("final", served),
+        tf.estimator.BestExporter("best", served, compare_fn=lambda best, new: False),  # noqa: ARG005
+    ]
+    metrics, exported = tf.estimator.train_and_evaluate(
         model,
         tf.estimator.TrainSpec(inputs(None), max_steps=10, saving_listeners=[Seen()]),
-        tf.estimator.EvalSpec(inputs(), throttle_secs=0, exporters=tf.estimator.LatestExporter("exported", None)),
+        tf.estimator.EvalSpec(inputs(), throttle_secs=0, exporters=exporters),
     )
     assert metrics["global_step"] == 10
     assert seen == [0, 4, 8, 10]
-    assert "SavedModels are not written here" in capsys.readouterr().err
+    assert "which TensorFlow and TensorFlow Serving cannot" in capsys.readouterr().err
+    folders = {one.name: list((tmp_path / "export" / one.name).glob("*")) for one in exporters}
+    assert {name: len(there) for name, there in folders.items()} == {"latest": 2, "final": 1, "best": 1}
+    assert exported[1:] == [str(folders["final"][0]).encode(), None]
+    with tf.Graph().as_default(), tf.Session() as session:
+        stored = tf.saved_model.loader.load(session, [tf.saved_model.tag_constants.SERVING], exported[1])
+        value = stored.signature_def["serving_default"].outputs["value"]
+        assert [one.size for one in value.tensor_shape.dim] == [-1]
+        np.testing.assert_array_equal(session.run("w:0"), model.get_variable_value("w"))
     assert sorted(path.stem for path in tmp_path.glob("model.ckpt-*.safetensors")) == ["model.ckpt-10", "model.ckpt-8"]
     other = tf.estimator.Estimator(line, str(tmp_path / "other"), params={"rate": 0.1}, warm_start_from=str(tmp_path))
     assert other.evaluate(inputs())["error"] == metrics["error"]
@@ -137,7 +155,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         tf.estimator.EstimatorSpec(TRAIN, loss=tf.constant(1.0))
     with pytest.raises(ValueError, match="Could not find trained model"):
         model.get_variable_names()
-    with pytest.raises(NotImplementedError, match="SavedModels are not written here"):
+    with pytest.raises(ValueError, match="Could not find trained model"):
         model.export_savedmodel("somewhere", None)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
+import os
 import re
 import subprocess
 import sys
@@ -148,6 +150,18 @@ def test_a_launched_script_is_told_by_the_flags_that_it_has() -> None:
     ]
     assert cluster_arguments(tree, ["--task_index=7", "-ps_hosts", "x"], worker) == ["--worker_hosts=b:1,c:1,d:1"]
     assert cluster_arguments(ast.parse("no_flags"), [], worker) == []
+
+
+def test_a_cluster_whose_jobs_have_other_names_is_left_to_the_script(tmp_path: Path) -> None:
+    cluster = {"ps": ["a:1"], "worker": ["b:1"], "master": ["c:1"]}
+    config = json.dumps({"cluster": cluster, "task": {"type": "master", "index": 0}})
+    script = tmp_path / "script.py"
+    script.write_text("import os, sys\nprint(sys.argv[1:], 'master' in os.environ['TF_CONFIG'], 'job_name')\n")
+    command = [sys.executable, "-m", "trainband.compat", str(script)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "TF_CONFIG": config}
+    )
+    assert done.stdout == "[] True job_name\n"
 
 
 def test_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,7 @@ def test_flags_are_defined_and_read_as_ever(
     flags.DEFINE_multi_integer("layer", [1], "sizes")
     flags.DEFINE_string("log_dir", "here", "a flag that absl has, too")
     absl.flags.DEFINE_float("shared", 0.5, "")
+    absl.flags.DEFINE_boolean("showprefixforinfo", True, "a flag that absl has, of a script that imports absl")
     monkeypatch.setattr(sys, "argv", ["prog", "-steps", "5", "--layer=2", "--layer", "3", "--other=1", "--shared=2"])
     assert (values.steps, values.kind, values.layer, values.log_dir) == (5, "a", [2, 3], "here")
     assert values.shared == absl.flags.FLAGS.shared == 2.0

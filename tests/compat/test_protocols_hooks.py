@@ -33,6 +33,7 @@ def test_tensors_are_logged_when_asked(capfd: pytest.CaptureFixture[str]) -> Non
     tf.logging.set_verbosity(tf.logging.INFO)
     _, count = counter()
     x = tf.constant(7.0, name="x")
+    tf.divide(x, 70.0, name="tenth")
     hook = tf.train.LoggingTensorHook
     for wrong in ({}, {"every_n_iter": 1, "every_n_secs": 1.0}, {"every_n_iter": 0}):
         with pytest.raises(ValueError, match="every_n_iter"):
@@ -41,13 +42,14 @@ def test_tensors_are_logged_when_asked(capfd: pytest.CaptureFixture[str]) -> Non
         hook({"at end": x}, at_end=True),
         hook([x], every_n_iter=2, formatter=lambda values: f"formatted {values[x]}"),
         hook(["x:0"], every_n_secs=1000.0),
+        hook({"by operation": "tenth"}, every_n_iter=4),
     ]
     with tf.train.MonitoredSession(hooks=hooks) as session:
         for _ in range(4):
             session.run(count)
     lines = capfd.readouterr().err.splitlines()
-    shown = [line.removeprefix("INFO:tensorflow:") for line in lines if "7.0" in line]
-    assert shown == ["formatted 7.0", "x:0 = 7.0", "formatted 7.0", "at end = 7.0"]
+    shown = [line.removeprefix("INFO:tensorflow:") for line in lines if " = " in line or "formatted" in line]
+    assert shown == ["formatted 7.0", "x:0 = 7.0", "by operation = 0.1", "formatted 7.0", "at end = 7.0"]
 
 
 def test_when_training_stops() -> None:
@@ -57,6 +59,19 @@ def test_when_training_stops() -> None:
             while not session.should_stop():
                 seen = session.run(count)
         assert seen == expected
+
+
+def test_a_hook_of_the_script_may_use_the_private_names_of_the_one_it_derives_from() -> None:
+    class Stop(tf.train.StopAtStepHook):  # type: ignore[misc]
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            del coord
+            self._last_step = session.run(self._global_step_tensor) + self._num_steps
+
+    _, count = counter()
+    with tf.train.MonitoredSession(hooks=[Stop(num_steps=2)]) as session:
+        while not session.should_stop():
+            seen = session.run(count)
+    assert seen == 2
 
 
 class Listener(tf.train.CheckpointSaverListener):  # type: ignore[misc]

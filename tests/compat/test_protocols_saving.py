@@ -36,6 +36,28 @@ def saved(directory: Path, **values: Any) -> str:
     return path
 
 
+def test_an_export_has_the_variables_and_is_written_once(tmp_path: Path) -> None:
+    x = tf.placeholder(tf.float32, [None, 2], name="x")
+    y = tf.matmul(x, tf.get_variable("w", initializer=tf.ones([2, 1])), name="y")
+    exported = str(tmp_path / "exported")
+    builder = tf.saved_model.builder.SavedModelBuilder(exported)
+    info = tf.saved_model.utils.build_tensor_info(y)
+    assert (info.name, info.dtype) == ("y:0", "float32" if isinstance(info.dtype, str) else 1)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        with pytest.raises(AssertionError, match="invoke `add_meta_graph_and_variables"):
+            builder.add_meta_graph([tf.saved_model.tag_constants.SERVING])
+        signatures = {"predict": tf.saved_model.signature_def_utils.predict_signature_def({"x": x}, {"y": y})}
+        builder.add_meta_graph_and_variables(session, [tf.saved_model.tag_constants.SERVING], signatures)
+        with pytest.raises(AssertionError, match="has already been saved"):
+            builder.add_meta_graph_and_variables(session, [tf.saved_model.tag_constants.TRAINING])
+        builder.add_meta_graph([tf.saved_model.tag_constants.TRAINING])
+        assert Path(builder.save().decode()).is_file()
+        assert tf.saved_model.loader.maybe_saved_model_directory(exported)
+        with pytest.raises(AssertionError, match="already exists, and isn't empty"):
+            tf.saved_model.simple_save(session, exported, {"x": x}, {"y": y})
+
+
 def test_a_checkpoint_is_read_without_a_graph(tmp_path: Path) -> None:
     path = saved(tmp_path, w=np.ones((2, 3), np.float32), n=np.int64(4))
     reader = tf.train.NewCheckpointReader(path)

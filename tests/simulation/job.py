@@ -104,6 +104,9 @@ class SimulatedStep:
         del worker_state
         return carry
 
+    def compile(self, shards: Sequence[Blocks], carry: Any, batch: Any) -> None:
+        pass
+
     def __call__(self, shards: Sequence[Blocks], carry: Any, batch: Any) -> Computed:
         self._runtime.sleep(self._dice.uniform(0.2, 1.0) * self._most_s)
         client = self._client

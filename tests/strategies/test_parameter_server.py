@@ -230,6 +230,20 @@ def test_two_workers(make: Callable[..., Job]) -> None:
     assert job.close() == ["the job is complete"] * 2
 
 
+def test_a_worker_catches_up_with_what_another_has_trained(make: Callable[..., Job]) -> None:
+    job = make(1, 2)
+    first, second = job.start(model()), job.start(model(), 1)
+    for replica in (first, second):
+        replica.begin(None)
+    data = list(batches(3))
+    for batch in data:
+        first.step(batch)
+    assert second.global_step == 0
+    second.catch_up(data[0])
+    assert second.global_step == 3
+    assert second.step(data[0]).staleness == 0
+
+
 CLUSTERS: list[tuple[dict[str, list[str]], Task, str]] = [
     ({"worker": ["a:1"]}, Task("worker", 0), "at least one ps, but the cluster has none"),
     ({"ps": ["a:1"]}, Task("ps", 0), "at least one worker, but the cluster has none"),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainband.cluster import Cluster
 
 USAGE = """usage: python -m trainband.compat [--convert] SCRIPT [ARGS]...
        python -m trainband.compat --check [--convert] SCRIPT...
@@ -45,7 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: Sequence[str], convert: bool) -> int:
-    from trainband.cluster import resolve
     from trainband.cluster.resolvers.log_level import follow_environment
 
     follow_environment()
@@ -53,10 +56,19 @@ def _run(given: Sequence[str], convert: bool) -> int:
     from trainband.compat.script import run
 
     try:
-        run(Path(given[0]), given[1:], resolve(), convert=convert)
+        run(Path(given[0]), given[1:], _cluster(), convert=convert)
     except Python2Error as exc:
         return _complain(str(exc))
     return 0
+
+
+def _cluster() -> Cluster | None:
+    """The cluster and this task, for the flags of the script; `None` if its jobs have other names, such as `master`."""
+    from trainband.cluster import JOBS, resolve
+    from trainband.cluster.resolvers.tf_config import content
+
+    jobs = (content() or {}).get("cluster")
+    return None if isinstance(jobs, dict) and not jobs.keys() <= set(JOBS) else resolve()
 
 
 def _write(given: Sequence[str], convert: bool) -> int:

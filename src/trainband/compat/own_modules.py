@@ -41,7 +41,8 @@ class _Loader(SourceFileLoader):
     @override
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        return compiled(parsed(read_source(Path(path)), path, self._convert), path)
+        in_package = "." in fullname or self.is_package(fullname)
+        return compiled(parsed(read_source(Path(path)), path, self._convert, in_package), path)
 
 
 class OwnModules(MetaPathFinder):

@@ -47,18 +47,19 @@ class NoConverter(ImportError):
     """The library that converts Python 2 is not installed."""
 
 
-def parsed(source: str, filename: str, convert: bool = False) -> ast.Module:
+def parsed(source: str, filename: str, convert: bool = False, in_package: bool = False) -> ast.Module:
     """Return a script's syntax tree.
 
     Args:
       convert: convert it from Python 2 first.
+      in_package: it is a module of a package, whose imports look into the package first in Python 2.
 
     Raises:
       Python2Error: it is not Python 3.
       SyntaxError: it is not Python at all.
     """
     if convert:
-        source = converted(source, filename)
+        source = converted(source, filename, in_package)
     try:
         return ast.parse(source, filename)
     except SyntaxError as exc:
@@ -69,7 +70,7 @@ def parsed(source: str, filename: str, convert: bool = False) -> ast.Module:
         raise Python2Error(f"{filename}:{line}: this is Python 2 ({text}): {_ADVICE}.") from None
 
 
-def converted(source: str, filename: str) -> str:
+def converted(source: str, filename: str, in_package: bool = False) -> str:
     """Return a script of Python 2 as one of Python 3.
 
     Raises:
@@ -80,7 +81,7 @@ def converted(source: str, filename: str) -> str:
     errors: Any = importlib.import_module(f"{library}.pgen2.parse").ParseError
     text = source if source.endswith("\n") else f"{source}\n"
     try:
-        tree = _refactoring(library, _is_python3(text)).refactor_string(text, filename)
+        tree = _refactoring(library, _is_python3(text), in_package).refactor_string(text, filename)
     except (errors, importlib.import_module(f"{library}.pgen2.tokenize").TokenError) as exc:
         raise SyntaxError(f"{filename} is neither Python 3 nor Python 2: {exc}") from exc
     return _without_tabs(str(tree))
@@ -124,7 +125,7 @@ def _library() -> str:
 
 
 @cache
-def _refactoring(library: str, print_is_function: bool) -> Any:
+def _refactoring(library: str, print_is_function: bool, in_package: bool) -> Any:
     """Return the tool: all fixers of the library, and one for divisions."""
     refactor: Any = importlib.import_module(f"{library}.refactor")
     division = _division(library)
@@ -143,6 +144,8 @@ def _refactoring(library: str, print_is_function: bool) -> Any:
         log_debug = log_message
 
     fixers = refactor.get_fixers_from_package(f"{library}.fixes")
+    if not in_package:  # it would be taken for one wherever there is an `__init__.py`
+        fixers.remove(f"{library}.fixes.fix_import")
     return Refactoring(fixers, {"print_function": print_is_function})
 
 

@@ -15,6 +15,7 @@ from trainband.compat.numpy_names import install_numpy_names
 from trainband.compat.own_modules import compiled, install_own_modules
 from trainband.compat.python2 import explain, parsed, read_source
 from trainband.compat.six_names import install_six
+from trainband.compat.tf1.scripts import flags as flags  # absl's own flags are defined before the script's
 from trainband.compat.tf1.sessions import one_element
 from trainband.runtime.waiting import Say, say_on_stderr
 

@@ -157,6 +157,9 @@ class SpmdEngine:
         """What this process left in it."""
         return self._checkpoints.worker_state
 
+    def catch_up(self, batch: PyTree | None = None) -> None:
+        """Nobody changes anything while this process is not at a step."""
+
     def missing(self) -> int:
         """Nothing: what is made here is not lost."""
         return 0

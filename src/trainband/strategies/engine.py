@@ -111,6 +111,13 @@ class Stepper(Member, Protocol):
         """Trains on one batch; on `Several` where `steps_per_execution` is more than 1, until the training's end."""
         ...
 
+    def catch_up(self, batch: PyTree | None = None) -> None:
+        """Gets the params that others have changed while this task was not at a step, where that can be.
+
+        Args:
+          batch: compiles its step first, which may take long.
+        """
+
     def take_known(self) -> Sequence[tuple[int, float]]:
         """What has become known of steps since the last report, see `StepReport.known`; gives each once."""
         ...

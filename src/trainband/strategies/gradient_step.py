@@ -64,6 +64,10 @@ class GradientStep(Protocol):
         """The one that a worker has left; `carry`: a first one, for its structure."""
         ...
 
+    def compile(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> None:
+        """Sees to it that the step of such a batch takes no longer the first time."""
+        ...
+
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
         """One step."""
         ...
@@ -121,11 +125,19 @@ class CompiledGradientStep:
             left: Carry = jax.device_put(worker_state.unpack(carry))
         return left
 
+    def compile(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> None:
+        with on_device(self._device):
+            self._compute.lower(tuple(shards), carry, self._spread(batch)).compile()
+
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
-        accumulate = self._model.accumulate
-        if self._spreader is not None:
-            batch = self._spreader(batch) if accumulate == 1 else tuple(map(self._spreader, batch))
+        batch = self._spread(batch)
         with on_device(self._device):
             loss, gradient, finite, carry, metrics = self._compute(tuple(shards), carry, batch)
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradient)
-        return Computed(float(loss), arrays, bool(finite), carry, metrics, examples_in_step(batch, accumulate))
+        examples = examples_in_step(batch, self._model.accumulate)
+        return Computed(float(loss), arrays, bool(finite), carry, metrics, examples)
+
+    def _spread(self, batch: PyTree) -> PyTree:
+        if self._spreader is None:
+            return batch
+        return self._spreader(batch) if self._model.accumulate == 1 else tuple(map(self._spreader, batch))

@@ -230,6 +230,15 @@ class ParameterServerReplica(Engine):
             None if answer.worker_state is None else answer.worker_state + self._overlap,
         )
 
+    @override
+    def catch_up(self, batch: PyTree | None = None) -> None:
+        if self._in_step:  # nothing changes without this worker
+            return
+        if batch is not None:
+            self._step.compile(self._now.params, self._carry, batch)
+        self._drain()
+        self._now = self._client.pull()
+
     def _drain(self) -> Exchange | None:
         """The answer to the push that is under way, if one is: from now on, its params are the newest."""
         if not self._in_flight:

@@ -516,6 +516,16 @@ _TABLE: dict[str, str] = {
         estimators.exporters: ClassificationOutput RegressionOutput build_parsing_serving_input_receiver_fn
         estimators.exporters: build_raw_serving_input_receiver_fn
     """,
+    "tf.saved_model.main_op": """
+        saved_models.main_op: main_op
+    """,
+    "tf.contrib.session_bundle": "",
+    "tf.contrib.session_bundle.exporter": """
+        training.session_bundle: Exporter generic_signature classification_signature regression_signature
+    """,
+    "tf.train.queue_runner": """
+        training.queue_runner: QueueRunner start_queue_runners add_queue_runner
+    """,
     "tf.feature_column": """
         feature_columns.numeric: numeric_column bucketized_column
         feature_columns.categorical: categorical_column_with_identity categorical_column_with_hash_bucket
@@ -537,6 +547,7 @@ _TABLE["tf.contrib.layers.utils"] = _TABLE["tf.contrib.slim.utils"]
 _TABLE |= KERAS
 
 _INSIDE = {"tf.app": {"flags": "tf.flags"}, "tf.compat": {"v1": "tf"}, "tf.contrib": {"keras": "tf.keras"}}
+
 """Namespaces that are found in others under another name."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from trainband.compat.tf1.estimators.evaluation import evaluate_once, write_results
+from trainband.compat.tf1.estimators.exporters import signatures
 from trainband.compat.tf1.estimators.inputs import TASK
 from trainband.compat.tf1.estimators.run_config import RunConfig
 from trainband.compat.tf1.estimators.spec import EstimatorSpec, ModeKeys
@@ -25,7 +27,10 @@ from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.metrics import mean
 from trainband.compat.tf1.operations.random import set_random_seed
 from trainband.compat.tf1.operations.summary import scalar
+from trainband.compat.tf1.saved_models.builder import SavedModelBuilder
+from trainband.compat.tf1.saved_models.constants import SERVING
 from trainband.compat.tf1.scripts import logging
+from trainband.compat.tf1.sessions.session import Session
 from trainband.compat.tf1.training.checkpoint_files import (
     get_checkpoint_state,
     latest_checkpoint,
@@ -343,16 +348,36 @@ class Estimator:
                     for place in range(_length(batch)):
                         yield {key: value[place] for key, value in batch.items()}
 
-    def export_savedmodel(self, *_: Any, **__: Any) -> None:
-        """Not supported.
+    def export_savedmodel(
+        self,
+        export_dir_base: Any,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Any = None,  # noqa: ARG002
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        *_: Any,
+        **__: Any,
+    ) -> bytes:
+        """Write a checkpoint's values and the model's signatures into a new folder, and return the folder.
+
+        See `tf.saved_model`: `load` reads it, and TensorFlow cannot.
 
         Raises:
-          NotImplementedError: always.
+          ValueError: there is no checkpoint.
         """
-        raise NotImplementedError(
-            f"SavedModels are not written here; the values of the model are in {self.model_dir}, where "
-            "tf.train.latest_checkpoint and get_variable_value find them."
-        )
+        path = checkpoint_path or self._trained()
+        folder = _new_folder(export_dir_base)
+        with self._graph() as graph:
+            receiver = serving_input_receiver_fn()
+            spec = self._built(receiver.features, None, ModeKeys.PREDICT)
+            found = signatures(receiver.receiver_tensors, spec.export_outputs, spec.predictions)
+            with Session(graph=graph) as session:
+                saver = spec.scaffold.saver or Saver(allow_empty=True)
+                saver.restore(session, path)
+                builder = SavedModelBuilder(folder)
+                builder.add_meta_graph_and_variables(session, [SERVING], found, saver=saver)
+                builder.save(as_text)
+        return str(folder).encode()
 
     export_saved_model = experimental_export_all_saved_models = export_savedmodel
 
@@ -385,6 +410,23 @@ class Estimator:
         if not isinstance(spec, EstimatorSpec):
             raise ValueError("model_fn should return an EstimatorSpec.")
         return spec
+
+
+def _new_folder(base: Any) -> Path:
+    """Make a folder in another one, called after the time in seconds."""
+    number = int(time.time())
+    while True:
+        folder = Path(_text(base)) / str(number)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def _text(path: Any) -> str:
+    return path.decode() if isinstance(path, bytes) else str(path)
 
 
 class _NewGraph(AbstractContextManager[Graph]):

@@ -128,6 +128,7 @@ class _Evaluations:
     def __init__(self, estimator: Estimator, spec: EvalSpec, max_steps: int | None) -> None:
         self._estimator, self._spec, self._max_steps = estimator, spec, max_steps
         self._path: str | None = None
+        self._has_ended = False
         self._at = time.monotonic()
         self.last: tuple[dict[str, Any], list[Any]] | None = None
 
@@ -142,8 +143,9 @@ class _Evaluations:
             metrics = self._estimator.evaluate(spec.input_fn, spec.steps, spec.hooks, path, spec.name)
             self.last, self._at = (metrics, []), time.monotonic()
             is_last = is_last or self._reached(metrics)
-        elif not is_last:
+        elif not is_last or self._has_ended:
             return
+        self._has_ended = is_last
         if self.last is not None:
             directory = f"{self._estimator.model_dir}/export"
             exports = [

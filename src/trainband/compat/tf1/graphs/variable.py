@@ -354,7 +354,7 @@ class Variable:
         return op.outputs[0]
 
     def __repr__(self) -> str:
-        return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
+        return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}_ref>"
 
     def __hash__(self) -> int:
         return id(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.protos.graph import SavedModel
 from trainband.compat.tf1.saved_models import constants
 from trainband.compat.tf1.saved_models.signatures import predict_signature_def
+from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.training.saver import Saver
 
 
@@ -27,7 +29,7 @@ class SavedModelBuilder:
     """
 
     def __init__(self, export_dir: Any) -> None:
-        self._directory = Path(str(export_dir))
+        self._directory = Path(os.fsdecode(export_dir))
         if self._directory.is_dir() and any(self._directory.iterdir()):
             raise AssertionError(
                 f"Export directory {export_dir} already exists, and isn't empty. Please choose a different export "
@@ -108,14 +110,19 @@ class SavedModelBuilder:
             meta.signature_def[key].CopyFrom(signature)
         self._made.meta_graphs.append(meta)
 
-    def save(self, as_text: bool = False) -> str:
-        """Write the file, and return its path."""
+    def save(self, as_text: bool = False) -> bytes:
+        """Write the file, and return its path as bytes. A warning says that others cannot read it."""
         name = constants.SAVED_MODEL_FILENAME_PBTXT if as_text else constants.SAVED_MODEL_FILENAME_PB
         path = self._directory / name
         path.write_bytes(
             text_format.MessageToString(self._made).encode() if as_text else self._made.SerializeToString()
         )
-        return str(path)
+        logging.warning(
+            "%s is in trainband's form: tf.saved_model.loader.load reads it, which TensorFlow and TensorFlow Serving "
+            "cannot.",
+            self._directory,
+        )
+        return os.fsencode(path)
 
 
 def simple_save(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from trainband.compat.tf1.training.saver import import_meta_graph
 def maybe_saved_model_directory(export_dir: Any) -> bool:
     """Whether a directory holds a SavedModel."""
     return any(
-        (Path(str(export_dir)) / name).is_file()
+        (Path(os.fsdecode(export_dir)) / name).is_file()
         for name in (constants.SAVED_MODEL_FILENAME_PB, constants.SAVED_MODEL_FILENAME_PBTXT)
     )
 
@@ -43,7 +44,7 @@ def load(sess: Any, tags: Sequence[str], export_dir: Any, import_scope: str | No
             f"MetaGraphDef associated with tags {sorted(wanted)} could not be found in SavedModel {export_dir}, which "
             f"has {there}."
         )
-    prefix = Path(str(export_dir)) / constants.VARIABLES_DIRECTORY / constants.VARIABLES_FILENAME
+    prefix = Path(os.fsdecode(export_dir)) / constants.VARIABLES_DIRECTORY / constants.VARIABLES_FILENAME
     with sess.graph.as_default():
         saver = import_meta_graph(found[0], import_scope=import_scope, **saver_kwargs)
         if saver is not None and saver.variables():
@@ -63,7 +64,7 @@ def read_saved_model(export_dir: Any) -> Any:
     Raises:
       OSError: there is none, or it is damaged.
     """
-    directory = Path(str(export_dir))
+    directory = Path(os.fsdecode(export_dir))
     binary, text = directory / constants.SAVED_MODEL_FILENAME_PB, directory / constants.SAVED_MODEL_FILENAME_PBTXT
     try:
         if binary.is_file():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import flags as absl_flags
+from absl import logging as absl_logging
 from absl.flags import DuplicateFlagError as DuplicateFlagError
 from absl.flags import Error as Error
 from absl.flags import FlagValues as FlagValues
@@ -30,6 +31,9 @@ from absl.flags import validator as validator
 from trainband.runtime.waiting import say_on_stderr
 
 disclaim_key_flags()  # a flag belongs to the script that defines it
+
+for _flag in absl_flags.FLAGS.flags_by_module_dict()[absl_logging.__name__]:
+    _flag.allow_override = True  # `log_dir`, `verbosity`: a script that defines one, even by absl, has the last word
 
 _OLD_WORDS = {"flag_name": "name", "default_value": "default", "docstring": "help"}
 _HELP = ("help", "helpshort", "helpfull")

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from trainband.data import Dataset, Split, load
 from trainband.runtime.waiting import say_on_stderr
 
+_PARTS = ("train-images", "train-labels", "t10k-images", "t10k-labels")
+
 
 class DataSet:
     """Images and labels, in shuffled batches."""
@@ -105,10 +107,10 @@ def read_data_sets(
 
 
 def _found(directory: Path) -> Dataset:
-    if directory.is_dir() and any(directory.glob("*idx3-ubyte*")):
+    if all(any(directory.glob(f"{part}*-ubyte*")) for part in _PARTS):
         return load(directory)
     data = load()
     say_on_stderr(
-        f"no MNIST files in {directory}: read_data_sets gives the small digits in the package, and downloads nothing"
+        f"MNIST is not in {directory}: read_data_sets gives the small digits in the package, and downloads nothing"
     )
     return data

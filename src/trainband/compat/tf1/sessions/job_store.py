@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,9 @@ from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies import ParameterServer
 from trainband.train import MonitoredSession, Trainer
+
+_OLD_S = 0.1
+"""How long the values of an answer are used for the next run: a script's usual pause between two runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +90,8 @@ class JobStore(Store):
         self._exc: BaseException | None = None
         self._pending: dict[str, Any] = {}
         self._known: dict[Computation, Examined] = {}
+        self._compiled: set[tuple[Any, ...]] = set()
+        self._answered_at = 0.0
         self._closed = False
         self._names = dict(names or {job: job for job in cluster.spec.jobs})
         jobs = {job: tuple(cluster.spec.task_indices(same)) for job, same in self._names.items()}
@@ -206,8 +212,9 @@ class JobStore(Store):
             raise uninitialised(computation, {**job.model.shared, **own, **self._all_slots(job.model)})
         if self._pending:
             own |= self._pending
-        batch = StepBatch(np.asarray(job.session.global_step, np.int64), tuple(feeds), own, computation)
-        report = job.session.run(batch)
+        self._catch_up(self._batch(computation, feeds, own))
+        report = job.session.run(self._batch(computation, feeds, own))
+        self._answered_at = time.monotonic()
         if computation.schedule.has_effects:
             raise_noted()
         found = report.metrics
@@ -223,6 +230,25 @@ class JobStore(Store):
         if found["own"]:
             self._local.put(found["own"])
         return values, late
+
+    def _batch(self, computation: Computation, feeds: Sequence[Any], own: Mapping[str, Any]) -> StepBatch:
+        step = np.asarray(self._joined().session.global_step, np.int64)
+        return StepBatch(step, tuple(feeds), own, computation)
+
+    def _catch_up(self, batch: StepBatch) -> None:
+        """Gets the newest values if the last answer is old, or will be when the step is compiled: TensorFlow reads the
+        variables in each run.
+        """
+        session = self._joined().session
+        if session.should_stop():
+            return
+        engine = session.trainer.join()
+        kind = (batch.computation, *(np.shape(feed) for feed in batch.feeds))
+        if kind not in self._compiled:
+            self._compiled.add(kind)
+            engine.catch_up(batch)
+        elif time.monotonic() > self._answered_at + _OLD_S:
+            engine.catch_up()
 
     def _train_and_follow(self, split: FollowUp, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Runs an update, and then what the script wants to see its effect, such as a copy of the new values."""

@@ -24,6 +24,8 @@ from trainband.runtime.overrides import override
 class StopAtStepHook(SessionRunHook):
     """Ends training at a global step, or after a number of steps.
 
+    Scripts derive hooks from this one and the next, and use their private attributes, which have TensorFlow's names.
+
     Raises:
       ValueError: not one of the two is given.
     """
@@ -31,24 +33,24 @@ class StopAtStepHook(SessionRunHook):
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
         if (num_steps is None) == (last_step is None):
             raise ValueError("One and only one of num_steps and last_step must be specified.")
-        self._num, self._last = num_steps, last_step
+        self._num_steps, self._last_step = num_steps, last_step
 
     @override
     def begin(self) -> None:
-        self._step = needed_step("StopAtStepHook")
+        self._global_step_tensor = needed_step("StopAtStepHook")
 
     @override
     def after_create_session(self, session: Any, coord: Any) -> None:  # noqa: ARG002
-        if self._last is None:
-            self._last = int(session.run(self._step)) + int(self._num or 0)
+        if self._last_step is None:
+            self._last_step = int(session.run(self._global_step_tensor)) + int(self._num_steps or 0)
 
     @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: ARG002
-        return SessionRunArgs(self._step)
+        return SessionRunArgs(self._global_step_tensor)
 
     @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._last is not None and int(run_values.results) >= self._last:
+        if self._last_step is not None and int(run_values.results) >= self._last_step:
             run_context.request_stop()
 
 
@@ -78,40 +80,48 @@ class LoggingTensorHook(SessionRunHook):
         if every_n_iter is not None and every_n_iter <= 0:
             raise ValueError(f"invalid every_n_iter={every_n_iter}.")
         self._tensors = dict(tensors)
+        self._tag_order = list(self._tensors)
         self._at_end, self._formatter = at_end, formatter
         self._timer = None
         if every_n_iter is not None or every_n_secs is not None:
             self._timer = SecondOrStepTimer(every_n_secs, every_n_iter)
-        self._count = 0
-        self._wanted = False
 
     @override
     def begin(self) -> None:
-        graph = get_default_graph()
-        self._elements = {name: graph.as_graph_element(one) for name, one in self._tensors.items()}
+        self._current_tensors = {tag: _tensor(one) for tag, one in self._tensors.items()}
+        self._iter_count = 0
+        self._should_trigger = False
 
     @override
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:  # noqa: ARG002
-        self._wanted = self._timer is not None and self._timer.should_trigger_for_step(self._count)
-        return SessionRunArgs(self._elements) if self._wanted else None
+        self._should_trigger = self._timer is not None and self._timer.should_trigger_for_step(self._iter_count)
+        return SessionRunArgs(self._current_tensors) if self._should_trigger else None
 
     @override
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:  # noqa: ARG002
-        if self._wanted and self._timer is not None:
-            self._log(run_values.results, self._timer.update_last_triggered_step(self._count)[0])
-        self._count += 1
+        if self._should_trigger:
+            self._log_tensors(run_values.results)
+        self._iter_count += 1
 
     @override
     def end(self, session: Any) -> None:
         if self._at_end:
-            self._log(session.run(self._elements), None)
+            self._log_tensors(session.run(self._current_tensors))
 
-    def _log(self, values: Mapping[str, Any], seconds: float | None) -> None:
-        if self._formatter is not None:
-            logging.info(self._formatter(values))
-            return
-        text = ", ".join(f"{getattr(tag, 'name', tag)} = {values[tag]}" for tag in self._tensors)
+    def _log_tensors(self, values: Mapping[str, Any]) -> None:
+        seconds = self._timer.update_last_triggered_step(self._iter_count)[0] if self._timer is not None else None
+        with np.printoptions(suppress=True):
+            if self._formatter is not None:
+                logging.info(self._formatter(values))
+                return
+            text = ", ".join(f"{tag} = {values[tag]!s}" for tag in self._tag_order)  # without !s, more digits
         logging.info("%s%s", text, "" if seconds is None else f" ({seconds:.3f} sec)")
+
+
+def _tensor(one: Any) -> Any:
+    """The tensor that something is or names; an operation's name stands for its only output."""
+    named = isinstance(one, str) and ":" not in one
+    return get_default_graph().as_graph_element(f"{one}:0" if named else one)
 
 
 class NanLossDuringTrainingError(RuntimeError):
