@@ -34,6 +34,7 @@ class Application:
       slots: the variables of the rule's slots, by the slot's name.
       hyper: its tensors by name: the learning rate and the like.
       shared: its variables that are shared, by name.
+      call: the name of the `apply_gradients` that it belongs to; all that belong to it run together.
     """
 
     rule: Rule
@@ -42,6 +43,7 @@ class Application:
     hyper: dict[str, Tensor]
     shared: dict[str, Variable]
     optimizer: Optimizer
+    call: str = ""
 
 
 @dataclass
@@ -128,7 +130,7 @@ class Optimizer:
             for _, variable in pairs:
                 self._make_slots(rule, variable)
         with graph.name_scope(title) as scope:
-            updates = [self._apply(rule, gradient, variable) for gradient, variable in pairs]
+            updates = [self._apply(rule, gradient, variable, scope) for gradient, variable in pairs]
             with graph.control_dependencies(updates):
                 ends = [self._advance(rule)] if rule.shared else []
             for (_, variable), update in zip(pairs, updates, strict=True):
@@ -145,7 +147,7 @@ class Optimizer:
         graph.add_to_collection(GraphKeys.TRAIN_OP, train)
         return train
 
-    def _apply(self, rule: Rule, gradient: Any, variable: Variable) -> Operation:
+    def _apply(self, rule: Rule, gradient: Any, variable: Variable, call: str) -> Operation:
         hyper = {name: self._tensor(name, value, variable.dtype) for name, value in self.hyper().items()}
         slots = {name: self._slots[name][_key(variable)] for name, _ in rule.slots}
         shared = {name: self._shared[variable.graph, name] for name, _ in rule.shared}
@@ -160,7 +162,7 @@ class Optimizer:
                     f"(at {user_line()})"
                 )
             inputs = [tensor]
-        application = Application(rule, variable, slots, hyper, shared, self)
+        application = Application(rule, variable, slots, hyper, shared, self, call)
 
         def compute(frame: Frame, *values: Any) -> list[Any]:
             given, numbers = values[: len(inputs)], dict(zip(hyper, values[len(inputs) :], strict=True))
@@ -245,13 +247,16 @@ class Optimizer:
                         trainable=False,
                         name=f"{prefix}{variable.op_name}/{self._slot_title(name)}",
                     )
-                slot.op.attributes["slot_of"] = (variable, name)
+                slot.op.attributes["slot_of"] = (variable, _key_of_another(variable.op, name))
                 slots[_key(variable)] = slot
         for name, factor in rule.shared:
             if (graph, name) not in self._shared:
                 value = self.hyper()[factor]
                 one = Variable(lambda value=value: convert(value, variable.dtype), trainable=False, name=name)
-                one.op.attributes |= {"slot_of": (None, name), "slot_beside": variable}
+                one.op.attributes |= {
+                    "slot_of": (None, _key_of_another(graph.operations[0], name)),
+                    "slot_beside": variable,
+                }
                 self._shared[graph, name] = one
 
     def _slot_title(self, name: str) -> str:
@@ -281,6 +286,13 @@ TRAINABLE = GraphKeys.TRAINABLE_VARIABLES
 
 def _key(variable: Any) -> Any:
     return variable.graph, variable.op_name
+
+
+def _key_of_another(keeper: Operation, name: str) -> str:
+    """What a ps calls a slot: by its name, with a number if other optimizers keep such slots there."""
+    kept = keeper.attributes.setdefault("kept_slots", {})
+    kept[name] = number = kept.get(name, -1) + 1
+    return f"{name}_{number}" if number else name
 
 
 def _flat(variables: Any) -> list[Any]:
