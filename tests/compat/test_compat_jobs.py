@@ -215,7 +215,7 @@ def test_a_push_of_one_of_two_training_operations_leaves_the_others_state_alone(
     params = {"w": np.ones(2, np.float32)}
     state = optimizer.init(params)
     # Of two workers in step, one has run the second operation: what arrives is the mean.
-    gradient = {"w": np.full(2, 0.5), "Adam/runs/0": np.float32(0.0), "Adam_1/runs/0": np.float32(0.5)}
+    gradient = {"w": np.full(2, 0.5, np.float32), "Adam/runs/0": np.float32(0.0), "Adam_1/runs/0": np.float32(0.5)}
     change, after = optimizer.update(gradient, state, params)
     np.testing.assert_allclose(change["w"], [-0.1, -0.1], rtol=1e-5)
     found = {name: float(value) for name, value in after["shared"].items()}
@@ -322,8 +322,8 @@ def test_what_cannot_be_done_on_ps_is_refused_before_the_job_is_joined() -> None
 
 
 def test_a_worker_runs_a_session_of_another_task_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    tf.train.Server({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}, "worker", 1)
-    with tf.Session("grpc://127.0.0.1:2") as session:
+    tf.train.Server({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:7", "127.0.0.1:8"]}, "worker", 1)
+    with tf.Session("grpc://127.0.0.1:7") as session:
         assert session.run(tf.constant(2) * 3) == 6
     assert "this worker runs the session itself" in capsys.readouterr().err
 
