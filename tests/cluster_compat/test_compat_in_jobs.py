@@ -15,6 +15,7 @@ SCRIPTS = ROOT / "examples" / "tf1"
 FEATURES = ROOT / "tests" / "cluster_compat" / "features.py"
 LOCAL_MODELS = ROOT / "tests" / "cluster_compat" / "local_models.py"
 PIPELINE = ROOT / "tests" / "cluster_compat" / "pipeline.py"
+SEVERAL_TRAININGS = ROOT / "tests" / "cluster_compat" / "several_trainings.py"
 
 
 def start(
@@ -212,6 +213,20 @@ def test_a_job_of_one_worker_does_what_a_process_by_itself_does(
         assert set(wanted) == set(found)
         for name in wanted:
             assert found[name].dtype == wanted[name].dtype, name
+            np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_several_trainings_and_assignments_give_what_a_process_by_itself_gives(
+    programs: Programs, ports: tuple[str, ...], tmp_path: Path
+) -> None:
+    alone, job = tmp_path / "alone.npz", tmp_path / "job.npz"
+    by_itself = programs.python("alone", "-m", "trainband.compat", str(SEVERAL_TRAININGS), f"--values={alone}")
+    tasks = start(programs, SEVERAL_TRAININGS, ports[:2], ports[2:3], f"--values={job}")
+    assert by_itself.succeed() == tasks["worker:0"].succeed() == "global step 14\n"
+    for name in ("ps:0", "ps:1"):
+        tasks[name].succeed()
+    with np.load(alone) as wanted, np.load(job) as found:
+        for name in wanted:
             np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 

@@ -207,12 +207,35 @@ def test_a_workers_own_variables_stay_with_it() -> None:
     assert split.joined(([4.0, 2.0], []), ([6.0], [])) == ([6.0, 4.0], [])
 
 
-def test_two_optimizers_of_one_variable_are_refused_on_ps() -> None:
+def test_a_push_of_one_of_two_training_operations_leaves_the_others_state_alone() -> None:
     w = tf.get_variable("w", [2])
-    for rate in (0.1, 0.2):
-        tf.train.GradientDescentOptimizer(rate).minimize(tf.reduce_sum(w))
-    with pytest.raises(tf.errors.UnimplementedError, match="w is trained by two operations"):
-        updates_of(tf.get_default_graph().get_operations(), None)
+    for beta in (0.5, 0.25):
+        tf.train.AdamOptimizer(0.1, beta1=beta).minimize(tf.reduce_sum(w))
+    optimizer = JobOptimizer(updates_of(tf.get_default_graph().get_operations(), None))
+    params = {"w": np.ones(2, np.float32)}
+    state = optimizer.init(params)
+    # Of two workers in step, one has run the second operation: what arrives is the mean.
+    gradient = {"w": np.full(2, 0.5, np.float32), "Adam/runs/0": np.float32(0.0), "Adam_1/runs/0": np.float32(0.5)}
+    change, after = optimizer.update(gradient, state, params)
+    np.testing.assert_allclose(change["w"], [-0.1, -0.1], rtol=1e-5)
+    found = {name: float(value) for name, value in after["shared"].items()}
+    assert found == pytest.approx(
+        {"beta1_power": 0.5, "beta2_power": 0.999, "beta1_power_1": 0.0625, "beta2_power_1": 0.999**2}
+    )
+    np.testing.assert_array_equal(after["slots"]["m"]["w"], [0.0, 0.0])
+    np.testing.assert_allclose(after["slots"]["m_1"]["w"], [0.75, 0.75])
+
+
+def test_an_assignment_that_the_script_does_not_order_comes_after_the_update() -> None:
+    w = tf.get_variable("w", [2])
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(w))
+    clip = w.assign(tf.clip_by_value(w, -1.0, 1.0))
+    split = examine(Computation([train, clip], []), tf.get_default_graph(), None).follow_up
+    assert split is not None
+    assert set(split.first.writes) == {"w"}
+    assert [op.type for op in split.first.schedule.needed if op.writes] == ["ApplyGradientDescent"]
+    assert [op.type for op in split.second.schedule.needed if op.writes] == ["Assign"]
+    assert not split.links  # it reads the variable again
 
 
 def test_cluster_specs_and_servers() -> None:
@@ -280,14 +303,15 @@ def test_the_regularizers_and_initializers_of_contrib() -> None:
 def test_what_cannot_be_done_on_ps_is_refused_before_the_job_is_joined() -> None:
     server = tf.train.Server({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}, "worker", 0)
     first, second = (tf.get_variable(name, [2]) for name in ("first", "second"))
-    trains = [tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(v), var_list=[v]) for v in (first, second)]
-    with tf.control_dependencies([tf.group(*trains)]):
-        clipped = first.assign(tf.clip_by_value(first, -1.0, 1.0))
+    sgd = tf.train.GradientDescentOptimizer(0.1)
+    trains = [sgd.minimize(tf.reduce_sum(first) * rate) for rate in (1.0, 2.0)]
+    with tf.control_dependencies([first.assign(tf.ones([2]))]):
+        started = sgd.minimize(tf.reduce_sum(first + second))
     session = tf.Session(server.target)
-    with pytest.raises(tf.errors.UnimplementedError, match="a run trains first and not second"):
-        session.run(trains[0])
-    with pytest.raises(tf.errors.UnimplementedError, match="first is trained and assigned in one run"):
-        session.run(clipped)
+    with pytest.raises(tf.errors.UnimplementedError, match="first is trained by two training operations of one run"):
+        session.run(trains)
+    with pytest.raises(tf.errors.UnimplementedError, match="first is assigned and then trained in one run"):
+        session.run(started)
     with tf.device("/job:ps/task:3"):
         lost = tf.constant(1.0, name="lost")
     with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot assign a device for operation lost"):
@@ -295,6 +319,13 @@ def test_what_cannot_be_done_on_ps_is_refused_before_the_job_is_joined() -> None
     # What touches no variable of the job needs no job.
     assert session.run(tf.constant(2) * 3) == 6
     session.close()
+
+
+def test_a_worker_runs_a_session_of_another_task_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    tf.train.Server({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:7", "127.0.0.1:8"]}, "worker", 1)
+    with tf.Session("grpc://127.0.0.1:7") as session:
+        assert session.run(tf.constant(2) * 3) == 6
+    assert "this worker runs the session itself" in capsys.readouterr().err
 
 
 def test_a_cluster_without_ps_is_refused() -> None:

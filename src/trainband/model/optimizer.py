@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
@@ -20,6 +20,15 @@ class Optimizer(Protocol):
     @property
     def update(self) -> Any:
         """`update(gradient, state, params) -> (updates, state)`."""
+        ...
+
+
+@runtime_checkable
+class JobSpecific(Optimizer, Protocol):
+    """An optimizer that is made for one job: it knows the variables by name, and on which ps they lie."""
+
+    def update_state(self, name: str, value: Any, pushed: Any) -> Any:
+        """What a push makes of a variable of the model state, where others replace it by what is pushed."""
         ...
 
 

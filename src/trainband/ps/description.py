@@ -14,7 +14,7 @@ from trainband.errors import ModelError, Refused
 from trainband.model.analysis.dependence import Dependence, Formulas, analyse
 from trainband.model.contents import check_settings
 from trainband.model.layout import JobLayout
-from trainband.model.optimizer import Optimizer
+from trainband.model.optimizer import JobSpecific, Optimizer
 from trainband.model.placement import Placement, PlacementPolicy, Slice, rows_of
 from trainband.model.variables import Variable, Variables
 from trainband.ps.rules import UpdateRule
@@ -71,7 +71,7 @@ class Plan:
         dependence, formula = _analysed(optimizer, variables)
         names = [variable.name for variable in variables.entries]
         together = [names[i] for i in dependence.variables_mixed()]
-        if together and ps_count > 1:
+        if together and ps_count > 1 and not isinstance(optimizer, JobSpecific):
             raise ModelError(_apart(together, ps_count))
         placement = policy.place(variables.entries, ps_count, keep_whole=[names[i] for i in dependence.rows_mixed()])
         layout = JobLayout.of(placement)

@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
@@ -283,6 +285,32 @@ class ParameterServerReplica(Engine):
     @override
     def assign(self, params: PyTree, state: PyTree, optimizer: PyTree) -> None:  # noqa: ARG002 - it never is
         raise ClusterError(f"{self.task}: the values are those of the job on the ps, and only training changes them.")
+
+    def write(self, replaced: Mapping[str, Any], added: Mapping[str, Any]) -> None:
+        """Gives variables values on the ps, or adds to them: at once, whatever the rule, and it is no update.
+
+        Args:
+          replaced: by the names of params, and of model state as `state/name`.
+          added: likewise.
+        """
+        self._drain()
+        given = {**replaced, **added}
+        blocks, slices = [], []
+        for shard in self._plan.layout.shards:
+            values: list[NDArray[Any]] = []
+            numbers: tuple[list[int], list[int]] = ([], [])
+            for i, piece in enumerate(shard.slices):
+                name = piece.variable.name
+                if name in given:
+                    whole = np.asarray(given[name])
+                    values.append(whole if piece.whole else whole[piece.start : piece.stop])
+                    numbers[name in added].append(i)
+                else:
+                    values.append(np.zeros(piece.shape))
+            typed = zip(values, shard.slices, strict=True)
+            blocks.append(shard.pack([value.astype(jax.numpy.dtype(s.variable.dtype)) for value, s in typed], np))
+            slices.append(numbers)
+        self._now = self._client.assign(blocks, slices)
 
     @override
     def steer(self, settings: Mapping[str, float]) -> None:

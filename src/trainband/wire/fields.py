@@ -54,6 +54,8 @@ Fit = Annotated[int, Meta(ge=0, le=LIMITS.fit)]
 TermNumber = Annotated[int, Meta(ge=0, le=1 << 53)]
 Position = Annotated[int, Meta(ge=0, le=1 << 62)]
 StateLeaf = Annotated[int, Meta(ge=0, lt=LIMITS.state_leaves)]
+SliceNumbers = Annotated[tuple[Annotated[int, Meta(ge=0, lt=LIMITS.slices)], ...], Meta(max_length=LIMITS.slices)]
+"""Of slices of one shard, in the order of its layout."""
 Trainings = Annotated[tuple[Version, ...], Meta(max_length=LIMITS.trainings)]
 
 Dimension = Annotated[int, Meta(ge=0, le=LIMITS.elements)]

@@ -412,6 +412,18 @@ class Push(Struct, frozen=True, tag=4, array_like=True):
     """Of which training it is part: what comes after its end is dropped. 0 where nobody counts."""
 
 
+class Assign(Struct, frozen=True, tag=7, array_like=True):
+    """worker -> ps, with blocks in the layout of the params: values for some slices; answered by `Params`.
+
+    It takes effect at once, whatever the update rule, and is no update.
+    """
+
+    replaced: f.SliceNumbers
+    """The slices whose values these are."""
+    added: f.SliceNumbers
+    """Those to whose values these are added."""
+
+
 APPLIED = 0
 DROPPED = 1
 NON_FINITE = 2
@@ -438,7 +450,7 @@ class Failure(Struct, frozen=True, tag=6, array_like=True):
     code: RefusalCode = RefusalCode.OTHER
 
 
-Upward = Open | Initialise | Pull | Push
+Upward = Open | Initialise | Pull | Push | Assign
 """What a worker sends."""
 Downward = Params | Failure
 """What a ps sends."""

@@ -95,7 +95,14 @@ class Steered(Struct, frozen=True, tag=8, array_like=True):
     value: float
 
 
-LogRecord = Term | Joined | Left | Pushed | Began | Leased | Released | Kept | Steered
+class Assigned(Struct, frozen=True, tag=9, array_like=True):
+    """A worker has given values to slices, or added to them; blocks in the layout of the params travel with it."""
+
+    replaced: f.SliceNumbers
+    added: f.SliceNumbers
+
+
+LogRecord = Term | Joined | Left | Pushed | Began | Leased | Released | Kept | Steered | Assigned
 
 
 class VoteRequest(Struct, frozen=True, array_like=True):

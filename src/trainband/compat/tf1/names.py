@@ -183,6 +183,7 @@ _TABLE: dict[str, str] = {
         training.queue_runner: QueueRunner start_queue_runners add_queue_runner
         operations.summary: SummaryWriter=FileWriter
         scripts.events: summary_iterator
+        operations.summary: SummaryWriter=FileWriter SummaryWriterCache=FileWriterCache
         scripts.files: write_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists SequenceExample
         training.looper_thread: LooperThread

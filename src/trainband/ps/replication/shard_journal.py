@@ -68,6 +68,11 @@ class ShardJournal:
         self._log(r.Pushed(event.worker, event.sequence, event.version, event.examples), gradient)
         return pending
 
+    def assign(self, assign: m.Assign, blocks: Blocks) -> None:
+        """Gives slices values; see `Shard.assign`. The blocks are borrowed."""
+        self._model.require_primary().shard.assign(blocks, assign.replaced, assign.added)
+        self._log(r.Assigned(assign.replaced, assign.added), tuple(np.array(block) for block in blocks))
+
     def steer(self, leaf: int, value: float) -> None:
         """Sets a number of the optimizer's state."""
         self._model.require_primary().shard.set_number(leaf, value)
@@ -109,7 +114,7 @@ class ShardJournal:
         each, at = len(layout.blocks), 0
         for i, record in enumerate(records.records):
             blocks: Sequence[NDArray[np.uint8]] = ()
-            if isinstance(record, r.Pushed):
+            if isinstance(record, r.Pushed | r.Assigned):
                 blocks, at = body[at : at + each], at + each
             if i >= old:
                 self._redo(updater, record, blocks)
@@ -131,6 +136,8 @@ class ShardJournal:
             case r.Began(fit, last_version, trainings):
                 self._model.fit, self._model.last_version, self._model.trainings = fit, last_version, trainings
                 updater.advance(BeginEvent(last_version))
+            case r.Assigned(replaced, added):
+                updater.shard.assign(self._model.gradient_from_wire(updater.shard.layout, body), replaced, added)
             case r.Steered(leaf, value):
                 updater.shard.set_number(leaf, value)
             case r.Leased(worker, request):

@@ -25,7 +25,7 @@ from trainband.errors import ModelError, ProtocolError
 from trainband.model.analysis.dependence import Formulas, analyse
 from trainband.model.contents import Contents, Held, contents_of_state
 from trainband.model.layout import JobLayout, ShardLayout
-from trainband.model.optimizer import Optimizer, apply_updates
+from trainband.model.optimizer import JobSpecific, Optimizer, apply_updates
 from trainband.model.random_keys import key_kinds, with_keys, without_keys
 from trainband.model.variables import PyTree, Variables
 from trainband.ps.server.gradients import compensated, weighted_mean
@@ -111,7 +111,10 @@ class ShardOptimizer:
     def update(
         self, params: Sequence[jax.Array], state: Sequence[jax.Array], gradient: Sequence[jax.Array]
     ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
-        """One update: new param blocks and new state leaves. Blocks of model state are replaced by what was pushed."""
+        """One update: new param blocks and new state leaves.
+
+        Model state is replaced by what was pushed, unless the optimizer is one that says what becomes of it.
+        """
         tree = self._tree(params)
         old_state = with_keys(jax.tree.unflatten(self._state_tree, state), self._key_kinds)
         updates, new_state = self._optimizer.update(self._tree(gradient), old_state, tree)
@@ -119,7 +122,7 @@ class ShardOptimizer:
         leaves, structure = jax.tree.flatten(without_keys(new_state))
         if str(structure) != str(self._state_tree):
             raise ModelError(f"{self._where}: its update changes the structure of its state")
-        return self._assembled(new, gradient), tuple(leaves)
+        return self._assembled(new, self._next_state(params, gradient)), tuple(leaves)
 
     def export(self) -> UpdateProgram:
         """Both functions as bytes."""
@@ -136,6 +139,19 @@ class ShardOptimizer:
         state = self._optimizer.init(params)
         self._key_kinds = key_kinds(state)
         return without_keys(state)
+
+    def _next_state(self, params: Sequence[jax.Array], pushed: Sequence[jax.Array]) -> Sequence[jax.Array]:
+        """Blocks of which those of model state are the next ones."""
+        optimizer = self._optimizer
+        if not isinstance(optimizer, JobSpecific):
+            return pushed
+        both = zip(self._shard.slices, self._shard.unpack(params), self._shard.unpack(pushed), strict=True)
+        return self._shard.pack(
+            [
+                new if piece.variable.trained else optimizer.update_state(piece.variable.name, old, new)
+                for piece, old, new in both
+            ]
+        )
 
     def _assembled(self, new: list[Any], pushed: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
         if self._by_block:

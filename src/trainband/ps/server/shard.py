@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,6 +179,24 @@ class Shard:
         if self._state_is_read:  # what is being saved will be written into again, when it is saved
             self._state, self._state_is_read = self.owned(self._state), False
         self._state = (*self._state[:leaf], *self.owned([number]), *self._state[leaf + 1 :])
+
+    def assign(self, blocks: Sequence[NDArray[Any]], replaced: Collection[int], added: Collection[int]) -> None:
+        """Gives slices values, by their number in the layout, or adds to them. The version stays the same.
+
+        Raises:
+          Refused: there is no such slice; nothing has changed.
+        """
+        current = self._require()
+        if max((*replaced, *added), default=0) >= len(self.layout.slices):
+            raise Refused(f"this shard has {len(self.layout.slices)} slices, and a worker assigned to another one.")
+        new = [np.array(block) for block in current.arrays()]
+        values, given = self.layout.unpack(new), self.layout.unpack(blocks)
+        for i in replaced:
+            values[i][...] = given[i]
+        for i in added:
+            values[i][...] = values[i] + given[i]
+        self._previous = current
+        self._current = ParamsVersion(current.number, self.owned(new))
 
     def compensate(
         self, gradient: Sequence[NDArray[Any]], then: ParamsVersion, factor: float

@@ -74,6 +74,9 @@ class Streams:
                 message: m.Upward = _decoded(frame, m.Upward, member.task)
                 if isinstance(message, m.Push):
                     self._push(stream, replica, member, message, frame.body)
+                elif isinstance(message, m.Assign):
+                    self._assign(replica, member, message, frame.body)
+                    self._send_params(stream, replica, member, m.APPLIED, 0, "")
                 elif isinstance(message, m.Pull):
                     self._send_params(stream, replica, member, m.APPLIED, 0, "")
                 elif isinstance(message, m.Initialise):
@@ -140,6 +143,19 @@ class Streams:
                 raise ProtocolError(f"{member.task} sent first values of another size than it defined.")
             replica.initialise(blocks)
             self._replicas.replicate(replica)
+
+    def _assign(
+        self, replica: ShardReplica, member: Member, assign: m.Assign, body: Sequence[NDArray[np.uint8]]
+    ) -> None:
+        with self._task.lock:
+            self._membership.hear(member)
+            if member.has_left:
+                raise Refused(f"{member.task} has left the job, and assigns nothing more.")
+            layout = replica.model.require_primary().shard.layout
+            blocks = layout.from_wire(body)
+            if blocks is None:
+                raise ProtocolError(f"{member.task} assigned values of other sizes than were defined.")
+            replica.journal.assign(assign, blocks)
 
     def _push(
         self, stream: Stream, replica: ShardReplica, member: Member, push: m.Push, body: Sequence[NDArray[np.uint8]]

@@ -273,6 +273,17 @@ class JobClient:
         """The params of every ps as they are now."""
         return self._exchanger.pull()
 
+    def assign(
+        self, blocks: Sequence[Sequence[NDArray[Any]]], slices: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> Exchange:
+        """Gives variables values outside the updates: at once, whatever the rule. Returns the params afterwards.
+
+        Args:
+          blocks: for each ps, in the layout of its params.
+          slices: for each ps the numbers of those that get these values, and of those that these are added to.
+        """
+        return self._exchanger.assign(blocks, slices)
+
     def push(
         self,
         gradients: Sequence[Sequence[NDArray[Any]]],

@@ -120,6 +120,22 @@ class Exchanger:
         ]
         membership.runtime.run_all(sends, "trainband-send")
 
+    def assign(
+        self, blocks: Sequence[Sequence[NDArray[Any]]], slices: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> Exchange:
+        """Gives every ps the values for its slices, and returns the params as they are then.
+
+        Where a ps is lost meanwhile, what was to be added may be lost with it; it is never added twice.
+        """
+        for link, values, (replaced, added) in zip(self._links, blocks, slices, strict=True):
+            if not replaced and not added:
+                self._send_one(link, encode(m.Pull()), ())
+                continue
+            self._send_one(link, encode(m.Assign(tuple(replaced), tuple(added))), values)
+            if added:
+                link.request = encode(m.Pull()), ()
+        return self._collect("its answer to an assignment")
+
     def _send_one(self, link: Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
         if link.stream is None and not (self._membership.joined and self._membership.recovers):
             self._stream(link)  # which raises

@@ -1,29 +1,25 @@
-"""How a job's shared variables change on the ps: by their optimizer, by addition, or by assignment.
+"""How a job's shared variables change on the ps: by their optimizers, by addition, or by assignment.
 
-A variable without a rule is model state: each update replaces it by the value of the pushing worker. That is
-right for variables that a training step assigns. A value that one worker assigns between steps would be undone by the
-next push of another worker; so such a variable has a rule, and a push changes it only if it carries an
-assignment.
+The params of a job are what its optimizers train and floating-point variables that are added to. All other shared
+variables are its model state. Those that training runs assign are replaced by each push, and whole numbers that
+training runs count up are added to. The rest is held: no push changes them. Whatever a script assigns outside these
+rules is written to the ps at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import jax.numpy as jnp
 
 from trainband.compat.ops.update_rules import Rule
 from trainband.compat.tf1.graphs.device_spec import DeviceSpec
 from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.graphs.variable import Variable
-from trainband.compat.tf1.sessions.ps_optimizer import Update, updates_of
+from trainband.compat.tf1.sessions.ps_optimizer import Update, on_ps, updates_of
+from trainband.compat.tf1.training.global_step import used_step
 from trainband.runtime.overrides import override
-
-FLAG = "assigned"
-"""The name of the flag that says whether a push assigns its variable."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,44 +40,65 @@ class Held(Rule):
         return value, slots
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assignment(Rule):
-    """Replaces the value by what is pushed if the flag is set; if several workers set it, by the mean."""
+@dataclass(frozen=True, slots=True)
+class JobRules:
+    """How the shared variables of a graph change, by name.
 
-    @override
-    def update(self, value: Any, gradient: Any, slots: dict[str, Any], hyper: dict[str, Any]) -> Any:
-        share = hyper[FLAG]
-        return jnp.where(share > 0, gradient / jnp.where(share > 0, share, 1), value), slots
-
-
-def updates_of_job(
-    graph: Graph, step: Variable | None, shared: Mapping[str, Variable], ps_count: int
-) -> dict[str, Update]:
-    """How each of the job's params changes, by name; shared variables that are not among them are model state.
-
-    Raises:
-      UnimplementedError: two operations train one variable.
+    Attributes:
+      updates: of the params.
+      held: the variables of the model state that no push changes.
+      added: those to which a push adds.
     """
+
+    updates: Mapping[str, Sequence[Update]]
+    held: frozenset[str]
+    added: frozenset[str]
+
+
+def rules_of(graph: Graph, step: Variable | None, shared: Mapping[str, Variable], ps_count: int) -> JobRules:
+    """How the shared variables of a graph change; `step` is not among them."""
     found = updates_of(applications(graph.operations), step)
     for op in graph.operations:
         if adds(op) and op.attributes["variable"].op_name in shared:
             found.setdefault(
-                op.attributes["variable"].op_name, Update(Addition(type="AssignAdd"), {}, {}, "add", False)
+                op.attributes["variable"].op_name, [Update(Addition(type="AssignAdd"), {}, {}, "add", False)]
             )
     assigned = _assigned_in_steps(graph)
-    for name, variable in shared.items():
-        # With several ps, a variable and its flag might lie on two of them.
-        if name not in found and name not in assigned and variable.dtype.is_floating and ps_count == 1:
-            found[name] = Update(Assignment(type="Assign"), {}, {FLAG: f"{name}/{FLAG}"}, "assign", False)
-    for update in list(found.values()):
-        for place in update.pushed.values():
-            found.setdefault(place, Update(Held(type="Held"), {}, {}, "held", False))
-    return found
+    places = {place for ways in found.values() for update in ways for place in update.places}
+    for place in sorted(places):
+        found |= {on_ps(place, ps): [Update(Held(type="Held"), {}, {}, "held", False)] for ps in range(ps_count)}
+    state = [name for name in shared if name not in found]
+    return JobRules(
+        found,
+        frozenset(name for name in state if name not in assigned),
+        frozenset(
+            name
+            for name in state
+            if name in assigned and shared[name].dtype.is_integer and all(map(_is_addition, assigned[name]))
+        ),
+    )
+
+
+def counted_step(graph: Graph) -> Variable | None:
+    """The global step, where the job counts it: each update is one step.
+
+    `None` if the graph has none, or if it counts differently: some updates only, or by other operations. It is a
+    variable as any other then.
+    """
+    step = used_step(graph)
+    if step is None:
+        return None
+    calls = {op.attributes["application"].call for op in applications(graph.operations)}
+    others = any(
+        step in op.writes and "initializes" not in op.attributes and not op.attributes.get("counts")
+        for op in graph.operations
+    )
+    return None if len(calls) > 1 or (calls and others) else step
 
 
 def adds(op: Operation) -> bool:
     """Whether an operation adds to a floating-point variable that all tasks share."""
-    if op.type not in ("AssignAdd", "AssignSub"):
+    if not _is_addition(op):
         return False
     variable = op.attributes["variable"]
     return bool(variable.dtype.is_floating) and is_shared(variable) and "slot_of" not in variable.op.attributes
@@ -109,8 +126,21 @@ def applications(operations: Sequence[Operation]) -> list[Operation]:
     ]
 
 
-def _assigned_in_steps(graph: Graph) -> set[str]:
-    """Return the variables that training runs assign: in operations before or after a training operation."""
+def _is_addition(op: Operation) -> bool:
+    return op.type in ("AssignAdd", "AssignSub")
+
+
+def only_added_to(operations: Iterable[Operation], names: Collection[str]) -> frozenset[str]:
+    """Those of some variables, by name, that the operations change only by adding to them."""
+    found = set(names)
+    for op in operations:
+        if not _is_addition(op):
+            found -= {variable.op_name for variable in op.writes}
+    return frozenset(found)
+
+
+def _assigned_in_steps(graph: Graph) -> dict[str, list[Operation]]:
+    """Return the variables that training runs assign, in operations before or after a training operation, and those."""
     trains: set[Operation] = set(applications(graph.operations))
     for op in graph.operations:  # what an operation needs was recorded before it
         if any(tensor.op in trains for tensor in op.inputs) or any(one in trains for one in op.control_inputs):
@@ -122,4 +152,8 @@ def _assigned_in_steps(graph: Graph) -> set[str]:
         if op not in needed:
             needed.add(op)
             waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    return {variable.op_name for op in needed if "initializes" not in op.attributes for variable in op.writes}
+    found: dict[str, list[Operation]] = {}
+    for op in needed:
+        for variable in op.writes if "initializes" not in op.attributes else ():
+            found.setdefault(variable.op_name, []).append(op)
+    return found

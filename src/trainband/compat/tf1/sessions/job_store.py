@@ -2,7 +2,8 @@
 
 Before this task joins the job, initialisers and restores work on values of this process: those become the job's first
 values if this task is the chief. The first run that trains, or reads a shared variable, joins. From then on a run that
-updates variables is one exchange with the ps, and any other run pulls the values first.
+updates variables is one exchange with the ps, and any other run pulls the values first. What a run assigns is written
+to the ps at once.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from trainband.compat.tf1.graphs.config import ConfigProto
 from trainband.compat.tf1.graphs.device import Devices
 from trainband.compat.tf1.graphs.effects import raise_noted
 from trainband.compat.tf1.graphs.errors import UnimplementedError
-from trainband.compat.tf1.graphs.graph import Graph, Stored
+from trainband.compat.tf1.graphs.graph import Graph, Operation, Stored
 from trainband.compat.tf1.graphs.lowering import Computation
 from trainband.compat.tf1.graphs.variable import Variable
 from trainband.compat.tf1.sessions.examined import Examined, examine
 from trainband.compat.tf1.sessions.follow_up import FollowUp
 from trainband.compat.tf1.sessions.job_model import JobModel
-from trainband.compat.tf1.sessions.job_rules import is_shared
+from trainband.compat.tf1.sessions.job_rules import counted_step, is_shared, only_added_to
 from trainband.compat.tf1.sessions.placement import ByDevice
 from trainband.compat.tf1.sessions.slots import is_slot
 from trainband.compat.tf1.sessions.step_batch import StepBatch
 from trainband.compat.tf1.sessions.store import LocalStore, Store, Turn, here, uninitialised
-from trainband.compat.tf1.training.global_step import used_step
 from trainband.runtime.overrides import override
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.strategies import ParameterServer
+from trainband.strategies.parameter_server_replica import ParameterServerReplica
 from trainband.train import MonitoredSession, Trainer
 
 _OLD_S = 0.1
@@ -88,7 +89,6 @@ class JobStore(Store):
         self._settings = JobSettings()
         self._job: _Job | None = None
         self._exc: BaseException | None = None
-        self._pending: dict[str, Any] = {}
         self._known: dict[Computation, Examined] = {}
         self._compiled: set[tuple[Any, ...]] = set()
         self._answered_at = 0.0
@@ -161,8 +161,7 @@ class JobStore(Store):
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         known = self._known.get(computation)
         if known is None:
-            step = used_step(self._graph)
-            known = self._known[computation] = examine(computation, self._graph, step)
+            known = self._known[computation] = examine(computation, self._graph, counted_step(self._graph))
         if self._job is None:
             if not known.shared or known.initialises:
                 return self._local.run(computation, feeds, turn)
@@ -179,28 +178,52 @@ class JobStore(Store):
         self, computation: Computation, known: Examined, feeds: Sequence[Any], turn: Turn | None
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """Runs something that makes no update, on the current values."""
-        if known.written and known.initialises:
+        if known.written and known.initialises and not known.loads:
             # The job has its values: another worker's initialiser changes only that worker's own variables.
             own = [v.initializer for v in computation.writes.values() if not is_shared(v)]
             return self._local.run(Computation(own, []), []) if own else ([], [])
-        model = self._joined().model
-        for variable in known.written:
-            if not model.can_assign(variable.op_name):
-                raise UnimplementedError(
-                    None,
-                    next(op for op in computation.schedule.needed if variable in op.writes),
-                    f"{variable.op_name} lives on a ps, where only the training operation changes it",
-                )
+        return self._run_on_current(computation, feeds, turn)
+
+    def _run_on_current(
+        self, computation: Computation, feeds: Sequence[Any], turn: Turn | None = None
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Runs something on the current values, and writes to the ps what it assigns."""
+        needed = computation.schedule.needed
+        written = {name: variable for name, variable in computation.writes.items() if is_shared(variable)}
+        for name, variable in written.items():
+            self._check_writable(name, next(op for op in needed if variable in op.writes))
         self._pull()
+        before = self._local.values([written[name] for name in only_added_to(needed, written)])
         found = self._local.run(computation, feeds, turn)
-        self._pending |= self._local.values(known.written)
+        if written:
+            now = self._local.values(list(written.values()))
+            grown = {name: now.pop(name) - value for name, value in before.items()}
+            self._write(now, grown)
         return found
+
+    def _check_writable(self, name: str, op: Operation) -> None:
+        model = self._joined().model
+        if name in model.shared:
+            return
+        if model.step is not None and name == model.step.op_name:
+            why = "each update adds one to the global step of a job, and nothing else changes it"
+        else:
+            why = f"{name} belongs to an optimizer, and only training changes it on parameter servers"
+        advice = "restore a checkpoint before the first step, as init_fn or by checkpoint_dir"
+        raise UnimplementedError(None, op, f"{why}; {advice}")
+
+    def _write(self, values: Mapping[str, Any], grown: Mapping[str, Any]) -> None:
+        """Gives shared variables values on the ps, and adds to others."""
+        job = self._joined()
+        replica = job.session.trainer.join()
+        assert isinstance(replica, ParameterServerReplica)
+        replica.write(job.model.on_ps(values), job.model.on_ps(grown))
 
     def _pull(self) -> None:
         job = self._joined()
         replica = job.session.trainer.join()
         params, state = replica.params(), replica.model_state()
-        self._local.assign({**params, **(state or {}), **self._pending, **job.model.step_value(replica.global_step)})
+        self._local.assign({**params, **(state or {}), **job.model.step_value(replica.global_step)})
 
     def _train(
         self, computation: Computation, known: Examined, feeds: Sequence[Any]
@@ -210,8 +233,6 @@ class JobStore(Store):
         own = self._local.state_of(known.own) if known.own else {}
         if any(name not in own for name in known.own_read):
             raise uninitialised(computation, {**job.model.shared, **own, **self._all_slots(job.model)})
-        if self._pending:
-            own |= self._pending
         self._catch_up(self._batch(computation, feeds, own))
         report = job.session.run(self._batch(computation, feeds, own))
         self._answered_at = time.monotonic()
@@ -219,8 +240,6 @@ class JobStore(Store):
             raise_noted()
         found = report.metrics
         computation.raise_failed(found["failed"])
-        if report.applied:
-            self._pending.clear()
         values, late = list(found["values"]), list(found["late"])
         # The newest global step came with the answer.
         for place in known.step_fetches:
@@ -229,6 +248,8 @@ class JobStore(Store):
             late[place] = np.asarray(report.global_step)
         if found["own"]:
             self._local.put(found["own"])
+        if found["written"] or found["grown"]:
+            self._write(found["written"], found["grown"])
         return values, late
 
     def _batch(self, computation: Computation, feeds: Sequence[Any], own: Mapping[str, Any]) -> StepBatch:
@@ -251,10 +272,9 @@ class JobStore(Store):
             engine.catch_up()
 
     def _train_and_follow(self, split: FollowUp, feeds: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Runs an update, and then what the script wants to see its effect, such as a copy of the new values."""
+        """Runs an update, and then what the script wants to do with its effect, such as a copy of the new values."""
         found = self.run(split.first, feeds)
-        self._pull()
-        return split.joined(found, self._local.run(split.second, split.feeds(found, feeds)))
+        return split.joined(found, self._run_on_current(split.second, split.feeds(found, feeds)))
 
     def _all_slots(self, model: JobModel) -> dict[str, Any]:
         return {v.op_name: v for v in self._graph.variables.values() if is_slot(v) or v is model.step}
@@ -284,7 +304,7 @@ class JobStore(Store):
 
     @override
     def assign(self, values: dict[str, Any]) -> None:
-        # Before the job these are first values; in it, only what no optimizer trains can be given any.
+        # Before the job these are first values.
         job = self._job
         if job is None:
             self._local.assign(values)
@@ -293,14 +313,8 @@ class JobStore(Store):
         self._local.assign(own)
         others = {name: value for name, value in values.items() if name not in own}
         for name in others:
-            if not job.model.can_assign(name):
-                raise UnimplementedError(
-                    None,
-                    self._graph.variables[name].op,
-                    f"{name} cannot be given a value once the job has begun: restore before the first step, as "
-                    "init_fn or by checkpoint_dir",
-                )
-        self._pending |= {name: value for name, value in others.items() if name in job.model.shared}
+            self._check_writable(name, self._graph.variables[name].op)
+        self._write(others, {})
 
     def save(self) -> None:
         """Makes the job save a checkpoint soon, if this task is its chief."""

@@ -92,10 +92,17 @@ class Server:
             jax.config.update("jax_platforms", "cpu")
             jax.config.update("jax_enable_x64", True)
             self._server = PsServer(cluster)
+            targets.register(self.target, self._serve)
         else:
+            targets.register_worker(self.target, self._store)
             if taken := take_gpu(cluster.device_index):
                 say_on_stderr(f"{cluster.task} {taken}")
-            targets.register(self.target, self._store)
+
+    def _serve(self, graph: Graph, config: ConfigProto) -> Store:  # noqa: ARG002
+        """Serve until the job ends, which is what a script waits for in a session on a ps."""
+        say_on_stderr(f"{self._cluster.task} serves from here until the job ends, and runs nothing else: a session")
+        self.join()
+        raise AssertionError
 
     def _store(self, graph: Graph, config: ConfigProto) -> Store:
         if not self._cluster.spec.ps:

@@ -119,7 +119,9 @@ def _read_job(path: Path) -> dict[str, Any]:
                 found[tensor] = checkpoint.read(tensor)
     except TrainbandError as exc:
         raise DataLossError(None, None, str(exc)) from exc
-    found["global_step"] = np.asarray(checkpoint.global_step, np.int64)
+    found.setdefault(
+        "global_step", np.asarray(checkpoint.global_step, np.int64)
+    )  # unless the script counts steps itself
     return found
 
 

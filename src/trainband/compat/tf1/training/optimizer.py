@@ -33,6 +33,7 @@ class Optimizer:
         self._use_locking, self._name = use_locking, name
         self._slots: dict[str, dict[Any, Variable]] = {}
         self._shared: dict[tuple[Any, str], Variable] = {}
+        self._call = ""
 
     @property
     def name(self) -> str:
@@ -106,6 +107,7 @@ class Optimizer:
         with graph.control_dependencies(None):
             self._create_slots([variable for _, variable in pairs])
         with graph.name_scope(name or self._name) as scope:
+            self._call = scope
             self._prepare()
             updates = [self._update(gradient, variable) for gradient, variable in pairs]
             if global_step is None:

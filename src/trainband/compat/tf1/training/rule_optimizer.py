@@ -38,6 +38,7 @@ class Application:
       slots: the variables of the rule's slots, by the slot's name.
       hyper: its tensors by name: the learning rate and the like.
       shared: its variables that are shared, by name.
+      call: the name of the `apply_gradients` that it belongs to; all that belong to it run together.
     """
 
     rule: Rule
@@ -46,6 +47,7 @@ class Application:
     hyper: dict[str, Tensor]
     shared: dict[str, Variable]
     optimizer: RuleOptimizer
+    call: str = ""
 
 
 class RuleOptimizer(Optimizer):
@@ -98,7 +100,7 @@ class RuleOptimizer(Optimizer):
                     f"(at {user_line()})"
                 )
             inputs = [tensor]
-        application = Application(rule, variable, slots, hyper, shared, self)
+        application = Application(rule, variable, slots, hyper, shared, self, self._call)
 
         def compute(frame: Frame, *values: Any) -> list[Any]:
             given, numbers = values[: len(inputs)], dict(zip(hyper, values[len(inputs) :], strict=True))
@@ -169,15 +171,18 @@ class RuleOptimizer(Optimizer):
     def _make_slots(self, rule: Rule, variable: Any) -> None:
         graph = variable.graph
         for name, first in rule.slots:
-            slot = self._slot(
-                name, variable, partial(slot_of, variable, partial(_filled, variable, first), self._slot_title(name))
-            )
-            slot.op.attributes["slot_of"] = (variable, name)
+            if self.get_slot(variable, name) is None:
+                make = partial(slot_of, variable, partial(_filled, variable, first), self._slot_title(name))
+                slot = self._slot(name, variable, make)
+                slot.op.attributes["slot_of"] = (variable, _key_of_another(variable.op, name))
         for name, factor in rule.shared:
             if (graph, name) not in self._shared:
                 value = self.hyper()[factor]
                 one = Variable(lambda value=value: convert(value, variable.dtype), trainable=False, name=name)
-                one.op.attributes |= {"slot_of": (None, name), "slot_beside": variable}
+                one.op.attributes |= {
+                    "slot_of": (None, _key_of_another(graph.operations[0], name)),
+                    "slot_beside": variable,
+                }
                 self._shared[graph, name] = one
 
     def _needed_slot(self, variable: Variable, name: str) -> Variable:
@@ -189,6 +194,13 @@ class RuleOptimizer(Optimizer):
         """The last part of a slot's name: TensorFlow numbers them in the order in which they are made."""
         del name
         return self.name
+
+
+def _key_of_another(keeper: Operation, name: str) -> str:
+    """What a ps calls a slot: by its name, with a number if other optimizers keep such slots there."""
+    kept = keeper.attributes.setdefault("kept_slots", {})
+    kept[name] = number = kept.get(name, -1) + 1
+    return f"{name}_{number}" if number else name
 
 
 def _filled(variable: Any, value: float) -> Tensor:
