@@ -473,8 +473,9 @@ def index_table_from_file(
     """From the lines of a file to their numbers; other keys get the default, or one of the buckets."""
     if not isinstance(vocabulary_file, Tensor) and not vocabulary_file:
         raise ValueError("vocabulary_file must be specified and must not be empty.")
+    kind = int64 if as_dtype(key_dtype).is_integer else key_dtype
     contents = TextFileInitializer(
-        vocabulary_file, key_dtype, key_column_index, int64, value_column_index, vocab_size, delimiter
+        vocabulary_file, kind, key_column_index, int64, value_column_index, vocab_size, delimiter
     )
     return _with_buckets(contents, default_value, num_oov_buckets, hasher_spec, name or "string_to_index")
 
