@@ -181,9 +181,8 @@ _TABLE: dict[str, str] = {
         input.batching: batch batch_join maybe_batch maybe_batch_join shuffle_batch shuffle_batch_join
         input.batching: maybe_shuffle_batch maybe_shuffle_batch_join
         training.queue_runner: QueueRunner start_queue_runners add_queue_runner
-        operations.summary: SummaryWriter=FileWriter
-        scripts.events: summary_iterator
         operations.summary: SummaryWriter=FileWriter SummaryWriterCache=FileWriterCache
+        scripts.events: summary_iterator
         scripts.files: write_graph
         protos.example: BytesList FloatList Int64List Feature Features Example FeatureList FeatureLists SequenceExample
         training.looper_thread: LooperThread

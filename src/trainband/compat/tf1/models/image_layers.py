@@ -9,7 +9,7 @@ from trainband.compat.ops import keras_layers
 from trainband.compat.tf1.models.core_layers import AFTER
 from trainband.compat.tf1.models.layer import Layer
 from trainband.compat.tf1.networks import convolution, pooling
-from trainband.compat.tf1.networks.convolution import spread
+from trainband.compat.tf1.networks.arguments import normalize_tuple
 from trainband.compat.tf1.networks.layer import Configured, listed
 from trainband.compat.tf1.operations.recorder import recorded
 
@@ -190,7 +190,7 @@ class _Edges(Layer, Configured):
         return [outer, outer, *inner] if first else [outer, *inner, outer]
 
     def _widths(self, given: Any) -> list[Any]:
-        each = spread(given, self.axes) if isinstance(given, int) else list(given)
+        each = [given] * self.axes if isinstance(given, int) else list(given)
         if self.axes == 1 and not isinstance(given, int):
             each = [tuple(given)]
         return self._whole([(one, one) if isinstance(one, int) else tuple(one) for one in each], (0, 0))
@@ -255,7 +255,7 @@ class _UpSampling(_Edges):
         """Return the outputs."""
         if self.interpolation != "nearest":
             raise ValueError(f"{type(self).__name__}: interpolation={self.interpolation!r} is not supported.")
-        return recorded(keras_layers.repeated)(inputs, self._whole(spread(self.size, self.axes), 1))
+        return recorded(keras_layers.repeated)(inputs, self._whole(normalize_tuple(self.size, self.axes, "size"), 1))
 
 
 class UpSampling1D(_UpSampling):

@@ -19,11 +19,11 @@ from trainband.compat.tf1.models.named import snake_case
 from trainband.compat.tf1.operations.gradients import gradients
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.training.global_step import get_global_step
-from trainband.compat.tf1.training.optimizer import Optimizer as Floor
+from trainband.compat.tf1.training.rule_optimizer import RuleOptimizer
 from trainband.runtime.overrides import override
 
 
-class Optimizer(Floor):
+class Optimizer(RuleOptimizer):
     """What all of Keras's optimizers take.
 
     Args:
@@ -33,7 +33,7 @@ class Optimizer(Floor):
 
     def __init__(self, learning_rate: Any, settings: Mapping[str, Any], more: dict[str, Any]) -> None:
         rate = more.pop("lr", learning_rate)
-        super().__init__(rate, name=more.pop("name", None) or type(self).__name__)
+        super().__init__(rate, False, more.pop("name", None) or type(self).__name__)
         self._decay = float(more.pop("decay", 0.0) or 0.0)
         self._clips = more.pop("clipnorm", None), more.pop("clipvalue", None)
         if more:
