@@ -69,8 +69,11 @@ def matrix_determinant(input: Any) -> Any:  # noqa: A002
 
 @op("tf.linalg.cholesky", v1_names="tf.cholesky", type="Cholesky", tensors="input")
 def cholesky(input: Any) -> Any:  # noqa: A002
-    """The lower triangle whose product with its own transpose is each matrix."""
-    return jnp.linalg.cholesky(input)
+    """The lower triangle whose product with its own transpose is each matrix, of which only that triangle is read."""
+    lower = jnp.tril(input)
+    whole = lower + jnp.conj(jnp.swapaxes(jnp.tril(input, -1), -1, -2))
+    even = (input + jnp.conj(jnp.swapaxes(input, -1, -2))) / 2  # TensorFlow shares the derivative among both triangles
+    return jnp.linalg.cholesky(even + jax.lax.stop_gradient(whole - even))
 
 
 @op("tf.linalg.tensor_diag_part", v1_names="tf.diag_part", type="DiagPart", tensors="input")

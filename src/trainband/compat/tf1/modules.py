@@ -76,6 +76,7 @@ _PUBLIC = """
     tf.contrib.learn.datasets: contrib.learn.python.learn.datasets
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf tf.linalg: python.ops.gen_linalg_ops python.ops.gen_logging_ops
+    tf.linalg tf: python.ops.linalg python.ops.linalg.linalg python.ops.linalg.linalg_impl python.ops.linalg_impl
     tf tf.contrib.framework: python.ops.confusion_matrix
     tf.contrib.framework.nest tf tf.contrib.framework: python.util.nest
     tf tf.spectral tf.signal: python.ops.spectral_ops python.ops.gen_spectral_ops
