@@ -32,8 +32,8 @@ def matmul(
     """The matrix product over the last two axes."""
     if a.ndim < 2 or b.ndim < 2:
         raise ArgumentError(f"Shape must be rank 2 but is rank {min(a.ndim, b.ndim)} for 'MatMul'")
-    a = jnp.swapaxes(a, -1, -2) if transpose_a or adjoint_a else a
-    b = jnp.swapaxes(b, -1, -2) if transpose_b or adjoint_b else b
+    a = _adjoint(a) if adjoint_a else jnp.swapaxes(a, -1, -2) if transpose_a else a
+    b = _adjoint(b) if adjoint_b else jnp.swapaxes(b, -1, -2) if transpose_b else b
     return jnp.matmul(a, b)
 
 
