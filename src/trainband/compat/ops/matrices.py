@@ -36,10 +36,6 @@ def matmul(
     for transposed, conjugated in ((transpose_a, adjoint_a), (transpose_b, adjoint_b)):
         if transposed and conjugated:
             raise ArgumentError("Only one of transpose and adjoint can be True.")
-    a = _adjoint(a) if adjoint_a else jnp.swapaxes(a, -1, -2) if transpose_a else a
-    b = _adjoint(b) if adjoint_b else jnp.swapaxes(b, -1, -2) if transpose_b else b
-    if a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"Dimensions must be equal, but are {a.shape[-1]} and {b.shape[-2]} for 'MatMul'")
     return jnp.matmul(a, b)
 
 
@@ -77,8 +73,11 @@ def matrix_determinant(input: Any) -> Any:  # noqa: A002
 
 @op("tf.linalg.cholesky", v1_names="tf.cholesky", type="Cholesky", tensors="input")
 def cholesky(input: Any) -> Any:  # noqa: A002
-    """The lower triangle whose product with its own transpose is each matrix."""
-    return jnp.linalg.cholesky(input)
+    """The lower triangle whose product with its own transpose is each matrix, of which only that triangle is read."""
+    lower = jnp.tril(input)
+    whole = lower + jnp.conj(jnp.swapaxes(jnp.tril(input, -1), -1, -2))
+    even = (input + jnp.conj(jnp.swapaxes(input, -1, -2))) / 2  # TensorFlow shares the derivative among both triangles
+    return jnp.linalg.cholesky(even + jax.lax.stop_gradient(whole - even))
 
 
 @op("tf.linalg.tensor_diag_part", v1_names="tf.diag_part", type="DiagPart", tensors="input")
