@@ -49,7 +49,7 @@ def test_a_part_that_needs_another_part() -> None:
     n, x = tf.placeholder(tf.int32, []), tf.placeholder(tf.float32, [None])
     places = tf.where(tf.exp(x) * tf.exp(tf.cast(tf.range(n), tf.float32)) > 2.0)
     rows = tf.tile(tf.reshape(tf.gather(x, places), [1, -1]), [tf.size(tf.unique(places[:, 0])[0]), 1])
-    assert _run(rows, {n: 3, x: [0.0, 0.1, 0.2]}).tolist() == np.float32([[0.1, 0.2]] * 2).tolist()
+    assert _run(rows, {n: 3, x: [0.0, 0.1, 0.2]}).tolist() == np.array([[0.1, 0.2]] * 2, np.float32).tolist()
 
 
 def test_the_parts_of_a_run_draw_the_same_numbers() -> None:
