@@ -80,6 +80,7 @@ class Variable:
         """What an optimizer applies to its value after each update."""
         self.trainable = bool(trainable)
         """Whether optimizers train it by default."""
+        self._save_slice_info: Any = None
         self.save_slice: tuple[str, int] | None = None
         """Of a part of a partitioned variable: the whole's name, and which part it is."""
         lists = [GraphKeys.GLOBAL_VARIABLES] if collections is None else list(collections)

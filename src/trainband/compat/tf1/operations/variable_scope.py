@@ -17,7 +17,7 @@ from trainband.compat.tf1.graphs.record import convert, is_tensor
 from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
 from trainband.compat.tf1.graphs.where import user_line
 from trainband.compat.tf1.operations.initializers import GlorotUniform, Zeros
-from trainband.compat.tf1.operations.partitioners import PartitionInfo
+from trainband.compat.tf1.operations.partitioners import PartitionInfo, SaveSliceInfo
 from trainband.compat.tf1.operations.recorder import recorded
 
 
@@ -325,6 +325,7 @@ def _partitioned(wanted: _Wanted, cut: Callable[..., Sequence[int]]) -> Any:
             one = replace(wanted, initializer=recorded(slice_)(whole_value, begin, shape), shape=None)
         part = _plain(one, f"{wanted.full}/part_{number}", TensorShape(shape) if one is wanted else None, info)
         part.save_slice = (wanted.full, number)
+        part._save_slice_info = SaveSliceInfo(wanted.full, sizes, begin, shape)  # noqa: SLF001 - a name of scripts
         parts.append(part)
         start += length
     return PartitionedVariable(wanted.full, whole, wanted.dtype, parts, axis)
