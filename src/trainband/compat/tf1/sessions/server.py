@@ -100,7 +100,7 @@ class Server:
 
     def _serve(self, graph: Graph, config: ConfigProto) -> Store:  # noqa: ARG002
         """Serve until the job ends, which is what a script waits for in a session on a ps."""
-        say_on_stderr(f"{self._cluster.task} serves from here until the job ends, and runs nothing else: a session")
+        say_on_stderr(f"{self._cluster.task}: a session on a ps serves until the job ends, as join() does")
         self.join()
         raise AssertionError
 
