@@ -36,6 +36,10 @@ def matmul(
     for transposed, conjugated in ((transpose_a, adjoint_a), (transpose_b, adjoint_b)):
         if transposed and conjugated:
             raise ArgumentError("Only one of transpose and adjoint can be True.")
+    a = _adjoint(a) if adjoint_a else jnp.swapaxes(a, -1, -2) if transpose_a else a
+    b = _adjoint(b) if adjoint_b else jnp.swapaxes(b, -1, -2) if transpose_b else b
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"Dimensions must be equal, but are {a.shape[-1]} and {b.shape[-2]} for 'MatMul'")
     return jnp.matmul(a, b)
 
 

@@ -99,12 +99,7 @@ _PUBLIC = """
     tf.contrib.learn.monitors: contrib.learn.python.learn.monitors
     tf.contrib.learn.datasets.mnist: contrib.learn.python.learn.datasets.mnist
     tf tf.linalg: python.ops.gen_linalg_ops python.ops.gen_logging_ops
-<<<<<<< HEAD
-=======
     tf.linalg tf: python.ops.linalg python.ops.linalg.linalg python.ops.linalg.linalg_impl python.ops.linalg_impl
-    tf tf.contrib.framework: python.ops.confusion_matrix
-    tf.contrib.framework.nest tf tf.contrib.framework: python.util.nest
->>>>>>> wt-k1
     tf tf.spectral tf.signal: python.ops.spectral_ops python.ops.gen_spectral_ops
     tf.contrib.learn.datasets.base: contrib.learn.python.learn.datasets.base
     tf: python.ops.manip_ops python.ops.numerics python.ops.gen_manip_ops python.ops.gen_data_flow_ops

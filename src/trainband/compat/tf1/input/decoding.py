@@ -153,7 +153,7 @@ class _Column:
 
 
 def _number(text: Any, dtype: DType) -> Any:
-    if dtype.is_floating and b"x" in text.lower():
+    if dtype.is_floating and isinstance(text, bytes) and b"x" in text.lower():
         return float.fromhex(text.decode())
     return (float if dtype.is_floating else int)(text)
 

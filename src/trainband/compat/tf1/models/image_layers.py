@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trainband.compat.ops import keras_layers
+from trainband.compat.tf1.models import phase
 from trainband.compat.tf1.models.core_layers import AFTER
 from trainband.compat.tf1.models.layer import Layer
 from trainband.compat.tf1.networks import convolution, pooling
 from trainband.compat.tf1.networks.arguments import normalize_tuple
 from trainband.compat.tf1.networks.layer import Configured, listed
 from trainband.compat.tf1.operations.recorder import recorded
+from trainband.runtime.overrides import override
 
 _CONV = f"filters kernel_size strides=1 padding='valid' data_format=None dilation_rate=1 {AFTER}"
 _TRANSPOSED = f"""filters kernel_size strides=1 padding='valid' output_padding=None data_format=None dilation_rate=1
@@ -84,46 +86,40 @@ class DepthwiseConv2D(Layer, convolution.SeparableConv2D):
     )
 
 
-class _Pooling(Layer):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.strides = self.__dict__["pool_size"] if self.__dict__["strides"] is None else self.__dict__["strides"]
-
-
 _POOLING = listed("pool_size=2 strides=None padding='valid' data_format=None name=None")
 
 
-class MaxPooling1D(_Pooling, pooling.MaxPooling1D):
+class MaxPooling1D(Layer, pooling.MaxPooling1D):
     """The largest of each window of sequences."""
 
     settings = _POOLING
 
 
-class MaxPooling2D(_Pooling, pooling.MaxPooling2D):
+class MaxPooling2D(Layer, pooling.MaxPooling2D):
     """The largest of each window of images."""
 
     settings = _POOLING
 
 
-class MaxPooling3D(_Pooling, pooling.MaxPooling3D):
+class MaxPooling3D(Layer, pooling.MaxPooling3D):
     """The largest of each window of volumes."""
 
     settings = _POOLING
 
 
-class AveragePooling1D(_Pooling, pooling.AveragePooling1D):
+class AveragePooling1D(Layer, pooling.AveragePooling1D):
     """The mean of each window of sequences."""
 
     settings = _POOLING
 
 
-class AveragePooling2D(_Pooling, pooling.AveragePooling2D):
+class AveragePooling2D(Layer, pooling.AveragePooling2D):
     """The mean of each window of images."""
 
     settings = _POOLING
 
 
-class AveragePooling3D(_Pooling, pooling.AveragePooling3D):
+class AveragePooling3D(Layer, pooling.AveragePooling3D):
     """The mean of each window of volumes."""
 
     settings = _POOLING
@@ -184,6 +180,12 @@ class _Edges(Layer, Configured):
     """Layers that change how far the inner axes go."""
 
     axes: ClassVar[int]
+
+    @override
+    def _in_one_form(self, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("data_format", "") is not None:
+            return values
+        return {**values, "data_format": phase.image_data_format()}
 
     def _whole(self, inner: Sequence[Any], outer: Any) -> list[Any]:
         first = self.__dict__.get("data_format") == "channels_first"

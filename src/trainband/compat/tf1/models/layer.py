@@ -70,14 +70,22 @@ class Layer(networks.Layer):
         self._batch_shape = _batch_shape(sizes)
         self._inbound: list[Node] = []
         self.supports_masking = getattr(self, "supports_masking", False)
-        if self.__dict__.get("data_format", "") is None:
-            self.__dict__["data_format"] = phase.image_data_format()
         for key, value in list(self.__dict__.items()):
             kind = key.rpartition("_")[2]
             if kind in OF_ARGUMENT and not key.startswith("_"):
                 setattr(self, key, OF_ARGUMENT[kind](value))
 
     # --- for subclasses
+
+    def _in_one_form(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, with what Keras takes for those that are left out."""
+        found = dict(values)
+        if found.get("data_format", "") is None:
+            found["data_format"] = phase.image_data_format()
+        if "pool_size" in found and found["strides"] is None:
+            found["strides"] = found["pool_size"]
+        inherited = getattr(super(), "_in_one_form", None)
+        return found if inherited is None else inherited(found)
 
     def add_weight(  # type: ignore[override]
         self,

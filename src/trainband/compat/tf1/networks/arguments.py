@@ -34,13 +34,13 @@ def normalize_data_format(value: str) -> str:
 
 
 def normalize_padding(value: str) -> str:
-    """`valid` or `same`.
+    """`valid`, `same`, or for one axis `causal`.
 
     Raises:
-      ValueError: it is neither.
+      ValueError: it is none of them.
     """
     found = value.lower()
-    if found not in ("valid", "same"):
+    if found not in ("valid", "same", "causal"):
         raise ValueError(f"The `padding` argument must be 'valid' or 'same'. Received: {value}")
     return found
 

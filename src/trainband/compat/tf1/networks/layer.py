@@ -374,7 +374,10 @@ class Configured(Layer):
         values = dict(bound.arguments)
         own = {name: values.pop(name) for name in ("trainable", "name", "activity_regularizer") if name in values}
         super().__init__(**own, **values.pop("more"))
-        self.__dict__.update(normalized(values, self.axes) if self.axes else values)
+        self.__dict__.update(self._in_one_form(values))
+
+    def _in_one_form(self, values: dict[str, Any]) -> dict[str, Any]:
+        return normalized(values, self.axes) if self.axes else values
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
