@@ -15,7 +15,8 @@ ONES = np.ones((2, 4), np.float32)
 
 def network() -> tuple[Any, Any]:
     x = tf.placeholder(tf.float32, [None, 4], name="x")
-    hidden = tf.layers.dense(x, 3, tf.nn.relu, name="hidden")
+    alive = tf.random_uniform_initializer(0.1, 1.0)
+    hidden = tf.layers.dense(x, 3, tf.nn.relu, kernel_initializer=alive, name="hidden")
     y = tf.nn.softmax(tf.concat([hidden[:, 1:], tf.reduce_mean(hidden, 1, keepdims=True)], 1), name="y")
     return x, y
 
