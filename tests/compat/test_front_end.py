@@ -290,6 +290,7 @@ def test_a_function_of_a_module_comes_before_a_namespace() -> None:
 
     assert find("tf.python.summary.summary", "image") is tf.summary.image
     assert find("tf.python.util.nest", "map_structure") is tf.contrib.framework.nest.map_structure
+    assert callable(find("tf.contrib.learn.python.learn.datasets.mnist", "read_data_sets"))
 
 
 def test_shapes_and_specs_say_what_they_know() -> None:

@@ -298,8 +298,9 @@ def child(module: str, name: str) -> str | None:
     """The module or namespace of a name within another; `None` if it is not one."""
     if name in inside(module):
         return inside(module)[name]
-    if spaces_of(f"{module}.{name}") is not None and not (module not in MODULES and locate(module, name)):
-        return f"{module}.{name}"
+    inner = f"{module}.{name}"
+    if inner in NAMES or inner in MODULES or (locate(module, name) is None and spaces_of(inner) is not None):
+        return inner
     for space in spaces_of(module) or ():
         if name in NAMES[space]:
             return None  # `summary.image` is the function of `tf.summary`, which comes before `tf`
