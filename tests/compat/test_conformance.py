@@ -68,7 +68,7 @@ def _compare(case: Case, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
         known = other["static"]
         if known is not None and None not in known:
             assert one["static"] == known, "static shape"
-        _close(one["value"], other["value"], "value")
+        close(one["value"], other["value"], "value")
     for name, gradient in theirs["gradients"].items():
         if gradient is None:
             assert mine["gradients"][name] is None or not np.any(mine["gradients"][name]["value"]), (
@@ -76,10 +76,10 @@ def _compare(case: Case, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
             )
         else:
             assert mine["gradients"].get(name) is not None, f"no gradient of {name}"
-            _close(mine["gradients"][name]["value"], gradient["value"], f"gradient of {name}")
+            close(mine["gradients"][name]["value"], gradient["value"], f"gradient of {name}")
 
 
-def _close(mine: Any, theirs: dict[str, Any], what: str) -> None:
+def close(mine: Any, theirs: dict[str, Any], what: str) -> None:
     assert list(np.shape(mine)) == theirs["shape"], f"{what}: {np.shape(mine)}, not {theirs['shape']}"
     flat = np.ravel(mine)
     if flat.dtype.kind == "O":

@@ -27,15 +27,15 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return [one for one in found if one != name][:3]
 
 
-def describe(name: str, known: Iterable[str]) -> str:
-    """Say that a name is missing, and which names come closest."""
+def describe(name: str, known: Iterable[str], version: int = 1) -> str:
+    """Say that a name is missing in the front end for a version of TensorFlow, and which names come closest."""
     close = nearest(name, known)
     advice = f"the nearest: {', '.join(close)}" if close else "no name is similar"
-    where = "trainband's TensorFlow 1 front end"
+    where = f"trainband's TensorFlow {version} front end"
     return f"{name} is not in {where} (it is not planned; {advice}). docs/compat.md lists all names."
 
 
-def missing_name(module: ModuleType | str, name: str, known: Iterable[str]) -> MissingName:
+def missing_name(module: ModuleType | str, name: str, known: Iterable[str], version: int = 1) -> MissingName:
     """Make the error for an attribute that a namespace lacks."""
     where = module if isinstance(module, str) else module.__name__
-    return MissingName(describe(f"{where}.{name}", known), name=name)
+    return MissingName(describe(f"{where}.{name}", known, version), name=name)

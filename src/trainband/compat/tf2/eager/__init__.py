@@ -1,0 +1,1 @@
+"""The eager face: tensors, tapes, variables, functions, and what scripts call on them."""
