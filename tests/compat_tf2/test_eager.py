@@ -81,6 +81,7 @@ def test_a_script_may_give_derivatives_of_its_own() -> None:
     assert (float(y), float(tape.gradient(y, v))) == (18.0, 20.0)
 
 
+@pytest.mark.smoke
 def test_a_loop_is_one_program() -> None:
     w = tf.Variable(tf.zeros([3, 1]))
     x, y = tf.random.normal([32, 3]), tf.ones([32, 1])
