@@ -396,18 +396,7 @@ def scatter(
         frame.state[variable.op_name] = change(frame.state[variable.op_name], rows, new)
         return (frame.state[variable.op_name],)
 
-    return record(
-        type_,
-        write,
-        [convert(indices), convert(updates, variable.dtype)],
-        name=name,
-        dtypes=[variable.dtype],
-        shapes=[variable.shape],
-        stateful=True,
-        reads=(variable,),
-        writes=(variable,),
-        attributes={"variable": variable},
-    ).outputs[0]
+    return _record_scatter(type_, variable, write, indices, updates, name)
 
 
 def scatter_nd(
@@ -420,6 +409,12 @@ def scatter_nd(
         frame.state[variable.op_name] = change(whole, checked_places(places, whole.shape), new)
         return (frame.state[variable.op_name],)
 
+    return _record_scatter(type_, variable, write, indices, updates, name)
+
+
+def _record_scatter(
+    type_: str, variable: Any, write: Callable[..., tuple[Any, ...]], indices: Any, updates: Any, name: str | None
+) -> Tensor:
     return record(
         type_,
         write,

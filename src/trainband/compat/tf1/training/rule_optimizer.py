@@ -196,9 +196,9 @@ class RuleOptimizer(Optimizer):
         return self.name
 
 
-def _key_of_another(keeper: Operation, name: str) -> str:
+def _key_of_another(op: Operation, name: str) -> str:
     """What a ps calls a slot: by its name, with a number if other optimizers keep such slots there."""
-    kept = keeper.attributes.setdefault("kept_slots", {})
+    kept = op.attributes.setdefault("kept_slots", {})
     kept[name] = number = kept.get(name, -1) + 1
     return f"{name}_{number}" if number else name
 
