@@ -171,8 +171,8 @@ class TensorShape:
         if not self.is_compatible_with(other):
             raise ValueError(f"Shapes {self} and {TensorShape(other)} are not compatible")
         if self._dims is None or theirs is None:
-            return TensorShape(theirs if self._dims is None else self._dims)
-        return TensorShape([b if a is None else a for a, b in zip(self._dims, theirs, strict=True)])
+            return type(self)(theirs if self._dims is None else self._dims)
+        return type(self)([b if a is None else a for a, b in zip(self._dims, theirs, strict=True)])
 
     def assert_is_compatible_with(self, other: Any) -> None:
         """Raises `ValueError` where no array is of both shapes."""
@@ -192,7 +192,7 @@ class TensorShape:
     def concatenate(self, other: Any) -> TensorShape:
         """Its sizes and then the other's."""
         theirs = dims_of(other)
-        return TensorShape(None if self._dims is None or theirs is None else [*self._dims, *theirs])
+        return type(self)(None if self._dims is None or theirs is None else [*self._dims, *theirs])
 
     def with_rank(self, rank: int) -> TensorShape:
         """Itself, which has that rank.
@@ -201,7 +201,7 @@ class TensorShape:
           ValueError: it has another.
         """
         if self._dims is None:
-            return TensorShape([None] * rank)
+            return type(self)([None] * rank)
         if len(self._dims) != rank:
             raise ValueError(f"Shape {self} must have rank {rank}")
         return self
@@ -245,8 +245,8 @@ class TensorShape:
         """What holds for arrays of either shape."""
         theirs = dims_of(other)
         if self._dims is None or theirs is None or len(self._dims) != len(theirs):
-            return TensorShape(None)
-        return TensorShape([a if a == b else None for a, b in zip(self._dims, theirs, strict=True)])
+            return type(self)(None)
+        return type(self)([a if a == b else None for a, b in zip(self._dims, theirs, strict=True)])
 
     def as_proto(self) -> Any:
         """It as a message."""

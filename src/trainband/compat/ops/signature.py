@@ -26,6 +26,58 @@ V1_PARAMETERS = {
 """TensorFlow 1's parameters of operations whose entries in the table do not say them; see `Signature.parse`."""
 
 
+V2_PARAMETERS = {
+    **dict.fromkeys("angle imag real stop_gradient".split(), "input=x name x"),
+    "atan2": "y=x x=y name",
+    "log_sigmoid": "x=features name features",
+    "zeta": "x q=y name y",
+    "swish": "features -beta=1.0 name",
+    "eye": "num_rows num_columns batch_shape dtype name",
+    "fill": "dims value name -layout",
+    **dict.fromkeys("zeros ones".split(), "shape dtype name -layout"),
+    **dict.fromkeys("zeros_like ones_like".split(), "input=tensor dtype name -layout tensor"),
+    "linspace": "start stop num name !axis",
+    "gather": "params indices -validate_indices axis batch_dims name",
+    "scatter_nd": "indices updates shape -bad_indices_policy='' name",
+    **dict.fromkeys(
+        "tensor_scatter_nd_add tensor_scatter_nd_sub tensor_scatter_nd_min tensor_scatter_nd_max".split(),
+        "tensor indices updates -bad_indices_policy='' name",
+    ),
+    "matmul": "a b transpose_a transpose_b adjoint_a adjoint_b -a_is_sparse=False -b_is_sparse=False !output_type name",
+    "matvec": "a b transpose_a adjoint_a -a_is_sparse=False -b_is_sparse=False name",
+    "lstsq": "matrix rhs l2_regularizer -fast=True name",
+    "top_k": "input k -sorted=True !index_type name",
+    "in_top_k": "targets predictions k name",
+    "l2_normalize": "x axis epsilon name dim=axis",
+    "bincount": "arr weights minlength maxlength dtype name !axis -binary_output=False count",
+    **dict.fromkeys(
+        "max_pool1d max_pool max_pool3d avg_pool1d avg_pool avg_pool3d".split(),
+        "input=value ksize strides padding data_format name value",
+    ),
+    "pool": "input window_shape pooling_type strides padding data_format dilations name",
+    "max_pool_with_argmax": "input ksize strides padding -data_format='NHWC' output_dtype include_batch_in_index name",
+    "dilation2d": "input filters=filter strides padding -data_format='NHWC' dilations=rates name filter rates",
+    "erosion2d": "value filters=kernel strides padding -data_format='NHWC' dilations=rates name kernel rates",
+    "conv1d": "input filters=filter stride=strides padding data_format dilations name filter strides",
+    **dict.fromkeys(
+        "conv2d conv3d convolution".split(), "input filters=filter strides padding data_format dilations name filter"
+    ),
+    **dict.fromkeys(
+        "conv1d_transpose conv2d_transpose conv3d_transpose".split(),
+        "input=value filters=filter output_shape strides padding data_format dilations name value filter",
+    ),
+    "depthwise_conv2d": "input filter strides padding data_format dilations=rate name rate",
+    "separable_conv2d": "input depthwise_filter pointwise_filter strides padding data_format dilations=rate name rate",
+    "moments": "x axes -shift keepdims name",
+    "ssim": "img1 img2 max_val filter_size filter_sigma k1 k2 -return_index_map=False name",
+    **dict.fromkeys(
+        "sparse_segment_sum sparse_segment_mean sparse_segment_sqrt_n".split(),
+        "data indices segment_ids num_segments name -sparse_gradient=False",
+    ),
+}
+"""TensorFlow 2's parameters where they are not the function's own, by the names of operations."""
+
+
 @dataclass(frozen=True, eq=False)
 class Signature:
     """The parameters of an operation as scripts write them.

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +13,9 @@ from trainband.compat.ops.dtypes import DType, array_of, as_dtype, string
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.datasets.dataset import Dataset
 from trainband.compat.tf1.datasets.elements import Elements, Spec, boxed
+from trainband.compat.tf1.datasets.reading import field_of, fixed_records, lines, opened
 from trainband.compat.tf1.datasets.run import Input, Run
-from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.record import is_tensor
 from trainband.compat.tf1.input.record_files import records
 
@@ -29,11 +27,6 @@ def TextLineDataset(  # noqa: N802
 ) -> Dataset:
     """The lines of text files, without their ends."""
     del buffer_size, num_parallel_reads
-
-    def lines(path: str, compression: str) -> Iterator[bytes]:
-        with opened(path, compression) as file:
-            for line in file:
-                yield line.rstrip(b"\n").removesuffix(b"\r")
 
     return _of_files(filenames, lines, compression_type)
 
@@ -51,21 +44,7 @@ def FixedLengthRecordDataset(  # noqa: N802
     del buffer_size, num_parallel_reads
     sizes = [Input.make(0 if one is None else one) for one in (record_bytes, header_bytes, footer_bytes)]
 
-    def records(path: str, compression: str, length: int, header: int, footer: int) -> Iterator[bytes]:
-        with opened(path, compression) as file:
-            content = file.read()
-        body = content[header : len(content) - footer]
-        if len(body) % length:
-            raise InvalidArgumentError(
-                None,
-                None,
-                f'Excluding the header ({header} bytes) and footer ({footer} bytes), input file "{path}" has body '
-                f"length {len(body)} bytes, which is not an exact multiple of the record length ({length} bytes).",
-            )
-        for begin in range(0, len(body), length):
-            yield body[begin : begin + length]
-
-    return _of_files(filenames, records, compression_type, sizes)
+    return _of_files(filenames, fixed_records, compression_type, sizes)
 
 
 def TFRecordDataset(  # noqa: N802
@@ -78,25 +57,6 @@ def TFRecordDataset(  # noqa: N802
         return (record for _, record in records(path, compression))
 
     return _of_files(filenames, read, compression_type)
-
-
-def opened(path: str, compression: str = "") -> BinaryIO:
-    """A file to read, decompressed.
-
-    Raises:
-      NotFoundError: it is not there.
-      InvalidArgumentError: the compression is none of `""`, `"GZIP"` and `"ZLIB"`.
-    """
-    try:
-        if compression == "GZIP":
-            return io.BufferedReader(gzip.open(path))
-        if compression == "ZLIB":
-            return io.BytesIO(zlib.decompress(Path(path).read_bytes()))
-        if compression:
-            raise InvalidArgumentError(None, None, f"Unsupported compression_type: {compression}.")
-        return Path(path).open("rb")
-    except FileNotFoundError as exc:
-        raise NotFoundError(None, None, f"{path}; No such file or directory") from exc
 
 
 def _of_files(
@@ -154,7 +114,7 @@ def CsvDataset(  # noqa: N802
                         raise InvalidArgumentError(
                             None, None, f"Expect {len(kinds)} fields but have {len(fields)} in record"
                         )
-                    yield tuple([_field(one, i, kinds[i], na_value) for i, one in enumerate(fields)])
+                    yield tuple([field_of(one, i, kinds[i], na_value) for i, one in enumerate(fields)])
 
     names = Input.make(filenames, None if is_tensor(filenames) else string)
     structure = tuple(Spec(kind, TensorShape([])) for kind, _ in kinds)
@@ -166,17 +126,3 @@ def _column(default: Any) -> tuple[DType, Any]:
         return default, None
     value = np.ravel(array_of(default))
     return as_dtype(value.dtype), value[0] if value.size else None
-
-
-def _field(text: str, place: int, kind: tuple[DType, Any], na_value: str) -> Any:
-    dtype, default = kind
-    if text in ("", na_value):
-        if default is None:
-            raise InvalidArgumentError(None, None, f"Field {place} is required but missing in record!")
-        return boxed(default) if dtype == string else dtype.numpy.type(default)
-    if dtype == string:
-        return boxed(text.encode())
-    try:
-        return dtype.numpy.type(text)
-    except ValueError as exc:
-        raise InvalidArgumentError(None, None, f"Field {place} in record is not a valid {dtype.name}: {text}") from exc

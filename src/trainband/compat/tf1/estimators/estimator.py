@@ -13,6 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.checkpoints.files import (
+    get_checkpoint_state,
+    latest_checkpoint,
+)
+from trainband.compat.checkpoints.reader import list_variables, load_variable
 from trainband.compat.tf1.estimators.evaluation import evaluate_once, write_results
 from trainband.compat.tf1.estimators.exporters import signatures
 from trainband.compat.tf1.estimators.inputs import TASK
@@ -31,12 +36,7 @@ from trainband.compat.tf1.saved_models.builder import SavedModelBuilder
 from trainband.compat.tf1.saved_models.constants import SERVING
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.session import Session
-from trainband.compat.tf1.training.checkpoint_files import (
-    get_checkpoint_state,
-    latest_checkpoint,
-)
 from trainband.compat.tf1.training.checkpoint_hook import CheckpointSaverHook
-from trainband.compat.tf1.training.checkpoint_reader import list_variables, load_variable
 from trainband.compat.tf1.training.global_step import create_global_step, get_global_step
 from trainband.compat.tf1.training.hooks import LoggingTensorHook, NanTensorHook, StopAtStepHook
 from trainband.compat.tf1.training.monitored import MonitoredSession, MonitoredTrainingSession

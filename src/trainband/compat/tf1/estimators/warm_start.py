@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainband.compat.checkpoints.files import latest_checkpoint
+from trainband.compat.checkpoints.reader import list_variables
 from trainband.compat.tf1.graphs.errors import NotFoundError
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.scripts import logging
-from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
-from trainband.compat.tf1.training.checkpoint_reader import list_variables
 from trainband.compat.tf1.training.saver import Saver
 from trainband.compat.tf1.training.scaffold import Scaffold
 

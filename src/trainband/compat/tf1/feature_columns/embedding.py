@@ -14,7 +14,7 @@ from trainband.compat.tf1.graphs.graph import Tensor, get_default_graph
 from trainband.compat.tf1.operations.initializers import TruncatedNormal
 from trainband.compat.tf1.operations.recorder import recorded
 from trainband.compat.tf1.operations.variable_scope import get_variable
-from trainband.compat.tf1.training.checkpoint_reader import init_from_checkpoint
+from trainband.compat.tf1.training.checkpoint_start import init_from_checkpoint
 from trainband.runtime.overrides import override
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.checkpoints.files import latest_checkpoint, read_checkpoint
 from trainband.compat.ops.dtypes import float32
 from trainband.compat.tf1.graphs.graph import get_default_graph
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
@@ -16,7 +17,6 @@ from trainband.compat.tf1.networks.arg_scope import add_arg_scope
 from trainband.compat.tf1.operations.array import placeholder
 from trainband.compat.tf1.operations.control_flow import group
 from trainband.compat.tf1.operations.variable_scope import VariableScope, get_variable
-from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint, read_checkpoint
 from trainband.compat.tf1.training.saver import Saver
 
 

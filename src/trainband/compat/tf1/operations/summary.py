@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import io
 import re
 import time
-import wave
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +31,7 @@ from trainband.compat.tf1.graphs.record import convert, record
 from trainband.compat.tf1.protos.graph import MetaGraphDef
 from trainband.compat.tf1.scripts.values import make_tensor_proto
 from trainband.compat.tf1.training.meta_graph import create_meta_graph_def
+from trainband.compat.wave_files import wave_proto
 from trainband.runtime.waiting import say_on_stderr
 from trainband.train.event_file import BINS, EventFile
 
@@ -128,26 +127,10 @@ def audio(
         whole = Summary()
         for i, one in enumerate(sounds):
             title = f"{tag}/audio/{i}" if len(sounds) > 1 else f"{tag}/audio"
-            whole.value.add(tag=title).audio.CopyFrom(_wave(one.reshape(len(one), -1), float(rate)))
+            whole.value.add(tag=title).audio.CopyFrom(wave_proto(one.reshape(len(one), -1), float(rate)))
         return whole
 
     return _summary("AudioSummaryV2", name, [convert(tensor), convert(sample_rate)], collections, family, make)
-
-
-def _wave(sound: Any, rate: float) -> Any:
-    """A sound as a WAV file of 16 bits."""
-    samples = (np.clip(sound, -1, 1) * 32767).astype("<i2")
-    frames, channels = samples.shape
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(channels)
-        writer.setsampwidth(2)
-        writer.setframerate(max(1, round(rate)))
-        writer.writeframes(samples.tobytes())
-    return Summary.Audio(
-        sample_rate=rate, num_channels=channels, length_frames=frames, content_type="audio/wav",
-        encoded_audio_string=file.getvalue(),
-    )  # fmt: skip
 
 
 def tensor_summary(

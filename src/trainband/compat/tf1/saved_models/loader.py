@@ -10,9 +10,9 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from trainband.compat.checkpoints.files import checkpoint_exists
 from trainband.compat.tf1.protos.graph import SavedModel
 from trainband.compat.tf1.saved_models import constants
-from trainband.compat.tf1.training.checkpoint_files import checkpoint_exists
 from trainband.compat.tf1.training.saver import import_meta_graph
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from google.protobuf import text_format
 
+from trainband.compat.checkpoints.files import read_checkpoint
 from trainband.compat.tf1.graphs.graph import Graph
 from trainband.compat.tf1.operations.importing import import_graph_def
 from trainband.compat.tf1.protos.graph import GraphDef
 from trainband.compat.tf1.saved_models.loader import load
 from trainband.compat.tf1.scripts.graph_util import convert_variables_to_constants
 from trainband.compat.tf1.sessions.session import Session
-from trainband.compat.tf1.training.checkpoint_files import read_checkpoint
 from trainband.compat.tf1.training.meta_graph import as_meta_graph
 from trainband.compat.tf1.training.saver import Saver
 

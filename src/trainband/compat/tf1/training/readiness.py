@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from trainband.checkpoint import CheckpointDirectory
+from trainband.compat.checkpoints.files import latest_checkpoint
 from trainband.compat.tf1.graphs.errors import FailedPreconditionError
 from trainband.compat.tf1.graphs.graph_keys import GraphKeys
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.job_store import JobSettings, JobStore
 from trainband.compat.tf1.sessions.session import Session
-from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
 from trainband.compat.tf1.training.saver import Saver
 from trainband.runtime.waiting import say_on_stderr
 

@@ -13,13 +13,7 @@ import numpy as np
 from google.protobuf.message import EncodeError
 from safetensors.numpy import save_file
 
-from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
-from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
-from trainband.compat.tf1.graphs.graph_keys import GraphKeys
-from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
-from trainband.compat.tf1.protos.graph import SaverDef
-from trainband.compat.tf1.sessions.slots import optimizer_tensor
-from trainband.compat.tf1.training.checkpoint_files import (
+from trainband.compat.checkpoints.files import (
     SUFFIX,
     checkpoint_exists,
     get_checkpoint_mtimes,
@@ -27,6 +21,12 @@ from trainband.compat.tf1.training.checkpoint_files import (
     remove_checkpoint,
     update_checkpoint_state,
 )
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError, NotFoundError
+from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
+from trainband.compat.tf1.graphs.graph_keys import GraphKeys
+from trainband.compat.tf1.graphs.variable import PartitionedVariable, Variable
+from trainband.compat.tf1.protos.graph import SaverDef
+from trainband.compat.tf1.sessions.slots import optimizer_tensor
 from trainband.compat.tf1.training.meta_graph import as_meta_graph, export_meta_graph, import_scoped_meta_graph
 from trainband.compat.tf1.training.partitions import axis_of, pieces
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trainband.compat.checkpoints.files import latest_checkpoint
 from trainband.compat.ops import clipping, math
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
 from trainband.compat.tf1.graphs.graph import Graph, get_default_graph
@@ -23,7 +24,6 @@ from trainband.compat.tf1.operations.state import local_variables_initializer, t
 from trainband.compat.tf1.operations.summary import FileWriter
 from trainband.compat.tf1.scripts import logging
 from trainband.compat.tf1.sessions.session import Session
-from trainband.compat.tf1.training.checkpoint_files import latest_checkpoint
 from trainband.compat.tf1.training.global_step import get_or_create_global_step
 from trainband.compat.tf1.training.queue_runner import start_queue_runners
 from trainband.compat.tf1.training.saver import Saver

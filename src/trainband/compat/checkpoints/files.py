@@ -1,27 +1,40 @@
 """Checkpoints as files, and the file `checkpoint` that says which is the newest.
 
-A checkpoint is one safetensors file, `PREFIX.safetensors`. TensorFlow's own files are not read. What a job with ps has
-saved (a directory that `trainband checkpoint ls` lists) can be read, too, by the path that `latest_checkpoint` gives.
+A checkpoint is one safetensors file, `PREFIX.safetensors`. TensorFlow's own (`PREFIX.index` and `PREFIX.data-*`) are
+read, too, and so is what a job with ps has saved (a directory that `trainband checkpoint ls` lists), by the path that
+`latest_checkpoint` gives.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file
+from safetensors import deserialize, safe_open
+from safetensors.numpy import save
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory
 from trainband.checkpoint.disk import write_durably
+from trainband.compat.checkpoints.bundle import index_of, read_bundle
+from trainband.compat.ops.dtypes import as_dtype
 from trainband.compat.tf1.graphs.errors import DataLossError
 from trainband.errors import TrainbandError
 from trainband.runtime.waiting import say_on_stderr
 
 SUFFIX = ".safetensors"
+_KINDS = {
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"{sign}{bits}": f"{kind}{bits}" for sign, kind in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)},
+    "BF16": "bfloat16",
+    "BOOL": "bool",
+    "C64": "complex64",
+}
+"""The types of safetensors, by TensorFlow's names."""
 _LINE = re.compile(r'^\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 
 
@@ -66,7 +79,8 @@ def checkpoint_exists(checkpoint_prefix: Any) -> bool:
 def files_of(checkpoint_prefix: Any) -> list[Path]:
     """The file or directory of a checkpoint of this name, if there is one."""
     prefix = str(checkpoint_prefix)
-    return [path for path in (Path(prefix + SUFFIX), Path(prefix) / "manifest.json") if path.is_file()][:1]
+    places = (Path(prefix + SUFFIX), index_of(prefix), Path(prefix) / "manifest.json")
+    return [path for path in places if path.is_file()][:1]
 
 
 def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[Any]) -> list[float]:
@@ -77,8 +91,14 @@ def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[Any]) -> list[float]:
 def remove_checkpoint(
     checkpoint_prefix: Any, checkpoint_format_version: Any = None, meta_graph_suffix: str = ""
 ) -> None:
-    """Deletes a checkpoint that a saver has written."""
+    """Deletes a checkpoint."""
     del checkpoint_format_version
+    if index_of(str(checkpoint_prefix)).is_file():
+        for path in Path(str(checkpoint_prefix)).parent.glob(
+            f"{escape(Path(str(checkpoint_prefix)).name)}.data-*-of-*"
+        ):
+            path.unlink(missing_ok=True)
+        index_of(str(checkpoint_prefix)).unlink()
     Path(f"{checkpoint_prefix}.{meta_graph_suffix or 'meta'}").unlink(missing_ok=True)
     Path(str(checkpoint_prefix) + SUFFIX).unlink(missing_ok=True)
 
@@ -100,12 +120,38 @@ def read_checkpoint(prefix: str) -> dict[str, Any]:
     path = Path(prefix + SUFFIX)
     if path.is_file():
         try:
-            return load_file(path)
+            return load(path)
         except Exception as exc:
             raise DataLossError(None, None, f"{path} is not a complete checkpoint: {exc}") from exc
+    if index_of(prefix).is_file():
+        return read_bundle(prefix)
     if (Path(prefix) / "manifest.json").is_file():
         return _read_job(Path(prefix))
     raise ValueError(f"The passed save_path is not a valid checkpoint: {prefix}")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """All values of a safetensors file."""
+    return {
+        name: np.frombuffer(one["data"], as_dtype(_KINDS[one["dtype"]]).numpy).reshape(one["shape"]).copy()
+        for name, one in deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+    }
+
+
+def metadata_of(prefix: str) -> dict[str, str]:
+    """What a checkpoint says besides its values."""
+    path = Path(prefix + SUFFIX)
+    if not path.is_file():
+        return {}
+    with safe_open(path, "np") as file:
+        return file.metadata() or {}
+
+
+def write_checkpoint(prefix: str, values: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Writes a checkpoint, and the directories above it."""
+    path = Path(prefix + SUFFIX)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, save({name: np.asarray(one, order="C") for name, one in values.items()}, dict(metadata)))
 
 
 def _read_job(path: Path) -> dict[str, Any]:
