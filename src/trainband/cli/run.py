@@ -66,7 +66,7 @@ have planned them. They come as worker:N with the next free N, and the job ends 
     trainband run --ps 2 --workers 4 train.py -- --steps 1000
     trainband run -m my.trainer --steps 1000
     trainband run --join 10.0.0.7:2222 train.py
-    trainband run --tensorflow --ps 1 --workers 2 tensorflow_1_script.py
+    trainband run --tensorflow --ps 1 --workers 2 tensorflow_script.py
 """
 
 
@@ -279,9 +279,9 @@ class RunCommand(click.Command):
     """Tells somebody who gives an option of the script to trainband where it goes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As `click.Command.parse_args`."""
+        """As `click.Command.parse_args`, with `--tensorflow 2` and a bare `--tensorflow`."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _with_version(args))
         except click.NoSuchOption as exc:
             ours = [name for parameter in self.params for name in parameter.opts]
             alike = get_close_matches(exc.option_name, ours, cutoff=0.8)
@@ -293,6 +293,18 @@ class RunCommand(click.Command):
             else:
                 message += f" If it is an option of the script, write it after SCRIPT: train.py {exc.option_name} ..."
             raise click.UsageError(message, ctx) from None
+
+
+def _with_version(args: list[str]) -> list[str]:
+    """The arguments with `--tensorflow=2` for `--tensorflow 2`, and `--tensorflow=auto` where no version follows."""
+    if "--tensorflow" not in args:
+        return args
+    at = args.index("--tensorflow")
+    if "--" in args[:at]:
+        return args
+    given = args[at + 1 : at + 2]
+    takes = given in (["1"], ["2"]) and args[at + 2 : at + 3] not in ([], ["--"])  # else it is the script
+    return [*args[:at], f"--tensorflow={given[0] if takes else 'auto'}", *args[at + 1 + takes :]]
 
 
 @click.command(
@@ -336,7 +348,12 @@ class RunCommand(click.Command):
     help="Encrypt what tasks send, with the certificates in DIR or with new ones.  [default: $TRAINBAND_TLS]",
 )
 @click.option("--insecure", is_flag=True, help="Let anybody who reaches a ps read the model and take over the job.")
-@click.option("--tensorflow", is_flag=True, help="SCRIPT is one of TensorFlow 1, and is run unchanged.")
+@click.option(
+    "--tensorflow",
+    type=click.Choice(["1", "2", "auto"]),
+    metavar="[1|2]",
+    help="SCRIPT is one of TensorFlow, and is run unchanged. Without a version, what it uses decides.",
+)
 @click.option("--convert", is_flag=True, help="With --tensorflow: convert SCRIPT from Python 2 first, in memory.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("script")
@@ -356,7 +373,7 @@ def run(
     host: str,
     tls: str | None,
     insecure: bool,
-    tensorflow: bool,
+    tensorflow: str | None,
     convert: bool,
     as_module: bool,
     script: str,
@@ -367,11 +384,14 @@ def run(
     if tensorflow and as_module:
         raise click.UsageError("--tensorflow runs a script, and not a module: leave -m out.", ctx)
     if convert and not tensorflow:
-        raise click.UsageError("--convert is for scripts of TensorFlow 1: add --tensorflow.", ctx)
+        raise click.UsageError("--convert is for scripts of TensorFlow: add --tensorflow.", ctx)
     if not as_module and not Path(script).exists():
         raise YourError(f"there is no script {script!r} in {Path.cwd()}.")
-    compat = ["-m", "trainband.compat", *(["--convert"] if convert else [])]
+    version = ["--tensorflow", tensorflow] if tensorflow in ("1", "2") else []
+    compat = ["-m", "trainband.compat", *version, *(["--convert"] if convert else [])]
     command = [*(["-m"] if as_module else compat if tensorflow else []), script, *arguments]
+    if tensorflow not in (None, "1") and job is None:
+        ps, chief = _for_strategy(ctx, script, ps=ps, chief=chief)
     if tls is not None and insecure:
         raise click.UsageError("--tls and --insecure contradict each other.", ctx)
     environ: Mapping[str, str] = os.environ
@@ -413,6 +433,20 @@ def run(
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
     ctx.exit(code)
+
+
+def _for_strategy(ctx: click.Context, script: str, *, ps: int, chief: bool) -> tuple[int, bool]:
+    """The numbers of ps and chiefs for a script of TensorFlow, where nobody has said them."""
+    from trainband.compat.wanted_tasks import wanted_tasks
+
+    wanted = wanted_tasks(Path(script).read_text(encoding="utf-8", errors="replace"))
+    if wanted.chief and ps and ctx.get_parameter_source("chief") is ParameterSource.DEFAULT:
+        click.echo(f"trainband: a chief beside the workers, for {wanted.strategy} (--chief)", err=True)
+        chief = True
+    if not wanted.ps and ctx.get_parameter_source("ps") is ParameterSource.DEFAULT:
+        click.echo(f"trainband: no ps, for {wanted.strategy} has no use for one (--ps 0)", err=True)
+        ps = 0
+    return ps, chief
 
 
 def _check_numbers(*, ps: int, workers: int, chief: bool, min_workers: int | None) -> None:

@@ -1,23 +1,35 @@
-"""`python -m trainband.compat SCRIPT [ARGS]` runs a TensorFlow 1 script; `--check SCRIPT` lists the names it lacks."""
+"""`python -m trainband.compat SCRIPT [ARGS]` runs a script of TensorFlow; `--check SCRIPT` lists the names it lacks."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainband.cluster import Cluster
 
-USAGE = """usage: python -m trainband.compat [--convert] SCRIPT [ARGS]...
-       python -m trainband.compat --check [--convert] SCRIPT...
+USAGE = """usage: python -m trainband.compat [--tensorflow 1|2] [--convert] SCRIPT [ARGS]...
+       python -m trainband.compat --check [--tensorflow 1|2] [--convert] SCRIPT...
        python -m trainband.compat --convert-to FILE SCRIPT
 
-Run a script of TensorFlow 1 on trainband; list the names and arguments that it and its modules use and that are not
+Run a script of TensorFlow on trainband; list the names and arguments that it and its modules use and that are not
 there, without running it; or write it as Python 3. With --convert, what is Python 2 is converted in memory first.
 
+Whether a script is one of TensorFlow 1 or 2 follows from what it uses, unless --tensorflow says so.
+
 --check ends with 0 if nothing is missing, 1 if something is, 2 if a file cannot be read, and 3 if one is Python 2."""
+
+
+@dataclass(slots=True)
+class _Options:
+    """What stands before SCRIPT."""
+
+    convert: bool = False
+    version: int | None = None
+    target: str = ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,16 +38,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if given else 2
-    action, convert, target = _run, False, ""
-    while given and given[0] in ("--check", "--convert", "--convert-to"):
-        option = given.pop(0)
+    action, options = _run, _Options()
+    while given and given[0].partition("=")[0] in ("--check", "--convert", "--convert-to", "--tensorflow"):
+        option, equals, value = given.pop(0).partition("=")
         if option == "--check":
             action = _check
-        elif option == "--convert-to":
-            action, target = _write, given.pop(0) if given else ""
+        elif option == "--convert":
+            options.convert = True
         else:
-            convert = True
-    if not given or (action is _write and not target):
+            value = value if equals else given.pop(0) if given else ""
+            if option == "--convert-to":
+                action, options.target = _write, value
+            elif value in ("1", "2"):
+                options.version = int(value)
+            else:
+                return _complain(f"--tensorflow takes 1 or 2, and not {value!r}.")
+    if not given or (action is _write and not options.target):
         print(USAGE)
         return 2
     if not Path(given[0]).is_file():
@@ -43,12 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from trainband.compat.python2 import NoConverter
 
     try:
-        return action([target, *given] if action is _write else given, convert)
+        return action(given, options)
     except NoConverter as exc:
         return _complain(str(exc))
 
 
-def _run(given: Sequence[str], convert: bool) -> int:
+def _run(given: Sequence[str], options: _Options) -> int:
     from trainband.cluster.resolvers.log_level import follow_environment
 
     follow_environment()
@@ -56,7 +74,7 @@ def _run(given: Sequence[str], convert: bool) -> int:
     from trainband.compat.script import run
 
     try:
-        run(Path(given[0]), given[1:], _cluster(), convert=convert)
+        run(Path(given[0]), given[1:], _cluster(), convert=options.convert, version=options.version)
     except Python2Error as exc:
         return _complain(str(exc))
     return 0
@@ -71,22 +89,24 @@ def _cluster() -> Cluster | None:
     return None if isinstance(jobs, dict) and not jobs.keys() <= set(JOBS) else resolve()
 
 
-def _write(given: Sequence[str], convert: bool) -> int:
-    del convert
+def _write(given: Sequence[str], options: _Options) -> int:
     from trainband.compat.python2 import converted, read_source
 
-    target, script = Path(given[0]), Path(given[1])
-    target.write_text(converted(read_source(script), str(script)), encoding="utf-8")
+    script = Path(given[0])
+    Path(options.target).write_text(converted(read_source(script), str(script)), encoding="utf-8")
     return 0
 
 
-def _check(given: Sequence[str], convert: bool) -> int:
+def _check(given: Sequence[str], options: _Options) -> int:
+    from trainband.cluster.resolvers.keras_backend import prefer_jax
+
+    prefer_jax()
     from trainband.compat.check import check_files
 
     worst, count = 0, 0
     for script in map(Path, given):
         try:
-            report = check_files(script, convert)
+            report = check_files(script, options.convert, options.version)
         except (OSError, SyntaxError, UnicodeDecodeError) as exc:
             return _complain(f"{script}: {exc}")
         for path, found in report.missing.items():
@@ -96,7 +116,8 @@ def _check(given: Sequence[str], convert: bool) -> int:
         for reason in report.python2.values():
             print(reason)
         if report.used:
-            print(f"{script}: {report.coverage}")
+            because = f" ({report.choice.reason})" if report.choice.reason else ""
+            print(f"{script}: {report.coverage}{because}")
         worst = max(worst, 3 if report.python2 else 1 if report.missing else 0)
     if count or worst == 0:
         print(f"{count} name{'s' * (count != 1)} missing" if count else "nothing is missing")

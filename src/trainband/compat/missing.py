@@ -27,15 +27,22 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return [one for one in found if one != name][:3]
 
 
-def describe(name: str, known: Iterable[str], version: int = 1) -> str:
-    """Say that a name is missing in the front end for a version of TensorFlow, and which names come closest."""
+def describe(name: str, known: Iterable[str], version: int = 1, other: int | None = None) -> str:
+    """Say that a name is missing in the front end for a version of TensorFlow, and which names come closest.
+
+    Args:
+      other: the version whose front end has it.
+    """
     close = nearest(name, known)
     advice = f"the nearest: {', '.join(close)}" if close else "no name is similar"
     where = f"trainband's TensorFlow {version} front end"
-    return f"{name} is not in {where} (it is not planned; {advice}). docs/compat.md lists all names."
+    text = f"{name} is not in {where} (it is not planned; {advice}). docs/compat.md lists all names."
+    return text if other is None else f"{text} --tensorflow {other} has it."
 
 
-def missing_name(module: ModuleType | str, name: str, known: Iterable[str], version: int = 1) -> MissingName:
+def missing_name(
+    module: ModuleType | str, name: str, known: Iterable[str], version: int = 1, other: int | None = None
+) -> MissingName:
     """Make the error for an attribute that a namespace lacks."""
     where = module if isinstance(module, str) else module.__name__
-    return MissingName(describe(f"{where}.{name}", known, version), name=name)
+    return MissingName(describe(f"{where}.{name}", known, version, other), name=name)

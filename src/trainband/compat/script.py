@@ -10,13 +10,17 @@ from pathlib import Path
 from types import ModuleType
 
 from trainband.cluster import Cluster
+from trainband.cluster.resolvers.keras_backend import prefer_jax
 from trainband.compat.finder import install
 from trainband.compat.numpy_names import install_numpy_names
 from trainband.compat.own_modules import compiled, install_own_modules
 from trainband.compat.python2 import explain, parsed, read_source
 from trainband.compat.six_names import install_six
+from trainband.compat.sources import read_files
 from trainband.compat.tf1.scripts import flags as flags  # absl's own flags are defined before the script's
 from trainband.compat.tf1.sessions import one_element
+from trainband.compat.tf2.keras_import import install_bridge
+from trainband.compat.version import Choice, choose
 from trainband.runtime.waiting import Say, say_on_stderr
 
 CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
@@ -29,12 +33,14 @@ def run(
     cluster: Cluster | None = None,
     say: Say = say_on_stderr,
     convert: bool = False,
+    version: int | None = None,
 ) -> None:
     """Run a script like `python SCRIPT ARGUMENTS`, except for its imports of TensorFlow and old names of NumPy.
 
     Args:
       cluster: the cluster and this task, from the launcher; passed to the script by those flags that it defines.
       convert: convert the script, and the modules beside it that it imports, from Python 2 first, in memory.
+      version: of TensorFlow, for which the script is written; if left out, what it uses decides.
 
     Raises:
       Python2Error: the script is Python 2, and may not be converted.
@@ -45,10 +51,14 @@ def run(
     sys.argv = [str(script), *arguments, *more]
     sys.path[0:1] = [str(script.resolve().parent)]
     before = set(sys.modules)
-    install(say)
+    choice = Choice(version, "") if version is not None else _choice(script, tree, convert)
+    install(say, choice.number, choice.reason)
+    if choice.number == 2:
+        prefer_jax()
+        install_bridge()
     install_numpy_names(say)
     install_six()
-    one_element.want(True)
+    one_element.want(choice.number == 1)
     install_own_modules(script.resolve().parent, convert)
     failure: BaseException | None = None
     try:
@@ -64,6 +74,14 @@ def run(
         jobs = sys.modules.get("trainband.compat.tf1.sessions.job_store")
         if jobs is not None:  # else the script has had no job
             jobs.end_all(failure)
+
+
+def _choice(script: Path, tree: ast.Module, convert: bool) -> Choice:
+    """The version for which a script and the modules beside it are written."""
+    try:
+        return choose(read_files(script, convert).trees or {script: tree})
+    except (OSError, SyntaxError, UnicodeDecodeError):  # of a module that the script may never import
+        return choose({script: tree})
 
 
 def _run_main(script: Path, tree: ast.Module) -> None:

@@ -132,7 +132,8 @@ _PRIVATE = {
         protos.types: DT_RESOURCE_REF
     """,
     "python.framework.tensor_shape": """
-        scripts.history: dimension_value dimension_at_index
+        .text: dimension_value
+        scripts.history: dimension_at_index
         .ops.shapes: as_dimension as_shape unknown_shape scalar vector matrix
     """,
     "python.summary.summary_iterator": "scripts.events: summary_iterator",

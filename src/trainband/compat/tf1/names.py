@@ -10,6 +10,18 @@ from __future__ import annotations
 from trainband.compat.ops.catalogue import v1_names
 from trainband.compat.tf1.models.names import KERAS, SAME_AS_TF
 
+FLAGS = """
+    .tf1.scripts.flags: FLAGS DEFINE_string DEFINE_integer DEFINE_float DEFINE_bool DEFINE_boolean DEFINE_list
+    .tf1.scripts.flags: DEFINE_enum mark_flag_as_required mark_flags_as_required validator DEFINE_spaceseplist
+    .tf1.scripts.flags: DEFINE_enum_class DEFINE_multi DEFINE_multi_string DEFINE_multi_integer DEFINE_multi_float
+    .tf1.scripts.flags: DEFINE_multi_enum DEFINE_alias register_validator multi_flags_validator
+    .tf1.scripts.flags: register_multi_flags_validator mark_flags_as_mutual_exclusive
+    .tf1.scripts.flags: mark_bool_flags_as_mutual_exclusive
+    .tf1.scripts.flags: declare_key_flag adopt_module_key_flags disclaim_key_flags Error DuplicateFlagError
+    .tf1.scripts.flags: IllegalFlagValueError UnparsedFlagAccessError UnrecognizedFlagError ValidationError FlagValues
+"""
+"""The names of `tf.flags`."""
+
 _TABLE: dict[str, str] = {
     "tf": """
         graphs.graph: Graph Operation Tensor get_default_graph reset_default_graph
@@ -158,10 +170,11 @@ _TABLE: dict[str, str] = {
         training.global_step: get_global_step create_global_step get_or_create_global_step global_step
         training.global_step: assert_global_step
         training.saver: Saver import_meta_graph
-        training.checkpoint_files: latest_checkpoint checkpoint_exists get_checkpoint_state update_checkpoint_state
-        training.checkpoint_files: CheckpointState get_checkpoint_mtimes remove_checkpoint
-        training.checkpoint_reader: list_variables load_variable CheckpointReader NewCheckpointReader=CheckpointReader
-        training.checkpoint_reader: load_checkpoint init_from_checkpoint
+        .checkpoints.files: latest_checkpoint checkpoint_exists get_checkpoint_state update_checkpoint_state
+        .checkpoints.files: CheckpointState get_checkpoint_mtimes remove_checkpoint
+        .checkpoints.reader: list_variables load_variable CheckpointReader NewCheckpointReader=CheckpointReader
+        .checkpoints.reader: load_checkpoint
+        training.checkpoint_start: init_from_checkpoint
         sessions.cluster_spec: ClusterSpec ClusterDef JobDef ServerDef
         sessions.server: Server
         graphs.device: replica_device_setter
@@ -258,15 +271,7 @@ _TABLE: dict[str, str] = {
     "tf.app": """
         scripts.flags: run
     """,
-    "tf.flags": """
-        scripts.flags: FLAGS DEFINE_string DEFINE_integer DEFINE_float DEFINE_bool DEFINE_boolean DEFINE_list
-        scripts.flags: DEFINE_enum mark_flag_as_required mark_flags_as_required validator DEFINE_spaceseplist
-        scripts.flags: DEFINE_enum_class DEFINE_multi DEFINE_multi_string DEFINE_multi_integer DEFINE_multi_float
-        scripts.flags: DEFINE_multi_enum DEFINE_alias register_validator multi_flags_validator
-        scripts.flags: register_multi_flags_validator mark_flags_as_mutual_exclusive mark_bool_flags_as_mutual_exclusive
-        scripts.flags: declare_key_flag adopt_module_key_flags disclaim_key_flags Error DuplicateFlagError
-        scripts.flags: IllegalFlagValueError UnparsedFlagAccessError UnrecognizedFlagError ValidationError FlagValues
-    """,
+    "tf.flags": FLAGS,
     "tf.gfile": """
         scripts.files: Exists MakeDirs MkDir DeleteRecursively Remove IsDirectory ListDirectory Glob GFile Open=GFile
         scripts.files: FastGFile=GFile Rename Copy Stat Walk
@@ -288,7 +293,7 @@ _TABLE: dict[str, str] = {
     """,
     "tf.linalg": "",
     "tf.compat": """
-        scripts.history: as_bytes as_text as_str as_str_any path_to_str forward_compatible dimension_value
+        .text: as_bytes as_text as_str as_str_any path_to_str forward_compatible dimension_value
         scripts.history: dimension_at_index bytes_or_text_types integral_types real_types complex_types
     """,
     "tf.contrib": "",
@@ -328,7 +333,7 @@ _TABLE: dict[str, str] = {
         networks.model_variables: get_variable_full_name filter_variables get_variables_to_restore assign_from_values
         networks.model_variables: assign_from_values_fn assign_from_checkpoint assign_from_checkpoint_fn
         networks.model_variables: init_from_checkpoint
-        training.checkpoint_reader: list_variables load_variable load_checkpoint
+        .checkpoints.reader: list_variables load_variable load_checkpoint
         graphs.record: is_tensor
     """,
     "tf.test": """

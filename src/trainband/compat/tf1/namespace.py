@@ -1,4 +1,4 @@
-"""Namespace: `tf.nn` and the like as modules, whose names are loaded when they are first used."""
+"""Looking up the names of `tf` and of its namespaces."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from trainband.compat.missing import missing_name
 from trainband.compat.ops.table import TABLE
+from trainband.compat.space import Namespace
 from trainband.compat.tf1.modules import child, locate, names_of
 from trainband.compat.tf1.names import OPS, everything
 from trainband.compat.tf1.operations import operators as operators  # tensors get Python's operators
@@ -15,22 +16,6 @@ from trainband.compat.tf1.operations.recorder import recorder
 
 _PACKAGE = "trainband.compat.tf1"
 _known: dict[str, ModuleType] = {}
-
-
-class Namespace(ModuleType):
-    """A module whose names are defined elsewhere."""
-
-    def __init__(self, space: str) -> None:
-        super().__init__(space, f"TensorFlow 1's `{space}`, by trainband.")
-        self.__path__: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        value = find(self.__name__, name)
-        setattr(self, name, value)
-        return value
-
-    def __dir__(self) -> list[str]:
-        return names_of(self.__name__)
 
 
 def find(space: str, name: str) -> Any:
@@ -58,5 +43,5 @@ def namespace(space: str) -> ModuleType:
     if space == "tf":
         return import_module(_PACKAGE)
     if space not in _known:
-        _known[space] = Namespace(space)
+        _known[space] = Namespace(space, 1, find, names_of)
     return _known[space]

@@ -1,0 +1,85 @@
+"""Slurm's job as a cluster: its nodes, in order, with a port for each task of a node."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainband.errors import ClusterError
+
+
+def tasks(
+    jobs: Mapping[str, int] | None = None,
+    port_base: int = 8888,
+    tasks_per_node: Any = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[dict[str, list[str]], str, int]:
+    """The addresses by job, and this process's job and number in it.
+
+    Args:
+      jobs: how many tasks each job has, in order; all are workers by default.
+      port_base: the port of a node's first task.
+      tasks_per_node: a number, or a list of numbers by node; `SLURM_STEP_TASKS_PER_NODE` by default.
+      environ: the environment to look in; `os.environ` when `None`.
+
+    Raises:
+      ClusterError: this process is no task of Slurm's, or the jobs have more tasks than Slurm has started.
+
+    Source: https://slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES".
+    """
+    found = os.environ if environ is None else environ
+    nodes = list(hosts(_said(found, "STEP_NODELIST", "JOB_NODELIST")))
+    if tasks_per_node is None:
+        counts = list(_counts(_said(found, "STEP_TASKS_PER_NODE", "TASKS_PER_NODE")))
+    elif isinstance(tasks_per_node, int):
+        counts = [tasks_per_node] * len(nodes)
+    else:
+        counts = [int(one) for one in tasks_per_node]
+    addresses = [f"{node}:{port_base + i}" for node, count in zip(nodes, counts, strict=False) for i in range(count)]
+    wanted = dict(jobs or {"worker": len(addresses)})
+    if sum(wanted.values()) > len(addresses):
+        raise ClusterError(f"Slurm has started {len(addresses)} tasks, and the jobs {wanted} need more.")
+    rank = int(_said(found, "PROCID"))
+    cluster: dict[str, list[str]] = {}
+    here: tuple[str, int] | None = None
+    at = 0
+    for job, count in wanted.items():
+        cluster[job] = addresses[at : at + count]
+        if at <= rank < at + count:
+            here = (job, rank - at)
+        at += count
+    if here is None:
+        raise ClusterError(f"SLURM_PROCID is {rank}, and the jobs {wanted} have no task for it.")
+    return cluster, *here
+
+
+def hosts(nodes: str) -> Iterator[str]:
+    """The hosts of a node list as Slurm shortens it: `a[1-3,5],b` is `a1 a2 a3 a5 b`."""
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
+        match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", part)
+        if match is None:
+            yield part
+            continue
+        before, numbers, after = match.groups()
+        for one in numbers.split(","):
+            first, dash, last = one.partition("-")
+            for number in range(int(first), int(last if dash else first) + 1):
+                yield from hosts(f"{before}{number:0{len(first)}d}{after}")
+
+
+def _counts(text: str) -> Iterator[int]:
+    """`2(x3),1` is 2 2 2 1."""
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match is None:
+            raise ClusterError(f"Slurm's tasks per node read {text!r}, which is no list of numbers such as 2(x3),1.")
+        yield from [int(match[1])] * int(match[2] or 1)
+
+
+def _said(environ: Mapping[str, str], *names: str) -> str:
+    for name in names:
+        if value := environ.get(f"SLURM_{name}"):
+            return value
+    raise ClusterError(f"SLURM_{names[0]} is not set: this process is no task of a job of Slurm's; start it by srun.")
