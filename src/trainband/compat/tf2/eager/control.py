@@ -12,6 +12,7 @@ import numpy as np
 from trainband.compat.tf2.eager.execute import compute, convert, frozen
 from trainband.compat.tf2.eager.structure import flatten, map_structure, pack
 from trainband.compat.tf2.eager.tensor import Tensor
+from trainband.compat.tf2.eager.tensor_array import TensorArray
 
 
 def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> Any:
@@ -19,7 +20,7 @@ def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], nam
     del name
     choice = convert(pred)
     if not choice.is_traced:
-        return true_fn() if bool(choice) else false_fn()
+        return true_fn() if bool(choice.numpy()) else false_fn()
     shapes: list[Any] = []
 
     def branch(function: Callable[[], Any]) -> Callable[[], list[Any]]:
@@ -54,7 +55,7 @@ def switch_case(branch_index: Any, branch_fns: Any, default: Any = None, name: s
     functions = dict(branch_fns if isinstance(branch_fns, dict) else enumerate(branch_fns))
     otherwise = default or functions[max(functions)]
     if not index.is_traced:
-        return functions.get(int(index), otherwise)()
+        return functions.get(int(index.numpy()), otherwise)()
     return case([(index == number, function) for number, function in functions.items()], otherwise)
 
 
@@ -71,14 +72,18 @@ def while_loop(
 ) -> Any:
     """Repeats `body` as long as `cond` holds."""
     del shape_invariants, parallel_iterations, back_prop, swap_memory, name
-    values = map_structure(convert, loop_vars)
+    values = map_structure(_loop_variable, loop_vars)
     limit = None if maximum_iterations is None else int(convert(maximum_iterations))
-    if not any(one.is_traced for one in flatten(values)):
+    leaves = flatten(values)
+    if not any(isinstance(one, Tensor) and one.is_traced for one in leaves):
         rounds = 0
-        while (limit is None or rounds < limit) and bool(convert(cond(*values))):
+        while (limit is None or rounds < limit) and bool(convert(cond(*values)).numpy()):
             values = _as_list(body(*values), values)
             rounds += 1
         return values
+
+    if any(isinstance(one, TensorArray) for one in leaves):
+        raise NotImplementedError("a TensorArray in a loop that is traced")  # the function runs as it stands
 
     def goes_on(state: Any) -> Any:
         rounds, arrays = state
@@ -90,14 +95,18 @@ def while_loop(
         new = _as_list(body(*pack(values, [Tensor(one) for one in arrays])), values)
         return rounds + 1, [convert(one).array for one in flatten(new)]
 
-    first = (np.int32(0), [one.array for one in flatten(values)])
+    first = (np.int32(0), [one.array for one in leaves])
     _, arrays = jax.lax.while_loop(goes_on, once, first)
     return pack(values, [Tensor(one) for one in arrays])
 
 
 def _as_list(value: Any, like: Any) -> Any:
     single = not isinstance(value, list | tuple)
-    return map_structure(convert, type(like)([value]) if single else type(like)(value))
+    return map_structure(_loop_variable, type(like)([value]) if single else type(like)(value))
+
+
+def _loop_variable(value: Any) -> Any:
+    return value if isinstance(value, TensorArray) else convert(value)
 
 
 def map_fn(fn: Callable[..., Any], elems: Any, dtype: Any = None, fn_output_signature: Any = None, **_: Any) -> Any:

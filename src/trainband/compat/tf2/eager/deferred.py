@@ -69,25 +69,26 @@ class Deferred:
         with self._lock:
             return self._kinds.setdefault(key, len(self._kinds))
 
-    def note(self, kind: int, call: Call, inputs: tuple[Any, ...], avals: Sequence[Aval]) -> Step:
+    def note(self, kind: int, call: Call, inputs: Sequence[Any], avals: Sequence[Aval]) -> Step:
         """Notes a computation. What it refuses is raised at once.
 
         Args:
-          inputs: arrays, or (step, which) for a result that is not known yet.
-          avals: the shapes and dtypes of the inputs.
+          inputs: tensors.
+          avals: their shapes and dtypes.
         """
         place = (kind, tuple(avals))
         found = self._avals.get(place)
         if found is None:
-            shapes = [jax.ShapeDtypeStruct(*one) for one in avals]
             with jax.enable_x64(True):
+                shapes = [jax.ShapeDtypeStruct(*one) for one in avals]
                 found = [(one.shape, np.dtype(one.dtype)) for one in jax.eval_shape(call, *shapes)]
             self._avals[place] = found
-        step = Step(kind, call, inputs, found)
         with self._lock:
-            self._pending.append(step)
+            # Only now: to see the shapes, the function may have run what is noted, and so may another thread.
             if len(self._pending) >= MOST_PENDING:
                 self.run()
+            step = Step(kind, call, tuple(one.input for one in inputs), found)
+            self._pending.append(step)
         return step
 
     def run(self) -> None:
@@ -127,10 +128,11 @@ class Deferred:
                 self._programs[key] = _program([step.call for step in steps], [codes for _, codes in plan], wanted)
             program, messages = self._programs[key]
             self.programs_run += 1
-        with jax.enable_x64(True):
-            values, holds = program(leaves)
-        for holder, value in zip(holders, values, strict=True):
-            holder.settle(value)
+            # Not a part of what this thread may be tracing: all that is noted is known.
+            with jax.enable_x64(True), jax.ensure_compile_time_eval():
+                values, holds = program(leaves)
+            for holder, value in zip(holders, values, strict=True):
+                holder.settle(value)
         failed = [message for message, held in zip(messages, holds, strict=True) if not bool(held)]
         if failed:
             raise InvalidArgumentError(None, None, failed[0])

@@ -12,13 +12,17 @@ import numpy as np
 
 from trainband.compat.ops.binding import converted, flattened, put_back
 from trainband.compat.ops.checks import noting
-from trainband.compat.ops.dtypes import DType, array_of, as_dtype
-from trainband.compat.ops.signature import Signature
+from trainband.compat.ops.dtypes import DType, array_of, as_dtype, string
+from trainband.compat.ops.signature import V2_PARAMETERS, Signature
 from trainband.compat.ops.table import Op
 from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf2.eager.deciding import OPEN, decided, place_of_script
 from trainband.compat.tf2.eager.deferred import DEFERRED
+from trainband.compat.tf2.eager.immediate import array_from, is_immediate, results_of
+from trainband.compat.tf2.eager.named import NAMED
 from trainband.compat.tf2.eager.recording import record
 from trainband.compat.tf2.eager.seeds import key_of, of_operation
+from trainband.compat.tf2.eager.symbolic import Symbolic
 from trainband.compat.tf2.eager.tensor import Tensor
 
 
@@ -36,9 +40,9 @@ class _EagerTensors:
     def known(self, value: Any, what: str) -> Any:
         """Its value."""
         found = convert(value)
-        if found.is_traced:
+        if found.is_traced and not OPEN.deciders:
             raise ValueError(f"{what} must be known before anything is traced, got {found}.")
-        return np.asarray(found.array)
+        return np.asarray(decided(found))
 
 
 TENSORS = _EagerTensors()
@@ -94,6 +98,8 @@ def compute(
       at_once: whether it must know the values of its inputs.
     """
     kind = DEFERRED.kind_of(key)
+    if is_immediate() and not any(one.is_traced for one in inputs):
+        return [Tensor(value) for value in results_of(kind, call, [one.array for one in inputs], at_once)]
     if at_once:
         kind, call = _of_values(key, call, inputs)
         with jax.enable_x64(True), noting(_refuse), np.errstate(all="ignore"):
@@ -101,12 +107,12 @@ def compute(
                 found = call(*(np.asarray(one.array) for one in inputs))
             except IndexError as exc:  # an axis that is not there
                 raise InvalidArgumentError(None, None, str(exc)) from exc
-        results = [Tensor(value if hasattr(value, "shape") else np.asarray(value)) for value in found]
+        results = [Tensor(value if hasattr(value, "shape") else array_from(value)) for value in found]
     elif any(one.is_traced for one in inputs):
         with jax.enable_x64(True):
             results = [Tensor(value) for value in call(*(one.array for one in inputs))]
     else:
-        step = DEFERRED.note(kind, call, tuple(one.input for one in inputs), [one.aval for one in inputs])
+        step = DEFERRED.note(kind, call, inputs, [one.aval for one in inputs])
         results = Tensor.results(step)
     if not flat:
         record(kind, call, inputs, results)
@@ -132,7 +138,10 @@ def _refuse(holds: Any, message: str) -> None:
 
 def run(op: Op, values: Mapping[str, Any], seed: int | None = None) -> Any:
     """The result of an operation, with arguments by name; several as the table says."""
-    arguments = converted(op, values, TENSORS)
+    try:
+        arguments = converted(op, values, TENSORS)
+    except Symbolic as symbolic:
+        return symbolic.apply(op, values, seed)
     for name in op.shapes:
         if isinstance(arguments.get(name), Tensor):
             arguments[name] = TENSORS.known(arguments[name], f"{op.name}: {name}")
@@ -153,14 +162,29 @@ def run(op: Op, values: Mapping[str, Any], seed: int | None = None) -> Any:
         found = op.call(put_back(settings, layout, arrays[1:] if op.random else arrays), drawn)
         return (found,) if single else tuple(found)
 
-    at_once = op.folds and bool(inputs) and all(one.is_small for one in inputs)
+    place = place_of_script() if OPEN.deciders else None
+    if place is not None:
+        OPEN.deciders[-1].runs(op.key, inputs, place)
+    at_once = op.folds and bool(inputs) and all(_is_at_hand(one) for one in inputs)
     try:
         results = compute(key, call, inputs, flat=op.flat, at_once=at_once)
     except (ValueError, IndexError, NotImplementedError):  # what it refuses without values, it may do with them
-        if at_once or any(one.is_traced for one in inputs):
+        if at_once:
             raise
+        if any(one.is_traced for one in inputs):
+            seen = None if place is None else OPEN.deciders[-1].values_of(op.key, inputs, place)
+            if seen is None:
+                raise
+            inputs = list(map(Tensor, seen))
         results = compute(key, call, inputs, flat=op.flat, at_once=True)
+    if op.type in NAMED:
+        return NAMED[op.type](*results)
     return results[0] if single else (tuple(results) if isinstance(op.outputs, int) else results)
+
+
+def _is_at_hand(tensor: Tensor) -> bool:
+    """Whether NumPy computes what is done with a tensor: it is small, or text, or nothing is noted here."""
+    return tensor.is_small or tensor.dtype is string or (is_immediate() and not tensor.is_traced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +207,7 @@ def _seen(value: Any) -> Any:
 @functools.cache
 def function_of(op: Op) -> Callable[..., Any]:
     """The function that a script calls for an operation, with TensorFlow 2's parameters."""
-    signature = Signature.parse(op)
+    signature = Signature.parse(op, V2_PARAMETERS.get(op.name, ""))
 
     def call_it(*arguments: Any, **keywords: Any) -> Any:
         values, others = signature.bind(arguments, keywords)

@@ -1,13 +1,16 @@
 """`tf.function`: a function of tensors that is one computation.
 
-The first call with arguments of a kind runs as it stands, and tells which variables the function reads and assigns. The
-second traces it; from then on, no line of it runs. A function that JAX cannot trace, because it decides by the value of
-a tensor, say, runs as it stands each time, which gives the same results.
+The first call with arguments of a kind runs as it stands, and tells which variables the function reads and assigns,
+and how it decides where it asks for the value of a tensor. The second call traces it, with the same decisions; from
+then on, no line of it runs, as long as it decides in the same way. Where it decides otherwise, it runs as it stands
+again, and is traced in that way, too. A function that JAX cannot trace, or that decides in too many ways, runs as it
+stands each time, which gives the same results.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,26 +18,37 @@ from typing import Any
 import jax
 import numpy as np
 
+from trainband.compat.ops.arrays import ComputedError
 from trainband.compat.ops.dtypes import as_dtype
-from trainband.compat.ops.shapes import TensorShape
-from trainband.compat.tf2.eager.captured import Capture, NotCaptured, Trace, capturing, is_tracing
-from trainband.compat.tf2.eager.deferred import DEFERRED
-from trainband.compat.tf2.eager.execute import compute, convert, frozen
+from trainband.compat.tf2.eager.captured import (
+    Capture,
+    NotCaptured,
+    NotSingleton,
+    capturing,
+    is_capturing,
+    running_function,
+)
+from trainband.compat.tf2.eager.execute import convert, frozen
+from trainband.compat.tf2.eager.path import Path, as_tensors, is_leaf
+from trainband.compat.tf2.eager.shapes import TensorShape
+from trainband.compat.tf2.eager.structure import flatten, pack
 from trainband.compat.tf2.eager.tensor import Tensor
 
 _log = logging.getLogger(__name__)
-_UNTRACEABLE = (
+UNTRACEABLE = (
     NotCaptured,
     NotImplementedError,
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
     jax.errors.UnexpectedTracerError,
+    ComputedError,
 )
-
-
-def _is_leaf(value: Any) -> bool:
-    return isinstance(value, Tensor) or hasattr(value, "__trainband_tensor__")
+"""What a function that cannot be traced raises."""
+MOST_PATHS = 8
+"""Ways of deciding that are kept for calls of one kind."""
+MOST_DECISIONS = 200
+"""Decisions in a call, beyond which its trace would be too long."""
 
 
 class _Plan:
@@ -43,11 +57,25 @@ class _Plan:
     def __init__(self) -> None:
         self.capture: Capture | None = None
         self.runs_as_it_stands = False
-        self.jaxpr: Any = None
-        self.structure: Any = None
-        self.fixed: list[Any] = []
-        self.reads: list[Any] = []
-        self.writes: list[Any] = []
+        self.paths: list[Path] = []
+        self.arguments: list[Any] = []
+        """What else than tensors it was called with, kept so that no other object gets the identity of one."""
+
+
+class _Settings:
+    """What holds for all functions."""
+
+    eagerly = False
+
+
+def run_functions_eagerly(run_eagerly: bool) -> None:
+    """Say whether functions run as they stand, each time."""
+    _Settings.eagerly = bool(run_eagerly)
+
+
+def functions_run_eagerly() -> bool:
+    """Whether functions run as they stand, each time."""
+    return _Settings.eagerly
 
 
 class Function:
@@ -57,6 +85,7 @@ class Function:
         self.python_function = python_function
         self.input_signature = None if input_signature is None else tuple(input_signature)
         self._plans: dict[Any, _Plan] = {}
+        self._called: dict[Any, Any] = {}
         functools.update_wrapper(self, python_function)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -73,103 +102,178 @@ class Function:
     @property
     def experimental_get_tracing_count(self) -> Callable[[], int]:
         """How often it has been traced."""
-        return lambda: sum(plan.jaxpr is not None for plan in self._plans.values())
+        return lambda: sum(len(plan.paths) for plan in self._plans.values())
 
-    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Function:
-        """Itself: it is traced when it is called."""
-        del args, kwargs
-        return self
+    @property
+    def function_spec(self) -> inspect.Signature:
+        """Its parameters."""
+        return inspect.signature(self.python_function)
+
+    def get_concrete_function(self, *args: Any, **kwargs: Any) -> ConcreteFunction:
+        """The function for arguments of these kinds: tensors, or what says their shapes and dtypes."""
+        if not args and not kwargs and self.input_signature is not None:
+            args = self.input_signature
+        return ConcreteFunction(self, args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_tracing():
-            return self.python_function(*args, **kwargs)
         if self.input_signature is not None:
-            args = self._checked(args)
-        leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=_is_leaf)
+            args, kwargs = self._checked(args, kwargs), {}
+        if is_capturing() or _Settings.eagerly:
+            return self.python_function(*args, **kwargs)
+        leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=is_leaf)
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor | np.ndarray | jax.Array)]
         inputs = [convert(leaves[i]) for i in places]
         fixed = [None if i in set(places) else leaf for i, leaf in enumerate(leaves)]
-        key = (str(structure), frozen([_identity(one) for one in fixed]), tuple(one.aval for one in inputs))
+        key = (str(structure), frozen([identity(one) for one in fixed]), tuple(one.aval for one in inputs))
+        if any(map(_is_consumed, fixed)):
+            return self._as_it_stands(args, kwargs)
+        if key not in self._plans:
+            specs = [TensorSpec(*one.aval) for one in inputs]
+            for place, spec in zip(places, specs, strict=True):
+                leaves[place] = spec
+            self._called[key] = jax.tree.unflatten(structure, leaves)
         plan = self._plans.setdefault(key, _Plan())
-        if plan.jaxpr is None and not plan.runs_as_it_stands and plan.capture is not None:
-            self._trace(plan, structure, places, fixed, inputs)
-        if plan.jaxpr is None:
-            capture = Capture()
-            with capturing(capture):
-                result = self.python_function(*args, **kwargs)
-            plan.capture = capture
-            return result
-        return self._run(plan, inputs)
+        plan.arguments = fixed
+        if plan.runs_as_it_stands:
+            return self._as_it_stands(args, kwargs)
 
-    def _checked(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        signature = self.input_signature or ()
-        if len(args) != len(signature):
-            raise TypeError(f"{self.python_function.__name__} takes {len(signature)} arguments, got {len(args)}.")
-        found = []
-        for value, spec in zip(args, signature, strict=True):
-            if isinstance(spec, TensorSpec):
-                tensor = convert(value, spec.dtype if not _is_leaf(value) else None)
-                if not spec.is_compatible_with(tensor):
-                    raise TypeError(f"Can not cast {tensor!r} to {spec}")
-                value = tensor
-            found.append(value)
-        return tuple(found)
+        def call(arrays: Sequence[Any]) -> Any:
+            values = list(fixed)
+            for place, array in zip(places, arrays, strict=True):
+                values[place] = Tensor(array)
+            positional, keywords = jax.tree.unflatten(structure, values)
+            return self.python_function(*positional, **keywords)
 
-    def _trace(self, plan: _Plan, structure: Any, places: list[int], fixed: list[Any], inputs: list[Tensor]) -> None:
-        assert plan.capture is not None
-        known = {**plan.capture.read, **plan.capture.written}
-        plan.reads = list(known.values())
-
-        def run(*arrays: Any) -> list[Any]:
-            held = arrays[: len(plan.reads)]
-            trace = Trace({id(v): Tensor(array) for v, array in zip(plan.reads, held, strict=True)})
-            leaves = list(fixed)
-            for place, array in zip(places, arrays[len(plan.reads) :], strict=True):
-                leaves[place] = Tensor(array)
-            args, kwargs = jax.tree.unflatten(structure, leaves)
-            with capturing(trace):
-                result = self.python_function(*args, **kwargs)
-            found, plan.structure = jax.tree.flatten(result, is_leaf=_is_leaf)
-            plan.fixed = [None if _is_computed(one) else one for one in found]
-            plan.writes = list(trace.written.values())
-            results = [convert(one).array for one in found if _is_computed(one)]
-            return [*results, *(trace.values[id(variable)].array for variable in plan.writes)]
-
-        try:
-            held = [_own(variable) for variable in plan.reads]
-            with jax.enable_x64(True):
-                plan.jaxpr = jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(*one.aval) for one in [*held, *inputs]))
-        except _UNTRACEABLE as exc:
-            _log.debug("%s runs as it stands: %s", self.python_function, exc)
+        if plan.capture is not None:
+            self._trace(plan, call, inputs)
+        for path in plan.paths:
+            agrees, result = path.run(inputs, is_only=len(plan.paths) == 1)
+            if agrees:
+                return result
+        capture = Capture()
+        with capturing(capture):
+            result = self._as_it_stands(args, kwargs)
+        plan.capture = capture
+        if capture.is_kept_out or len(capture.decisions) > MOST_DECISIONS or len(plan.paths) == MOST_PATHS:
             plan.runs_as_it_stands = True
+            plan.paths.clear()
+        return result
 
-    def _run(self, plan: _Plan, inputs: list[Tensor]) -> Any:
-        from trainband.compat.tf2.eager.recording import variable_was_read
+    def _as_it_stands(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        with running_function():
+            return as_tensors(self.python_function(*args, **kwargs))
 
-        jaxpr = plan.jaxpr
-        held = [_own(variable) for variable in plan.reads]
-        for variable, tensor in zip(plan.reads, held, strict=True):
-            variable_was_read(variable, tensor)
-        results = compute(
-            ("function", id(jaxpr)),
-            lambda *arrays: jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *arrays),
-            [*held, *inputs],
-        )
-        count = len(results) - len(plan.writes)
-        for variable, tensor in zip(plan.writes, results[count:], strict=True):
-            _give(variable, tensor)
-        if plan.writes:
-            DEFERRED.run()  # else a loop that looks at nothing would become one long program
-        rest = iter(results[:count])
-        leaves = [next(rest) if one is None else one for one in plan.fixed]
-        return jax.tree.unflatten(plan.structure, leaves)
+    def concrete_functions(self) -> list[ConcreteFunction]:
+        """One for each kind of arguments that it was called with, as far as those were tensors and plain values."""
+        return [ConcreteFunction(self, *kind) for kind in self._called.values()]
+
+    def _checked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        signature = self.input_signature or ()
+        name = getattr(self.python_function, "__name__", "function")
+        if kwargs:
+            try:
+                args = inspect.signature(self.python_function).bind(*args, **kwargs).args
+            except TypeError as exc:
+                raise TypeError(f"Binding inputs to tf.function failed due to `{exc}`.") from None
+        if len(args) != len(signature):
+            raise TypeError(f"{name} takes {len(signature)} arguments, by its input_signature, got {len(args)}.")
+        return tuple(map(fitting, args, signature))
+
+    def _trace(self, plan: _Plan, call: Callable[[Sequence[Any]], Any], inputs: Sequence[Tensor]) -> None:
+        capture, plan.capture = plan.capture, None
+        assert capture is not None
+        path = Path([*{**capture.read, **capture.written}.values()], capture)
+        try:
+            path.trace(call, inputs)
+        except NotSingleton:
+            raise
+        except Exception as exc:
+            _log.debug("%s runs as it stands: %r", self.python_function, exc)
+            plan.runs_as_it_stands = True
+        else:
+            plan.paths.append(path)
 
 
-def _is_computed(value: Any) -> bool:
-    return _is_leaf(value) or isinstance(value, jax.Array | jax.core.Tracer)
+class ConcreteFunction:
+    """A function for arguments of one kind: it is called with the tensors among them.
+
+    Args:
+      args, kwargs: tensors, what says their shapes and dtypes, and other values.
+    """
+
+    def __init__(self, function: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.function = function
+        self.name = getattr(function.python_function, "__name__", "function")
+        self.structured_input_signature = (tuple(args), dict(kwargs))
+        self._leaves = flatten((tuple(args), kwargs))
+        self._places = [at for at, one in enumerate(self._leaves) if isinstance(one, TensorSpec) or is_leaf(one)]
+
+    @property
+    def inputs(self) -> list[TensorSpec]:
+        """The shapes and dtypes of the tensors that it takes."""
+        found = []
+        for at in self._places:
+            one = self._leaves[at]
+            found.append(one if isinstance(one, TensorSpec) else TensorSpec.from_tensor(convert(one)))
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        names = self.names
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if len(args) > len(names) or set(given) - set(names) or len(given) < len(names):
+            raise TypeError(f"{self.name} takes the tensors {names}, got {len(args)} values and {sorted(kwargs)}.")
+        tensors = [fitting(given[name], spec) for name, spec in zip(names, self.inputs, strict=True)]
+        positional, keywords = self._filled(tensors)
+        return self.function(*positional, **keywords)
+
+    def call_python(self, tensors: Sequence[Any]) -> Any:
+        """What the function gives for these tensors as it stands."""
+        positional, keywords = self._filled(tensors)
+        return self.function.python_function(*positional, **keywords)
+
+    def _filled(self, tensors: Sequence[Any]) -> Any:
+        leaves = list(self._leaves)
+        for at, tensor in zip(self._places, tensors, strict=True):
+            leaves[at] = tensor
+        return pack(self.structured_input_signature, leaves)
+
+    @property
+    def names(self) -> list[str]:
+        """What each tensor is called: by its spec, or else by the parameter."""
+        args, kwargs = self.structured_input_signature
+        parameters = [one.name for one in self.function.function_spec.parameters.values()]
+        owners = [
+            name for name, one in zip([*parameters, *map(str, range(99))], args, strict=False) for _ in flatten(one)
+        ]
+        owners += [name for name in sorted(kwargs) for _ in flatten(kwargs[name])]
+        return [getattr(self._leaves[at], "name", None) or owners[at] for at in self._places]
 
 
-def _identity(value: Any) -> Any:
+def fitting(value: Any, spec: Any) -> Any:
+    """A value as a tensor of a shape and dtype.
+
+    Raises:
+      TypeError: it has others.
+    """
+    if not isinstance(spec, TensorSpec):
+        return value
+    try:
+        tensor = convert(value, spec.dtype if not is_leaf(value) else None)
+    except (TypeError, ValueError) as exc:
+        raise TypeError(f"Binding inputs to tf.function failed due to `Can not cast {value!r} to {spec}`.") from exc
+    if not spec.is_compatible_with(tensor):
+        shown = TensorSpec.from_tensor(tensor)
+        raise TypeError(f"Binding inputs to tf.function failed due to `Can not cast {shown} to {spec}`.")
+    return tensor
+
+
+def _is_consumed(value: Any) -> bool:
+    """Whether it gives something else each time, as iterators do, or is new each time, as replicas' values are."""
+    return any(hasattr(value, name) for name in ("__next__", "element_spec", "__trainband_replicas__"))
+
+
+def identity(value: Any) -> Any:
+    """What tells an argument from others: itself, where that can be a key."""
     try:
         hash(value)
     except TypeError:
@@ -177,16 +281,11 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _own(variable: Any) -> Tensor:
-    tensor: Tensor = variable.read_for(None)
-    return tensor
+class TypeSpec:
+    """The base of what says which values are passed."""
 
 
-def _give(variable: Any, tensor: Tensor) -> None:
-    variable.give(tensor)
-
-
-class TensorSpec:
+class TensorSpec(TypeSpec):
     """The shape and dtype of a tensor that is passed."""
 
     def __init__(self, shape: Any = None, dtype: Any = "float32", name: str | None = None) -> None:
@@ -210,7 +309,8 @@ class TensorSpec:
         return hash((self.shape, self.dtype))
 
     def __repr__(self) -> str:
-        return f"TensorSpec(shape={self.shape}, dtype={self.dtype!r}, name={self.name!r})"
+        shape = str(self.shape).replace("?", "None")
+        return f"TensorSpec(shape={shape}, dtype={self.dtype!r}, name={self.name!r})"
 
 
 def function(func: Any = None, input_signature: Any = None, **options: Any) -> Any:

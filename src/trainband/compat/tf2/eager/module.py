@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from trainband.compat.tf2.eager.tensor import Tensor
+from trainband.compat.tf2.eager.tracking import WATCHERS, changed
 from trainband.compat.tf2.eager.variable import Variable
 
 
@@ -18,6 +20,11 @@ class Module:
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name or type(self).__name__.lower()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if WATCHERS and not isinstance(value, int | float | str | Tensor):
+            changed()
 
     @property
     def name(self) -> str:

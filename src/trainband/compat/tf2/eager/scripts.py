@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from trainband.compat.ops.dtypes import DType, array_of, as_dtype
+from trainband.compat.tf1.graphs.errors import InvalidArgumentError
+from trainband.compat.tf2.eager.captured import keep_out_of_traces
 from trainband.compat.tf2.eager.execute import convert
+from trainband.compat.tf2.eager.host_stage import computed, on_host, raise_if_hosted
 from trainband.compat.tf2.eager.structure import map_structure
 from trainband.compat.tf2.eager.tensor import Tensor
 
@@ -35,8 +39,10 @@ def get_logger() -> logging.Logger:
     return logging.getLogger("tensorflow")
 
 
-def print(*inputs: Any, output_stream: Any = sys.stderr, end: str = "\n", sep: str = " ", **_: Any) -> None:  # noqa: A001
+def print(*inputs: Any, output_stream: Any = None, end: str = "\n", sep: str = " ", **_: Any) -> None:  # noqa: A001
     """Prints the values of tensors."""
+    raise_if_hosted()
+    keep_out_of_traces()
     shown = [map_structure(_value_of, one) for one in inputs]
     stream = output_stream if hasattr(output_stream, "write") else sys.stderr
     builtins.print(*shown, file=stream, end=end, sep=sep)
@@ -48,8 +54,14 @@ def _value_of(value: Any) -> Any:
 
 def py_function(func: Callable[..., Any], inp: Any, Tout: Any, name: str | None = None) -> Any:  # noqa: N803
     """What a Python function gives for tensors."""
-    del Tout, name
-    return func(*map(convert, inp))
+    del name
+    if not on_host(inp):
+        return func(*map(convert, inp))
+
+    def cast(found: Any, dtype: DType) -> Any:
+        return array_of(np.asarray(convert(found).array), dtype)
+
+    return _hosted(func, lambda *arrays: func(*map(Tensor, arrays)), inp, Tout, cast)
 
 
 def numpy_function(
@@ -59,10 +71,48 @@ def numpy_function(
     stateful: bool = True,
     name: str | None = None,
 ) -> Any:
-    """What a Python function of NumPy's arrays gives."""
-    del Tout, stateful, name
-    found = func(*(np.asarray(convert(one).numpy()) for one in inp))
-    return [Tensor(np.asarray(one)) for one in found] if isinstance(found, list | tuple) else Tensor(np.asarray(found))
+    """What a Python function of NumPy's arrays gives.
+
+    Raises:
+      InvalidArgumentError (in the function of a dataset): it gives other dtypes than were said.
+    """
+    del stateful, name
+
+    def call(*arrays: Any) -> Any:
+        return func(*(one if one.ndim else one[()] for one in arrays))
+
+    if not on_host(inp):
+        found = call(*(np.asarray(convert(one).array) for one in inp))
+        return [convert(one) for one in found] if isinstance(found, list | tuple) else convert(np.asarray(found))
+
+    def checked(found: Any, dtype: DType) -> Any:
+        array = np.asarray(found) if not isinstance(found, str | bytes) else array_of(found)
+        if as_dtype(array.dtype) is not dtype and not isinstance(found, int | float):
+            raise InvalidArgumentError(
+                None, None, f"A value returned by {func!r} is {as_dtype(array.dtype).name}, but expects {dtype.name}"
+            )
+        return array_of(array, dtype)
+
+    return _hosted(func, call, inp, Tout, checked)
+
+
+def _hosted(
+    func: Callable[..., Any], call: Callable[..., Any], inputs: Any, kinds: Any, converted: Callable[[Any, DType], Any]
+) -> Any:
+    """What a function of arrays gives, computed on the host: tensors of some dtypes, or one of one."""
+    several = isinstance(kinds, list | tuple)
+    dtypes = [as_dtype(one) for one in (kinds if several else [kinds])]
+
+    def flat(*arrays: Any) -> list[Any]:
+        found = call(*arrays)
+        given = found if isinstance(found, list | tuple) and (several or len(dtypes) != 1) else [found]
+        return [converted(one, dtype) for one, dtype in zip(given, dtypes, strict=bool(dtypes))]
+
+    cells = [cell.cell_contents for cell in getattr(func, "__closure__", None) or ()]
+    if any(isinstance(one, Tensor) for one in cells):  # of the call in which it was made
+        raise_if_hosted()
+    results = computed(("python", getattr(func, "__code__", func)), flat, inputs)
+    return results if several else results[0]
 
 
 class PhysicalDevice(NamedTuple):
@@ -122,8 +172,6 @@ def assert_equal(x: Any, y: Any, message: str | None = None, summarize: Any = No
     Raises:
       InvalidArgumentError: they are not.
     """
-    from trainband.compat.tf1.graphs.errors import InvalidArgumentError
-
     del summarize, name
     a, b = (np.asarray(convert(one).numpy()) for one in (x, y))
     if not np.all(a == b):

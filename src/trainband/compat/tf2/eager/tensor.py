@@ -10,8 +10,9 @@ import jax
 import numpy as np
 
 from trainband.compat.ops.dtypes import DType, as_dtype
-from trainband.compat.ops.shapes import TensorShape
+from trainband.compat.tf2.eager.deciding import decided
 from trainband.compat.tf2.eager.deferred import DEFERRED, Aval, Step
+from trainband.compat.tf2.eager.shapes import TensorShape
 
 SMALL = 16
 """As many numbers are few."""
@@ -20,13 +21,17 @@ SMALL = 16
 class Tensor:
     """A tensor. Its value is computed when somebody looks at it."""
 
-    __slots__ = ("__weakref__", "_aval", "_source", "_value", "dtype")
+    __slots__ = ("__weakref__", "_aval", "_source", "_value", "activation", "dtype", "whole")
     __array_priority__ = 100  # NumPy's arrays leave their operators to ours
 
     def __init__(self, value: Any = None, source: tuple[Step, int] | None = None) -> None:
         """Of a value (NumPy's, JAX's, or one that JAX traces), or of a result of a step."""
         self._value = value
         self._source = source
+        self.whole: Any = None
+        """The same value as an array that the devices of all processes have, where there are several."""
+        self.activation: str | None = None
+        """The activation of Keras's that it comes from, where that is known."""
         if source is None:
             self._aval: Aval = (tuple(value.shape), np.dtype(value.dtype))
         else:
@@ -61,6 +66,11 @@ class Tensor:
         return isinstance(self._value, jax.core.Tracer)
 
     @property
+    def is_noted(self) -> bool:
+        """Whether it is noted to be computed, and has not been."""
+        return self._source is not None
+
+    @property
     def is_small(self) -> bool:
         """Whether its value is known, and of few numbers: what NumPy computes of it needs no program."""
         return isinstance(self._value, np.ndarray) and self._value.size <= SMALL
@@ -77,7 +87,7 @@ class Tensor:
         return jax.numpy.asarray(self.array)
 
     def numpy(self) -> Any:
-        """The value as NumPy's: an array, or a scalar where there are no axes.
+        """The value as NumPy's: an array of the caller's own, or a scalar where there are no axes.
 
         Raises:
           NotImplementedError: JAX traces it.
@@ -86,7 +96,7 @@ class Tensor:
         if self.is_traced:
             raise NotImplementedError("numpy() is only available when eager execution is enabled.")
         found = np.asarray(value)
-        return found[()] if found.ndim == 0 else found
+        return found[()] if found.ndim == 0 else found.copy()
 
     @property
     def shape(self) -> TensorShape:
@@ -112,16 +122,16 @@ class Tensor:
         return found if dtype is None else found.astype(dtype)
 
     def __bool__(self) -> bool:
-        return bool(self.numpy())
+        return bool(decided(self))
 
     def __int__(self) -> int:
-        return int(self.numpy())
+        return int(decided(self))
 
     def __float__(self) -> float:
-        return float(self.numpy())
+        return float(decided(self))
 
     def __index__(self) -> int:
-        return int(self.numpy().__index__())
+        return int(decided(self).__index__())
 
     def __len__(self) -> int:
         if not self._aval[0]:
@@ -155,7 +165,7 @@ class Tensor:
     def __repr__(self) -> str:
         if self.is_traced:
             return f"<tf.Tensor shape={self.shape} dtype={self.dtype.name}>"
-        return f"<tf.Tensor: shape={_shown(self._aval[0])}, dtype={self.dtype.name}, numpy={self.numpy()!r}>"
+        return f"<tf.Tensor: shape={_shown(self._aval[0])}, dtype={self.dtype.name}, numpy={shown(self.numpy())}>"
 
     def __str__(self) -> str:
         if self.is_traced:
@@ -178,6 +188,11 @@ class Reference:
 
     def __hash__(self) -> int:
         return id(self._value)
+
+
+def shown(value: Any) -> str:
+    """A value as TensorFlow shows it: numbers without their types."""
+    return str(value) if isinstance(value, np.number | np.bool_) else repr(value)
 
 
 def _shown(sizes: tuple[int, ...]) -> str:

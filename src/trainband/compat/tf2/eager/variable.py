@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from trainband.compat.ops.dtypes import DType, as_dtype
-from trainband.compat.ops.shapes import TensorShape
-from trainband.compat.tf2.eager.captured import is_kept, value_of
+from trainband.compat.tf2.eager.captured import Home, is_kept, making_variable, value_of
+from trainband.compat.tf2.eager.deferred import DEFERRED
 from trainband.compat.tf2.eager.execute import convert
 from trainband.compat.tf2.eager.recording import variable_was_read
-from trainband.compat.tf2.eager.tensor import Reference, Tensor
+from trainband.compat.tf2.eager.replica import current, variable_was_made
+from trainband.compat.tf2.eager.shapes import TensorShape
+from trainband.compat.tf2.eager.tensor import Reference, Tensor, shown
 
 _numbers = itertools.count()
 
@@ -25,6 +27,8 @@ class Variable:
     """
 
     __array_priority__ = 100
+    home: Home | None = None
+    """Where it lives, if not in this process."""
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Variable:
         del validate_shape, caching_device, variable_def, import_scope
         if initial_value is None:
             raise ValueError("The `initial_value` arg to `tf.Variable` must be specified.")
+        making_variable()
         value = initial_value() if callable(initial_value) else initial_value
         self._tensor = convert(value, None if dtype is None else as_dtype(dtype))
         self._shape = TensorShape(self._tensor.aval[0] if shape is None else shape)
@@ -54,6 +59,12 @@ class Variable:
         self.synchronization = synchronization
         self.aggregation = aggregation
         self.number = next(_numbers)
+        if current() is not None:
+            raise ValueError(
+                f"tf.Variable {self.name} is made in a function that several replicas run: make it before, in "
+                "`strategy.scope()`."
+            )
+        variable_was_made(self)
 
     def __trainband_tensor__(self) -> Tensor:
         return self.value()
@@ -66,7 +77,9 @@ class Variable:
     def give(self, tensor: Tensor) -> None:
         """Takes a new value."""
         if not is_kept(self, tensor):
-            self._tensor = tensor
+            is_behind, self._tensor = self._tensor.is_noted, tensor
+            if is_behind:  # a loop that looks at nothing would become one long program
+                DEFERRED.run()
 
     def value(self) -> Tensor:
         """The tensor that it holds now."""
@@ -78,10 +91,10 @@ class Variable:
 
     def numpy(self) -> Any:
         """The value as NumPy's."""
-        return self._tensor.numpy()
+        return value_of(self, self._tensor).numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return self._tensor.__array__(dtype, copy)
+        return value_of(self, self._tensor).__array__(dtype, copy)
 
     @property
     def shape(self) -> TensorShape:
@@ -139,14 +152,16 @@ class Variable:
         return iter(self.value())
 
     def __bool__(self) -> bool:
-        return bool(self._tensor)
+        return bool(value_of(self, self._tensor))
 
     def __int__(self) -> int:
-        return int(self._tensor)
+        return int(value_of(self, self._tensor))
 
     def __float__(self) -> float:
-        return float(self._tensor)
+        return float(value_of(self, self._tensor))
 
     def __repr__(self) -> str:
-        shown = f"shape={tuple(self._tensor.aval[0])} dtype={self.dtype.name}, numpy={self.numpy()!r}"
-        return f"<tf.Variable '{self.name}' {shown}>"
+        found = value_of(self, self._tensor)
+        about = f"shape={tuple(found.aval[0])} dtype={self.dtype.name}"
+        about += "" if found.is_traced else f", numpy={shown(found.numpy())}"
+        return f"<tf.Variable '{self.name}' {about}>"

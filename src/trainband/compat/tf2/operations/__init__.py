@@ -1,0 +1,1 @@
+"""Operations that only TensorFlow 2 has, or that are called otherwise there."""
