@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from trainband.checkpoint import CheckpointDirectory
 from trainband.errors import CheckpointError, ClusterError, ModelError
@@ -19,6 +19,10 @@ from trainband.strategies.base import Strategy, checked
 
 MARK = "_trainband"
 """The attribute of a Keras model that says what trains it."""
+
+WRAP = "wrap_distributed"
+"""The method of a model's class, if it has one, of (name, method): what stands in the place of a model's own method
+when a strategy trains it. A front end that takes other data than Keras sets it."""
 
 
 class Distributed:
@@ -71,7 +75,7 @@ class Distributed:
             "predict": self._set_aside("predict"),
             "test_on_batch": self._set_aside("test_on_batch"),
             "predict_on_batch": self._set_aside("predict_on_batch"),
-            "train_on_batch": self._refuse_train_on_batch,
+            "train_on_batch": self._train_on_batch,
             "make_train_function": self._make_train_function,
             "make_test_function": self._make_split("test"),
             "make_predict_function": self._make_split("predict"),
@@ -79,10 +83,11 @@ class Distributed:
             "_get_jax_state": self._get_state,
             "get_metrics_result": self._metrics_result,
         }
+        wrap = getattr(self._model, WRAP, None)
         for name, method in replacements.items():
             self._own[name] = getattr(self._model, name)
             # Past Keras's own __setattr__, which looks into everything for variables to track.
-            object.__setattr__(self._model, name, method)
+            object.__setattr__(self._model, name, method if wrap is None else wrap(name, method))
         object.__setattr__(self._model, MARK, self)
 
     # --- what a user calls
@@ -180,6 +185,7 @@ class Distributed:
                 )
             finally:
                 self._training = None
+                model.train_function = None
 
     def _serve(self) -> None:
         """On a ps: serves, and ends the process."""
@@ -277,10 +283,18 @@ class Distributed:
         call.__doc__ = getattr(type(self._model), name).__doc__
         return call
 
-    def _refuse_train_on_batch(self, *_args: Any, **_settings: Any) -> NoReturn:
+    def _train_on_batch(self, *args: Any, **settings: Any) -> Any:
+        """Keras's own, which makes the update that all devices of this process would make together.
+
+        Raises:
+          ModelError: other tasks would have to make it too.
+        """
+        if self.strategy.cluster is None:
+            return self._set_aside("train_on_batch")(*args, **settings)
         raise ModelError(
             "train_on_batch makes one update in one process, and this model is trained by "
-            f"{type(self.strategy).__name__}: use fit with a generator, or write the loop with trainband.Trainer."
+            f"{type(self.strategy).__name__} in a cluster: use fit with a generator, or write the loop with "
+            "trainband.Trainer."
         )
 
 
