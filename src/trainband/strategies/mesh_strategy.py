@@ -63,6 +63,11 @@ class MeshStrategy(Scoped):
         return None
 
     @property
+    def group(self) -> ProcessGroup | None:
+        """The processes that compute in step; `None` where there is one."""
+        return self._group
+
+    @property
     def is_chief(self) -> bool:
         return self.cluster is None or self.cluster.is_chief
 

@@ -1,0 +1,1 @@
+"""`tf.distribute`: strategies that compute on several devices and processes in step."""
