@@ -62,6 +62,19 @@ def module_of(exported: export.Exported) -> Iterator[Any]:
         yield module
 
 
+def custom_calls(module: Any) -> set[str]:
+    """The targets of the custom calls in a module."""
+    found: set[str] = set()
+
+    def note(operation: Operation) -> ir.WalkResult:
+        if operation.name == "stablehlo.custom_call":
+            found.add(str(operation.attributes["call_target_name"]).strip('"'))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    return found
+
+
 def canonical(exported: export.Exported, module: Any, name: str) -> bytes:
     """The bytes of a function that has this module and the arrays of `exported`, and nothing else of it."""
     passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)

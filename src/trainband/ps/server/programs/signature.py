@@ -47,7 +47,7 @@ class Signature(Struct, frozen=True, array_like=True):
     def check(self, initialise: export.Exported, update: export.Exported) -> None:
         """Raises `Refused` where the two are not functions of these."""
         for name, exported in (("initialise", initialise), ("update", update)):
-            _check_surroundings(name, exported)
+            check_surroundings(name, exported)
         blocks = [((block.size,), block.dtype) for block in self.blocks]
         state = [_plain(aval) for aval in initialise.out_avals]
         sizes = [math.prod(shape) for shape, _ in state]
@@ -64,7 +64,8 @@ class Signature(Struct, frozen=True, array_like=True):
         _same_tree("update", "gives", update.out_tree, (some, leaves))
 
 
-def _check_surroundings(name: str, exported: export.Exported) -> None:
+def check_surroundings(name: str, exported: export.Exported) -> None:
+    """Raises `Refused` where a function is not one of fixed shapes for one CPU, without effects."""
     kept = exported.module_kept_var_idx
     if tuple(exported.platforms) != ("cpu",):
         raise Refused(f"its function {name} was exported for {', '.join(exported.platforms)}; a ps runs cpu alone.")
