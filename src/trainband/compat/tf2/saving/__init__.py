@@ -1,0 +1,1 @@
+"""Checkpoints of objects and their variables, and models as files."""

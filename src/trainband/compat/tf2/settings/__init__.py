@@ -1,0 +1,1 @@
+"""What scripts set and ask of the library itself."""
