@@ -25,14 +25,21 @@ TOGETHER_BY_TABLE = ("tests/compat/test_conformance.py",)
 WAIT = "tests/cluster_"
 """The tests in these folders wait most of their time, and the others compute."""
 
+BEFORE = "tests/keras/"
+"""The tests in this folder look at Keras as it is, and those of scripts of TensorFlow 2 change it for their process."""
+
 SPREAD = 0.85
 """Over how much of the others those that wait are spread: the end shall not wait for one of them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mixes tests that wait and tests that compute, so that the processor has something to do all the time."""
+    """Mixes tests that wait and tests that compute, so that the processor has something to do all the time.
+
+    Processes take them in this order, so that what is `BEFORE` others here is so in each process.
+    """
     waiting = [item for item in items if item.nodeid.startswith(WAIT)]
     others = [item for item in items if not item.nodeid.startswith(WAIT)]
+    others.sort(key=lambda item: not item.nodeid.startswith(BEFORE))
     between = int(SPREAD * len(others)) // max(1, len(waiting))
     mixed: list[pytest.Item] = []
     for index, item in enumerate(waiting):
@@ -80,7 +87,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             """
             while not node.shutting_down:
                 before = len(self.workqueue)
-                super()._reschedule(node)
+                try:
+                    super()._reschedule(node)
+                except OSError:  # it has just been lost: `remove_node` is about to give its tests to others
+                    return
                 if len(self.workqueue) == before:
                     return
 

@@ -208,7 +208,7 @@ def test_a_circle_would_be_found(imports: dict[str, list[str]], found: list[list
 PRIVATE = {
     "jax": ("spmd/inside.py", "ps/server/programs/inside.py"),
     "jaxlib": ("spmd/inside.py", "ps/server/programs/inside.py"),
-    "keras": ("keras/inside.py",),
+    "keras": ("keras/inside.py", "compat/tf2/keras/inside.py"),
 }
 """Libraries of which we need what they do not promise to keep, and the files that may: one in a layer."""
 

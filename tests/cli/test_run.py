@@ -348,6 +348,31 @@ def test_another_output_can_take_the_place_of_the_streams() -> None:
         launch(command, output=output, **{**options, "workers": 0})
 
 
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [
+        (["--tensorflow"], []),
+        (["--tensorflow", "2"], ["--tensorflow", "2"]),
+        (["--tensorflow=1", "--convert"], ["--tensorflow", "1", "--convert"]),
+        (["--workers", "2", "--tensorflow", "1", "--ps", "0"], ["--tensorflow", "1"]),
+    ],
+)
+def test_the_version_of_tensorflow_may_be_left_out(
+    given: list[str], command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "2").write_text("")
+    started: list[list[str]] = []
+    monkeypatch.chdir(tmp_path)
+
+    def start(command: list[str], **_: object) -> int:
+        started.append(command)
+        return 0
+
+    monkeypatch.setattr("trainband.cli.run.launch", start)
+    cli.main(["run", *given, "2", "--", "--tensorflow"], standalone_mode=False)  # a script named 2
+    assert started == [["-m", "trainband.compat", *command, "2", "--tensorflow"]]
+
+
 def test_convert_is_for_scripts_of_tensorflow_1() -> None:
     with pytest.raises(click.UsageError, match="add --tensorflow"):
         cli.main(["run", "--convert", "train.py"], standalone_mode=False)

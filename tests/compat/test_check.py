@@ -79,7 +79,7 @@ def test_check_follows_the_scripts_own_modules(tmp_path: Path, capsys: pytest.Ca
     assert main(["--check", str(tmp_path / "main.py")]) == 1
     shown = capsys.readouterr().out.splitlines()
     assert shown[-2:] == [
-        f"{tmp_path / 'main.py'}: 3 of the 5 names of TensorFlow that are used are there",
+        f"{tmp_path / 'main.py'}: 3 of the 5 names of TensorFlow 1 that are used are there (tf.log at three.py:2)",
         "2 names missing",
     ]
     assert shown[0].startswith(f"{tmp_path / 'nets' / 'one.py'}:3: tf.nn.relv is not in trainband's TensorFlow 1")

@@ -96,14 +96,6 @@ def test_an_optimizer_without_its_config() -> None:
     refused(lambda: small(optimizer=Own(3)), r"the optimizer Own cannot be made anew from its config .*get_config\(\)")
 
 
-def test_train_on_batch() -> None:
-    refused(
-        small,
-        "train_on_batch makes one update in one process.*OneDevice: use fit with",
-        lambda m: m.train_on_batch(X, Y),
-    )
-
-
 def test_the_model_is_itself_again_after_an_error() -> None:
     """A training that has ended with an error leaves a model that can be asked."""
 

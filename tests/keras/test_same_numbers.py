@@ -201,3 +201,14 @@ def _bfloat16() -> Iterator[None]:
 @pytest.mark.usefixtures("_bfloat16")
 def test_mixed_bfloat16() -> None:
     expect_as_keras(small, fits(X, Y), 1e-3, 1e-3)
+
+
+def test_a_batch_is_trained_on_between_two_fits() -> None:
+    """`train_on_batch` in one process is Keras's own, and `fit` goes on from there."""
+
+    def fit(model: Any) -> Any:
+        fits(X, Y)(model)
+        model.train_on_batch(X, Y)
+        return fits(X, Y)(model)
+
+    expect_as_keras(lambda: small(optimizer=optimizers.SGD(RATE, momentum=0.9)), fit, STEP)
