@@ -1,9 +1,9 @@
-"""A ps/worker script of TensorFlow 1, run by TensorFlow and, unchanged, by trainband's TensorFlow 1 face.
+"""Scripts of TensorFlow, run by TensorFlow and, unchanged, by trainband's faces of TensorFlow 1 and 2.
 
-The script is `bench.peers.tensorflow_ps`: 784-100-10 with ReLU, Adam, batches of 100 of the digits in the package, a
-Supervisor and one session.run a step; 1 ps and 2 workers on this machine's loopback interface. The two alternate for
-some rounds, because a machine's speed drifts, and the medians count. The contract of a task's program is that of
-`bench.ps_mnist`, which see.
+With ``--face 2``, `bench.compat_eager` says what is run. With ``--face 1``, the script is `bench.peers.tensorflow_ps`:
+784-100-10 with ReLU, Adam, batches of 100 of the digits in the package, a Supervisor and one session.run a step; 1 ps
+and 2 workers on this machine's loopback interface. The two alternate for some rounds, because a machine's speed drifts,
+and the medians count. The contract of a task's program is that of `bench.ps_mnist`, which see.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import environments
+from bench import compat_eager, environments
 from bench.environments import ROOT, our_environment, peer_environment
 from bench.processes import CaseFailed, Processes, free_addresses
 from bench.ps_mnist import CHIEF, Plan, Run, write_data
@@ -29,24 +29,65 @@ TENSORFLOW, OURS = "tensorflow", "trainband.compat"
 
 
 @click.command(help=__doc__.partition("\n")[0])
+@click.option("--face", type=click.Choice(["1", "2"]), default="1", show_default=True)
+@click.option(
+    "--case", "cases", type=click.Choice(list(compat_eager.CASES)), multiple=True, help="Of face 2; else all."
+)
 @click.option("--rule", type=click.Choice(["async", "sync"]), default="async", show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--train_steps", type=click.IntRange(300), default=6_000, show_default=True)
+@click.option("--train_steps", type=click.IntRange(300), help="Else 6000, and 2000 with face 2.")
 @click.option("--tensorflow-python", type=click.Path(path_type=Path), envvar="TENSORFLOW_PYTHON")
 @click.option("--deadline", "deadline_s", default=300.0, show_default=True, help="Seconds for one case.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def main(
-    rule: str, rounds: int, train_steps: int, tensorflow_python: Path | None, deadline_s: float, as_json: bool
+    face: str,
+    cases: tuple[str, ...],
+    rule: str,
+    rounds: int,
+    train_steps: int | None,
+    tensorflow_python: Path | None,
+    deadline_s: float,
+    as_json: bool,
 ) -> None:
     """Run both in turn and print what came out."""
-    plan = Plan(train_steps=train_steps, rule=rule, deadline_s=deadline_s)
+    if face == "2":
+        python = environments.tensorflow_python(tensorflow_python, also="tf_keras")
+        plan_2 = compat_eager.Plan(train_steps=train_steps or 2_000, deadline_s=deadline_s)
+        run_face_2(cases or tuple(compat_eager.CASES), rounds, plan_2, python, as_json)
+        return
+    if cases:
+        raise click.UsageError("--case needs --face 2.")
+    run_face_1(
+        Plan(train_steps=train_steps or 6_000, rule=rule, deadline_s=deadline_s), rounds, tensorflow_python, as_json
+    )
+
+
+def run_face_2(cases: tuple[str, ...], rounds: int, plan: compat_eager.Plan, python: Path, as_json: bool) -> None:
+    """Run these cases of TensorFlow 2; one that cannot run says why, and the rest goes on."""
+    with tempfile.TemporaryDirectory(prefix="trainband-bench-") as home:
+        data = write_data(Path(home) / "digits.npz")
+        done = [
+            compat_eager.compare(name, rounds, plan, data, python, Path(home), lambda text: click.echo(text, err=True))
+            for name in cases
+        ]
+    if as_json:
+        results = [
+            {**asdict(each), "median_steps_per_s": each.medians, "times_tensorflow": each.ratio} for each in done
+        ]
+        click.echo(json.dumps({"plan": asdict(plan), "cases": results}))
+    else:
+        Console(width=120).print(compat_eager.make_table(done, plan))
+
+
+def run_face_1(plan: Plan, rounds: int, tensorflow_python: Path | None, as_json: bool) -> None:
+    """Run the script of TensorFlow 1 by both in turn."""
     python = environments.tensorflow_python(tensorflow_python)
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="trainband-bench-") as home:
         data = write_data(Path(home) / "digits.npz")
         for number in range(rounds):
             for name in (TENSORFLOW, OURS):
-                click.echo(f"round {number + 1} of {rounds}: {name}, {rule}", err=True)
+                click.echo(f"round {number + 1} of {rounds}: {name}, {plan.rule}", err=True)
                 with tempfile.TemporaryDirectory(dir=home) as directory:
                     try:
                         runs.append(run_case(name, number, plan, data, python, Path(directory)))
