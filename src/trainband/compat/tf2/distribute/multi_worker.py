@@ -12,6 +12,7 @@ from trainband.cluster.resolvers.joined import note_joined
 from trainband.compat.tf2.distribute.mirrored import MirroredStrategy
 from trainband.compat.tf2.distribute.resolvers import ClusterResolver, TFConfigClusterResolver
 from trainband.compat.tf2.distribute.strategy import Strategy
+from trainband.errors import ClusterError
 from trainband.spmd.process_group import ProcessGroup
 from trainband.strategies import Mirrored, MultiWorkerMirrored
 
@@ -74,9 +75,18 @@ def _leave(group: ProcessGroup) -> None:
 
 
 def cluster_of(resolver: ClusterResolver) -> Cluster | None:
-    """The workers of a cluster and which of them this is, as a resolver says; `None` where there are none."""
+    """The workers of a cluster and which of them this is, as a resolver says; `None` where there are none.
+
+    Raises:
+      ClusterError: this process is a ps.
+    """
     jobs: dict[str, Any] = resolver.cluster_spec().as_dict()
     if not jobs or not resolver.task_type:
         return None
+    if resolver.task_type == "ps":
+        raise ClusterError(
+            f"This process is ps:{resolver.task_id}, and workers that compute in step have no use for one: leave the "
+            "ps out of the cluster, as with trainband run --ps 0."
+        )
     kept = {job: tasks for job, tasks in jobs.items() if job in ("chief", "worker", "evaluator")}
     return Cluster(spec=ClusterSpec(kept), task=Task(resolver.task_type, int(resolver.task_id or 0)))
