@@ -17,6 +17,7 @@ from typing import Protocol, TextIO
 import click
 from click.core import ParameterSource
 
+from trainband.cli.tensorflow_script import for_strategy, with_version
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers.credentials import (
     INSECURE,
@@ -281,7 +282,7 @@ class RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As `click.Command.parse_args`, with `--tensorflow 2` and a bare `--tensorflow`."""
         try:
-            return super().parse_args(ctx, _with_version(args))
+            return super().parse_args(ctx, with_version(args))
         except click.NoSuchOption as exc:
             ours = [name for parameter in self.params for name in parameter.opts]
             alike = get_close_matches(exc.option_name, ours, cutoff=0.8)
@@ -293,18 +294,6 @@ class RunCommand(click.Command):
             else:
                 message += f" If it is an option of the script, write it after SCRIPT: train.py {exc.option_name} ..."
             raise click.UsageError(message, ctx) from None
-
-
-def _with_version(args: list[str]) -> list[str]:
-    """The arguments with `--tensorflow=2` for `--tensorflow 2`, and `--tensorflow=auto` where no version follows."""
-    if "--tensorflow" not in args:
-        return args
-    at = args.index("--tensorflow")
-    if "--" in args[:at]:
-        return args
-    given = args[at + 1 : at + 2]
-    takes = given in (["1"], ["2"]) and args[at + 2 : at + 3] not in ([], ["--"])  # else it is the script
-    return [*args[:at], f"--tensorflow={given[0] if takes else 'auto'}", *args[at + 1 + takes :]]
 
 
 @click.command(
@@ -391,7 +380,7 @@ def run(
     compat = ["-m", "trainband.compat", *version, *(["--convert"] if convert else [])]
     command = [*(["-m"] if as_module else compat if tensorflow else []), script, *arguments]
     if tensorflow not in (None, "1") and job is None:
-        ps, chief = _for_strategy(ctx, script, ps=ps, chief=chief)
+        ps, chief = for_strategy(ctx, script, ps=ps, chief=chief)
     if tls is not None and insecure:
         raise click.UsageError("--tls and --insecure contradict each other.", ctx)
     environ: Mapping[str, str] = os.environ
@@ -433,20 +422,6 @@ def run(
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
     ctx.exit(code)
-
-
-def _for_strategy(ctx: click.Context, script: str, *, ps: int, chief: bool) -> tuple[int, bool]:
-    """The numbers of ps and chiefs for a script of TensorFlow, where nobody has said them."""
-    from trainband.compat.wanted_tasks import wanted_tasks
-
-    wanted = wanted_tasks(Path(script).read_text(encoding="utf-8", errors="replace"))
-    if wanted.chief and ps and ctx.get_parameter_source("chief") is ParameterSource.DEFAULT:
-        click.echo(f"trainband: a chief beside the workers, for {wanted.strategy} (--chief)", err=True)
-        chief = True
-    if not wanted.ps and ctx.get_parameter_source("ps") is ParameterSource.DEFAULT:
-        click.echo(f"trainband: no ps, for {wanted.strategy} has no use for one (--ps 0)", err=True)
-        ps = 0
-    return ps, chief
 
 
 def _check_numbers(*, ps: int, workers: int, chief: bool, min_workers: int | None) -> None:
