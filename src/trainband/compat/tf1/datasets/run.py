@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from trainband.compat.closing import Closer
 from trainband.compat.ops.dtypes import DType, array_of, as_dtype, string
 from trainband.compat.ops.shapes import TensorShape
 from trainband.compat.tf1.datasets.elements import Elements, Spec
@@ -17,14 +16,6 @@ from trainband.compat.tf1.graphs.graph import Tensor
 from trainband.compat.tf1.graphs.record import convert, is_tensor, known_value
 
 State = TypeVar("State")
-
-
-class Closing(Protocol):
-    """Something that must end with the run, such as a thread."""
-
-    def close(self) -> None:
-        """Ends it. Idempotent."""
-        ...
 
 
 class Recipe(Protocol):
@@ -50,7 +41,7 @@ class Source(NamedTuple):
     inputs: Sequence[Tensor] = ()
 
 
-class Run:
+class Run(Closer):
     """A pass over a dataset.
 
     Args:
@@ -62,7 +53,7 @@ class Run:
         self.values = dict(values)
         self.resources = resources
         self._states: dict[Any, Any] = {}
-        self._closing: weakref.WeakSet[Any] = weakref.WeakSet()
+        super().__init__()
 
     def child(self, values: Mapping[Tensor, Any]) -> Run:
         """A pass over a dataset that belongs to one element of this one."""
@@ -76,25 +67,6 @@ class Run:
             self._states[owner] = first()
         found: State = self._states[owner]
         return found
-
-    def closes(self, thing: Closing) -> None:
-        """Closes something at the end of the pass, or of the process."""
-        self._closing.add(thing)
-        _open.add(thing)
-
-    def close(self) -> None:
-        """Ends the pass. Idempotent."""
-        for thing in list(self._closing):
-            thing.close()
-
-
-_open: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for thing in list(_open):
-        thing.close()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
