@@ -204,7 +204,7 @@ def test_mixed_bfloat16() -> None:
 
 
 def test_a_batch_is_trained_on_between_two_fits() -> None:
-    """`train_on_batch` in one process is Keras's own, and `fit` goes on from there."""
+    """`train_on_batch` in one process is Keras's own, and `fit` continues the training."""
 
     def fit(model: Any) -> Any:
         fits(X, Y)(model)

@@ -277,7 +277,7 @@ class Generator(Tracked):
 
     @classmethod
     def from_state(cls, state: Any, alg: Any = None) -> Generator:
-        """One that goes on from a state."""
+        """One that continues a stream at a state."""
         del alg
         return cls(state=state)
 
