@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 
 
@@ -13,6 +13,24 @@ class MissingName(AttributeError):
 
 class MissingModule(ModuleNotFoundError):
     """A module of TensorFlow that trainband lacks."""
+
+
+def first_missing(
+    path: str, child: Callable[[str, str], str | None], locate: Callable[[str, str], object]
+) -> str | None:
+    """The first part of a dotted name that is not there, as far as it; `None` if all is.
+
+    Args:
+      child: the module or namespace of a name within another; `None` if it is not one.
+      locate: the place of a name of a module; `None` if it is not there.
+    """
+    module, *rest = path.split(".")
+    for part in rest:
+        inner = child(module, part)
+        if inner is None:
+            return None if locate(module, part) else f"{module}.{part}"
+        module = inner
+    return None
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ A module here has no names of its own but those of public namespaces, which are 
 
 from __future__ import annotations
 
+from trainband.compat.missing import first_missing
 from trainband.compat.tf1.names import NAMES, inside, read
 
 _PUBLIC = """
@@ -329,10 +330,4 @@ def look_up(path: str) -> str | None:
 
     Attributes of a name that exists are not checked.
     """
-    module, *rest = path.split(".")
-    for part in rest:
-        inner = child(module, part)
-        if inner is None:
-            return None if locate(module, part) else f"{module}.{part}"
-        module = inner
-    return None
+    return first_missing(path, child, locate)

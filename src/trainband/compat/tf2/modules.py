@@ -6,6 +6,7 @@ searched in turn.
 
 from __future__ import annotations
 
+from trainband.compat.missing import first_missing
 from trainband.compat.tf2.keras_names import ALIASES, at, is_keras, known, module_at, names_at
 from trainband.compat.tf2.names import NAMES
 
@@ -150,13 +151,7 @@ def look_up(path: str) -> str | None:
 
     Attributes of a name that exists are not checked.
     """
-    module, *rest = path.split(".")
-    for part in rest:
-        inner = child(module, part)
-        if inner is None:
-            return None if locate(module, part) else f"{module}.{part}"
-        module = inner
-    return None
+    return first_missing(path, child, locate)
 
 
 def everything() -> list[str]:
