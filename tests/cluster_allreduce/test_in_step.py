@@ -643,7 +643,7 @@ def test_on_machines_of_their_own(programs: Programs, machines: Machines) -> Non
         worker.wait_for("^training$")
     machines.unplug(2)
     for worker in workers[:2]:
-        assert worker.wait() in (1, LOST_A_PEER)
+        assert worker.wait() in (1, LOST_A_PEER), worker.output
         assert re.search(r"worker:2 at \S+ is gone: not heard for \d+ s", worker.stderr), worker.output
-    assert workers[2].wait() in (1, LOST_A_PEER)  # for it, the others are gone
+    assert workers[2].wait() in (1, LOST_A_PEER), workers[2].output  # for it, the others are gone
     assert re.search(r"worker:0 at \S+ is gone: not heard for \d+ s", workers[2].stderr), workers[2].output

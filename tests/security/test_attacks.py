@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -19,6 +20,8 @@ from trainband.cluster.resolvers.credentials import SECRET_FILE
 
 FLAGS = ("--train_steps=1000000", "--pause_s=0.02")
 NOBODY = 65534
+MUTE_S = 55.0
+"""A refusal is said once a minute; the test reads it a moment later."""
 MOST_BYTES = 400 << 20
 """How much a ps may grow by while it is attacked."""
 UNBOUNDED = "squeezed call"
@@ -57,10 +60,15 @@ def survives(
     assert ": refused (" in attacker(UNBOUNDED).succeed()
     before = step_of(programs, address, machine)
     until(lambda: step_of(programs, address, machine) > before, "a step after the attacks")
-    refused = [line for _, line in ps.lines if " refused " in line]
-    assert any("none of this job's credentials" in line for line in refused)
-    reasons = [line.partition(": ")[2].partition(" refused ")[2].partition(": ")[2] for line in refused]
-    assert len(reasons) == len(set(reasons)), "a refusal was said twice within a minute"
+    refused = [
+        (at_s, line.partition(" refused ")[2].partition(": ")[2]) for at_s, line in ps.lines if " refused " in line
+    ]
+    assert any("none of this job's credentials" in reason for _, reason in refused)
+    said_at_s: dict[str, float] = {}
+    for at_s, reason in refused:  # a slow machine takes longer than a minute for the attacks
+        since_s = at_s - said_at_s.get(reason, -math.inf)
+        assert since_s > MUTE_S, f"said again after {since_s:.1f} s: {reason}"
+        said_at_s[reason] = at_s
     assert "\x1b" not in ps.output
     ps.expect_no_noise()
     programs.end_all()
