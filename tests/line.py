@@ -29,7 +29,7 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--task_index")
     parser.add_argument("--train_steps", type=int)
     parser.add_argument("--pause_s", type=float, default=0.0, help="before each batch")
-    parser.add_argument("--network_only", action="store_true")
+    parser.add_argument("--transport", default="auto", choices=["auto", "flight", "ucx", "shared-memory"])
     parser.add_argument("--learning_rate", type=float, default=0.1)
     parser.add_argument("--momentum", type=float)
     parser.add_argument("--wait", default="", help="name=seconds of Timeouts, with commas between")
@@ -54,7 +54,7 @@ def main() -> None:
         optimizer=optax.sgd(flag.learning_rate, momentum=flag.momentum),
         strategy=trainband.ParameterServer(
             cluster,
-            transport=trainband.Network(shared_memory=not flag.network_only),
+            transport=trainband.Network(flag.transport),
             timeouts=trainband.Timeouts(**waits),
         ),
         console=False,

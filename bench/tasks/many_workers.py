@@ -123,7 +123,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*fork.*")
     first, *others = addresses.split(",")
     spec = ClusterSpec({"ps": [first], "worker": others})
-    network = Network(shared_memory=transport == "shared memory")
+    network = Network(transport.replace(" ", "-"))
     if role == "ps":
         serve(spec, network)
     else:

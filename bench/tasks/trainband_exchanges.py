@@ -1,10 +1,10 @@
 """One task of `bench.scaling`: a ps, or a process with several workers that wait instead of computing.
 
 The contract: flags ``--role ps|workers --ps_hosts A,B --workers N --marks DIR``, for a ps ``--index I``, for workers
-``--first F --count C --compute_ms MS --transport auto|flight``. The process plays the workers F to F + C - 1 of N, each
-in a thread with its own `JobClient`, the one that `ParameterServer` uses. When all of them have joined and made some
-exchanges, it makes the file DIR/workers-F.ready and goes on when DIR/go is there; when DIR/stop is there it prints one
-line of JSON, {"ends": [monotonic seconds of each exchange's end], "seconds": [how long each took]}.
+``--first F --count C --compute_ms MS --transport auto|flight|ucx``. The process plays the workers F to F + C - 1 of
+N, each in a thread with its own `JobClient`, the one that `ParameterServer` uses. When all of them have joined and
+made some exchanges, it makes the file DIR/workers-F.ready and goes on when DIR/go is there; when DIR/stop is there it
+prints one line of JSON, {"ends": [monotonic seconds of each exchange's end], "seconds": [how long each took]}.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 import optax
 
 import trainband
+from trainband.cluster.carrier import Carrier
 from trainband.model.variables import Variables
 from trainband.ps.description import Plan
 from trainband.ps.worker.client import JobClient
@@ -41,11 +42,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--compute_ms", type=float, default=20.0)
-    parser.add_argument("--transport", choices=["auto", "flight"], default="auto")
+    parser.add_argument("--transport", choices=[*Carrier], default="auto")
     flags = parser.parse_args()
     names = [f"worker-{index}.invalid:1" for index in range(flags.workers)]
     spec = trainband.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": names})
-    transport = trainband.Network(shared_memory=flags.transport == "auto")
+    transport = trainband.Network(flags.transport)
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # as ParameterServer does
     if flags.role == "ps":
         cluster = trainband.Cluster(spec=spec, task=trainband.Task("ps", flags.index))

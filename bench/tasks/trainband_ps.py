@@ -15,6 +15,7 @@ import numpy as np
 import optax
 
 import trainband
+from trainband.cluster.carrier import Carrier
 
 HIDDEN = 100
 RULES: dict[str, Any] = {
@@ -34,7 +35,7 @@ def main() -> None:
         cluster,
         update=RULES[flags.rule],
         standbys=flags.standbys,
-        transport=trainband.Network(shared_memory=flags.transport == "auto"),
+        transport=trainband.Network(flags.transport),
     )
     trainer = trainband.Trainer(
         init=init, loss=loss, optimizer=optax.adam(flags.learning_rate), strategy=strategy, console=False
@@ -66,7 +67,7 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument("--marks", type=Path, required=True)
     parser.add_argument("--rule", choices=list(RULES), default="async")
     parser.add_argument("--standbys", type=int, default=0)
-    parser.add_argument("--transport", choices=["auto", "flight"], default="auto")
+    parser.add_argument("--transport", choices=[*Carrier], default="auto")
     return parser.parse_args()
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import optax
 
 import trainband
+from trainband.cluster.carrier import Carrier
 from trainband.model.variables import Variables
 from trainband.ps.description import Plan
 from trainband.ps.worker.client import JobClient
@@ -27,11 +28,11 @@ def main() -> None:
     parser.add_argument("--address", required=True)
     parser.add_argument("--millions", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--transport", choices=["auto", "flight"], default="auto")
+    parser.add_argument("--transport", choices=[*Carrier], default="auto")
     flags = parser.parse_args()
     spec = trainband.ClusterSpec({"ps": [flags.address], "worker": ["worker.invalid:1"]})
     cluster = trainband.Cluster(spec=spec, task=trainband.Task(flags.role, 0))
-    transport = trainband.Network(shared_memory=flags.transport == "auto")
+    transport = trainband.Network(flags.transport)
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # as ParameterServer does
     if flags.role == "ps":
         with trainband.Server(cluster, transport=transport) as server:

@@ -19,6 +19,7 @@
     │   └── Refused                the other task said no, and why
     │       └── AuthenticationError    one of the two has not proved that it belongs to the job
     ├── ResourceExhausted          the machine gives this process no more threads or descriptors
+    ├── TransportUnavailable       a way to carry streams that was asked for, and that one end does not have
     ├── CheckpointError            a checkpoint or its directory
     │   ├── DamagedCheckpoint      a file of it is missing, or is not what its manifest says
     │   └── DirectoryLocked        another job writes into this directory
@@ -132,6 +133,8 @@ class RefusalCode(StrEnum):
     """The caller is known, and may not do this."""
     BUSY = "busy"
     """The caller, or whoever shares its machine, asks for more than it may."""
+    NO_UCX = "no UCX"
+    """The listener takes no streams over UCX, or not from this version of it."""
 
 
 class Refused(PeerError):
@@ -156,6 +159,10 @@ class AuthenticationError(Refused):
 
 class ResourceExhausted(TrainbandError):
     """The machine gives this process no more threads or descriptors."""
+
+
+class TransportUnavailable(TrainbandError):
+    """Streams should travel in a way that this machine, or the one at the other end, does not have."""
 
 
 class CheckpointError(TrainbandError):

@@ -86,7 +86,7 @@ def test_ctrl_c_while_waiting_for_the_chief(programs: Programs, ports: tuple[str
 def test_the_end_of_a_ps_ends_its_workers(
     number: signal.Signals, network_only: bool, programs: Programs, ports: tuple[str, ...]
 ) -> None:
-    flags = [*ENDLESS, "--network_only"] if network_only else ENDLESS
+    flags = [*ENDLESS, "--transport=flight"] if network_only else ENDLESS
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")
@@ -122,7 +122,7 @@ def test_a_worker_that_stands_still_longer_than_its_lease(
     network_only: bool, programs: Programs, ports: tuple[str, ...]
 ) -> None:
     flags = ["--train_steps=1000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2,grace_s=1,connect_s=3,call_s=3"]
-    flags += ["--network_only"] if network_only else []
+    flags += ["--transport=flight"] if network_only else []
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
     for name in ("worker:0", "worker:1"):
         tasks[name].wait_for("^training$")

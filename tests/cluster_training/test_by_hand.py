@@ -18,7 +18,7 @@ def test_the_example_task_by_task(programs: Programs, ports: tuple[str, ...]) ->
     assert outputs["ps:0"] == ""
 
 
-@pytest.mark.parametrize(("flags", "via"), [([], "shared memory"), (["--network_only"], "flight")])
+@pytest.mark.parametrize(("flags", "via"), [([], "shared memory"), (["--transport=flight"], "flight")])
 def test_the_status_of_a_job(
     flags: list[str], via: str, programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -555,7 +555,7 @@ class Relayed:
     """A network in which every listener is reached by a relay."""
 
     def __init__(self) -> None:
-        self._network = Network(shared_memory=False)
+        self._network = Network("flight")
         self.relays: dict[str, Relay] = {}
 
     def listen(self, address: str, handler: Any, timeouts: Timeouts) -> Listener:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import sys
 import tempfile
@@ -32,11 +33,15 @@ def _certificates() -> Path:
     return directory
 
 
+os.environ.setdefault("UCX_TLS", "tcp")  # as between machines, also within this one
+
 _KINDS: dict[str, Callable[[], Transport]] = {
     "memory": MemoryTransport,
     "flight": FlightTransport,
     "network": Network,
-    "network without shared memory": lambda: Network(shared_memory=False),
+    "network without shared memory": lambda: Network("flight"),
+    "ucx": lambda: Network("ucx"),
+    "ucx with a secret": lambda: Network("ucx", credentials=Credentials(secret=b"s" * 32)),
     "network with a secret": lambda: Network(credentials=Credentials(secret=b"s" * 32)),
     "flight with a secret": lambda: FlightTransport(Credentials(secret=b"s" * 32)),
     "flight with certificates": lambda: FlightTransport(Credentials(tls=_certificates()), Identity("ps:0")),

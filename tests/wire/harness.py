@@ -42,5 +42,7 @@ class Wire:
     @property
     def streams_in(self) -> str:
         """What its streams say of how they travel."""
+        if self.kind.startswith("ucx"):
+            return "ucx: tcp"
         is_shared = self.kind.startswith("network") and "without" not in self.kind
         return "shared memory" if is_shared else "flight" if self.is_real else "memory"

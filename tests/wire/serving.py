@@ -93,7 +93,7 @@ def main(mode: str, address: str) -> None:
 
     timeouts = Timeouts(heartbeat_s=0.1, lease_s=1.0, stall_s=20.0)
     kind, _, role = mode.partition("/")
-    transport = FlightTransport() if kind == "flight" else Network()
+    transport = FlightTransport() if kind == "flight" else Network("ucx" if kind == "ucx" else "auto")
     if role == "serve":
         listener = transport.listen(address, EchoHandler(), timeouts)
         print(listener.address, flush=True)

@@ -234,7 +234,7 @@ class TestDoors:
         listener.stop(2.0)
 
     def test_a_listener_without_shared_memory_is_reached_by_the_network(self) -> None:
-        listener = Network(shared_memory=False).listen("127.0.0.1:0", EchoHandler(), FAST)
+        listener = Network("flight").listen("127.0.0.1:0", EchoHandler(), FAST)
         connection = Network().connect(listener.address, FAST)
         assert connection.open_stream(timeout_s=5.0).transport == "flight"
         connection.close()

@@ -448,7 +448,7 @@ class TestEnds:
         assert receive(stream).header == b"entered"
         stream.send(b"quiet", [np.full(1000, 7.0)])
         (theirs,) = wire.handler.streams
-        assert theirs.keeps == stream.keeps == (wire.streams_in != "flight")
+        assert theirs.keeps == stream.keeps == (wire.streams_in in ("memory", "shared memory"))
         theirs.refuse_more()
         if stream.keeps:
             with pytest.raises(StreamClosed):
@@ -543,7 +543,11 @@ class TestEnds:
         wait_until(lambda: len(open_descriptors()) <= before, f"the end of every socket and segment of {kind}")
 
 
-_REAL: list[tuple[str, Callable[[], Transport]]] = [("flight", FlightTransport), ("network", Network)]
+_REAL: list[tuple[str, Callable[[], Transport]]] = [
+    ("flight", FlightTransport),
+    ("network", Network),
+    ("ucx", lambda: Network("ucx")),
+]
 
 
 @pytest.mark.parametrize(("mode", "make"), _REAL, ids=[name for name, _ in _REAL])

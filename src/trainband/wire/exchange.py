@@ -13,7 +13,6 @@ reader at the other end, which then looks at its deadline, its signals and wheth
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import logging
@@ -30,7 +29,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import DeadlineExceeded, PeerError, ProtocolError, StreamClosed
-from ..runtime.limits import start_thread
 from .arena import Arena, as_bytes
 from .limits import LIMITS
 from .outbox import Outbox, batch_of
@@ -487,48 +485,3 @@ class ClientStream(ExchangeStream):
         with contextlib.suppress(*errors):
             self._writer.close()
         self._forget(self)
-
-
-class Pulse:
-    """The thread that sends the signs of life of a connection's or a listener's streams. Starts when needed."""
-
-    def __init__(self, name: str, interval_s: float) -> None:
-        self._name = name
-        self._interval_s = interval_s
-        self._lock = threading.Lock()
-        self._streams: set[ExchangeStream] = set()
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def add(self, stream: ExchangeStream) -> None:
-        """Looks after a stream until it is removed."""
-        with self._lock:
-            self._streams.add(stream)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"trainband-pulse-{self._name}", daemon=True)
-                # A thread that comes back from C++ into an interpreter that has ended may abort the process.
-                atexit.register(self.close)
-                start_thread(self._thread)
-
-    def remove(self, stream: ExchangeStream) -> None:
-        """Looks after it no longer."""
-        with self._lock:
-            self._streams.discard(stream)
-
-    def streams(self) -> list[ExchangeStream]:
-        """Those that are looked after now."""
-        with self._lock:
-            return list(self._streams)
-
-    def _run(self) -> None:
-        while not self._over.wait(self._interval_s):
-            for stream in self.streams():
-                stream.tick(time.monotonic())
-
-    def close(self) -> None:
-        """Ends the thread. Idempotent."""
-        self._over.set()
-        atexit.unregister(self.close)
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(self._interval_s + 1.0)

@@ -1,47 +1,66 @@
-"""The transport that tasks use: shared memory within a machine, Arrow Flight between machines."""
+"""The transport that tasks use: shared memory within a machine, UCX or Arrow Flight between machines."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
+from ..cluster.carrier import Carrier
 from ..cluster.credentials import Credentials
 from ..cluster.identity import OBSERVER, Identity
 from ..cluster.resolvers.credentials import MEANING, resolve_credentials
-from ..errors import ClusterError, Unreachable
+from ..cluster.resolvers.transport import TRUSTED_FABRIC, resolve_carrier, resolve_trusted_fabric
+from ..errors import ClusterError, DeadlineExceeded, TransportUnavailable, Unreachable
 from ..runtime.waiting import Say, say_on_stderr
 from . import port as ports
+from . import ucx
 from .flight import ConnectionLimits, FlightConnection, FlightListener
-from .local import LocalStream, is_supported
+from .local import is_supported
 from .local_door import LocalDoor, open_local_stream
 from .security import Security
 from .transport import Connection, Handler, Listener, Stream, Timeouts
 
+logger = logging.getLogger("trainband.wire")
+
+_UCX_TRIES_S = 5.0
+"""For how long a stream that may also travel over Flight waits for UCX to connect."""
+
 
 class _NetworkListener:
-    """A Flight listener, and a door for the tasks on this machine."""
+    """A Flight listener, and the doors beside it: for tasks on this machine, and for streams over UCX."""
 
     def __init__(
         self,
         address: str,
         handler: Handler,
         timeouts: Timeouts,
-        shared_memory: bool,
+        local: LocalDoor | None,
+        fast: ucx.UcxDoor | None,
         security: Security,
         limits: ConnectionLimits,
         say: Say,
     ) -> None:
-        self._door = LocalDoor(handler, timeouts) if shared_memory else None
-        door = self._door.name if self._door is not None else ""
+        self._doors = [door for door in (local, fast) if door is not None]
         try:
-            self._flight = FlightListener(address, handler, timeouts, door, security=security, limits=limits, say=say)
+            self._flight = FlightListener(
+                address,
+                handler,
+                timeouts,
+                local.name if local is not None else "",
+                actions={ucx.OPEN: fast.open} if fast is not None else {},
+                security=security,
+                limits=limits,
+                say=say,
+            )
         except BaseException:
-            if self._door is not None:
-                self._door.stop(timeouts.grace_s)
+            for door in self._doors:
+                door.stop(timeouts.grace_s)
             raise
-        if self._door is not None:
-            self._door.address = self._flight.address
-            self._door.caller_of = self._flight.caller_of
+        for door in self._doors:
+            door.address = self._flight.address
+        if local is not None:
+            local.caller_of = self._flight.caller_of
 
     @property
     def address(self) -> str:
@@ -49,25 +68,37 @@ class _NetworkListener:
 
     def stop(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
-        if self._door is None:
-            self._flight.stop(grace_s)
-            return
-        # Both at once: they share the grace period.
-        door = threading.Thread(target=self._door.stop, args=(grace_s,), name="trainband-stop-local", daemon=True)
-        door.start()
+        # All at once: they share the grace period.
+        threads = [
+            threading.Thread(target=door.stop, args=(grace_s,), name="trainband-stop-door", daemon=True)
+            for door in self._doors
+        ]
+        for thread in threads:
+            thread.start()
         self._flight.stop(grace_s)
-        door.join(max(0.0, deadline - time.monotonic()))
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class _NetworkConnection:
-    """A Flight connection whose streams use shared memory where the listener is on this machine."""
+    """A Flight connection whose streams take the fastest way that both ends have.
 
-    def __init__(self, address: str, timeouts: Timeouts, shared_memory: bool, security: Security) -> None:
+    Args:
+      carriers: the ways to try, the best first.
+      say: where it says that a way which both ends have does not lead there.
+    """
+
+    def __init__(
+        self, address: str, timeouts: Timeouts, carriers: tuple[Carrier, ...], security: Security, say: Say
+    ) -> None:
         self._flight = FlightConnection(address, timeouts, security)
         self._timeouts = timeouts
-        self._shared_memory = shared_memory
+        self._carriers = carriers
+        self._say = say
         self._lock = threading.Lock()
-        self._local: set[LocalStream] = set()
+        self._streams: set[Stream] = set()
+        self._pulse: ucx.StreamPulse = ucx.StreamPulse(f"ucx-{address}", timeouts.heartbeat_s / 2)
+        self._ucx_said = ""
 
     @property
     def address(self) -> str:
@@ -78,63 +109,141 @@ class _NetworkConnection:
 
     def open_stream(self, *, timeout_s: float) -> Stream:
         deadline = time.monotonic() + timeout_s
-        if self._shared_memory:
-            # Asked each time: a task that was restarted has another door.
-            name = self._flight.door(timeout_s=timeout_s).door
-            if name:
-                try:
-                    return self._open_local(name, max(0.001, deadline - time.monotonic()))
-                except Unreachable:
-                    pass  # another machine, container or user: the network reaches it
-        return self._flight.open_stream(timeout_s=max(0.001, deadline - time.monotonic()))
+        for number, carrier in enumerate(self._carriers, 1):
+            left_s = max(0.001, deadline - time.monotonic())
+            is_last = number == len(self._carriers)
+            match carrier:
+                case Carrier.SHARED_MEMORY:
+                    stream = self._open_local(left_s, is_last)
+                case Carrier.UCX:
+                    stream = self._open_ucx(left_s, is_last)
+                case _:
+                    return self._flight.open_stream(timeout_s=left_s)
+            if stream is not None:
+                return stream
+        raise AssertionError("the last way opens or raises")
 
-    def _open_local(self, name: str, timeout_s: float) -> Stream:
-        ticket = self._flight.ticket(timeout_s=timeout_s)
-        stream = open_local_stream(name, self.address, self._timeouts, timeout_s, self._forget, ticket)
+    def _open_local(self, timeout_s: float, is_last: bool) -> Stream | None:
+        # Asked each time: a task that was restarted has another door.
+        name = self._flight.door(timeout_s=timeout_s).door
+        if name:
+            ticket = self._flight.ticket(timeout_s=timeout_s)
+            try:
+                return self._kept(
+                    open_local_stream(name, self.address, self._timeouts, timeout_s, self._forget, ticket)
+                )
+            except Unreachable:
+                pass  # another machine, container or user: the network reaches it
+        if is_last:
+            raise TransportUnavailable(
+                f"{self.address} cannot be reached through shared memory, which is the transport that was asked for: "
+                "it runs on another machine, in another container or as another user, or takes no streams that way. "
+                "The transport auto finds a way."
+            )
+        return None
+
+    def _open_ucx(self, timeout_s: float, is_last: bool) -> Stream | None:
+        if not is_last and self._ucx_said:
+            return None
+        try:
+            stream = ucx.open_ucx_stream(
+                lambda body, left_s: self._flight.call(ucx.OPEN, body, timeout_s=left_s),
+                self.address,
+                self._timeouts,
+                timeout_s if is_last else min(timeout_s, _UCX_TRIES_S),
+                self._forget,
+            )
+        except TransportUnavailable as exc:
+            if is_last:
+                raise
+            self._ucx_said = str(exc)
+            logger.info("the stream to %s goes over Flight: %s", self.address, exc)
+            return None
+        except DeadlineExceeded as exc:
+            if is_last:
+                raise
+            self._ucx_said = str(exc)
+            self._say(f"WARNING: the stream to {self.address} goes over Flight: {exc}")
+            return None
+        self._pulse.add(stream)
+        return self._kept(stream)
+
+    def _kept(self, stream: Stream) -> Stream:
         with self._lock:
-            self._local.add(stream)
+            self._streams.add(stream)
         return stream
 
-    def _forget(self, stream: LocalStream) -> None:
+    def _forget(self, stream: Stream) -> None:
+        if isinstance(stream, ucx.UcxStream):
+            self._pulse.remove(stream)
         with self._lock:
-            self._local.discard(stream)
+            self._streams.discard(stream)
 
     def close(self) -> None:
         with self._lock:
-            local = list(self._local)
-        for stream in local:
+            streams = list(self._streams)
+        for stream in streams:
             stream.close()
+        self._pulse.close()
         self._flight.close()
 
 
 class Network:
-    """Carries calls over Arrow Flight, and streams over shared memory where both ends are on one machine.
+    """Carries calls over Arrow Flight, and streams by the fastest way that both ends have.
 
     Args:
-      shared_memory: `False` sends everything over the network, also within the machine. macOS always does.
+      transport: how streams travel. `auto`: through shared memory where both ends are on one machine (Linux only), over
+        UCX where both have it (`pip install 'trainband[ucx]'`) and no certificates are given, else over Flight. `ucx`,
+        `shared-memory`: so and not otherwise. `flight`: all of them over Flight. What the environment says
+        (`TRAINBAND_TRANSPORT`) where `None`.
+      trusted_fabric: whether streams may go over UCX, which does not encrypt, though the job has certificates; what the
+        environment says (`TRAINBAND_TRUSTED_FABRIC`) where `None`.
       credentials: with which both ends prove who they are; those that the environment gives where `None`.
       identity: as whom this one speaks.
       limits: what a listener lets its peers take.
       say: where it says whom it has refused.
 
     Raises:
-      ClusterError: the credentials cannot be used.
+      ClusterError: there is no such transport, it may not be used with these credentials, or they cannot be used.
     """
 
     def __init__(
         self,
-        shared_memory: bool = True,
+        transport: str | None = None,
         *,
+        trusted_fabric: bool | None = None,
         credentials: Credentials | None = None,
         identity: Identity = OBSERVER,
         limits: ConnectionLimits | None = None,
         say: Say = say_on_stderr,
     ) -> None:
-        self._shared_memory = shared_memory and is_supported()
+        self._carrier = resolve_carrier() if transport is None else Carrier.of(transport, "Network(transport)")
+        self._trusted_fabric = resolve_trusted_fabric() if trusted_fabric is None else trusted_fabric
         self._credentials = resolve_credentials() if credentials is None else credentials
         self._identity = identity
         self._limits = limits or ConnectionLimits()
         self._say = say
+        self._carriers = self._resolve()
+
+    def _resolve(self) -> tuple[Carrier, ...]:
+        """The ways to try, the best first."""
+        may_use_ucx = self._credentials.tls is None or self._trusted_fabric
+        if self._carrier is Carrier.UCX and not may_use_ucx:
+            raise ClusterError(
+                "the transport ucx was asked for, but this job has certificates, and UCX does not encrypt what it "
+                f"carries: leave the streams on Flight (--transport flight), or, where nobody else can listen on the "
+                f"network between the tasks, say so with {TRUSTED_FABRIC}=1."
+            )
+        if self._carrier is Carrier.SHARED_MEMORY and not is_supported():
+            raise ClusterError("the transport shared-memory was asked for, which only Linux has.")
+        if self._carrier is not Carrier.AUTO:
+            return (self._carrier,)
+        carriers = [Carrier.FLIGHT]
+        if may_use_ucx and ucx.is_installed():
+            carriers.insert(0, Carrier.UCX)
+        if is_supported():
+            carriers.insert(0, Carrier.SHARED_MEMORY)
+        return tuple(carriers)
 
     def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:
         ports.check(address)
@@ -148,16 +257,19 @@ class Network:
             )
         if self._credentials.insecure and not ports.is_loopback(address):
             self._say(f"WARNING: {self._identity.name} at {address}: {MEANING}")
-        return _NetworkListener(
-            address, handler, timeouts, self._shared_memory, self._security(), self._limits, self._say
-        )
+        fast = None
+        if Carrier.UCX in self._carriers:
+            fast = ucx.UcxDoor(handler, timeouts, is_wanted=self._carrier is Carrier.UCX)
+        local = LocalDoor(handler, timeouts) if Carrier.SHARED_MEMORY in self._carriers else None
+        return _NetworkListener(address, handler, timeouts, local, fast, self._security(), self._limits, self._say)
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
-        return _NetworkConnection(address, timeouts, self._shared_memory, self._security())
+        return _NetworkConnection(address, timeouts, self._carriers, self._security(), self._say)
 
     def speaking_as(self, identity: Identity) -> Network:
         return Network(
-            self._shared_memory,
+            self._carrier,
+            trusted_fabric=self._trusted_fabric,
             credentials=self._credentials,
             identity=identity,
             limits=self._limits,

@@ -15,10 +15,11 @@ from trainband.errors import AuthenticationError, PeerError, ProtocolError, Refu
 from trainband.wire import handshake
 from trainband.wire import port as ports
 from trainband.wire.codec import decode, encode
-from trainband.wire.exchange import ClientStream, Pulse
+from trainband.wire.exchange import ClientStream
 from trainband.wire.flight.translation import translate, translate_stream
 from trainband.wire.handshake import ClientSide, Door, Hello, Proved
 from trainband.wire.outbox import BODY_SCHEMA
+from trainband.wire.pulse import Pulse
 from trainband.wire.security import OPEN, Security
 from trainband.wire.serving import closed_here
 from trainband.wire.tls import speaks_tls
@@ -57,7 +58,7 @@ class FlightConnection:
         self._client: Any = None
         self._proved: ClientSide | None = None
         self._streams: set[ClientStream] = set()
-        self._pulse = Pulse(address, timeouts.heartbeat_s / 2)
+        self._pulse: Pulse[ClientStream] = Pulse(address, timeouts.heartbeat_s / 2)
         self._closed = False
 
     @property

@@ -10,8 +10,9 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.wire import handshake
 from trainband.wire import port as ports
 from trainband.wire.codec import decode, encode
-from trainband.wire.exchange import ExchangeStream, Pulse
+from trainband.wire.exchange import ExchangeStream
 from trainband.wire.flight import variables
 from trainband.wire.flight.connection import STREAM_COMMAND
 from trainband.wire.flight.doorkeeper import Allowance, ConnectionLimits, Doorkeeper, Refusals
@@ -31,12 +32,14 @@ from trainband.wire.flight.sockets import cut
 from trainband.wire.flight.translation import refuse, translate_stream
 from trainband.wire.handshake import Door, Hello, HelloRequest, ListenerSide, Prove, Proved
 from trainband.wire.outbox import BODY_SCHEMA
+from trainband.wire.pulse import Pulse
 from trainband.wire.security import OPEN, Security
 from trainband.wire.serving import answer, refusal, serve
 from trainband.wire.transport import ANYBODY, Caller, Handler, Timeouts
 
 _READERS = frozenset({Role.OBSERVER})
 _LIMITS = ConnectionLimits()
+_NO_ACTIONS: Mapping[str, Callable[[bytes, Caller], bytes]] = MappingProxyType({})
 
 
 def _peer_name(peer: str) -> str:
@@ -145,6 +148,7 @@ class FlightListener:
       handler: what answers.
       timeouts: how long to wait for what.
       door: name of the shared-memory door beside it, empty where there is none.
+      actions: control calls that are not the handler's.
       security: as whom it serves, and how it knows its callers.
       limits: what its peers may take.
       say: where it says whom it has refused.
@@ -161,6 +165,7 @@ class FlightListener:
         timeouts: Timeouts,
         door: str = "",
         *,
+        actions: Mapping[str, Callable[[bytes, Caller], bytes]] = _NO_ACTIONS,
         security: Security = OPEN,
         limits: ConnectionLimits = _LIMITS,
         say: Say = say_on_stderr,
@@ -174,9 +179,10 @@ class FlightListener:
         self._timeouts = timeouts
         self._stopping = threading.Event()
         self._stop_lock = threading.Lock()
-        self._pulse = Pulse(address, timeouts.heartbeat_s / 2)
+        self._pulse: Pulse[ExchangeStream] = Pulse(address, timeouts.heartbeat_s / 2)
         self._incarnation = secrets.token_hex(8)
         self._door = door
+        self._actions = actions
         self._security = security
         self._limits = limits
         self._side = ListenerSide(
@@ -232,6 +238,8 @@ class FlightListener:
         sealed = self._let_in(action, body.to_pybytes(), peer, certified)
         if action == handshake.DOOR:
             answered = encode(Door(incarnation=self._incarnation, door=self._door))
+        elif action in self._actions:
+            answered = self._actions[action](sealed.body, Caller(peer, sealed.caller.identity))
         else:
             answered = answer(self.handler, action, sealed.body, self._address, sealed.caller)
         if sealed.session is None:
