@@ -2,8 +2,8 @@
 
 1 ps and 2 workers on this machine's loopback interface; 784-100-10 with ReLU, batches of 100 of the digits in the
 package, Adam at 0.01. Cases: TensorFlow 2.21; trainband with the transport it chooses (shared memory); trainband over
-Flight, as between machines; and the limit set by computing alone. They alternate for some rounds, because a machine's
-speed drifts, and the medians count.
+UCX's TCP and over Flight, as between machines; and the limit set by computing alone. They alternate for some rounds,
+because a machine's speed drifts, and the medians count.
 
 The rules: ``async``; ``sync``, in TensorFlow its SyncReplicasOptimizer, where a step is one gradient of each worker and
 one update; ``bounded`` with a staleness of 2, which TensorFlow does not have: its async rule stands beside it. For sync
@@ -12,7 +12,7 @@ MultiWorkerMirrored, PyTorch's DistributedDataParallel where there is a PyTorch,
 
 The contract of a task's program: flags ``--job_name ps|worker --task_index I --ps_hosts A,B --worker_hosts C,D
 --train_steps N --warm_up_steps W --batch_size B --learning_rate R --data X.npz --marks DIR --rule sync|async|bounded``,
-for trainband also ``--transport auto|flight``; a peer without a ps gets no ``--ps_hosts``. X.npz holds train_images
+for trainband also ``--transport auto|flight|ucx``; a peer without a ps gets no ``--ps_hosts``. X.npz holds train_images
 uint8[n, 28, 28], train_labels int32[n], test_images and test_labels. A worker
 
 1. makes the file DIR/worker-I.ready when its next act is its first training step, and waits for all other workers';
@@ -79,6 +79,7 @@ CASES = {
     "torch-ddp": Case("bench.peers.torch_ddp", "torch", has_ps=False),
     "jax-allreduce": Case("bench.peers.jax_allreduce", has_ps=False),
     "trainband": Case("bench.tasks.trainband_ps"),
+    "trainband-ucx": Case("bench.tasks.trainband_ps", flags=("--transport", "ucx")),
     "trainband-flight": Case("bench.tasks.trainband_ps", flags=("--transport", "flight")),
     **{
         f"trainband{way}-{kind}": Case("bench.tasks.trainband_ps", flags=flags, security=kind)

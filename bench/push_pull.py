@@ -1,11 +1,12 @@
 """Moving a large model: push a gradient, apply SGD, pull the params; one ps and one worker on loopback.
 
 Cases: a plain TCP connection that does the same; TensorFlow 2.21; trainband with the transport it chooses (shared
-memory) and over Flight; and a copy within one process's memory, for scale. They alternate for some rounds, each round
-in fresh processes, of which the first exchanges are left out (memory is touched for the first time then).
+memory), over UCX's TCP and over Flight; and a copy within one process's memory, for scale. They alternate for some
+rounds, each round in fresh processes, of which the first exchanges are left out (memory is touched for the first time
+then).
 
 The contract of a program: flags ``--role ps|worker --address HOST:PORT --millions M --rounds R``, for trainband also
-``--transport auto|flight``. The params are M million float32. The worker pushes, waits for the update and pulls, R
+``--transport auto|flight|ucx``. The params are M million float32. The worker pushes, waits for the update and pulls, R
 times, and prints one line of JSON, {"seconds": [of each time]}; then it ends with status 0. The ps serves until it is
 killed, or ends with status 0.
 """
@@ -33,7 +34,7 @@ from bench.processes import CaseFailed, Processes, free_addresses
 SOCKET_TASK = ROOT / "bench" / "peers" / "socket_push_pull.py"
 TENSORFLOW_TASK = ROOT / "bench" / "peers" / "tensorflow_push_pull.py"
 TRAINBAND_TASK = ROOT / "bench" / "tasks" / "trainband_push_pull.py"
-CASES = ("socket", "tensorflow", "trainband", "trainband-flight", "copy")
+CASES = ("socket", "tensorflow", "trainband", "trainband-ucx", "trainband-flight", "copy")
 SECURED = ("trainband-secret", "trainband-tls", "trainband-flight-secret", "trainband-flight-tls")
 LEFT_OUT = 2
 LARGEST_TENSORFLOW_MILLIONS = 500
@@ -118,7 +119,7 @@ def run_case(case: str, number: int, millions: int, exchanges: int, tensorflow: 
     elif case == "tensorflow":
         command = [tensorflow or sys.executable, TENSORFLOW_TASK, "--worker_address", worker_address]
     else:
-        transport = "flight" if "flight" in case else "auto"
+        transport = next((way for way in ("flight", "ucx") if way in case), "auto")
         command = [sys.executable, TRAINBAND_TASK, "--transport", transport]
         environment = our_environment(1)
     command += ["--address", address, "--millions", str(millions), "--rounds", str(LEFT_OUT + exchanges)]

@@ -70,8 +70,8 @@ def _clear(pipe: Pipe, kind: Kind) -> Callable[[], bool]:
     """Whether the first message of a kind has come, or never will."""
 
     def came() -> bool:
-        if (message := pipe.find(kind)) is not None:
-            pipe.accept(message, 0)
+        if handle := pipe.find(kind):
+            pipe.accept(handle, 0, 0)
             return True
         return pipe.failure is not None
 

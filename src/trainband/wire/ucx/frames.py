@@ -21,16 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import PeerError, ProtocolError
-from ..arena import aligned, aligned_memory, layout
+from ..arena import aligned, aligned_memory, as_bytes, layout
 from ..limits import LIMITS
 from ..serving import ended, too_large
 from ..transport import Bytes, Frame
-from .pipe import Message, Pipe
+from .pipe import Pipe
 
-# bytes of header, arrays, bytes of the whole body as it is laid out
+# bytes of header, arrays, bytes of the whole body as it is laid out; the sizes of the arrays and the header follow
 _PREFIX = struct.Struct("<IIQ")
 
 CHUNK_BYTES = 16 << 20
+SMALL_HEAD = 64 << 10
+"""Bytes. A frame with a longer head, in front of which its body would be moved, is sent in several messages."""
 _GATHER_BELOW = 16 << 10
 """Bytes. A smaller array is copied: an address more costs as much."""
 _WINDOW = 4
@@ -62,22 +64,86 @@ class _Run:
     stop: int
 
 
-@dataclass(slots=True)
+class _Message:
+    """One message of a frame: a list of (address, bytes), some of which change with every frame.
+
+    Args:
+      runs: what it has of the body.
+      gathered: the address of the gathered bytes.
+      head: how many addresses stand before those of the body.
+    """
+
+    def __init__(self, kind: Kind, runs: Sequence[_Run], gathered: int, head: int = 0) -> None:
+        self.kind = kind
+        self.places = np.zeros((head + len(runs), 2), np.uint64)
+        self.count = len(self.places)
+        self.address = _address(self.places)
+        self._arrays = []
+        for row, run in enumerate(runs, head):
+            self.places[row] = (gathered + run.start if run.array < 0 else 0, run.stop - run.start)
+            if run.array >= 0:
+                self._arrays.append((row, run.array, run.start))
+
+    def fill(self, body: Sequence[NDArray[np.generic]]) -> None:
+        """Puts in where the arrays of this frame are."""
+        for row, array, start in self._arrays:
+            self.places[row, 0] = _address(body[array]) + start
+
+
 class _Plan:
     """How bodies of some sizes are sent."""
 
-    sizes: tuple[int, ...]
-    end: int
-    chunks: list[list[_Run]]
-    gathered: Bytes
-    copies: list[tuple[int, Bytes]]
-    """(array, its place in `gathered`)."""
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.sizes = sizes
+        offsets, self.end = layout(sizes)
+        runs, copied, gathered = _runs(sizes, offsets, self.end)
+        self._gathered = aligned_memory(gathered)
+        self._gathered[:] = 0
+        self._copies = [(index, self._gathered[start : start + sizes[index]]) for index, start in copied]
+        address = _address(self._gathered)
+        chunks = _chunks(runs)
+        self._packed_sizes = struct.pack(f"<{len(sizes)}Q", *sizes)
+        self._reserve(0)
+        is_small = len(chunks) == 1 and self.end <= CHUNK_BYTES - SMALL_HEAD
+        self._frame = _Message(Kind.FRAME, chunks[0], address, 1) if is_small else None
+        self._head_alone = _Message(Kind.HEAD, (), address, 1)
+        self._chunks = [_Message(Kind.CHUNK, chunk, address) for chunk in chunks]
+
+    def _reserve(self, header_size: int) -> None:
+        """Makes room for the head of a frame, whose constant part is written."""
+        self._room = max(256, 2 * header_size)
+        self._head = aligned_memory(aligned(_PREFIX.size + len(self._packed_sizes) + self._room))
+        self._head[:] = 0
+        self._head_address = _address(self._head)
+        self._head_view = memoryview(self._head)
+        start = _PREFIX.size
+        self._header_start = start + len(self._packed_sizes)
+        self._head_view[start : self._header_start] = self._packed_sizes
+
+    def messages(self, header: bytes, body: Sequence[NDArray[np.generic]]) -> list[_Message]:
+        """What to send for a frame."""
+        if len(header) > self._room:
+            self._reserve(len(header))
+        _PREFIX.pack_into(self._head, 0, len(header), len(self.sizes), self.end)
+        stop = self._header_start + len(header)
+        self._head_view[self._header_start : stop] = header
+        for index, place in self._copies:
+            np.copyto(place, as_bytes(body[index]))
+        if self._frame is not None and stop <= SMALL_HEAD:
+            # The body comes after the head, where it is aligned.
+            self._frame.places[0] = (self._head_address, aligned(stop))
+            self._frame.fill(body)
+            return [self._frame]
+        self._head_alone.places[0] = (self._head_address, stop)
+        for chunk in self._chunks:
+            chunk.fill(body)
+        return [self._head_alone, *self._chunks]
 
 
-def _plan(sizes: tuple[int, ...]) -> _Plan:
-    offsets, end = layout(sizes)
+def _runs(sizes: tuple[int, ...], offsets: Sequence[int], end: int) -> tuple[list[_Run], list[tuple[int, int]], int]:
+    """A body as runs, (array, place among the gathered bytes) of each small one, and how many bytes are gathered."""
     runs: list[_Run] = []
-    places: list[tuple[int, int, int]] = []
+    copied: list[tuple[int, int]] = []
     begun, gathered = 0, 0  # of the body; of the gathered bytes
 
     def gather(until: int) -> None:
@@ -93,12 +159,9 @@ def _plan(sizes: tuple[int, ...]) -> _Plan:
             runs.append(_Run(index, 0, size))
             begun = offset + size
         elif size:
-            places.append((index, gathered + offset - begun, size))
+            copied.append((index, gathered + offset - begun))
     gather(end)
-    memory = aligned_memory(gathered)
-    memory[:] = 0
-    copies = [(index, memory[start : start + size]) for index, start, size in places]
-    return _Plan(sizes, end, _chunks(runs), memory, copies)
+    return runs, copied, gathered
 
 
 def _chunks(runs: list[_Run]) -> list[list[_Run]]:
@@ -127,43 +190,20 @@ class Outbox:
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
-        self._plan = _plan(())
-        self._head = np.zeros(0, np.uint8)
-        self._left: deque[tuple[Kind, NDArray[np.uint64]]] = deque()
+        self._plan = _Plan(())
+        self._left: deque[_Message] = deque()
         self._under_way: deque[int] = deque()
-        self._held: object = None
+        self._held: Sequence[NDArray[np.generic]] = ()
         self.taken = 0
         """How many messages UCX has done with."""
 
-    def load(self, header: bytes, body: list[Bytes]) -> None:
+    def load(self, header: bytes, body: Sequence[NDArray[np.generic]]) -> None:
         """The next frame. Its arrays are the outbox's until `advance` says that it has gone."""
-        sizes = tuple(array.size for array in body)
+        sizes = tuple([array.nbytes for array in body])
         if sizes != self._plan.sizes:
-            self._plan = _plan(sizes)
-        plan = self._plan
-        for index, place in plan.copies:
-            np.copyto(place, body[index])
-        tail = header + struct.pack(f"<{len(sizes)}Q", *sizes)
-        length = _PREFIX.size + len(tail)
-        whole = aligned(length)
-        if self._head.size < whole:
-            self._head = aligned_memory(whole)
-        head = self._head
-        _PREFIX.pack_into(head, 0, len(header), len(sizes), plan.end)
-        head[_PREFIX.size : length] = np.frombuffer(tail, np.uint8)
-        # A frame of one message has the body after the head, where it is aligned.
-        bases = [_address(array) for array in body]
-        gathered = _address(plan.gathered)
-        lists = [
-            [((gathered if run.array < 0 else bases[run.array]) + run.start, run.stop - run.start) for run in chunk]
-            for chunk in plan.chunks
-        ]
-        self._held = body
-        if len(lists) == 1 and whole + plan.end <= CHUNK_BYTES:
-            self._left.append((Kind.FRAME, _addresses([(_address(head), whole), *lists[0]])))
-            return
-        self._left.append((Kind.HEAD, _addresses([(_address(head), length)])))
-        self._left.extend((Kind.CHUNK, _addresses(one)) for one in lists)
+            self._plan = _Plan(sizes)
+        self._held = body  # UCX reads them until they have gone, whatever becomes of who sends
+        self._left.extend(self._plan.messages(header, body))
 
     def advance(self) -> bool:
         """Sends what may be sent now; whether all of the frame has gone.
@@ -173,19 +213,18 @@ class Outbox:
         """
         while True:
             while self._left and len(self._under_way) < _WINDOW:
-                kind, addresses = self._left.popleft()
-                if len(addresses) == 1:
-                    address, count = (int(number) for number in addresses[0])
-                    request = self._pipe.send(kind, address, count)
+                message = self._left.popleft()
+                if message.count == 1:
+                    address, count = message.places[0].tolist()
+                    request = self._pipe.send(message.kind, address, count)
                 else:
-                    request = self._pipe.send(kind, _address(addresses), len(addresses), scattered=True)
+                    request = self._pipe.send(message.kind, message.address, message.count, scattered=True)
                 if request:
                     self._under_way.append(request)
-                    self._held = (self._held, addresses)  # UCX reads the list until the message has gone
                 else:
                     self.taken += 1
             if not self._under_way:
-                self._held = None
+                self._held = ()
                 return True
             if not self._pipe.finished(self._under_way[0]):
                 return False
@@ -193,24 +232,23 @@ class Outbox:
             self.taken += 1
 
 
-def _addresses(pairs: Sequence[tuple[int, int]]) -> NDArray[np.uint64]:
-    return np.array(pairs, np.uint64)
-
-
 class _Memory:
     """Where a frame is received, used again for later ones."""
 
     def __init__(self) -> None:
         self.bytes = aligned_memory(0)
+        self.address = _address(self.bytes)
         self._made_for: tuple[tuple[int, ...], int] | None = None
         self._views: tuple[Bytes, ...] = ()
 
-    def reserve(self, size: int) -> None:
-        """Makes room for this many bytes."""
+    def reserve(self, size: int) -> int:
+        """Makes room for this many bytes; where."""
         if size > self.bytes.size:
             # The old memory goes before the new one comes, or a growing body would need both.
             self._views, self._made_for, self.bytes = (), None, aligned_memory(0)
             self.bytes = aligned_memory(size)
+            self.address = _address(self.bytes)
+        return self.address
 
     def views(self, sizes: tuple[int, ...], start: int) -> tuple[Bytes, ...]:
         """One view for each array of a body that begins at `start`; the same objects while the sizes stay the same."""
@@ -240,11 +278,12 @@ class Inbox:
         self._spare = [_Memory()]
         self._filling: _Memory | None = None
         self._head = aligned_memory(0)
-        self._message: tuple[Message, int] | None = None  # the one that is received, and its request
+        self._coming: tuple[int, int, int] | None = None  # kind, bytes and request of what is being received
         self._chunks: deque[int] = deque()
         self._placed = self._end = self._start = 0
         self._header = b""
         self._raw_sizes, self._sizes = b"", ()  # type: tuple[bytes, tuple[int, ...]]
+        self._laid_out = self._body_bytes = 0
         self.is_whole = False
         """Whether a frame can be taken."""
         self.most_bytes = LIMITS.frame_bytes
@@ -257,19 +296,19 @@ class Inbox:
     @property
     def is_within(self) -> bool:
         """Whether a frame has begun, and its rest is still to come."""
-        return not self.is_whole and (self._message is not None or self._end > 0)
+        return not self.is_whole and (self._coming is not None or self._end > 0)
 
     def has_ended(self) -> bool:
         """Whether the other end has said that it is over, whatever of what it sent before is still to be received."""
         if self._parting is None and self.over is None and not self._pipe.failure:
-            message = self._pipe.find(Kind.END)
-            if message is not None:
-                self._part(message)
+            handle = self._pipe.find(Kind.END)
+            if handle:
+                self._part(handle, self._pipe.found[1])
         return self._parting is not None or self.over is not None
 
-    def _part(self, message: Message) -> None:
-        words = aligned_memory(min(message.length, _MOST_WORDS))
-        if message.length <= words.size and not self._pipe.accept(message, _address(words)):
+    def _part(self, handle: int, length: int) -> None:
+        words = aligned_memory(min(length, _MOST_WORDS))
+        if length <= words.size and not self._pipe.accept(handle, _address(words), length):
             self._parting = ended(self._peer, words.tobytes().decode(errors="replace"))
         else:  # what is that short comes at once
             self._parting = ended(self._peer, "")
@@ -294,70 +333,75 @@ class Inbox:
           Broken: the way to the other end has broken.
         """
         while not self.is_whole and self.over is None:
-            if self._message is None and not self._end:
-                if not self._begin():
-                    return False
-            elif self._message is not None:
-                message, request = self._message
+            if self._coming is not None:
+                kind, length, request = self._coming
                 if request and not self._pipe.finished(request):
                     return False
-                self._message = None
-                self._open(message)
+                self._coming = None
+                self._open(kind, length)
+            elif not self._end:
+                if not self._begin():
+                    return False
             elif not self._receive_chunks():
                 return False
         return True
 
     def _begin(self) -> bool:
-        message = self._pipe.find()
-        if message is None:
+        handle = self._pipe.find()
+        if not handle:
             self.over = self._parting
             return self.over is not None
         self.heard += 1
-        match message.kind:
-            case Kind.FRAME if message.length <= CHUNK_BYTES + aligned(_PREFIX.size):
-                self._filling = self._spare.pop() if self._spare else _Memory()
-                self._filling.reserve(message.length)
-                self._message = message, self._pipe.accept(message, _address(self._filling.bytes))
-            case Kind.END:
-                self._part(message)
-            case Kind.HEAD | Kind.ALIVE | Kind.HELLO | Kind.WELCOME if message.length <= _MOST_HEAD:
-                if self._head.size < message.length:
-                    self._head = aligned_memory(message.length)
-                self._message = message, self._pipe.accept(message, _address(self._head))
-            case _:
-                self.over = ProtocolError(
-                    f"{self._peer} sent a message of the kind {message.kind} with {message.length:,} bytes, which "
-                    "cannot come here."
-                )
+        kind, length = self._pipe.found
+        if kind == Kind.FRAME and length <= CHUNK_BYTES:
+            self._filling = self._spare.pop() if self._spare else _Memory()
+            memory = self._filling.reserve(length)
+        elif kind == Kind.END:
+            self._part(handle, length)
+            return True
+        elif kind in (Kind.HEAD, Kind.ALIVE, Kind.HELLO, Kind.WELCOME) and length <= _MOST_HEAD:
+            if self._head.size < length:
+                self._head = aligned_memory(length)
+            memory = _address(self._head)
+        else:
+            self.over = ProtocolError(
+                f"{self._peer} sent a message of the kind {kind} with {length:,} bytes, which cannot come here."
+            )
+            return True
+        self._coming = kind, length, self._pipe.accept(handle, memory, length)
         return True
 
-    def _open(self, message: Message) -> None:
+    def _open(self, kind: int, length: int) -> None:
         """Looks at a message that is there."""
-        if message.kind in (Kind.FRAME, Kind.HEAD):
-            memory = self._head if self._filling is None else self._filling.bytes
-            try:
-                self._read_head(memory[: message.length], message.kind == Kind.FRAME)
-            except (struct.error, ValueError, MemoryError) as exc:
-                self.over = ProtocolError(f"{self._peer} sent a frame that contradicts itself ({exc}).")
-
-    def _read_head(self, memory: Bytes, is_frame: bool) -> None:
-        header_size, arrays, end = _PREFIX.unpack_from(memory)
-        stop = _PREFIX.size + header_size
-        length = stop + 8 * arrays
-        if length > memory.size:
-            raise ValueError("lengths")
-        self._header = memory[_PREFIX.size : stop].tobytes()
-        raw_sizes = memory[stop:length].tobytes()
-        if raw_sizes != self._raw_sizes:
-            self._raw_sizes, self._sizes = raw_sizes, struct.unpack(f"<{arrays}Q", raw_sizes)
-        if sum(self._sizes) > self.most_bytes:
-            self.over = too_large(self._peer, sum(self._sizes), self.most_bytes)
+        if kind not in (Kind.FRAME, Kind.HEAD):
             return
-        if end != layout(self._sizes)[1]:
+        memory = self._head if self._filling is None else self._filling.bytes
+        try:
+            self._read_head(memory, length, kind == Kind.FRAME)
+        except (struct.error, ValueError, MemoryError) as exc:
+            self.over = ProtocolError(f"{self._peer} sent a frame that contradicts itself ({exc}).")
+
+    def _read_head(self, memory: Bytes, length: int, is_frame: bool) -> None:
+        header_size, arrays, end = _PREFIX.unpack_from(memory)
+        start = _PREFIX.size + 8 * arrays
+        stop = start + header_size
+        if stop > length:
+            raise ValueError("lengths")
+        raw_sizes = memory[_PREFIX.size : start].tobytes()
+        self._header = memory[start:stop].tobytes()
+        if raw_sizes != self._raw_sizes:
+            sizes = struct.unpack(f"<{arrays}Q", raw_sizes)
+            self._laid_out = layout(sizes)[1]
+            self._body_bytes = sum(sizes)
+            self._raw_sizes, self._sizes = raw_sizes, sizes
+        if self._body_bytes > self.most_bytes:
+            self.over = too_large(self._peer, self._body_bytes, self.most_bytes)
+            return
+        if end != self._laid_out:
             raise ValueError("sizes")
         if is_frame:
-            self._start = aligned(length)
-            if self._start + end != memory.size:
+            self._start = aligned(stop)
+            if self._start + end != length:
                 raise ValueError("body")
             self.is_whole = True
             return
@@ -374,15 +418,16 @@ class Inbox:
         moved = False
         while self._placed < self._end and len(self._chunks) < _WINDOW:
             chunk = self._pipe.find(Kind.CHUNK)
-            if chunk is None:
+            if not chunk:
                 break
             moved = True
             self.heard += 1
-            if chunk.length != min(CHUNK_BYTES, self._end - self._placed):
+            length = self._pipe.found[1]
+            if length != min(CHUNK_BYTES, self._end - self._placed):
                 self.over = ProtocolError(f"{self._peer} sent a body that is not as its frame said.")
                 return True
-            request = self._pipe.accept(chunk, _address(self._filling.bytes) + self._placed)
-            self._placed += chunk.length
+            request = self._pipe.accept(chunk, self._filling.address + self._placed, length)
+            self._placed += length
             if request:
                 self._chunks.append(request)
         while self._chunks and self._pipe.finished(self._chunks[0]):

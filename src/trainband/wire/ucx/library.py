@@ -187,6 +187,17 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "ucp_request_free": (None, (c_void_p,)),
 }
 
+_QUICK = frozenset(
+    {
+        "ucp_worker_arm",
+        "ucp_worker_signal",
+        "ucp_tag_probe_nb",
+        "ucp_request_check_status",
+        "ucp_request_free",
+    }
+)
+"""What returns at once: to give the interpreter away and to take it back would cost more than the call."""
+
 OLDEST = (1, 14)
 """The first version that says which transport an endpoint has (`ucp_ep_query`)."""
 
@@ -202,8 +213,9 @@ class Library:
     def __init__(self, path: str) -> None:
         self.path = path
         self._ucs, self._ucp = _load(path)
+        self._quick = ctypes.PyDLL(path)
         for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(self._ucp, name)
+            function = getattr(self._quick if name in _QUICK else self._ucp, name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name.removeprefix("ucp_"), function)
         self._ucs.ucs_status_string.restype = c_char_p

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from ctypes import byref, c_int, c_size_t, c_void_p
-from dataclasses import dataclass
 
 from . import library
 from .context import UcxContext
@@ -33,21 +32,6 @@ class Broken(Exception):
     """The way to the other end has broken, or it never led there; in UCX's words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One that has come, or whose sender has said that it has it (UCX's rendezvous): `accept` takes it.
-
-    Attributes:
-      kind: what it is.
-      length: bytes.
-      handle: `ucp_tag_message_h`.
-    """
-
-    kind: int
-    length: int
-    handle: int
-
-
 class Pipe:
     """A worker, which is this end, and its endpoint, which leads to the other one.
 
@@ -66,7 +50,8 @@ class Pipe:
         self._ucp = context.library
         self._context = context
         self._key = key << KINDS
-        self.lock = threading.Condition(threading.Lock())
+        self.lock = threading.Lock()
+        self._news = threading.Condition(self.lock)
         self.failure: str | None = None
         """Why nothing can be sent or received any more, in UCX's words."""
         self._on_error = OnError(self._note_failure)
@@ -135,22 +120,24 @@ class Pipe:
         )
         return self._begun(request)
 
-    def find(self, kind: int = 0) -> Message | None:
-        """The next message, or the next one of a kind; it is the caller's then, who accepts it."""
-        if not self._worker:
-            return None
-        tag, mask = (self._key | kind, _EVERY_BIT) if kind else (self._key, KEY_MASK)
-        handle = self._ucp.tag_probe_nb(self._worker, tag, mask, 1, self._ref_info)
-        if not handle:
-            return None
-        return Message(self._info.tag & ~KEY_MASK, self._info.length, handle)
+    def find(self, kind: int = 0) -> int:
+        """The next message, or the next one of a kind, which has come, or whose sender has said that it has it.
 
-    def accept(self, message: Message, address: int) -> int:
+        `found` has its kind and its length in bytes. It is the caller's then, who accepts it. 0 where there is none.
+        """
+        if not self._worker:
+            return 0
+        tag, mask = (self._key | kind, _EVERY_BIT) if kind else (self._key, KEY_MASK)
+        return self._ucp.tag_probe_nb(self._worker, tag, mask, 1, self._ref_info) or 0
+
+    @property
+    def found(self) -> tuple[int, int]:
+        """Kind and length of what `find` has found last."""
+        return self._info.tag & ~KEY_MASK, self._info.length
+
+    def accept(self, handle: int, address: int, length: int) -> int:
         """Starts to receive a message into memory; `finished` says when it is there. 0 where it is at once."""
-        request: int | None = self._ucp.tag_msg_recv_nbx(
-            self._worker, address, message.length, message.handle, _REF_CONTIGUOUS
-        )
-        return self._begun(request)
+        return self._begun(self._ucp.tag_msg_recv_nbx(self._worker, address, length, handle, _REF_CONTIGUOUS))
 
     def _begun(self, request: int | None) -> int:
         if not request:
@@ -183,27 +170,26 @@ class Pipe:
         deadline = time.monotonic() + timeout_s
         with self.lock:
             while True:
-                self._progress()
+                more = self._progress()
                 if ready():
                     return True
                 remaining_s = deadline - time.monotonic()
-                if remaining_s <= 0:
+                if remaining_s <= 0 or not self._worker:
                     return False
-                if not self._worker:
-                    return False
+                if more:
+                    continue
                 if self._leading:
-                    self.lock.wait(remaining_s)
+                    self._news.wait(remaining_s)
                 elif self._ucp.worker_arm(self._worker) == library.OK:
                     self._sleep(remaining_s)
 
-    def _progress(self) -> None:
-        if not self._worker:
-            return
-        if self._ucp.worker_progress(self._worker):
-            while self._ucp.worker_progress(self._worker):
-                pass
-            if self._leading:  # what has come may be for the thread that sleeps
-                self._ucp.worker_signal(self._worker)
+    def _progress(self) -> bool:
+        """Whether something has come or gone, so that there may be more."""
+        if not self._worker or not self._ucp.worker_progress(self._worker):
+            return False
+        if self._leading:  # what has come may be for the thread that sleeps
+            self._ucp.worker_signal(self._worker)
+        return True
 
     def _sleep(self, timeout_s: float) -> None:
         self._leading = True
@@ -214,14 +200,14 @@ class Pipe:
         finally:
             self.lock.acquire()
             self._leading = False
-            self.lock.notify_all()
+            self._news.notify_all()
 
     def wake(self) -> None:
         """Has whatever waits ask `ready` again. From any thread."""
         with self.lock:
             if self._worker:
                 self._ucp.worker_signal(self._worker)
-            self.lock.notify_all()
+            self._news.notify_all()
 
     # --- the end
 
@@ -243,9 +229,9 @@ class Pipe:
         with self.lock:
             while self._leading:
                 self._ucp.worker_signal(self._worker)
-                self.lock.wait_for(lambda: not self._leading, 0.1)
+                self._news.wait_for(lambda: not self._leading, 0.1)
             if self._worker:
                 self.cut()
                 worker, self._worker = self._worker, 0
                 self._ucp.worker_destroy(worker)
-            self.lock.notify_all()
+            self._news.notify_all()

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DeadlineExceeded, PeerError
-from ..arena import as_bytes
 from ..serving import closed_here, stopping, vanished
 from ..transport import Frame, Timeouts
 from .frames import Inbox, Kind, Outbox
@@ -89,15 +88,16 @@ class UcxStream:
     # --- sending
 
     def send(self, header: bytes, body: Sequence[NDArray[np.generic]] = ()) -> None:
-        arrays = [as_bytes(array) for array in body]
         with self._send_lock:
             self._raise_if_over()
             done = False
             try:
+                self._outbox.load(header, body)
                 with self._pipe.lock:
-                    self._outbox.load(header, arrays)
-                self._transmit()
-                done = True
+                    done = self._outbox.advance()
+                if not done:
+                    self._transmit()
+                    done = True
             except Broken as exc:
                 raise self._gone() from exc
             finally:
@@ -149,8 +149,7 @@ class UcxStream:
         with self._receive_lock:
             if self._closed:
                 raise closed_here(self._peer)
-            with self._pipe.lock:
-                self._inbox.give_back()
+            self._inbox.give_back()
             self._waiting_since = time.monotonic()
             try:
                 return self._await_frame(time.monotonic() + timeout_s)
@@ -167,8 +166,7 @@ class UcxStream:
             if self._closed:
                 raise closed_here(self._peer)
             if self._inbox.is_whole:
-                with self._pipe.lock:
-                    return self._inbox.take()
+                return self._inbox.take()
             if self._inbox.over is not None:
                 raise self._inbox.over
             if self._is_stopping:
@@ -281,7 +279,7 @@ class UcxStream:
                 state["request"] = self._pipe.send(Kind.END, words.ctypes.data, len(text))
             if state["request"] and self._pipe.finished(state["request"]):
                 state["request"] = 0
-            return self._pipe.find(Kind.END) is not None
+            return bool(self._pipe.find(Kind.END))
 
         with contextlib.suppress(Broken):  # it has gone already
             self._pipe.wait(read, _LINGER_S)
