@@ -26,8 +26,8 @@ def test_a_job_on_three_machines(programs: Programs, machines: Machines, tmp_pat
     answer = json.loads(asked.succeed())
     assert answer["version"] == 200
     assert {worker["task"]: worker["transport"] for worker in answer["workers"]} == {
-        "worker:0": "flight",
-        "worker:1": "flight",
+        "worker:0": "ucx: tcp",
+        "worker:1": "ucx: tcp",
     }
     kept.unlink()
     for task in tasks.values():

@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from trainband.cli.tensorflow_script import for_strategy, with_version
+from trainband.cluster.carrier import Carrier
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers.credentials import (
     INSECURE,
@@ -26,6 +27,7 @@ from trainband.cluster.resolvers.credentials import (
     without_security,
 )
 from trainband.cluster.resolvers.local_jobs import environment_of, find_job_secret, is_decided
+from trainband.cluster.resolvers.transport import TRANSPORT, resolve_carrier, resolve_trusted_fabric
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import YourError
@@ -338,6 +340,11 @@ class RunCommand(click.Command):
 )
 @click.option("--insecure", is_flag=True, help="Let anybody who reaches a ps read the model and take over the job.")
 @click.option(
+    "--transport",
+    type=click.Choice([*Carrier]),
+    help="What carries the streams between tasks (docs/networks.md).  [default: $TRAINBAND_TRANSPORT, else auto]",
+)
+@click.option(
     "--tensorflow",
     type=click.Choice(["1", "2", "auto"]),
     metavar="[1|2]",
@@ -362,6 +369,7 @@ def run(
     host: str,
     tls: str | None,
     insecure: bool,
+    transport: str | None,
     tensorflow: str | None,
     convert: bool,
     as_module: bool,
@@ -389,6 +397,9 @@ def run(
         click.echo(f"trainband: WARNING: {MEANING}", err=True)
     elif tls not in (None, "auto"):
         environ = {**without_security(environ), TLS_DIRECTORY: str(tls)}
+    if transport is not None:
+        environ = {**environ, TRANSPORT: transport}
+    _check_transport(environ, encrypted=tls is not None or bool(environ.get(TLS_DIRECTORY)))
     try:
         if job is not None:
             guests = _places(ctx, job, workers, environ)
@@ -422,6 +433,16 @@ def run(
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
     ctx.exit(code)
+
+
+def _check_transport(environ: Mapping[str, str], *, encrypted: bool) -> None:
+    """Says once, and not by every task, that this machine lacks the transport that was asked for."""
+    carrier = resolve_carrier(environ)
+    carrier.require_trust(has_certificates=encrypted, trusted_fabric=resolve_trusted_fabric(environ))
+    if carrier is Carrier.UCX:
+        from trainband.wire.ucx import ucx
+
+        ucx()
 
 
 def _check_numbers(*, ps: int, workers: int, chief: bool, min_workers: int | None) -> None:

@@ -10,7 +10,7 @@ from ..cluster.carrier import Carrier
 from ..cluster.credentials import Credentials
 from ..cluster.identity import OBSERVER, Identity
 from ..cluster.resolvers.credentials import MEANING, resolve_credentials
-from ..cluster.resolvers.transport import TRUSTED_FABRIC, resolve_carrier, resolve_trusted_fabric
+from ..cluster.resolvers.transport import resolve_carrier, resolve_trusted_fabric
 from ..errors import ClusterError, DeadlineExceeded, TransportUnavailable, Unreachable
 from ..runtime.waiting import Say, say_on_stderr
 from . import port as ports
@@ -48,7 +48,7 @@ class _NetworkListener:
                 handler,
                 timeouts,
                 local.name if local is not None else "",
-                actions={ucx.OPEN: fast.open} if fast is not None else {},
+                actions={ucx.OPEN: ucx.no_door if fast is None else fast.open},
                 security=security,
                 limits=limits,
                 say=say,
@@ -223,23 +223,19 @@ class Network:
         self._identity = identity
         self._limits = limits or ConnectionLimits()
         self._say = say
-        self._carriers = self._resolve()
+        self.carriers = self._resolve()
+        """The ways that a stream may take, the best first."""
 
     def _resolve(self) -> tuple[Carrier, ...]:
         """The ways to try, the best first."""
-        may_use_ucx = self._credentials.tls is None or self._trusted_fabric
-        if self._carrier is Carrier.UCX and not may_use_ucx:
-            raise ClusterError(
-                "the transport ucx was asked for, but this job has certificates, and UCX does not encrypt what it "
-                f"carries: leave the streams on Flight (--transport flight), or, where nobody else can listen on the "
-                f"network between the tasks, say so with {TRUSTED_FABRIC}=1."
-            )
+        has_certificates = self._credentials.tls is not None
+        self._carrier.require_trust(has_certificates=has_certificates, trusted_fabric=self._trusted_fabric)
         if self._carrier is Carrier.SHARED_MEMORY and not is_supported():
             raise ClusterError("the transport shared-memory was asked for, which only Linux has.")
         if self._carrier is not Carrier.AUTO:
             return (self._carrier,)
         carriers = [Carrier.FLIGHT]
-        if may_use_ucx and ucx.is_installed():
+        if (self._trusted_fabric or not has_certificates) and ucx.is_installed():
             carriers.insert(0, Carrier.UCX)
         if is_supported():
             carriers.insert(0, Carrier.SHARED_MEMORY)
@@ -258,13 +254,13 @@ class Network:
         if self._credentials.insecure and not ports.is_loopback(address):
             self._say(f"WARNING: {self._identity.name} at {address}: {MEANING}")
         fast = None
-        if Carrier.UCX in self._carriers:
+        if Carrier.UCX in self.carriers:
             fast = ucx.UcxDoor(handler, timeouts, is_wanted=self._carrier is Carrier.UCX)
-        local = LocalDoor(handler, timeouts) if Carrier.SHARED_MEMORY in self._carriers else None
+        local = LocalDoor(handler, timeouts) if Carrier.SHARED_MEMORY in self.carriers else None
         return _NetworkListener(address, handler, timeouts, local, fast, self._security(), self._limits, self._say)
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
-        return _NetworkConnection(address, timeouts, self._carriers, self._security(), self._say)
+        return _NetworkConnection(address, timeouts, self.carriers, self._security(), self._say)
 
     def speaking_as(self, identity: Identity) -> Network:
         return Network(

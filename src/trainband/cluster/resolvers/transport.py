@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from trainband.cluster.carrier import Carrier
+from trainband.cluster.carrier import TRUSTED_FABRIC, Carrier
 from trainband.errors import ClusterError
 
 TRANSPORT = "TRAINBAND_TRANSPORT"
 """`auto`, `flight`, `ucx` or `shared-memory`."""
-TRUSTED_FABRIC = "TRAINBAND_TRUSTED_FABRIC"
-"""`1`: streams may go over UCX, unencrypted, though the job has certificates."""
 _UCX = "UCX_"
 
 

@@ -7,7 +7,7 @@ threads wait, `frames.py` frames as UCX's messages, `stream.py` the stream, `doo
 from __future__ import annotations
 
 from .context import UcxContext, has_rdma, is_installed, ucx
-from .door import OPEN, StreamPulse, UcxDoor, open_ucx_stream
+from .door import OPEN, StreamPulse, UcxDoor, no_door, open_ucx_stream
 from .stream import UcxStream
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "UcxStream",
     "has_rdma",
     "is_installed",
+    "no_door",
     "open_ucx_stream",
     "ucx",
 ]

@@ -21,6 +21,8 @@ SETTINGS: Mapping[str, str] = {
     "TCP_RX_SEG_SIZE": "256K",
     "TCP_SNDBUF": "4M",
     "TCP_RCVBUF": "4M",
+    # Else a port behind a firewall would hold its caller, in a C function, for two minutes.
+    "TCP_CONN_NB": "y",
     # From here on UCX sends arrays from where they lie.
     "ZCOPY_THRESH": "8K",
     # Up to here it sends at once; from here on it asks first, so that the data comes straight into its place. To ask

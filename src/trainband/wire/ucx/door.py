@@ -61,7 +61,14 @@ class Granted(Struct, frozen=True, kw_only=True):
     address: _Address
 
 
-def _same_version(mine: str, theirs: str) -> bool:
+def _usable() -> UcxContext:
+    try:
+        return ucx()
+    except TransportUnavailable as exc:
+        raise TransportUnavailable(f"cannot take streams over UCX: {exc}") from exc
+
+
+def same_version(mine: str, theirs: str) -> bool:
     """Whether two UCX understand each other: what they send may change with every minor version."""
     return mine.split(".")[:2] == theirs.split(".")[:2]
 
@@ -76,6 +83,13 @@ def _clear(pipe: Pipe, kind: Kind) -> Callable[[], bool]:
         return pipe.failure is not None
 
     return came
+
+
+def no_door(_body: bytes, _caller: Caller) -> bytes:
+    """Answers `OPEN` where there is no door."""
+    raise Refused(
+        "takes no streams over UCX: it has none, encrypts, or was told to use another way.", RefusalCode.NO_UCX
+    )
 
 
 class UcxDoor:
@@ -110,11 +124,11 @@ class UcxDoor:
         """
         ask = decode(body, Ask, caller.peer)
         try:
-            context = ucx()
-            if not _same_version(context.library.version_text, ask.version):
+            context = _usable()
+            if not same_version(context.library.version_text, ask.version):
                 raise TransportUnavailable(
-                    f"{self.address} has UCX {context.library.version_text}, the other end UCX {ask.version}: they "
-                    "may not understand each other; install the same version on both."
+                    f"has UCX {context.library.version_text}, the other end UCX {ask.version}: they may not understand "
+                    "each other; install the same version on both."
                 )
             pipe = Pipe(context, ask.key)
         except TransportUnavailable as exc:
@@ -223,7 +237,7 @@ def open_ucx_stream(
             granted = decode(call(encode(ask), timeout_s), Granted, peer)
         except Refused as exc:
             if exc.code is RefusalCode.NO_UCX:
-                raise TransportUnavailable(str(exc)) from exc
+                raise TransportUnavailable(f"{peer} {exc}") from exc
             raise
         with pipe.lock:
             pipe.connect(granted.address)

@@ -44,7 +44,9 @@ class UcxStream:
         self._last_sent = time.monotonic()
         self._waiting_since: float | None = None
         self._heard_at = time.monotonic()
-        self._transport = "ucx"
+        with pipe.lock:
+            names = "+".join(pipe.transports())
+        self._transport = f"ucx: {names}" if names else "ucx"
 
     @property
     def peer(self) -> str:
@@ -52,9 +54,6 @@ class UcxStream:
 
     @property
     def transport(self) -> str:
-        if self._transport == "ucx":
-            with self._pipe.lock:
-                self._transport = ": ".join(["ucx", *(["+".join(names)] if (names := self._pipe.transports()) else [])])
         return self._transport
 
     @property
