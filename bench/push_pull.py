@@ -18,8 +18,10 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -58,6 +60,19 @@ class Run:
     def median_s(self) -> float:
         """The median exchange, in seconds."""
         return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """Another machine, so to speak.
+
+    Attributes:
+      prefix: of the command line, which has it run there.
+      address: of a listener there.
+    """
+
+    prefix: tuple[str, ...]
+    address: str
 
 
 @click.command(help=__doc__.partition("\n")[0])
@@ -106,13 +121,26 @@ def main(
         console.print(make_table(runs, millions))
 
 
-def run_case(case: str, number: int, millions: int, exchanges: int, tensorflow: Path | None, deadline_s: float) -> Run:
+def run_case(
+    case: str,
+    number: int,
+    millions: int,
+    exchanges: int,
+    tensorflow: Path | None,
+    deadline_s: float,
+    hosts: Mapping[str, Host] = MappingProxyType({}),
+) -> Run:
     """Run one case once, in processes of its own.
+
+    Args:
+      hosts: by role, where it runs; this machine where empty.
 
     Raises:
       CaseFailed: a task failed or was late.
     """
     address, worker_address = free_addresses(2)
+    if hosts:
+        address = hosts["ps"].address
     environment: dict[str, str] = {}
     if case == "socket":
         command: list[str | Path] = [sys.executable, SOCKET_TASK]
@@ -126,7 +154,8 @@ def run_case(case: str, number: int, millions: int, exchanges: int, tensorflow: 
     with tempfile.TemporaryDirectory(prefix="trainband-bench-") as directory, Processes(Path(directory)) as processes:
         environment |= security.environment(case.rpartition("-")[2], Path(directory))
         for role in ("ps", "worker"):
-            processes.start(role, [*command, "--role", role], environment)
+            prefix = hosts[role].prefix if hosts else ()
+            processes.start(role, [*prefix, *command, "--role", role], environment)
         processes.wait_for_end(["worker"], deadline_s)
         peaks = {name: usage.peak_mib for name, usage in processes.usage().items()}
         seconds = processes.result("worker")["seconds"]

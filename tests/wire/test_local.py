@@ -228,7 +228,7 @@ class TestDoors:
 
         monkeypatch.setattr(local_door, "_may_talk", judge)
         stream = connection.open_stream(timeout_s=5.0)
-        assert stream.transport == "flight"
+        assert stream.transport == "ucx: tcp"
         assert seen.get(timeout=5.0) is False
         connection.close()
         listener.stop(2.0)

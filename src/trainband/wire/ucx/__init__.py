@@ -6,8 +6,9 @@ threads wait, `frames.py` frames as UCX's messages, `stream.py` the stream, `doo
 
 from __future__ import annotations
 
-from .context import UcxContext, has_rdma, is_installed, ucx
+from .context import UcxContext, is_installed, ucx
 from .door import OPEN, StreamPulse, UcxDoor, no_door, open_ucx_stream
+from .library import has_rdma
 from .stream import UcxStream
 
 __all__ = [

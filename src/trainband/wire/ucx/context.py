@@ -7,12 +7,11 @@ import resource
 import threading
 from collections.abc import Mapping
 from ctypes import byref, c_void_p
-from pathlib import Path
 
 from ...cluster.resolvers.transport import ucx_settings
 from ...errors import TransportUnavailable
 from . import library
-from .library import EndpointParams, Library, Params, WorkerParams
+from .library import EndpointParams, Library, Params, WorkerParams, has_rdma
 
 SETTINGS: Mapping[str, str] = {
     # Segments that hold a small model's gradient, and socket buffers that hold some of them: 320 kB each way took
@@ -122,12 +121,6 @@ class UcxContext:
 
 
 _OFTEN_WRONG = ("TLS", "NET_DEVICES", "TCP_PORT_RANGE", "IB_GID_INDEX")
-
-
-def has_rdma() -> bool:
-    """Whether this machine has an RDMA device (InfiniBand, RoCE, iWARP)."""
-    folder = Path("/sys/class/infiniband")
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def is_installed() -> bool:

@@ -255,11 +255,25 @@ def _load(path: str) -> tuple[ctypes.CDLL, ctypes.CDLL]:
     return loaded["ucs"], loaded["ucp"]
 
 
+def has_rdma() -> bool:
+    """Whether this machine has an RDMA device (InfiniBand, RoCE, iWARP)."""
+    folder = Path("/sys/class/infiniband")
+    return folder.is_dir() and any(folder.iterdir())
+
+
 def find() -> str:
-    """Where UCX is: the wheel's libucp, else the system's; empty where there is none."""
+    """Where UCX is: the wheel's libucp, else the system's; empty where there is none.
+
+    Where there is an RDMA device, the system's goes first: the wheel is built without the verbs that drive it.
+    """
+    system = ctypes.util.find_library("ucp") or "" if has_rdma() else ""
+    return system or _of_wheel() or ctypes.util.find_library("ucp") or ""
+
+
+def _of_wheel() -> str:
     found = importlib.util.find_spec("libucx")
     for folder in (found.submodule_search_locations or ()) if found is not None else ():
         path = Path(folder) / "lib" / "libucp.so.0"
         if path.is_file():
             return str(path)
-    return ctypes.util.find_library("ucp") or ""
+    return ""
