@@ -35,6 +35,9 @@ class LazyCommand:
 COMMANDS = {
     "run": LazyCommand("trainband.cli.run", "run", "Run a script as all the tasks of a cluster on this machine."),
     "status": LazyCommand("trainband.cli.status", "status", "Show what a running job's tasks are doing."),
+    "doctor": LazyCommand(
+        "trainband.cli.doctor", "doctor", "Show what this machine has and what trainband would use of it."
+    ),
     "checkpoint": LazyCommand(
         "trainband.cli.checkpoint", "checkpoint", "List, look into, check, compare and export checkpoints."
     ),

@@ -241,6 +241,11 @@ class Network:
             carriers.insert(0, Carrier.SHARED_MEMORY)
         return tuple(carriers)
 
+    @property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """The ways that a stream tries, the best first."""
+        return self._carriers
+
     def listen(self, address: str, handler: Handler, timeouts: Timeouts) -> Listener:
         ports.check(address)
         if not (self._credentials.protect or self._credentials.insecure or ports.is_loopback(address)):
