@@ -223,8 +223,7 @@ class Network:
         self._identity = identity
         self._limits = limits or ConnectionLimits()
         self._say = say
-        self.carriers = self._resolve()
-        """The ways that a stream may take, the best first."""
+        self._carriers = self._resolve()
 
     def _resolve(self) -> tuple[Carrier, ...]:
         """The ways to try, the best first."""
@@ -259,13 +258,13 @@ class Network:
         if self._credentials.insecure and not ports.is_loopback(address):
             self._say(f"WARNING: {self._identity.name} at {address}: {MEANING}")
         fast = None
-        if Carrier.UCX in self.carriers:
+        if Carrier.UCX in self._carriers:
             fast = ucx.UcxDoor(handler, timeouts, is_wanted=self._carrier is Carrier.UCX)
-        local = LocalDoor(handler, timeouts) if Carrier.SHARED_MEMORY in self.carriers else None
+        local = LocalDoor(handler, timeouts) if Carrier.SHARED_MEMORY in self._carriers else None
         return _NetworkListener(address, handler, timeouts, local, fast, self._security(), self._limits, self._say)
 
     def connect(self, address: str, timeouts: Timeouts) -> Connection:
-        return _NetworkConnection(address, timeouts, self.carriers, self._security(), self._say)
+        return _NetworkConnection(address, timeouts, self._carriers, self._security(), self._say)
 
     def speaking_as(self, identity: Identity) -> Network:
         return Network(

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainband.cli.doctor.finding import Finding, Mark, info, missing, ok, problem
-from trainband.cluster.carrier import Carrier
+from trainband.cluster.carrier import TRUSTED_FABRIC, Carrier
 from trainband.cluster.certificate_files import AUTHORITY, CertificateFiles
 from trainband.cluster.credentials import NO_CREDENTIALS, Credentials
 from trainband.cluster.resolvers.credentials import INSECURE, SECRET_FILE, TLS_DIRECTORY, resolve_credentials
-from trainband.cluster.resolvers.transport import TRANSPORT, TRUSTED_FABRIC
+from trainband.cluster.resolvers.transport import TRANSPORT
 from trainband.errors import ClusterError
 from trainband.wire.network import Network
 

@@ -112,8 +112,8 @@ def describe(transports: Mapping[str, Sequence[str]], *, has_rdma: bool) -> list
         found.append(ok("RDMA", ", ".join(rdma), transports=rdma))
     elif has_rdma:
         advice = (
-            "Install the UCX of your distribution or network vendor (libucp.so) and remove the wheel "
-            "(pip uninstall libucx-cu12), which is built without it."
+            "Install the UCX of your distribution or network vendor (libucp.so), which goes before the wheel then: "
+            "that is built without RDMA."
         )
         found.append(
             problem("RDMA", "this machine has RDMA ports, and this UCX does not use them", advice, transports=[])

@@ -26,6 +26,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -261,13 +262,14 @@ def has_rdma() -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
+@cache  # to ask for the system's starts processes
 def find() -> str:
     """Where UCX is: the wheel's libucp, else the system's; empty where there is none.
 
     Where there is an RDMA device, the system's goes first: the wheel is built without the verbs that drive it.
     """
-    system = ctypes.util.find_library("ucp") or "" if has_rdma() else ""
-    return system or _of_wheel() or ctypes.util.find_library("ucp") or ""
+    wheel = _of_wheel()
+    return wheel if wheel and not has_rdma() else ctypes.util.find_library("ucp") or wheel
 
 
 def _of_wheel() -> str:
