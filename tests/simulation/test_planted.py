@@ -15,12 +15,17 @@ from tests.simulation.scenario import Scenario
 from trainband.data.leases import SourceSettings
 from trainband.ps.rules import Async
 
+LONG = ("unfenced", "steers-alone", "saves-at-once")
+"""What takes half a minute or more of a core to be found."""
+
 SEEDS = 100
 """Among so many, from its first, a planted bug must show."""
 
 
 @pytest.mark.limit(400)  # it computes all the time
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in PLANTED]
+)
 def test_a_planted_bug_is_found(name: str) -> None:
     bug = PLANTED[name]
     for seed in range(bug.first, bug.first + SEEDS):
@@ -48,6 +53,7 @@ def test_pieces_that_are_reserved_for_a_worker_that_does_not_come_back() -> None
 
 
 @pytest.mark.limit(400)
+@pytest.mark.slow
 def test_a_vote_request_of_one_that_has_handed_over_has_a_condition() -> None:
     """The other ps may have been let go on without what it was handed."""
     scenarios = [
