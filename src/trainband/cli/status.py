@@ -225,7 +225,8 @@ def _held(replica: ReplicaState) -> str:
         return f"shard {replica.shard}: {replica.role} of ps:{term.primary}, at version {replica.version:,}"
     if term.standby == NOBODY:
         return f"shard {replica.shard}: held here, without a standby"
-    return f"shard {replica.shard}: held here, standby ps:{term.standby} ({replica.behind} records behind)"
+    over = f", {replica.transport}" if replica.transport else ""
+    return f"shard {replica.shard}: held here, standby ps:{term.standby} ({replica.behind} records behind{over})"
 
 
 def _table(title: str, *left: str, right: str) -> Table:

@@ -147,6 +147,8 @@ class ReplicaState(Struct, frozen=True, array_like=True):
     vote_request: VoteRequest | None = None
     fit: f.Fit = 0
     """The training under way."""
+    transport: f.Word = ""
+    """What carries the records to the standby; of a primary."""
 
 
 # --- the headers of the stream from the primary to the other replica

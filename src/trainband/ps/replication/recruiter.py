@@ -175,6 +175,7 @@ class Recruiter:
             if at is None:
                 sender.install_snapshot(stream, other.incarnation)
             sender.stream = stream
+            replica.transport = stream.transport
             self._wakeups.wake.set()  # somebody may wait for what it is to be sent
         except PeerError as exc:
             sender.lose(str(exc))

@@ -63,6 +63,8 @@ class ShardReplica:
         self.number = shard
         self.name = self.model.name
         """For messages."""
+        self.transport = ""
+        """What carried the records to the other replica last."""
         self.invited_at = float("-inf")
         """When the shard's primary last asked this replica to follow it, by the service's clock."""
         self.held_since = float("-inf")
@@ -142,6 +144,7 @@ class ShardReplica:
             failover.log.behind,
             failover.asks(),
             self.model.fit,
+            self.transport if failover.known_as is Role.PRIMARY else "",
         )
 
     @property

@@ -73,14 +73,18 @@ def same_version(mine: str, theirs: str) -> bool:
     return mine.split(".")[:2] == theirs.split(".")[:2]
 
 
-def _clear(pipe: Pipe, kind: Kind) -> Callable[[], bool]:
+def _never() -> bool:
+    return False
+
+
+def _clear(pipe: Pipe, kind: Kind, given_up: Callable[[], bool] = _never) -> Callable[[], bool]:
     """Whether the first message of a kind has come, or never will."""
 
     def came() -> bool:
         if handle := pipe.find(kind):
             pipe.accept(handle, 0, 0)
             return True
-        return pipe.failure is not None
+        return pipe.failure is not None or given_up()
 
     return came
 
@@ -110,7 +114,7 @@ class UcxDoor:
         self._handler = handler
         self._timeouts = timeouts
         self._lock = threading.Lock()
-        self._serving: dict[threading.Thread, UcxStream | None] = {}
+        self._serving: dict[threading.Thread, UcxStream | Pipe] = {}
         self._pulse: StreamPulse = Pulse("ucx", timeouts.heartbeat_s / 2)
         self._stopping = False
         if is_wanted:
@@ -155,7 +159,7 @@ class UcxDoor:
             except ResourceExhausted as exc:
                 logging.getLogger("trainband.wire").error("%s serves no more streams: %s", self.address, exc)
                 raise Refused(str(exc)) from exc
-            self._serving[thread] = None
+            self._serving[thread] = pipe
 
     def _serve(self, pipe: Pipe, address: bytes, caller: Caller) -> None:
         me = threading.current_thread()
@@ -179,7 +183,8 @@ class UcxDoor:
     def _welcome(self, pipe: Pipe, address: bytes, caller: Caller) -> UcxStream | None:
         """The stream, once the client has come; `None` where it does not."""
         try:
-            if not pipe.wait(_clear(pipe, Kind.HELLO), self._timeouts.connect_s) or pipe.failure is not None:
+            came = pipe.wait(_clear(pipe, Kind.HELLO, lambda: self._stopping), self._timeouts.connect_s)
+            if not came or self._stopping or pipe.failure is not None:
                 return None
             with pipe.lock:
                 pipe.connect(address)
@@ -195,9 +200,12 @@ class UcxDoor:
         with self._lock:
             self._stopping = True
             serving = dict(self._serving)
-        streams = [stream for stream in serving.values() if stream is not None]
+        streams = [stream for stream in serving.values() if isinstance(stream, UcxStream)]
         for stream in streams:
             stream.stop_receiving()
+        for pipe in serving.values():
+            if isinstance(pipe, Pipe):
+                pipe.wake()
         others = serving.keys() - {threading.current_thread()}
         soon = time.monotonic() + 0.8 * grace_s
         for thread in others:

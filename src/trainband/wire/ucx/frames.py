@@ -298,13 +298,16 @@ class Inbox:
         """Whether a frame has begun, and its rest is still to come."""
         return not self.is_whole and (self._coming is not None or self._end > 0)
 
-    def has_ended(self) -> bool:
+    @property
+    def is_parted(self) -> bool:
         """Whether the other end has said that it is over, whatever of what it sent before is still to be received."""
-        if self._parting is None and self.over is None and not self._pipe.failure:
-            handle = self._pipe.find(Kind.END)
-            if handle:
-                self._part(handle, self._pipe.found[1])
         return self._parting is not None or self.over is not None
+
+    def look_for_end(self) -> bool:
+        """Whether it has, by now."""
+        if not self.is_parted and not self._pipe.failure and (handle := self._pipe.find(Kind.END)):
+            self._part(handle, self._pipe.found[1])
+        return self.is_parted
 
     def _part(self, handle: int, length: int) -> None:
         words = aligned_memory(min(length, _MOST_WORDS))
@@ -436,7 +439,7 @@ class Inbox:
         if self._placed == self._end and not self._chunks:
             self._end, self.is_whole = 0, True
             return True
-        if not moved and self.has_ended():  # in the middle of a frame
+        if not moved and self.look_for_end():  # in the middle of a frame
             self.over = self._parting
             return True
         return moved

@@ -116,7 +116,7 @@ class UcxStream:
             taken = self._outbox.taken
             if self._pipe.wait(self._advance, self._timeouts.stall_s):
                 self._raise_if_over()
-                if self._inbox.has_ended():
+                if self._inbox.is_parted or self._pipe.failure is not None:
                     raise self._gone()
                 return
         self._raise_if_over()
@@ -137,7 +137,7 @@ class UcxStream:
                 self._inbox.advance()
             finally:
                 self._receive_lock.release()
-        return self._inbox.has_ended()
+        return self._inbox.look_for_end() or self._pipe.failure is not None
 
     def _gone(self) -> PeerError:
         return closed_here(self._peer) if self._closed else self._inbox.over or vanished(self._peer)
