@@ -97,7 +97,7 @@ def our_environment(workers: int) -> dict[str, str]:
         "PJRT_NPROC": threads,
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": paths,
-        "UCX_TLS": "tcp",  # as between machines: UCX would choose shared memory within one
+        "UCX_TLS": "tcp",  # whatever network cards this machine has
         "PYTHONDONTWRITEBYTECODE": "",  # an installed package has its bytecode
     }
 

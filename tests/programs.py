@@ -219,7 +219,7 @@ class Programs:
         self.started: list[Program] = []
         """In this order."""
         self.environ = {
-            "UCX_TLS": "tcp",  # as between machines: namespaces of one share its memory
+            "UCX_TLS": "tcp",  # whatever network cards this machine has
             **{name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "NPROC", "PJRT_NPROC")},
             "PYTHONPATH": str(ROOT / "src"),
             # Fewer pool threads per process: several share few cores here.

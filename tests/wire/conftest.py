@@ -33,7 +33,7 @@ def _certificates() -> Path:
     return directory
 
 
-os.environ.setdefault("UCX_TLS", "tcp")  # as between machines, also within this one
+os.environ.setdefault("UCX_TLS", "tcp")  # whatever network cards this machine has
 
 _KINDS: dict[str, Callable[[], Transport]] = {
     "memory": MemoryTransport,

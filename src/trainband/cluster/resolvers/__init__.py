@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 from trainband.cluster.cluster import Cluster
-from trainband.cluster.resolvers import arguments, tf_config
+from trainband.cluster.resolvers import arguments, slurm, tf_config
 from trainband.cluster.resolvers.arguments import Hosts as Hosts
 
 
@@ -23,7 +23,9 @@ def resolve(
     job_name: str | None = None,
     task_index: int | str | None = None,
 ) -> Cluster | None:
-    """The cluster of this process: from the arguments, else from `TF_CONFIG`, else `None` (it stands alone).
+    """The cluster of this process: from the arguments, else from `TF_CONFIG`, else from Slurm's step, else `None`.
+
+    `None`: it stands alone. `TF_CONFIG` goes before what a platform says, because somebody has written it on purpose.
 
     Args:
       environ: the environment to look in; `os.environ` when `None`.
@@ -39,4 +41,8 @@ def resolve(
         job_name=job_name,
         task_index=task_index,
     )
-    return given if given is not None else tf_config.resolve(os.environ if environ is None else environ)
+    if given is not None:
+        return given
+    found = os.environ if environ is None else environ
+    config = tf_config.resolve(found)
+    return config if config is not None or tf_config.VARIABLE in found else slurm.resolve(found)

@@ -7,7 +7,53 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainband.cluster.cluster import Cluster
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
 from trainband.errors import ClusterError
+
+PS = "TRAINBAND_PS"
+"""How many of the tasks that a platform starts alike are ps: the first ones. None by default."""
+
+_STEPS_OF_THEIR_OWN = 0xFFFFFFF0
+"""From here on step numbers are Slurm's: of the batch script, of the container, of an interactive shell."""
+_FIRST_PORT, _PORTS = 10_000, 20_000
+"""Below what systems give to connections."""
+
+
+def resolve(environ: Mapping[str, str]) -> Cluster | None:
+    """The cluster of the step that `srun` has started this process in; `None` where it was not started so.
+
+    The first `TRAINBAND_PS` tasks are ps, in the order of Slurm's ranks, and the others workers. Each listens at its
+    node's name, on a port that the numbers of the job and the step give: all tasks come to the same.
+
+    A shell on a node of an allocation (`salloc`, ssh, `srun --pty`) has Slurm's variables too, all or some of them. It
+    is no task of a cluster: only a step of several tasks is one.
+
+    Raises:
+      ClusterError: this is such a step, and a variable is missing or no number.
+
+    Source: https://slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES"; for half-set ones, jax-ml/jax#30073.
+    """
+    step = environ.get("SLURM_STEP_ID", "")
+    count = environ.get("SLURM_STEP_NUM_TASKS", "")
+    if not step.isdigit() or int(step) >= _STEPS_OF_THEIR_OWN or not count.isdigit() or int(count) < 2:
+        return None
+    ps = _number(environ.get(PS, "0"), PS)
+    if ps >= int(count):
+        raise ClusterError(f"{PS} = {ps}, and srun has started {count} tasks: none would be left for a worker.")
+    number = _number(_said(environ, "JOB_ID", "JOBID"), "SLURM_JOB_ID")
+    most = max(_counts(_said(environ, "STEP_TASKS_PER_NODE")))
+    port = _FIRST_PORT + (number * 127 + int(step) * most) % (_PORTS - most)
+    jobs = {"ps": ps, "worker": int(count) - ps} if ps else {"worker": int(count)}
+    spec, job, index = tasks(jobs, port, environ=environ)
+    return Cluster(spec=ClusterSpec(spec, field="Slurm's {job}"), task=Task(job, index))
+
+
+def _number(text: str, name: str) -> int:
+    if not text.isdigit():
+        raise ClusterError(f"{name} = {text!r} is no number.")
+    return int(text)
 
 
 def tasks(

@@ -1,0 +1,82 @@
+"""Slurm's variables, as `srun` sets them and as shells on a node have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainband.cluster import Cluster, ClusterSpec, Task, resolve
+from trainband.cluster.resolvers import slurm
+from trainband.errors import ClusterError
+
+SRUN = {
+    "SLURM_JOB_ID": "901593",
+    "SLURM_JOB_NODELIST": "gpu[07-09],login1",
+    "SLURM_NTASKS": "9",
+    "SLURM_STEP_ID": "2",
+    "SLURM_STEP_NODELIST": "gpu[07-09]",
+    "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+}
+"""The fourth of five tasks on three nodes, in the third step of a job that has four."""
+SHELLS = {
+    "salloc, on the login node": {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NTASKS": "2"},
+    "ssh, where a hook exports the job": {"SLURM_JOB_ID": "1"},
+    "srun --pty bash": SRUN | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},
+    "sbatch's script": SRUN | {"SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "0"},
+    "nothing of Slurm's": {},
+}
+
+
+def test_a_step_of_srun_is_a_cluster() -> None:
+    found = resolve(SRUN)
+    assert found is not None
+    assert found.task == Task("worker", 3)
+    addresses = [address.split(":") for address in found.spec.as_dict()["worker"] if isinstance(address, str)]
+    assert [host for host, _ in addresses] == ["gpu07", "gpu07", "gpu08", "gpu08", "gpu09"]
+    ports = [int(port) for _, port in addresses]
+    assert ports == [ports[0], ports[0] + 1, ports[0], ports[0] + 1, ports[0]]
+    assert 10_000 <= ports[0] < 30_000
+
+
+def test_the_first_tasks_are_ps_where_the_user_says_so() -> None:
+    tasks = [resolve(SRUN | {slurm.PS: "2", "SLURM_PROCID": str(rank)}) for rank in range(5)]
+    assert [str(found.task) for found in tasks if found] == ["ps:0", "ps:1", "worker:0", "worker:1", "worker:2"]
+    assert len({found.spec for found in tasks if found}) == 1, "all come to the same"
+
+
+def test_two_steps_of_a_job_have_ports_of_their_own() -> None:
+    addresses: set[str] = set()
+    for step in "2", "3":
+        found = resolve(SRUN | {"SLURM_STEP_ID": step})
+        assert found is not None
+        addresses |= set(found.spec.as_dict()["worker"])
+    assert len(addresses) == 10
+
+
+@pytest.mark.parametrize("environ", SHELLS.values(), ids=SHELLS)
+def test_a_shell_stands_alone(environ: dict[str, str]) -> None:
+    assert resolve(environ) is None
+
+
+def test_what_somebody_has_written_goes_first() -> None:
+    config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
+    spec = ClusterSpec({"worker": ["a:1", "b:1"]})
+    assert resolve(SRUN | {"TF_CONFIG": config}) == Cluster(spec=spec, task=Task("worker", 0))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"SLURM_STEP_NODELIST": "", "SLURM_JOB_NODELIST": ""}, "SLURM_STEP_NODELIST is not set"),
+        ({"SLURM_STEP_TASKS_PER_NODE": ""}, "SLURM_STEP_TASKS_PER_NODE is not set"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "two"}, "Slurm's tasks per node read 'two'"),
+        ({"SLURM_PROCID": "7"}, "SLURM_PROCID is 7"),
+        ({slurm.PS: "5"}, "TRAINBAND_PS = 5, and srun has started 5 tasks: none would be left for a worker"),
+        ({slurm.PS: "one"}, "TRAINBAND_PS = 'one' is no number"),
+    ],
+)
+def test_what_is_half_set_is_named(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        resolve(SRUN | change)
