@@ -33,26 +33,22 @@ from typing import Any
 from ...errors import TransportUnavailable
 
 OK, IN_PROGRESS = 0, 1
-NO_MESSAGE, BUSY = -1, -15
-UNREACHABLE, MESSAGE_TRUNCATED, TIMED_OUT, CONNECTION_RESET, ENDPOINT_TIMEOUT = -6, -9, -20, -25, -80
 
 FEATURE_TAG, FEATURE_WAKEUP = 1 << 0, 1 << 4
 ERRORS_OF_PEERS = 1
 """`UCP_ERR_HANDLING_MODE_PEER`: the end of a peer is an error of its endpoint."""
 CLOSE_BY_FORCE = 1
-WAKE_ON_TAG_SEND, WAKE_ON_TAG_RECEIVE, WAKE_ON_RECEIVE, WAKE_ON_SEND = 1 << 2, 1 << 3, 1 << 4, 1 << 5
+WAKE_ON_TAG_SEND, WAKE_ON_TAG_RECEIVE = 1 << 2, 1 << 3
 SERIALIZED = 1
 """`UCS_THREAD_MODE_SERIALIZED`: any thread, one at a time."""
 IOV = 2
 """`ucp_dt_make_iov()`: the buffer is a list of (address, length)."""
-BYTES = 1 << 3
-"""`ucp_dt_make_contig(1)`."""
 
 
 class Params(Structure):
     """`ucp_params_t`."""
 
-    FEATURES, MT_WORKERS_SHARED, NAME = 1 << 0, 1 << 5, 1 << 8
+    FEATURES, NAME = 1 << 0, 1 << 8
     _fields_ = (
         ("field_mask", c_uint64),
         ("features", c_uint64),
@@ -184,7 +180,6 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "ucp_tag_probe_nb": (c_void_p, (c_void_p, c_uint64, c_uint64, c_int, POINTER(TagInfo))),
     "ucp_tag_msg_recv_nbx": (c_void_p, (c_void_p, c_void_p, c_size_t, c_void_p, POINTER(RequestParam))),
     "ucp_request_check_status": (c_int, (c_void_p,)),
-    "ucp_request_cancel": (None, (c_void_p, c_void_p)),
     "ucp_request_free": (None, (c_void_p,)),
 }
 
