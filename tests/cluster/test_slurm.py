@@ -29,11 +29,16 @@ SHELLS = {
 }
 
 
+def workers_of(cluster: Cluster) -> list[str]:
+    """The addresses of the workers."""
+    return [cluster.spec.address(task) for task in cluster.spec.workers]
+
+
 def test_a_step_of_srun_is_a_cluster() -> None:
     found = resolve(SRUN)
     assert found is not None
     assert found.task == Task("worker", 3)
-    addresses = [address.split(":") for address in found.spec.as_dict()["worker"] if isinstance(address, str)]
+    addresses = [address.split(":") for address in workers_of(found)]
     assert [host for host, _ in addresses] == ["gpu07", "gpu07", "gpu08", "gpu08", "gpu09"]
     ports = [int(port) for _, port in addresses]
     assert ports == [ports[0], ports[0] + 1, ports[0], ports[0] + 1, ports[0]]
@@ -51,7 +56,7 @@ def test_two_steps_of_a_job_have_ports_of_their_own() -> None:
     for step in "2", "3":
         found = resolve(SRUN | {"SLURM_STEP_ID": step})
         assert found is not None
-        addresses |= set(found.spec.as_dict()["worker"])
+        addresses |= set(workers_of(found))
     assert len(addresses) == 10
 
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from trainband.cluster import Cluster, ClusterSpec, Task
-from trainband.errors import ClusterError
+from trainband.errors import ClusterError, PeerError
 from trainband.spmd import process_group as module
 from trainband.spmd.activity import OF_ALL
-from trainband.spmd.failure_detector import BEAT_S, CROSSED_S
+from trainband.spmd.failure_detector import BEAT_S, CROSSED_S, FailureDetector
 from trainband.spmd.process_group import ProcessGroup
 from trainband.version import VERSION
 
@@ -150,3 +150,40 @@ def test_who_has_left_the_job_computes_no_more_with_the_others(second: ProcessGr
     second.close("DataError: the pictures are gone")
     with pytest.raises(ClusterError, match=r"worker:1 has left the job \(DataError: the pictures are gone\)\. "):
         second.check()
+
+
+class Detector(FailureDetector):
+    """One that leaves the process alone."""
+
+    def _end(self) -> None:
+        pass
+
+    def end_of_job(self) -> None:
+        """Waits until it is known who is gone."""
+        while True:
+            self.check()
+            time.sleep(0.05)
+
+
+def test_one_that_falls_silent_is_not_said_to_live() -> None:
+    """It has also not advanced for as long, and a little longer than it was silent."""
+    coordination: Any = Coordination()
+    tasks, addresses = ("worker:0", "worker:1"), ("a:1", "b:1")
+    detector = Detector(coordination, tasks, addresses, 1, timeout_s=4.0, start_s=60.0, say=print)
+    beats = threading.Thread(target=_beat_for, args=(0.9,))
+    beats.start()
+    detector.activity.settled = True
+    detector.activity.watched(1, 1)
+    with pytest.raises(PeerError, match="worker:0 at a:1 is gone: not heard for 4 s"):
+        detector.end_of_job()
+    detector.close()
+    beats.join()
+
+
+def _beat_for(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    number = 0
+    while time.monotonic() < until:
+        number += 1
+        Coordination.values["beat/0"] = json.dumps([number, [1, 0], False, "", None])
+        time.sleep(0.1)

@@ -280,7 +280,8 @@ class FailureDetector:
         for index in slow:
             peer = self._peers[index]
             still = now - max(since, peer.moved_at)
-            if still >= limit and not peer.said.doing:
+            lives = now - peer.since < ALARMED_S  # else its silence will tell
+            if still >= limit and lives and not peer.said.doing:
                 self._lose(
                     index, f"is stuck: it lives, but has not advanced from step {peer.said.step[1]} for {still:.0f} s"
                 )
