@@ -55,6 +55,12 @@ def test_tls_and_insecure_contradict_each_other() -> None:
     assert "contradict" in done.output
 
 
+def test_ucx_and_certificates_do_not_go_together() -> None:
+    done = CliRunner().invoke(cli, ["run", "--tls", "auto", "--transport", "ucx", "-m", "x"])
+    assert isinstance(done.exception, ClusterError)
+    assert "TRAINBAND_TRUSTED_FABRIC=1" in str(done.exception)
+
+
 def test_a_local_job_is_found_by_its_user_only(tmp_path: Path) -> None:
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
     secret = JobSecret(environ)

@@ -341,7 +341,7 @@ class RunCommand(click.Command):
 @click.option("--insecure", is_flag=True, help="Let anybody who reaches a ps read the model and take over the job.")
 @click.option(
     "--transport",
-    type=click.Choice([*Carrier]),
+    type=click.Choice([carrier.value for carrier in Carrier]),  # click takes the names of an enum
     help="What carries the streams between tasks (docs/networks.md).  [default: $TRAINBAND_TRANSPORT, else auto]",
 )
 @click.option(
