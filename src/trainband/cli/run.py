@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from trainband.cli.tensorflow_script import for_strategy, with_version
+from trainband.cli.transport_check import check_transport
 from trainband.cluster.carrier import Carrier
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers.credentials import (
@@ -27,7 +28,7 @@ from trainband.cluster.resolvers.credentials import (
     without_security,
 )
 from trainband.cluster.resolvers.local_jobs import environment_of, find_job_secret, is_decided
-from trainband.cluster.resolvers.transport import TRANSPORT, resolve_carrier, resolve_trusted_fabric
+from trainband.cluster.resolvers.transport import TRANSPORT
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import YourError
@@ -399,7 +400,7 @@ def run(
         environ = {**without_security(environ), TLS_DIRECTORY: str(tls)}
     if transport is not None:
         environ = {**environ, TRANSPORT: transport}
-    _check_transport(environ, encrypted=tls is not None or bool(environ.get(TLS_DIRECTORY)))
+    check_transport(environ, encrypted=tls is not None or bool(environ.get(TLS_DIRECTORY)))
     try:
         if job is not None:
             guests = _places(ctx, job, workers, environ)
@@ -433,16 +434,6 @@ def run(
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
     ctx.exit(code)
-
-
-def _check_transport(environ: Mapping[str, str], *, encrypted: bool) -> None:
-    """Says once, and not by every task, that this machine lacks the transport that was asked for."""
-    carrier = resolve_carrier(environ)
-    carrier.require_trust(has_certificates=encrypted, trusted_fabric=resolve_trusted_fabric(environ))
-    if carrier is Carrier.UCX:
-        from trainband.wire.ucx import ucx
-
-        ucx()
 
 
 def _check_numbers(*, ps: int, workers: int, chief: bool, min_workers: int | None) -> None:
