@@ -92,7 +92,8 @@ def _clear(pipe: Pipe, kind: Kind, given_up: Callable[[], bool] = _never) -> Cal
 def no_door(_body: bytes, _caller: Caller) -> bytes:
     """Answers `OPEN` where there is no door."""
     raise Refused(
-        "takes no streams over UCX: it has none, encrypts, or was told to use another way.", RefusalCode.NO_UCX
+        "takes no streams over UCX: it has no UCX, has certificates, or was told to use another transport.",
+        RefusalCode.NO_UCX,
     )
 
 
