@@ -31,6 +31,7 @@ from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.memory import MemoryTransport
 from trainband.wire.network import Network
+from trainband.wire.replication import arbiter_name
 from trainband.wire.transport import Connection, Listener, Timeouts
 
 __all__ = ["make"]  # the fixture
@@ -57,6 +58,11 @@ def two_workers(job: Job, plan: Any, restore: RestoreFrom | None = None) -> tupl
     chief.await_begin(1, 100)
     other.await_begin(1, 100)
     return chief, other, now
+
+
+def arbiters(job: Job) -> set[str]:
+    """Whom the replicas, primaries and standbys, would ask who goes on."""
+    return {replica.failover.term.arbiter for service in job.services for replica in service.replicas.by_shard.values()}
 
 
 def test_after_the_chief_has_died_for_good_another_brings_a_ps_back(make: Callable[..., Job]) -> None:
@@ -101,6 +107,8 @@ def test_a_standby_that_takes_over_knows_that_the_chief_is_gone(make: Callable[.
     wait_until(lambda: standbys(job.said) == 2, "the standbys")
     kill(chief)
     wait_until(lambda: other.is_chief, "the successor")
+    decides = arbiter_name(other._membership.incarnation)  # noqa: SLF001
+    wait_until(lambda: arbiters(job) == {decides}, "its being the arbiter: shard 1 has nobody else to let ps:0 lead")
     kill_ps(job, 1)
     now = push(other, plan, now)
     before = standbys(job.said)
