@@ -1,0 +1,86 @@
+"""What a backend of the launcher is: a platform that runs a job, and a run of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
+from trainband.launch.events import Outcome
+from trainband.launch.request import JobRequest
+
+
+def _drop(*_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watcher:
+    """Who is told what happens, from within `Run.wait`.
+
+    Attributes:
+      line: called with (task, `stdout` or `stderr`, line) for each line that a task prints.
+      note: called with a sentence about what happens to the tasks, or about what is awaited.
+      keep_lines: how many of each task's last lines a run keeps.
+    """
+
+    line: Callable[[Task, str, str], None] = _drop
+    note: Callable[[str], None] = _drop
+    keep_lines: int = 20
+
+
+class Run(Protocol):
+    """One job on a platform. It starts as its `with` block is entered; leaving the block ends whatever is left of it,
+    and leaves no process, file or actor behind.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def wait(self, timeout_s: float | None = None) -> Outcome:
+        """Stays until all tasks have exited.
+
+        In the main thread, SIGINT, SIGTERM and SIGHUP to this process end the tasks.
+
+        Raises:
+          DeadlineExceeded: tasks still run after so many seconds.
+        """
+        ...
+
+    def interrupt(self, signal_number: int) -> None:
+        """Has the tasks end, as if this process had received the signal. Any thread may call it."""
+        ...
+
+    @property
+    def spec(self) -> ClusterSpec | None:
+        """The tasks and their addresses; `None` as long as they are not known here."""
+        ...
+
+    @property
+    def alive(self) -> frozenset[Task]:
+        """The tasks that are not known to have exited."""
+        ...
+
+    @property
+    def has_been_joined(self) -> bool:
+        """Whether any task has taken part in the job, as far as is known."""
+        ...
+
+    def last_lines(self, task: Task) -> list[str]:
+        """The last lines that a task has printed."""
+        ...
+
+
+class Backend(Protocol):
+    """A platform that runs jobs. Each is a frozen dataclass, whose fields are its options on the command line."""
+
+    def prepare(self, request: JobRequest, watcher: Watcher) -> Run:
+        """A run that has not been started.
+
+        Raises:
+          YourError: the platform is not here, an extra is missing, or the request cannot be met on it.
+        """
+        ...

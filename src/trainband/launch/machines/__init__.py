@@ -1,0 +1,1 @@
+"""Where the tasks of a supervised job run: this machine, or others."""
