@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from trainband.cluster.cluster import Cluster
-from trainband.cluster.resolvers import arguments, slurm, tf_config
+from trainband.cluster.resolvers import arguments, kubeflow, kubernetes, mpi, slurm, tf_config
 from trainband.cluster.resolvers.arguments import Hosts as Hosts
 from trainband.errors import ClusterError
 from trainband.runtime.logs import task_logger
@@ -18,7 +18,10 @@ from trainband.runtime.waiting import say_on_stderr
 
 PLATFORMS = (
     # what messages call it, whose resolver it is
+    ("mpirun", mpi),
     ("Slurm", slurm),
+    ("Kubeflow Trainer", kubeflow),
+    ("TRAINBAND_TASKS of Kubernetes", kubernetes),
 )
 """In the order in which they are asked: whatever starts processes within another platform comes before that one."""
 
