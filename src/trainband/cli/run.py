@@ -35,6 +35,7 @@ from trainband.errors import YourError
 from trainband.launch.guests import LocalGuests
 from trainband.launch.local_cluster import LocalCluster
 from trainband.launch.options import Restarts
+from trainband.launch.supervised_cluster import SupervisedCluster
 from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX, printable
 
 LAST_LINES = 20
@@ -266,7 +267,7 @@ ALONE = (
 )
 
 
-def _see_to_its_end(cluster: LocalCluster, output: Output) -> int:
+def _see_to_its_end(cluster: SupervisedCluster, output: Output) -> int:
     with cluster:
         with output.watching(cluster.spec):
             outcome = cluster.wait()

@@ -12,8 +12,8 @@ from trainband.launch.events import Outcome
 from trainband.launch.request import JobRequest
 
 
-def _drop(*_: object) -> None:
-    pass
+def drop(*_: object) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,8 +26,8 @@ class Watcher:
       keep_lines: how many of each task's last lines a run keeps.
     """
 
-    line: Callable[[Task, str, str], None] = _drop
-    note: Callable[[str], None] = _drop
+    line: Callable[[Task, str, str], None] = drop
+    note: Callable[[str], None] = drop
     keep_lines: int = 20
 
 
