@@ -223,7 +223,8 @@ class SupervisedCluster:
         self._publish()
         if here:
             self._listen_who_joins()
-        leftovers = list(filter(None, (shared, self._files.directory)))
+        watched = None if self._joined is None else self._joined.parent
+        leftovers = list(filter(None, (shared, watched, self._files.directory)))
         self._reaper = Reaper(stop_s=self._grace.stop_s, directories=leftovers)
         self._owned.callback(self._reaper.close)
         for task in self._clusters:
@@ -323,12 +324,13 @@ class SupervisedCluster:
         return min(waits, default=None)
 
     def _check_exit(self, running: RunningTask) -> None:
-        status = running.status()
-        if status is not None:
+        if running.status() is not None:
             running.unregister_exit(self._selector)
-            _logger.info("%s has exited: %s", running.task, describe_status(status))
             self._print(running, running.read(self._selector))
             self._print(running, running.finish())
+            status = running.status()  # a task elsewhere may have said in its last line how it has ended
+            assert status is not None
+            _logger.info("%s has exited: %s", running.task, describe_status(status))
             self._apply(Exited(running.task, status))
 
     def _print(self, running: RunningTask, lines: Iterator[tuple[str, str]]) -> None:

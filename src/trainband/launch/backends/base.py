@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol, Self
 
 from trainband.cluster.spec import ClusterSpec
@@ -38,7 +39,9 @@ class Run(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
         """Stays until all tasks have exited.
