@@ -12,12 +12,11 @@ import yaml
 from click.testing import CliRunner
 from kubernetes import client
 
-from trainband.cli.kubernetes import job_name
 from trainband.cli.main import cli
 from trainband.cluster import Task, resolve
 from trainband.errors import YourError
 from trainband.launch.kubernetes.await_ps import await_ps
-from trainband.launch.kubernetes.manifest import Kind, KubernetesJob, Object, objects
+from trainband.launch.kubernetes.manifest import Kind, KubernetesJob, Object, job_name, objects
 from trainband.launch.kubernetes.pod_template import CONTAINER, INDEX_ANNOTATION, Resources
 
 SIZES = {"ps": 2, "worker": 2, "evaluator": 1}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from trainband.cluster.credentials import new_secret
 from trainband.cluster.resolvers.credentials import INSECURE, MEANING
-from trainband.launch.kubernetes.manifest import Kind, KubernetesJob, objects
+from trainband.launch.kubernetes.manifest import Kind, KubernetesJob, job_name, objects
 from trainband.launch.kubernetes.pod_template import SECRET, Resources
 from trainband.launch.kubernetes.yaml_text import to_yaml
 
@@ -139,10 +137,3 @@ def manifest(
         pull_secret=pull_secret,
     )
     click.echo(to_yaml(objects(job)), nl=False)
-
-
-def job_name(script: str) -> str:
-    """What a job is called that runs a script: `my-train` for `jobs/my_train.py`."""
-    stem = Path(script.removesuffix(".py")).name.rpartition(".")[2]
-    letters = "".join(one if one.isascii() and one.isalnum() else "-" for one in stem.lower())
-    return letters.strip("-0123456789")[:30].rstrip("-") or "trainband"

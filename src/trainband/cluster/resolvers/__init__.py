@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers import arguments, kubeflow, kubernetes, mpi, slurm, tf_config
@@ -16,12 +17,14 @@ from trainband.errors import ClusterError
 from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import say_on_stderr
 
-PLATFORMS = (
-    # what messages call it, whose resolver it is
-    ("mpirun", mpi),
-    ("Slurm", slurm),
-    ("Kubeflow Trainer", kubeflow),
-    ("TRAINBAND_TASKS of Kubernetes", kubernetes),
+Resolver: TypeAlias = Callable[[Mapping[str, str]], Cluster | None]
+
+PLATFORMS: tuple[tuple[str, Resolver], ...] = (
+    # what messages call it, its resolver
+    ("mpirun", mpi.resolve),
+    ("Slurm", slurm.resolve),
+    ("Kubeflow Trainer", kubeflow.resolve),
+    ("TRAINBAND_TASKS of Kubernetes", kubernetes.resolve),
 )
 """In the order in which they are asked: whatever starts processes within another platform comes before that one."""
 
@@ -66,15 +69,15 @@ def resolve(
     if config is not None or tf_config.VARIABLE in found:
         return config
     for place, (name, platform) in enumerate(PLATFORMS):
-        cluster = platform.resolve(found)
+        cluster = platform(found)
         if cluster is not None:
-            others = [other for other, module in PLATFORMS[place + 1 :] if _applies(module.resolve, found)]
+            others = [other for other, resolver in PLATFORMS[place + 1 :] if _applies(resolver, found)]
             _say(cluster, name, others)
             return cluster
     return None
 
 
-def _applies(resolver: Callable[[Mapping[str, str]], Cluster | None], environ: Mapping[str, str]) -> bool:
+def _applies(resolver: Resolver, environ: Mapping[str, str]) -> bool:
     """Whether a platform that is not asked is at hand, too, if only half-set."""
     try:
         return resolver(environ) is not None

@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from trainband.cluster.resolvers import checkpoint_dirs, tf_config
 from trainband.cluster.resolvers.credentials import SECRET_FILE, TLS_DIRECTORY
 from trainband.cluster.spec import ClusterSpec
-from trainband.cluster.task import JOBS
 from trainband.errors import YourError
 from trainband.launch.kubernetes.pod_template import (
     CHECKPOINTS,
@@ -33,6 +33,7 @@ Kind: TypeAlias = Literal["jobset", "job"]
 
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_ORDER = ("ps", "chief", "worker", "evaluator")
 _LONGEST_NAME = 40
 """So that the names of pods, such as NAME-evaluator-0-0-x7k2p, have at most 63 characters."""
 
@@ -137,7 +138,7 @@ def objects(job: KubernetesJob) -> list[Object]:
         found.append(_claim(job))
     if job.files:
         found.append(_secret(job))
-    jobs = {name: _job_spec(job, name) for name in JOBS if job.sizes.get(name)}
+    jobs = {name: _job_spec(job, name) for name in _ORDER if job.sizes.get(name)}
     if job.kind == "jobset":
         found.append(_jobset(job, jobs))
     else:
@@ -254,3 +255,10 @@ def _environment(job: KubernetesJob, name: str) -> dict[str, str]:
     if job.tls_secret:
         found[TLS_DIRECTORY] = TLS
     return {**found, **job.environment, tf_config.VARIABLE: config.replace(f'"{index}"', "$(TRAINBAND_INDEX)")}
+
+
+def job_name(script: str) -> str:
+    """What a job is called that runs a script: `my-train` for `jobs/my_train.py`."""
+    stem = Path(script.removesuffix(".py")).name.rpartition(".")[2]
+    letters = "".join(one if one.isascii() and one.isalnum() else "-" for one in stem.lower())
+    return letters.strip("-0123456789")[:30].rstrip("-") or "trainband"

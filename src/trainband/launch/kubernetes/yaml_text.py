@@ -21,7 +21,7 @@ def to_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
             "manifests are written with PyYAML, which is not installed: pip install 'trainband[kubernetes]'."
         ) from exc
 
-    class Dumper(yaml.SafeDumper):
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
         """Without anchors, which Kubernetes reads and people do not like; lists indented as in Kubernetes' pages."""
 
         def ignore_aliases(self, _data: object) -> bool:
