@@ -11,6 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -235,7 +236,8 @@ class _Session:
         """Ends it. Idempotent."""
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):
+                    pipe.close()
         try:
             self._process.wait(2.0)
         except subprocess.TimeoutExpired:
