@@ -96,10 +96,9 @@ class Kubernetes:
         program = "function" if callable(request.program) else _script_of(request.program)
         name = self.name or f"{job_name(program)}-{secrets.token_hex(2)}"
         command = ["-c", _CALL, *files.command[2:]] if callable(request.program) else list(files.command)
+        also = [name for name in self.variables.split(",") if name]
         environment = {
-            name: value
-            for name, value in travelling(request.environment, self.variables.split(",")).items()
-            if name not in _OF_THIS_MACHINE
+            name: value for name, value in travelling(request.environment, also).items() if name not in _OF_THIS_MACHINE
         }
         if request.threads is not None:
             environment |= {"NPROC": str(request.threads), "PJRT_NPROC": str(request.threads)}

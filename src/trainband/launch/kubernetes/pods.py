@@ -41,6 +41,12 @@ class Pod:
     lacks_image: bool
     excused: bool
 
+    @property
+    def status(self) -> int:
+        """The exit code, or minus the number of the signal that killed it, as a shell would tell them apart."""
+        code = self.exit_code or 0
+        return 128 - code if 128 < code <= 128 + 64 else code
+
 
 def read_pod(content: Object) -> Pod | None:
     """What a pod's object says; `None` where it is no task's."""

@@ -17,7 +17,7 @@ from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError, DeadlineExceeded, TrainbandError, Unreachable
 from trainband.launch.backends.base import Watcher
-from trainband.launch.events import Outcome
+from trainband.launch.events import Outcome, describe_status
 from trainband.launch.kubernetes.api import Api, ApiRefusal, quota_in_words
 from trainband.launch.kubernetes.log_follower import LogFollower
 from trainband.launch.kubernetes.manifest import KubernetesJob, Object, objects
@@ -88,9 +88,9 @@ class KubernetesRun:
         self._trained_s: float | None = None
 
     @property
-    def spec(self) -> ClusterSpec:
-        """The tasks and their addresses, which only pods of the namespace can reach."""
-        return self._spec
+    def spec(self) -> ClusterSpec | None:
+        """`None`: the addresses are names that only pods can look up, and no command here can use them."""
+        return None
 
     @property
     def alive(self) -> frozenset[Task]:
@@ -160,6 +160,10 @@ class KubernetesRun:
                 outcome = self._look()
                 if outcome is not None:
                     self._read_to_the_end()
+                    if (
+                        outcome.kind == "failed" and outcome.failed is None
+                    ):  # else whoever asks shows the task's failure
+                        self._watcher.note(f"the job has failed: {outcome.reason}")
                     return outcome
                 if until is not None and self._clock() >= until:
                     names = ", ".join(sorted(map(str, self._alive)))
@@ -264,7 +268,7 @@ class KubernetesRun:
         if pod.uid in self._followers:
             self._followers[pod.uid].finish()
         if pod.exit_code and not self._interrupts:
-            how = pod.reason or f"exit code {pod.exit_code}"
+            how = pod.reason or describe_status(pod.status)
             excused = ", because its node was drained or reclaimed: Kubernetes restarts it" if pod.excused else ""
             self._watcher.note(f"{pod.task} has failed ({how}){excused}")
 
@@ -330,7 +334,7 @@ class KubernetesRun:
         counts = {pod.task: sum(other.task == pod.task for other in failed) for pod in failed}
         first = next((pod for pod in failed if counts[pod.task] > allowed), failed[0])
         last = [pod for pod in failed if pod.task == first.task][-1]
-        outcome = Outcome.of_failure(last.task, last.exit_code or 1)
+        outcome = Outcome.of_failure(last.task, last.status)
         if not last.reason:
             return outcome
         return Outcome(kind="failed", exit_code=outcome.exit_code, failed=last.task, reason=last.reason)
