@@ -367,7 +367,7 @@ class _Handler(BaseHTTPRequestHandler):
         if (asked := self._asked("delete")) is None:
             return
         kind, name, _, query = asked
-        assert (query.get("propagationPolicy") or [self.body.get("propagationPolicy")]) == ["Foreground"]
+        assert "Foreground" in (*query.get("propagationPolicy", ()), self.body.get("propagationPolicy"))
         self.cluster.history.append(("delete", kind, name))
         if self.cluster.remove(kind, name):
             self._answer(200, {"kind": "Status", "status": "Success"})

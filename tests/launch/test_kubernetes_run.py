@@ -73,6 +73,10 @@ def prepared(
         yield backend.prepare(request_of({"KUBECONFIG": str(config)}, **settings), heard.watcher()), heard
 
 
+def void(_: object) -> None:
+    """For expressions whose value nobody wants."""
+
+
 def until_asked(pod: FakePod) -> None:
     """Runs until it is asked to end, and saves then."""
     pod.start()
@@ -198,7 +202,8 @@ def test_a_quota_that_refuses_pods_is_put_into_words(tmp_path: Path) -> None:
         (note,) = {note for note in heard.notes if note.startswith("pods of digits-worker-0")}
         assert note == (
             "pods of digits-worker-0 cannot be made: the quota team-quota of the namespace allows requests.cpu=10, of "
-            "which requests.cpu=8 is used and requests.cpu=4 was asked for: ask for less, or wait until others free some"
+            "which requests.cpu=8 is used and requests.cpu=4 was asked for: ask for less, or wait until others free "
+            "some"
         )
 
 
@@ -325,7 +330,7 @@ def test_an_api_server_that_stays_away_ends_the_wait(tmp_path: Path) -> None:
 def test_a_job_that_somebody_deletes_has_failed(tmp_path: Path) -> None:
     cluster = FakeCluster(until_asked)
     with prepared(cluster, tmp_path) as (run, heard):
-        heard.react = lambda text: (text == "step 1" and cluster.remove("JobSet", "digits")) or None
+        heard.react = lambda text: void(text == "step 1" and cluster.remove("JobSet", "digits"))
         with run:
             outcome = run.wait(20)
         assert (outcome.kind, outcome.reason) == ("failed", "somebody has deleted the job digits")
