@@ -125,6 +125,8 @@ class FakeCluster:
         self.quota = ""
         """A message with which pods are refused."""
         self.jobset = jobset
+        self.grace_s = 0.3
+        """How long a deleted pod may take to end."""
         self.out_of_order = 0
         """How many requests are answered with 503 from now on."""
         self.closing = False
@@ -196,6 +198,7 @@ class FakeCluster:
         content["metadata"]["uid"] = str(uuid.uuid4())
         content.setdefault("status", {})
         self.objects[kind, name] = content
+        self.changed.notify_all()
         if kind == "JobSet":
             self._make_jobs(content)
         if kind == "Job":
@@ -252,7 +255,7 @@ class FakeCluster:
         """The pod goes once its process has ended, or after a moment."""
         pod = self.pods[name]
         with self.changed:
-            self.changed.wait_for(lambda: pod.ended or self.closing, timeout=0.3)
+            self.changed.wait_for(lambda: pod.ended or self.closing, timeout=self.grace_s)
             pod.ended = True
             self.objects.pop(("Pod", name), None)
             self.changed.notify_all()
