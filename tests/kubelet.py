@@ -1,4 +1,4 @@
-"""A stand-in for the kubelet: runs the containers of a pod of `tests.kubernetes_cluster` as processes of this machine."""
+"""A stand-in for the kubelet: runs the containers of `tests.kubernetes_cluster`'s pods as processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class Kubelet:
                 continue
             name, mode = volume["secret"]["secretName"], volume["secret"]["defaultMode"]
             with pod.cluster.changed:  # a pod waits for what it mounts
-                assert pod.cluster.changed.wait_for(lambda name=name: ("Secret", name) in pod.cluster.made, 20)
+                assert pod.cluster.changed.wait_for(partial(pod.cluster.made.__contains__, ("Secret", name)), 20)
             directory = self._directory / pod.name / volume["name"]
             directory.mkdir(parents=True)
             for key, content in pod.cluster.made["Secret", name]["data"].items():

@@ -24,7 +24,7 @@ PLATFORMS: tuple[tuple[str, Resolver], ...] = (
     ("mpirun", mpi.resolve),
     ("Slurm", slurm.resolve),
     ("Kubeflow Trainer", kubeflow.resolve),
-    ("TRAINBAND_TASKS of Kubernetes", kubernetes.resolve),
+    ("Kubernetes", kubernetes.resolve),
 )
 """In the order in which they are asked: whatever starts processes within another platform comes before that one."""
 

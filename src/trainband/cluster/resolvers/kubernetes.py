@@ -72,7 +72,7 @@ def _of_a_job(environ: Mapping[str, str], tasks: str, host: str) -> Cluster:
         )
     port = port_of(environ)
     addresses = [f"{found['name']}-{place}.{service}:{port}" for place in range(size)]
-    return cluster_of(addresses, int(found["pod"]), environ, f"{TASKS} =")
+    return cluster_of(addresses, int(found["pod"]), environ, f"Kubernetes ({TASKS} = {size})")
 
 
 def _of_a_jobset(environ: Mapping[str, str], tasks: str, host: str) -> Cluster:

@@ -63,6 +63,9 @@ def read_pod(content: Object) -> Pod | None:
     if ended is not None and phase in ("Succeeded", "Failed"):
         exit_code, finished = int(ended.get("exitCode", 1)), ended.get("finishedAt") or ""
         reason = _why(content, ended)
+    elif phase == "Failed" and (before := _failed_before(status)):
+        exit_code, finished = int(before.get("exitCode", 1)), before.get("finishedAt") or ""
+        reason = _why_not_begun(metadata.get("name", ""), before)
     elif phase == "Failed":  # evicted, say: no container says anything
         exit_code, finished = 137, metadata.get("deletionTimestamp") or metadata.get("creationTimestamp") or ""
         reason = f"{status.get('reason') or 'Failed'}: {status.get('message') or 'its node ended it'}"
@@ -91,6 +94,17 @@ def _why(content: Object, ended: Mapping[str, Any]) -> str:
     if ended.get("reason") in (None, "", "Error", "Completed"):
         return ""
     return ": ".join(filter(None, (ended["reason"], ended.get("message"))))
+
+
+def _failed_before(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """How the container failed that waits for the ps; `None` where it did not."""
+    ended = _state_of(status.get("initContainerStatuses"), AWAIT_PS).get("terminated") or {}
+    return ended if ended.get("exitCode") else None
+
+
+def _why_not_begun(name: str, ended: Mapping[str, Any]) -> str:
+    why = ended.get("message") or f"exit code {ended.get('exitCode')}"
+    return f"it could not wait for the ps: {why}. Is trainband in its image? See kubectl logs {name} -c {AWAIT_PS}"
 
 
 def _awaited(status: Mapping[str, Any]) -> tuple[str, bool]:

@@ -26,6 +26,7 @@ from trainband.launch.kubernetes.pods import Pod, read_pod
 from trainband.launch.kubernetes.reminder import Reminder
 from trainband.runtime.formatting import LINE_PREFIX
 from trainband.runtime.signals import signal_pipe
+from trainband.runtime.waiting import say_on_stderr
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LINES_S = 0.1
@@ -378,13 +379,13 @@ class KubernetesRun:
                     raise DeadlineExceeded(f"the pods {names} are still there, though they have been deleted.")
                 self._reminder.say("pods", f"waiting for {len(pods)} pods to end")
                 time.sleep(min(self._poll_s, 1.0))
-        except TrainbandError as exc:
+        except BaseException as exc:  # also a second Ctrl-C
             left = " ".join(f"{kind.lower()}/{name}" for kind, name in self._made)
-            self._watcher.note(
-                f"what the job has made may be left: {exc} To delete it: kubectl delete -n {self._api.namespace} "
-                f"{left or f'jobs,pods -l {RUN_LABEL}={self._job.name}'}"
+            say_on_stderr(
+                f"what the job has made may be left: {exc or type(exc).__name__} To delete it: kubectl delete -n "
+                f"{self._api.namespace} {left or f'pods -l {RUN_LABEL}={self._job.name}'}"
             )
-            if not quiet:
+            if not (quiet and isinstance(exc, TrainbandError)):
                 raise
         finally:
             for follower in self._followers.values():
