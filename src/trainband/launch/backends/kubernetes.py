@@ -159,7 +159,7 @@ def _sent(command: list[str]) -> tuple[list[str], dict[str, bytes]]:
     for place, word in enumerate(command):
         if word == "-m" and command[place + 1 : place + 2] != ["trainband.compat"]:
             return command, {}  # a module, which is in the image
-        if word.endswith(".py"):
+        if word.endswith(".py") or (place == 0 and not word.startswith("-")):
             path = Path(word)
             try:
                 content = path.read_bytes()

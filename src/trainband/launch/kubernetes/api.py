@@ -78,6 +78,7 @@ class Api:
         self._silence = urllib3.exceptions.HTTPError
         configuration = kubernetes.client.Configuration()
         found = _load(kubernetes.config, configuration, context, kubeconfig)
+        configuration.connection_pool_maxsize = 1000  # a log is followed over each
         configuration.retries = False  # we say that we wait, and ask again ourselves
         self.namespace = namespace or found or "default"
         self.host = str(configuration.host)
