@@ -36,6 +36,14 @@ TWO_MACHINES = {
 }
 """Recorded: Open MPI 5.0.11, `mpirun --host 127.0.0.1:2,127.0.0.2:2 -n 4 env`; the name of the host is another."""
 HOSTS = {mpi.HOSTS: "a:2,b:2"}
+UNEVEN = TWO_MACHINES | {
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "3",
+    "PMIX_HOSTNAME": "a",
+}
+"""Recorded in the same way, `--host 127.0.0.1:2,127.0.0.2:1 -n 3`: the local size is that of the other machine."""
 IN_AN_ALLOCATION = {
     "SLURM_JOB_ID": "901593",
     "SLURM_JOB_NODELIST": "b,c",
@@ -77,6 +85,7 @@ def test_ranks_of_one_machine_are_a_cluster() -> None:
 def test_hosts_that_the_user_names() -> None:
     found = mpi.resolve(TWO_MACHINES | HOSTS | {PORT: "4000"})
     assert addresses_of(found) == ["a:4000", "a:4001", "b:4002", "b:4003"]
+    assert addresses_of(mpi.resolve(UNEVEN | {mpi.HOSTS: "a:2,b:1", PORT: "4000"})) == ["a:4000", "a:4001", "b:4002"]
     alone = {"PMIX_RANK": "2", "PMIX_NAMESPACE": "prterun-vm-1@1"}
     with_pmix = mpi.resolve(alone | HOSTS | {PORT: "4000"})
     assert with_pmix is not None
@@ -111,9 +120,9 @@ def test_what_is_left_over_stands_alone(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        (TWO_MACHINES, "only 2 of them are on this machine; .*mpirun -x TRAINBAND_HOSTS=a:2,b:2"),
+        (TWO_MACHINES, "not all of them are on this machine; .*mpirun -x TRAINBAND_HOSTS=a:2,b:2"),
         (TWO_MACHINES | {mpi.HOSTS: "a:2,b:1"}, "has places for 3 ranks, and mpirun has started 4"),
-        (TWO_MACHINES | {mpi.HOSTS: "a:1,b:3"}, "one of 3 on b, but mpirun says that 2 .* --map-by slot"),
+        (TWO_MACHINES | {mpi.HOSTS: "a:1,b:3"}, "rank 3 should be number 2 .* on b, .* number 1 .* --map-by slot"),
         (TWO_MACHINES | {mpi.HOSTS: "b:2,a:2"}, "rank 3 should run on a, but runs on b.example.org"),
         (TWO_MACHINES | {mpi.HOSTS: "a:2,b:two"}, "TRAINBAND_HOSTS: the ranks of b = 'two' is no number"),
         (TWO_MACHINES | HOSTS | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE is not set, .*: set TRAINBAND_PORT"),

@@ -19,7 +19,8 @@ from trainband.errors import ClusterError
 HOSTS = "TRAINBAND_HOSTS"
 """The hosts in the order of their ranks, as `mpirun --host` has them: `a:2,b:2` for two ranks on each."""
 
-_RANK, _SIZE, _LOCAL_SIZE = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"
+_RANK, _SIZE = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
+_LOCAL_RANK, _LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
 _PMIX_RANK, _NAMESPACE, _HOST_NAME = "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_HOSTNAME"
 _FIRST_PORT, _PORTS = 10_000, 20_000
 """Below what systems give to connections."""
@@ -55,7 +56,7 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
         return None
     local = number(environ.get(_LOCAL_SIZE) or "0", _LOCAL_SIZE)
     hosts = _hosts(environ, size, local)
-    _check_host(environ, hosts, rank, local)
+    _check_host(environ, hosts, rank)
     return _cluster(environ, namespace, hosts, rank, "mpirun")
 
 
@@ -71,7 +72,7 @@ def _of_pmix(environ: Mapping[str, str], namespace: str) -> Cluster | None:
         )
     hosts = _read_hosts(environ[HOSTS])
     rank = number(environ[_PMIX_RANK], _PMIX_RANK)
-    _check_host(environ, hosts, rank, 0)
+    _check_host(environ, hosts, rank)
     return _cluster(environ, namespace, hosts, rank, "PMIx") if len(hosts) > 1 else None
 
 
@@ -106,8 +107,8 @@ def _hosts(environ: Mapping[str, str], size: int, local: int) -> list[str]:
         if len(hosts) >= size:
             return hosts[:size]
     raise ClusterError(
-        f"mpirun has started {size} ranks, and only {local or 'some'} of them are on this machine; the environment "
-        f"does not tell where the others are. Name the hosts as mpirun fills them: mpirun -x {HOSTS}=a:2,b:2 --host "
+        f"mpirun has started {size} ranks, and not all of them are on this machine; the environment does not "
+        f"tell where the others are. Name the hosts as mpirun fills them: mpirun -x {HOSTS}=a:2,b:2 --host "
         "a:2,b:2 --map-by slot ..."
     )
 
@@ -124,23 +125,29 @@ def _read_hosts(text: str) -> list[str]:
     return hosts
 
 
-def _check_host(environ: Mapping[str, str], hosts: list[str], rank: int, local: int) -> None:
+def _check_host(environ: Mapping[str, str], hosts: list[str], rank: int) -> None:
     """Makes sure that this rank runs where the list says, because every other one trusts the list.
+
+    It does not look at the number of ranks on this machine: where machines have different numbers, Open MPI 5.0.11
+    gives all ranks that of the last machine. Its ranks within a machine are right, in the order of the ranks.
 
     Raises:
       ClusterError: it does not.
     """
     if rank >= len(hosts):
         raise ClusterError(f"{HOSTS} has places for {len(hosts)} ranks, and this is rank {rank}.")
-    expected, name = hosts[rank], environ.get(_HOST_NAME, "")
+    if len(set(hosts)) == 1:
+        return
+    expected, name, local = hosts[rank], environ.get(_HOST_NAME, ""), environ.get(_LOCAL_RANK, "")
+    place = hosts[:rank].count(expected)
     mapping = (
-        f"Start mpirun with --map-by slot and list in {HOSTS} the hosts in the order of their ranks, each with how "
-        "many it has"
+        f"Start mpirun with --map-by slot and no --oversubscribe, and list in {HOSTS} the hosts in the order of their "
+        "ranks, each with how many it has"
     )
-    if local and hosts.count(expected) != local:
+    if local and number(local, _LOCAL_RANK) != place:
         raise ClusterError(
-            f"rank {rank} should be one of {hosts.count(expected)} on {expected}, but mpirun says that {local} are on "
-            f"its machine. {mapping}."
+            f"rank {rank} should be number {place} of those on {expected}, counted from 0, but mpirun says that it is "
+            f"number {local} on its machine. {mapping}."
         )
     if name and not _is_address(expected) and _short(name) != _short(expected):
         raise ClusterError(f"rank {rank} should run on {expected}, but runs on {name}. {mapping}.")
