@@ -30,7 +30,7 @@ from trainband.launch.request import JobRequest
 CLAIM = ("PersistentVolumeClaim", "digits-checkpoints")
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 QUOTA = "exceeded quota: team-quota, requested: requests.cpu=4, used: requests.cpu=8, limited: requests.cpu=10"
-"""ministryofjustice/cloud-platform#590 has one from a cluster."""
+"""As the quota's controller writes it, by reports of users."""
 
 
 class Heard:
