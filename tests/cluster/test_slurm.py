@@ -1,6 +1,9 @@
-"""Slurm's variables, as `srun` sets them and as shells on a node have them."""
+"""Slurm's variables, as `srun` sets them and as shells on a node have them: recorded by `record_slurm.py`."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
@@ -8,10 +11,11 @@ from trainband.cluster import Cluster, ClusterSpec, Task, resolve
 from trainband.cluster.resolvers import slurm
 from trainband.errors import ClusterError
 
+RECORDED: dict[str, list[dict[str, str]]] = json.loads(Path(__file__).with_name("slurm.json").read_text("utf-8"))
 SRUN = {
     "SLURM_JOB_ID": "901593",
     "SLURM_JOB_NODELIST": "gpu[07-09],login1",
-    "SLURM_NTASKS": "9",
+    "SLURM_NTASKS": "5",
     "SLURM_STEP_ID": "2",
     "SLURM_STEP_NODELIST": "gpu[07-09]",
     "SLURM_STEP_NUM_TASKS": "5",
@@ -20,12 +24,13 @@ SRUN = {
     "SLURM_LOCALID": "1",
 }
 """The fourth of five tasks on three nodes, in the third step of a job that has four."""
+STEPS = ["step", "step, cyclic", "step, in planes of two", "step smaller than its job"]
+STEPS += ["step over both groups", "step in one group"]
 SHELLS = {
-    "salloc, on the login node": {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NTASKS": "2"},
     "ssh, where a hook exports the job": {"SLURM_JOB_ID": "1"},
-    "srun --pty bash": SRUN | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},
-    "sbatch's script": SRUN | {"SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "0"},
+    "sbatch's script, where it has a step": SRUN | {"SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "0"},
     "nothing of Slurm's": {},
+    **{name: environs[0] for name, environs in RECORDED.items() if name not in (*STEPS, "step, arbitrary")},
 }
 
 
@@ -58,6 +63,40 @@ def test_two_steps_of_a_job_have_ports_of_their_own() -> None:
         assert found is not None
         addresses |= set(workers_of(found))
     assert len(addresses) == 10
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_all_tasks_of_a_step_come_to_the_same_addresses(name: str) -> None:
+    environs = RECORDED[name]
+    found = [resolve(environ) for environ in environs]
+    assert len({cluster.spec for cluster in found if cluster}) == 1
+    for rank, (cluster, environ) in enumerate(zip(found, environs, strict=True)):
+        assert cluster is not None
+        assert cluster.task == Task("worker", rank)
+        assert cluster.spec.address(cluster.task).partition(":")[0] == environ["SLURMD_NODENAME"], "it listens there"
+    assert found[0] is not None
+    assert len(set(workers_of(found[0]))) == len(environs), "each has an address of its own"
+
+
+def test_the_first_group_has_the_first_ranks() -> None:
+    found = resolve(RECORDED["step over both groups"][3] | {slurm.PS: "1"})
+    assert found is not None
+    assert found.task == Task("worker", 2)
+    hosts = [found.spec.address(task).partition(":")[0] for task in (*found.spec.ps, *found.spec.workers)]
+    assert hosts == ["c0", "127.0.0.11", "127.0.0.11", "127.0.0.12"]
+
+
+def test_where_it_cannot_be_known_who_listens_where() -> None:
+    with pytest.raises(ClusterError, match=r"127.0.0.11 run the ranks 0,2 .* block has 0,1: .* --distribution=block"):
+        resolve({**RECORDED["step, arbitrary"][0], "SLURM_DISTRIBUTION": ""})
+
+
+def test_a_node_of_a_cloud_is_reached_by_its_address() -> None:
+    aliases = "gpu07:10.0.0.7:ip-10-0-0-7,gpu08:[fd00::8]:ip-10-0-0-8"
+    found = resolve(SRUN | {"SLURM_NODE_ALIASES": aliases})
+    assert found is not None
+    hosts = [address.rpartition(":")[0] for address in workers_of(found)]
+    assert hosts == ["10.0.0.7", "10.0.0.7", "[fd00::8]", "[fd00::8]", "gpu09"]
 
 
 @pytest.mark.parametrize("environ", SHELLS.values(), ids=SHELLS)

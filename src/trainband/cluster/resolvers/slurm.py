@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainband.cluster.cluster import Cluster
@@ -24,30 +25,74 @@ _FIRST_PORT, _PORTS = 10_000, 20_000
 def resolve(environ: Mapping[str, str]) -> Cluster | None:
     """The cluster of the step that `srun` has started this process in; `None` where it was not started so.
 
-    The first `TRAINBAND_PS` tasks are ps, in the order of Slurm's ranks, and the others workers. Each listens at its
-    node's name, on a port that the numbers of the job and the step give: all tasks come to the same.
+    The first `TRAINBAND_PS` tasks are ps, in the order of Slurm's ranks, and the others workers. In a step over
+    several groups of a heterogeneous job (`srun --het-group=0,1`), the ranks of the first group come first. Each task
+    listens at its node's name, on a port that the numbers of the job and the step give: all tasks come to the same.
 
     A shell on a node of an allocation (`salloc`, ssh, `srun --pty`) has Slurm's variables too, all or some of them. It
-    is no task of a cluster: only a step of several tasks is one.
+    is no task of a cluster: only a step of several tasks is one. A job that a task of a step has submitted inherits the
+    variables of that step. They contradict those of its own job, and do not count.
 
     Raises:
-      ClusterError: this is such a step, and a variable is missing or no number.
+      ClusterError: this is such a step, and a variable is missing or no number, or it cannot be known which ranks run
+        on which node.
 
-    Source: https://slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES"; for half-set ones, jax-ml/jax#30073.
+    Source: https://slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES"; for half-set ones, jax-ml/jax#30073;
+    what they really are, `tests/cluster/slurm.json`, recorded with Slurm 22.05.
     """
-    step = environ.get("SLURM_STEP_ID", "")
-    count = environ.get("SLURM_STEP_NUM_TASKS", "")
-    if not step.isdigit() or int(step) >= _STEPS_OF_THEIR_OWN or not count.isdigit() or int(count) < 2:
+    if not in_step_of_several(environ):
         return None
+    count = int(environ["SLURM_STEP_NUM_TASKS"])
     ps = _number(environ.get(PS, "0"), PS)
-    if ps >= int(count):
+    if ps >= count:
         raise ClusterError(f"{PS} = {ps}, and srun has started {count} tasks: none would be left for a worker.")
     number = _number(_said(environ, "JOB_ID", "JOBID"), "SLURM_JOB_ID")
-    most = max(counts_of(_said(environ, "STEP_TASKS_PER_NODE")))
-    port = _FIRST_PORT + (number * 127 + int(step) * most) % (_PORTS - most)
-    jobs = {"ps": ps, "worker": int(count) - ps} if ps else {"worker": int(count)}
+    _said(environ, "STEP_TASKS_PER_NODE")
+    most = max(Counter(_by_rank(*_nodes(environ))).values())
+    port = _FIRST_PORT + (number * 127 + int(environ["SLURM_STEP_ID"]) * most) % (_PORTS - most)
+    jobs = {"ps": ps, "worker": count - ps} if ps else {"worker": count}
     spec, job, index = tasks(jobs, port, environ=environ)
     return Cluster(spec=ClusterSpec(spec, field="Slurm's {job}"), task=Task(job, index))
+
+
+def in_step_of_several(environ: Mapping[str, str]) -> bool:
+    """Whether this process is one of several tasks that one `srun` has started."""
+    step, count = environ.get("SLURM_STEP_ID", ""), environ.get("SLURM_STEP_NUM_TASKS", "")
+    if not step.isdigit() or int(step) >= _STEPS_OF_THEIR_OWN or not count.isdigit() or int(count) < 2:
+        return False
+    return not _is_left_over(environ)
+
+
+def _is_left_over(environ: Mapping[str, str]) -> bool:
+    """Whether the step is another job's, one of whose tasks has submitted this job."""
+    listed = list(hosts(environ.get("SLURM_STEP_NODELIST", "")))
+    of_job = set(hosts(environ.get("SLURM_JOB_NODELIST", "")))
+    here, ranks = environ.get("SLURMD_NODENAME", ""), environ.get("SLURM_GTIDS", "")
+    if listed and ((of_job and not of_job.issuperset(listed)) or (here and here not in listed)):
+        return True
+    tasks_here = dict(zip(listed, counts_of(environ.get("SLURM_STEP_TASKS_PER_NODE") or "0"), strict=False)).get(here)
+    return bool(ranks and tasks_here) and tasks_here != len(ranks.split(","))
+
+
+def _nodes(environ: Mapping[str, str]) -> tuple[list[str], list[int]]:
+    """The nodes of the step in the order of their ranks, and how many tasks each has.
+
+    In a step over several groups of a heterogeneous job, Slurm lists the nodes by name, with the numbers of tasks in
+    the same order; the ranks follow the groups.
+    """
+    listed = list(hosts(_said(environ, "STEP_NODELIST", "JOB_NODELIST")))
+    numbers = list(counts_of(_said(environ, "STEP_TASKS_PER_NODE", "TASKS_PER_NODE")))
+    groups = environ.get("SLURM_HET_SIZE", "0")
+    grouped = [
+        node
+        for group in range(_number(groups, "SLURM_HET_SIZE"))
+        for node in hosts(environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{group}", ""))
+    ]
+    if set(listed) <= set(grouped) and len(set(grouped)) == len(grouped):
+        place = {node: i for i, node in enumerate(grouped)}
+        pairs = sorted(zip(listed, numbers, strict=False), key=lambda pair: place[pair[0]])
+        return [node for node, _ in pairs], [number for _, number in pairs]
+    return listed, numbers
 
 
 def _number(text: str, name: str) -> int:
@@ -76,14 +121,19 @@ def tasks(
     Source: https://slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES".
     """
     found = os.environ if environ is None else environ
-    nodes = list(hosts(_said(found, "STEP_NODELIST", "JOB_NODELIST")))
     if tasks_per_node is None:
-        counts = list(counts_of(_said(found, "STEP_TASKS_PER_NODE", "TASKS_PER_NODE")))
-    elif isinstance(tasks_per_node, int):
-        counts = [tasks_per_node] * len(nodes)
+        by_rank = _by_rank(*_nodes(found), *_distribution(found))
+        _check_ranks_here(found, by_rank)
     else:
-        counts = [int(one) for one in tasks_per_node]
-    addresses = [f"{node}:{port_base + i}" for node, count in zip(nodes, counts, strict=False) for i in range(count)]
+        nodes = list(hosts(_said(found, "STEP_NODELIST", "JOB_NODELIST")))
+        alike = isinstance(tasks_per_node, int)
+        by_rank = _by_rank(nodes, [tasks_per_node] * len(nodes) if alike else [int(one) for one in tasks_per_node])
+    names = _addresses_of_aliases(found)
+    before: Counter[str] = Counter()
+    addresses = []
+    for node in by_rank:
+        addresses.append(f"{names.get(node, node)}:{port_base + before[node]}")
+        before[node] += 1
     wanted = dict(jobs or {"worker": len(addresses)})
     if sum(wanted.values()) > len(addresses):
         raise ClusterError(f"Slurm has started {len(addresses)} tasks, and the jobs {wanted} need more.")
@@ -115,8 +165,56 @@ def hosts(nodes: str) -> Iterator[str]:
                 yield from hosts(f"{before}{number:0{len(first)}d}{after}")
 
 
+def _distribution(environ: Mapping[str, str]) -> tuple[str, int]:
+    """How the ranks were dealt to the nodes: `block`, `cyclic` or `plane`, and the size of a plane."""
+    name = environ.get("SLURM_DISTRIBUTION", "").partition(":")[0].partition(",")[0]
+    if name == "plane":
+        return "plane", _number(_said(environ, "DIST_PLANESIZE"), "SLURM_DIST_PLANESIZE")
+    return ("cyclic", 1) if name == "cyclic" else ("block", 1)
+
+
+def _by_rank(nodes: Sequence[str], numbers: Sequence[int], distribution: str = "block", size: int = 1) -> list[str]:
+    """The node of each rank.
+
+    Source: https://slurm.schedmd.com/srun.html, `--distribution`.
+    """
+    left = list(numbers[: len(nodes)])
+    found: list[str] = []
+    while any(left):
+        for i, most in enumerate(left):
+            dealt = most if distribution == "block" else min(size, most)
+            found += [nodes[i]] * dealt
+            left[i] -= dealt
+    return found
+
+
+def _check_ranks_here(environ: Mapping[str, str], by_rank: Sequence[str]) -> None:
+    """Compares where the ranks should be with what Slurm says of the ranks on this node."""
+    here, theirs = environ.get("SLURMD_NODENAME", ""), environ.get("SLURM_GTIDS", "")
+    ours = ",".join(str(rank) for rank, node in enumerate(by_rank) if node == here)
+    if here and theirs and theirs != ours:
+        raise ClusterError(
+            f"on the node {here} run the ranks {theirs} (SLURM_GTIDS), where the distribution "
+            f"{environ.get('SLURM_DISTRIBUTION') or 'block'} has {ours or 'none'}: the addresses of the other tasks "
+            "cannot be known. Start them with srun --distribution=block."
+        )
+
+
+def _addresses_of_aliases(environ: Mapping[str, str]) -> dict[str, str]:
+    """The addresses of nodes whose names do not resolve, which Slurm gives for those of a cloud.
+
+    `SLURM_NODE_ALIASES` is `name:address:hostname` of each, with commas between, and IPv6 addresses in brackets.
+    """
+    found = re.findall(r"(?:^|,)([^:,]+):(\[[^\]]+\]|[^:,]+):[^,]*", environ.get("SLURM_NODE_ALIASES", ""))
+    return dict(found)
+
+
 def counts_of(text: str) -> Iterator[int]:
-    """`2(x3),1` is 2 2 2 1."""
+    """Numbers by node as Slurm shortens them: `2(x3),1` is 2 2 2 1.
+
+    Raises:
+      ClusterError: it is no such list.
+    """
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
         if match is None:
