@@ -87,7 +87,7 @@ class Outcome:
     Attributes:
       kind: `succeeded`, `failed` (a task did) or `interrupted` (by a signal to the launcher).
       exit_code: the launcher's: 0, the failed task's exit code, or 128 + the signal's number.
-      failed: the first task that failed.
+      failed: the first task that failed; `None` where none did, or the platform has ended the job.
       reason: why, in words.
     """
 

@@ -113,7 +113,8 @@ class JobHandle:
             self._begun.set()
 
     def _failure(self, outcome: Outcome) -> TrainbandError:
-        assert outcome.failed is not None
+        if outcome.failed is None:  # the platform has ended the job
+            return JobFailed(f"{outcome.reason}.")
         last = "\n".join(f"    {line}" for line in self._run.last_lines(outcome.failed))
         return JobFailed(f"{outcome.failed} failed: {outcome.reason}. Its last lines:\n{last}")
 

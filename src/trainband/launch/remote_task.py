@@ -184,10 +184,12 @@ def main() -> None:
         status = RemoteTask(json.loads(first), rest).run()
     except OSError as exc:
         sys.exit(f"trainband: ERROR: the task cannot be started on this machine: {exc}")
-    with contextlib.suppress(OSError):
+    try:
         _write("stderr", f"{REPORT}{status}")
-    # Not by the signal itself: the shell of ssh and srun would each say so in words of their own.
-    os._exit(status if status >= 0 else 128 - status)
+    except OSError:  # nobody reads it
+        os._exit(status if status >= 0 else 128 - status)
+    # The report says it: of another exit code, srun would tell in words of its own.
+    os._exit(0)
 
 
 def read_line() -> tuple[bytes, bytes]:

@@ -15,6 +15,7 @@ BACKENDS = {
     "kubernetes": "Kubernetes",
     "local": "Local",
     "ssh": "Ssh",
+    "slurm": "Slurm",
 }
 """The class of each, in the module of its name."""
 
