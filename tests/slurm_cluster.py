@@ -29,6 +29,7 @@ from pathlib import Path
 import pytest
 
 from trainband.launch import ReservedPorts
+from trainband.launch.process import Reaper
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "salloc", "squeue", "scontrol", "scancel", "sinfo")
 ADDRESSES = {"127.0.0.11": "127.0.0.11", "127.0.0.12": "127.0.0.12", "c0": "127.0.0.21", "c1": "127.0.0.22"}
@@ -139,13 +140,16 @@ def _until(condition: object, what: str, deadline_s: float = _START_S) -> None:
 
 
 @contextmanager
-def _daemon(name: str, command: Sequence[str], environ: Mapping[str, str], directory: Path) -> Iterator[None]:
-    """A context in which a daemon runs in the foreground, in a process group of its own."""
+def _daemon(
+    name: str, command: Sequence[str], environ: Mapping[str, str], directory: Path, reaper: Reaper
+) -> Iterator[None]:
+    """A context in which a daemon runs in the foreground, in a process group of its own, which the reaper knows."""
     with (directory / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             command, env=dict(environ), cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
         )
     try:
+        reaper.register(process.pid)
         yield
     finally:
         process.send_signal(signal.SIGTERM)
@@ -154,6 +158,7 @@ def _daemon(name: str, command: Sequence[str], environ: Mapping[str, str], direc
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(_STOP_S)
+        reaper.release(process.pid)
 
 
 @contextmanager
@@ -166,6 +171,8 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
     with ExitStack() as owned:
         directory = Path(owned.enter_context(tempfile.TemporaryDirectory(prefix="trainband-slurm-")))
         directory.chmod(0o755)  # munged serves from no other
+        reaper = Reaper(stop_s=_STOP_S, directories=[directory])  # for a test run that is killed
+        owned.callback(reaper.close)
         (directory / "state").mkdir()
         key = directory / "munge.key"
         key.write_bytes(secrets.token_bytes(1024))
@@ -193,11 +200,11 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
             "seed-file": directory / "munged.seed",
         }
         munged = ["munged", "--foreground", *(f"--{name}={path}" for name, path in files.items())]
-        owned.enter_context(_daemon("munged", munged, environ, directory))
+        owned.enter_context(_daemon("munged", munged, environ, directory, reaper))
         _wait_for("munged", (directory / "munge.socket").exists, directory)
-        owned.enter_context(_daemon("slurmctld", ["slurmctld", "-D"], environ, directory))
+        owned.enter_context(_daemon("slurmctld", ["slurmctld", "-D"], environ, directory, reaper))
         for node in NODES:
-            owned.enter_context(_daemon(f"slurmd-{node}", ["slurmd", "-D", "-N", node], environ, directory))
+            owned.enter_context(_daemon(f"slurmd-{node}", ["slurmd", "-D", "-N", node], environ, directory, reaper))
         cluster = SlurmCluster(environ=variables, directory=directory)
         _wait_for("slurmctld", lambda: _are_idle(cluster), directory)
         try:
