@@ -13,6 +13,7 @@ from trainband.launch.backends.base import Backend
 
 BACKENDS = {
     "local": "Local",
+    "ray": "Ray",
     "ssh": "Ssh",
 }
 """The class of each, in the module of its name."""
