@@ -94,7 +94,7 @@ class RayBundle:
         import ray
 
         self._runs += 1
-        streaming = self._actor.run.options(num_returns="streaming", generator_backpressure_num_objects=_UNREAD)
+        streaming = self._actor.run.options(num_returns="streaming", _generator_backpressure_num_objects=_UNREAD)
         for piece in streaming.remote(self._runs, task, first):
             yield ray.get(piece)
 

@@ -132,6 +132,8 @@ class RayTask:
             self._fail(str(exc), 1)
         except RayError as exc:
             self._fail(f"Ray cannot run it: {exc}", 1)
+        finally:
+            self._end(1)  # of no effect, unless an error of the launcher's own is about to be printed
 
     def _wait_for_place(self) -> Place | None:
         """Where it is to run; `None` if it has been ended meanwhile."""
