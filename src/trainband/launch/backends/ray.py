@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,8 @@ class Ray:
 
     def prepare(self, request: JobRequest, watcher: Watcher) -> SupervisedCluster:
         """See `Backend.prepare`."""
-        try:
-            import ray  # noqa: F401 - of an extra; here to say so before anything starts
-        except ModuleNotFoundError as exc:
-            raise YourError("the backend ray needs Ray, which is not installed: pip install 'trainband[ray]'.") from exc
+        if find_spec("ray") is None:
+            raise YourError("the backend ray needs Ray, which is not installed: pip install 'trainband[ray]'.")
         if self.strategy not in _STRATEGIES:
             raise ClusterError(f"strategy={self.strategy!r} is none of Ray's: {', '.join(_STRATEGIES)}.")
         for name in ("ps_cpus", "worker_cpus", "worker_gpus"):

@@ -120,7 +120,7 @@ class RayMachines:
 
         wanted = {task: {name: n for name, n in self._resources(task).items() if n} for task in tasks}
         if not self._grows:
-            _check_possible(wanted, _nodes())
+            check_possible(wanted, _nodes())
         self._group = placement_group(list(wanted.values()), strategy=self._strategy, name="trainband")
         self._bundles = {
             task: RayBundle(self._group, index, wanted[task], directory=self._directory)
@@ -198,7 +198,7 @@ def _nodes() -> dict[str, Mapping[str, float]]:
     }
 
 
-def _check_possible(wanted: Mapping[Task, Mapping[str, float]], nodes: Mapping[str, Mapping[str, float]]) -> None:
+def check_possible(wanted: Mapping[Task, Mapping[str, float]], nodes: Mapping[str, Mapping[str, float]]) -> None:
     """Refuses what the nodes could never give, even if they were idle.
 
     Raises:
