@@ -1,9 +1,9 @@
 """Run as a script: a Ray cluster on this machine, whose nodes have addresses of their own in 127.0.0.0/8.
 
-`python -m tests.ray_nodes NETWORK NODES`: the nodes are NETWORK.1, NETWORK.2 and so on, with two CPUs each; the first is
-the head. Each line on standard input is a request; its answer is a line of JSON. The cluster ends with the input.
+`python -m tests.ray_nodes NETWORK NODES`: the nodes are NETWORK.1, NETWORK.2 and so on, with two CPUs each; the first
+is the head. Each line on standard input is a request; its answer is a line of JSON. The cluster ends with the input.
 
-- `add N`, `remove N`: starts a node with that number, or kills it, as a power failure would.
+- `add N`, `remove N`: starts the node with that number, unless it runs; or kills it, as a power failure would.
 - `state`: how many CPUs there are and are free, and the placement groups that have not been removed.
 """
 
@@ -25,7 +25,8 @@ def main() -> None:
     running: dict[int, Any] = {}
 
     def add(number: int) -> None:
-        running[number] = cluster.add_node(num_cpus=2, node_ip_address=f"{network}.{number}")
+        if number not in running:
+            running[number] = cluster.add_node(num_cpus=2, node_ip_address=f"{network}.{number}")
 
     for number in range(2, nodes + 1):
         add(number)

@@ -47,7 +47,7 @@ class Nodes:
         self.network = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}"
         environ = {**self._programs.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "RAY_DEDUP_LOGS": "0"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.ray_nodes", self.network, "3"],
+            [sys.executable, "-m", "tests.ray_nodes", self.network, "2"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -109,7 +109,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 def job(programs: Programs, nodes: Nodes, *command: str) -> Program:
-    """`trainband run --on ray` with one ps and two workers, on different nodes where there are three."""
+    """`trainband run --on ray` with one ps and two workers, spread over the nodes."""
     on = ("--on", "ray", "-o", f"address={nodes.address}", "-o", "strategy=SPREAD")
     return programs.start("trainband run", sys.executable, "-m", "trainband.cli.main", "run", *on, *command)
 
@@ -135,9 +135,10 @@ def node_of(nodes: Nodes, run: Program, task: str) -> int:
 
 
 @needs_ray
+@pytest.mark.limit(240)
 def test_a_job_trains_as_it_does_on_one_machine(programs: Programs, nodes: Nodes) -> None:
     run = job(programs, nodes, str(MNIST), "--train_steps", "1000")
-    output = run.succeed()
+    output = run.succeed(180.0)
     accuracy = re.search(
         r"^\[worker:0\] held out: loss [\d.]+, accuracy (\d\.\d+) on 355 examples at global step 1000$", output, re.M
     )
@@ -148,6 +149,7 @@ def test_a_job_trains_as_it_does_on_one_machine(programs: Programs, nodes: Nodes
 
 
 @needs_ray
+@pytest.mark.limit(240)
 def test_killed_tasks_are_restarted_and_ctrl_c_leaves_nothing(programs: Programs, nodes: Nodes, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(TASK)
@@ -185,6 +187,7 @@ def test_nothing_stays_when_the_launcher_is_killed(programs: Programs, nodes: No
 def test_a_worker_whose_node_dies_comes_back_on_another(programs: Programs, nodes: Nodes, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(TASK)
+    nodes.ask("add 3")
     run = job(programs, nodes, "--restarts", "2", str(script))
     on = {node_of(nodes, run, task): task for task in TASKS}
     number, task = next((number, task) for number, task in on.items() if number != 1 and task != "ps:0")
@@ -206,6 +209,7 @@ def test_a_worker_whose_node_dies_comes_back_on_another(programs: Programs, node
 def test_the_whole_job_moves_when_the_node_of_a_ps_dies(programs: Programs, nodes: Nodes, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(TASK)
+    nodes.ask("add 3")
     number = 1
     while number == 1:  # the head cannot be lost
         run = job(programs, nodes, "--restarts", "2", str(script))
@@ -245,7 +249,7 @@ def test_a_cluster_of_its_own_ends_with_the_job(programs: Programs) -> None:
 @needs_ray
 def test_what_the_cluster_can_never_give_is_refused_at_once(programs: Programs, nodes: Nodes) -> None:
     run = job(programs, nodes, "-o", "worker_gpus=1", str(MNIST))
-    assert run.wait() == 1
+    assert run.wait() == 2, run.output
     assert "no Ray node can ever run worker:0, which needs 1 CPU, 1 GPU" in run.stderr
     assert f"{nodes.network}.2 has 2 CPU" in run.stderr
     nodes.expect_nothing_left()
@@ -301,5 +305,5 @@ def test_options_that_cannot_be_are_refused(options: dict[str, object], message:
 )
 def test_an_address_without_a_cluster_is_refused_at_once(programs: Programs, address: str, message: str) -> None:
     run = programs.trainband("run", "--on", "ray", "-o", f"address={address}", str(MNIST))
-    assert run.wait() == 1
+    assert run.wait() == 2, run.output
     assert message in run.stderr
