@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -36,6 +37,10 @@ print(task, "is", os.getpid(), "and all are", sorted(sum(config["cluster"].value
 while True:
     signal.pause()
 """
+RAY = {
+    "RAY_worker_niceness": "0",  # 15 by default, with which tasks get nothing beside other tests
+    "RAY_AUTH_MODE": "disabled",  # else a token is put into the home directory
+}
 TASKS = ("ps:0", "worker:0", "worker:1")
 
 
@@ -45,12 +50,13 @@ class Nodes:
     def __init__(self) -> None:
         self._programs = Programs()
         self.network = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}"
-        environ = {**self._programs.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "RAY_DEDUP_LOGS": "0"}
+        environ = {**self._programs.environ, **RAY, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the nodes
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_nodes", self.network, "2"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             env=environ,
             cwd=ROOT,
             text=True,
@@ -85,7 +91,9 @@ class Nodes:
     def _answer(self) -> dict[str, str]:
         assert self._process.stdout
         line = self._process.stdout.readline()
-        assert line, "the Ray cluster has not started; run it to see why: python -m tests.ray_nodes 127.1.1 3"
+        if not line:
+            self._said.seek(0)
+            pytest.fail(f"the Ray cluster has ended: {self._said.read().decode(errors='replace')[-5000:]}")
         found: dict[str, str] = json.loads(line)
         return found
 
@@ -98,6 +106,7 @@ class Nodes:
             self._process.wait(30.0)
         finally:
             self._process.stdout.close()
+            self._said.close()
             self._programs.end_all()
 
 
@@ -111,7 +120,8 @@ def nodes() -> Iterator[Nodes]:
 def job(programs: Programs, nodes: Nodes, *command: str) -> Program:
     """`trainband run --on ray` with one ps and two workers, spread over the nodes."""
     on = ("--on", "ray", "-o", f"address={nodes.address}", "-o", "strategy=SPREAD")
-    return programs.start("trainband run", sys.executable, "-m", "trainband.cli.main", "run", *on, *command)
+    program = (sys.executable, "-m", "trainband.cli.main", "run", *on, *command)
+    return programs.start("trainband run", *program, environ=RAY)
 
 
 def process_of(run: Program, task: str, nth: int = 1) -> tuple[int, str]:
@@ -239,7 +249,7 @@ def test_a_cluster_of_its_own_ends_with_the_job(programs: Programs) -> None:
     script = ROOT / "examples" / "keras_digits.py"
     on = ("--on", "ray", "-o", "address=local")
     command = (sys.executable, "-m", "trainband.cli.main", "run", *on, str(script), "--epochs", "3")
-    run = programs.start("trainband run", *command)
+    run = programs.start("trainband run", *command, environ=RAY)
     assert run.wait(180.0) == 0, run.output
     accuracy = re.search(r"accuracy (\d\.\d+)", run.stdout)
     assert accuracy, run.output

@@ -147,12 +147,15 @@ class Ray:
             _check_listens(address)
         try:
             ray.init(address=address, **settings)
-        except (ConnectionError, RuntimeError, ValueError) as exc:
-            where = "no Ray cluster runs on this machine" if address == "auto" else f"cannot use Ray at {address}"
+        except Exception as exc:  # Ray has no class of its own for what goes wrong here
+            where = {
+                "auto": "no Ray cluster runs on this machine, or it cannot be used",
+                "local": "Ray cannot be started on this machine",
+            }.get(address, f"cannot use Ray at {address}")
             raise YourError(
                 f"{where}: {str(exc).strip()} Start one (ray start --head), name another (-o address=HOST:PORT), or "
                 "let trainband start one for this job (-o address=local)."
-            ) from None
+            ) from exc
         return ray.shutdown
 
 
