@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.programs import MNIST, ROOT, Program, Programs
@@ -33,6 +34,7 @@ import json, os, signal, subprocess, sys
 config = json.loads(os.environ["TF_CONFIG"])
 task = "{type}:{index}".format(**config["task"])
 child = subprocess.Popen(["sleep", "300"])
+assert not signal.pthread_sigmask(signal.SIG_BLOCK, []), "signals are blocked, as Ray has them in its workers"
 print(task, "is", os.getpid(), "and all are", sorted(sum(config["cluster"].values(), [])))
 while True:
     signal.pause()
@@ -64,7 +66,7 @@ class Nodes:
         )
         self.address: str = self._answer()["address"]
 
-    def ask(self, request: str) -> dict[str, object]:
+    def ask(self, request: str) -> dict[str, Any]:
         """Has nodes added or removed, and gives the state of the cluster."""
         assert self._process.stdin
         self._process.stdin.write(f"{request}\n")
@@ -88,13 +90,13 @@ class Nodes:
                     left.append(command)
         return left
 
-    def _answer(self) -> dict[str, str]:
+    def _answer(self) -> dict[str, Any]:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
             self._said.seek(0)
             pytest.fail(f"the Ray cluster has ended: {self._said.read().decode(errors='replace')[-5000:]}")
-        found: dict[str, str] = json.loads(line)
+        found: dict[str, Any] = json.loads(line)
         return found
 
     def close(self) -> None:

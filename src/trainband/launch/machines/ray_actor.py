@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
+import signal
 import sys
 import sysconfig
 import threading
@@ -91,7 +93,7 @@ class TaskActor:
         """
         here = Host(name="", command=(), by_shell=False, python=sys.executable, directory="")
         with selectors.DefaultSelector() as selector:
-            with self._lock:
+            with self._lock, _sigint_unblocked():
                 process = RemoteProcess(task, here, first, environ=_environment(), reaper=self._reaper, keep_lines=0)
                 self._run, self._process = number, process
                 for signal_number in self._early.pop(number, ()):
@@ -119,6 +121,16 @@ class TaskActor:
                 self._process.send(signal_number)
             elif number > self._run:
                 self._early.setdefault(number, []).append(signal_number)
+
+
+@contextlib.contextmanager
+def _sigint_unblocked() -> Iterator[None]:
+    """A context in which this thread starts processes that SIGINT reaches: Ray blocks it in its workers."""
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _environment() -> dict[str, str]:
