@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +22,11 @@ def ssh(machines: Machines, tmp_path: Path) -> Iterator[str]:
 def job(programs: Programs, machines: Machines, ssh: str, *options: str) -> Program:
     """`trainband run --on ssh` on the first machine, with tasks on the others."""
     hosts = ",".join(address.partition(":")[0] for address in machines.addresses[1:])
-    on = ("--on", "ssh", "-o", f"hosts={hosts}", "-o", f"ssh={ssh}", "--ps", "1", "--workers", "2")
+    on = ("--on", "ssh", "-o", f"hosts={hosts}", "-o", f"ssh={ssh}", "--workers", "2")
     return programs.trainband("run", *on, *options, machine=machines.names[0])
 
 
+@pytest.mark.limit(240)
 def test_a_job_survives_the_deaths_of_a_worker_and_of_the_ps(
     machines: Machines, ssh: str, programs: Programs, tmp_path: Path
 ) -> None:
@@ -34,5 +36,27 @@ def test_a_job_survives_the_deaths_of_a_worker_and_of_the_ps(
 
 
 @pytest.mark.slow
+@pytest.mark.limit(240)
 def test_a_keras_program_runs_on_other_machines(machines: Machines, ssh: str, programs: Programs) -> None:
     assert accuracy(job(programs, machines, ssh, str(KERAS)).succeed(DEADLINE_S)) > 0.96
+
+
+@pytest.mark.slow
+@pytest.mark.limit(240)
+def test_a_machine_that_vanishes_is_left_out(machines: Machines, ssh: str, programs: Programs, tmp_path: Path) -> None:
+    flags = ("--steps=400", "--step_s=0.05", f"--dir={tmp_path / 'saved'}", "--timeout_s=6")
+    options = ("--ps", "0", "--min-workers", "1", "-m", "tests.cluster_allreduce.in_step", *flags)
+    run = job(programs, machines, ssh, *options)
+    until = time.monotonic() + DEADLINE_S
+    while not list(tmp_path.glob("saved/step-*[1-9]*")):
+        assert time.monotonic() < until, run.output
+        time.sleep(0.1)
+    machines.unplug(2)
+    assert run.wait(DEADLINE_S) == 0, run.output
+    assert "worker:1 failed once; continuing without it on 1 worker" in run.stderr, run.output
+    assert "[worker:0] worker:0 is done at global step 400" in run.stdout
+    machines.plug(2)  # where the launcher has not been heard for a minute
+    until = time.monotonic() + 90.0
+    while programs.processes():
+        assert time.monotonic() < until
+        time.sleep(0.5)

@@ -3,18 +3,20 @@
 `python -m trainband.launch.remote_machine < pipe > pipe`
 
 Each line on standard input is a JSON object with a request, and is answered by one of the same kind on standard output,
-see `answer`. Ports stay reserved until the input ends or others are asked for.
+see `answer`. Ports stay reserved until others are asked for, or until the input ends or
+brings no line for a minute, because the launcher is gone then.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
+import select
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from trainband.launch.machines.remote_input import SILENT_S
 from trainband.launch.machines.this_machine import cores
 from trainband.launch.ports import ReservedPorts
 from trainband.version import VERSION
@@ -53,11 +55,14 @@ class RemoteMachine:
 
 
 def main() -> None:
-    """Answers the launcher until its input ends."""
+    """Answers the launcher until it is gone."""
     machine = RemoteMachine()
+    data = b""
     try:
-        for line in sys.stdin:
-            print(json.dumps(machine.answer(json.loads(line))), flush=True)
+        while select.select([0], [], [], SILENT_S)[0] and (read := os.read(0, 1 << 16)):
+            *lines, data = (data + read).split(b"\n")
+            for line in filter(None, lines):
+                print(json.dumps(machine.answer(json.loads(line))), flush=True)
     finally:
         machine.close()
 

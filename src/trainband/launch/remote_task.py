@@ -3,9 +3,9 @@
 `python -m trainband.launch.remote_task < pipe`
 
 The first line on standard input is a JSON object, see `header`. Each later one is `signal` and a number, for the
-task. When the input ends, the launcher or the connection to it is gone: the task gets SIGTERM and, after `stop_s`,
-SIGKILL, so that nothing stays behind. What the task prints goes where this process's output goes. Last, a line on
-stderr that begins with `REPORT` says how the task has ended.
+task, or empty. When the input ends, or no line comes for a minute, the launcher or the connection to it is gone: the
+task gets SIGTERM and, after `stop_s`, SIGKILL, so that nothing stays behind. What the task prints goes where this
+process's output goes. Last, a line on stderr that begins with `REPORT` says how the task has ended.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from trainband.cluster.resolvers import tf_config
 from trainband.cluster.resolvers.own_environment import own_environment
 from trainband.launch.environment import task_environment
 from trainband.launch.machines.base import FILES, TaskProgram
+from trainband.launch.machines.remote_input import SILENT_S
 from trainband.launch.machines.this_machine import cores
 from trainband.launch.process import Reaper, TaskProcess
 from trainband.runtime.signals import signal_pipe
@@ -57,7 +58,7 @@ def header(program: TaskProgram, task_config: str, *, directory: str, threads: i
         "stop_s": stop_s,
         "files": {name: base64.b64encode(data).decode() for name, data in files.items()},
     }
-    return json.dumps(content).encode() + b"\n"
+    return json.dumps(content).encode()
 
 
 class RemoteTask:
@@ -72,6 +73,7 @@ class RemoteTask:
         self._content = content
         self._directory = Path(tempfile.mkdtemp(prefix="trainband-task-"))  # which only this user can enter
         self._stop_at: float | None = None
+        self._heard_at = time.monotonic()
         self._input = rest
 
     def run(self) -> int:
@@ -122,7 +124,10 @@ class RemoteTask:
                     self._end(process)
                 elif not key.data[1]:
                     self._show(process, selector)
-            if self._stop_at is not None and time.monotonic() >= self._stop_at:
+            now = time.monotonic()
+            if now - self._heard_at >= SILENT_S:
+                self._end(process)
+            if self._stop_at is not None and now >= self._stop_at:
                 process.send(signal.SIGKILL)
         self._show(process, selector)
         for name, line in process.finish():
@@ -130,11 +135,10 @@ class RemoteTask:
         process.unregister_exit(selector)
         return status
 
-    def _timeout_s(self, process: TaskProcess) -> float | None:
-        waits = [] if process.reports_exit else [0.05]
-        if self._stop_at is not None:
-            waits.append(max(0.05, self._stop_at - time.monotonic()))
-        return min(waits, default=None)
+    def _timeout_s(self, process: TaskProcess) -> float:
+        waits = [SILENT_S] if process.reports_exit else [0.05]
+        due = self._heard_at + SILENT_S if self._stop_at is None else self._stop_at
+        return min(*waits, max(0.05, due - time.monotonic()))
 
     def _take_input(self, process: TaskProcess, selector: selectors.BaseSelector) -> None:
         data = os.read(0, 4096)
@@ -142,6 +146,7 @@ class RemoteTask:
             selector.unregister(0)
             self._end(process)
             return
+        self._heard_at = time.monotonic()
         *lines, self._input = (self._input + data).split(b"\n")
         for line in lines:
             if line.startswith(b"signal "):

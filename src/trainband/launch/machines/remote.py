@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import queue
 import select
 import shlex
+import signal
 import subprocess
 import threading
 import time
@@ -22,6 +22,7 @@ from trainband.cluster.task import Task
 from trainband.errors import DeadlineExceeded, YourError
 from trainband.launch.environment import travelling
 from trainband.launch.machines.base import TaskProgram
+from trainband.launch.machines.remote_input import RemoteInput
 from trainband.launch.process import Reaper, TaskProcess
 from trainband.launch.remote_task import REPORT, header
 from trainband.runtime.overrides import override
@@ -30,6 +31,8 @@ from trainband.version import VERSION
 
 START_S = 60.0
 """How long a machine may take to answer for the first time."""
+KILL_HERE_S = 2.0
+"""After a SIGKILL to a task, how long its machine has to say that it has ended before its command here is killed."""
 _CLOCKS_S = 5.0
 """From this difference on, the user is told that a machine's clock is wrong: log lines and checkpoints are dated by it.
 Nothing in trainband depends on it."""
@@ -109,7 +112,7 @@ class RemoteMachines(ABC):
             wanted: dict[Host, list[Task]] = {}
             for task, host in self._places.items():
                 wanted.setdefault(host, []).append(task)
-            known = self._sessions.keys() | set()
+            known = set(self._sessions)
             for host in wanted:
                 if host not in self._sessions:
                     self._sessions[host] = _Session(host, self._environ)
@@ -186,6 +189,7 @@ class _Session:
             )
         except OSError as exc:
             raise YourError(f"{host.command[0]} cannot be run on this machine: {exc.strerror}.") from None
+        self._input = RemoteInput(_pipe(self._process.stdin), f"questions to {host.name}")
 
     def ask(self, request: Mapping[str, Any], say: Say) -> dict[str, Any]:
         """Sends a request and waits for its answer.
@@ -193,11 +197,7 @@ class _Session:
         Raises:
           YourError: there is none, and the message says what the machine has said instead.
         """
-        try:
-            _pipe(self._process.stdin).write(json.dumps(request).encode() + b"\n")
-            _pipe(self._process.stdin).flush()
-        except BrokenPipeError:
-            raise self._failure() from None
+        self._input.put(json.dumps(request).encode())
         line = self._read_line(say)
         try:
             answer = json.loads(line)
@@ -234,6 +234,7 @@ class _Session:
 
     def close(self) -> None:
         """Ends it. Idempotent."""
+        self._input.close()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 with suppress(BrokenPipeError):
@@ -270,6 +271,7 @@ class RemoteProcess(TaskProcess):
     ) -> None:
         self._host = host
         self._reported: int | None = None
+        self._kill_here: threading.Timer | None = None
         program, *command = host.runs("trainband.launch.remote_task")
         super().__init__(
             task,
@@ -280,25 +282,19 @@ class RemoteProcess(TaskProcess):
             program=program,
             has_input=True,
         )
-        self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._input.put(first)
-        # A thread, because the other end may not read for as long as a connection takes.
-        self._writer = threading.Thread(target=self._write, name=f"input of {task}", daemon=True)
-        self._writer.start()
-
-    def _write(self) -> None:
-        try:
-            while (data := self._input.get()) is not None:
-                self.input.write(data)
-                self.input.flush()
-        except OSError:
-            return  # the command has ended, which its exit tells
+        self._remote = RemoteInput(self.input, f"input of {task}")
+        self._remote.put(first)
 
     @override
     def send(self, number: int) -> bool:
         """Sends a signal to the task. Returns whether its command still runs here."""
         if number:
-            self._input.put(b"signal %d\n" % number)
+            self._remote.put(b"signal %d" % number)
+        if number == signal.SIGKILL and self._kill_here is None:
+            # A machine that cannot be reached never answers, and the command would wait for it.
+            self._kill_here = threading.Timer(KILL_HERE_S, self._send_here, (signal.SIGKILL,))
+            self._kill_here.daemon = True
+            self._kill_here.start()
         return self._send_here(0)
 
     @override
@@ -317,6 +313,7 @@ class RemoteProcess(TaskProcess):
     @override
     def close(self, *, leftovers_s: float = 5.0) -> None:
         """Ends the task if it still runs: its input ends."""
-        self._input.put(None)
+        if self._kill_here is not None:
+            self._kill_here.cancel()
         super().close(leftovers_s=leftovers_s)
-        self._writer.join(5.0)
+        self._remote.close()
