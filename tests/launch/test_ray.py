@@ -92,7 +92,7 @@ class Nodes:
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout
-        line = self._process.stdout.readline()
+        line = next((line for line in self._process.stdout if line.startswith("{")), "")  # Ray prints there, too
         if not line:
             self._said.seek(0)
             pytest.fail(f"the Ray cluster has ended: {self._said.read().decode(errors='replace')[-5000:]}")
