@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +53,13 @@ class Nodes:
     def __init__(self) -> None:
         self._programs = Programs()
         self.network = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}"
-        environ = {**self._programs.environ, **RAY, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        self._directory = Path(tempfile.mkdtemp(prefix="ray-"))  # with a short name: Ray's sockets are in it
+        environ = {
+            **self._programs.environ,
+            **RAY,
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            "TMPDIR": str(self._directory),
+        }
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the nodes
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_nodes", self.network, "2"],
@@ -74,7 +81,7 @@ class Nodes:
         return self._answer()
 
     def expect_nothing_left(self) -> None:
-        """Waits until no task, actor and placement group is there any more."""
+        """Waits until no task, actor, placement group and private file is there any more."""
         until = time.monotonic() + 40.0
         while (left := self._left()) and time.monotonic() < until:
             time.sleep(0.2)
@@ -88,7 +95,7 @@ class Nodes:
                 command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
                 if "remote_task" in command or "reaper.py" in command or "sleep 300" in command or "script" in command:
                     left.append(command)
-        return left
+        return left + [str(path) for path in self._directory.glob("trainband-*")]
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout
@@ -110,6 +117,7 @@ class Nodes:
             self._process.stdout.close()
             self._said.close()
             self._programs.end_all()
+            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

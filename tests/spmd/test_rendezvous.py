@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from trainband.cluster import Address
+from trainband.errors import UnknownHost
 from trainband.spmd.rendezvous import listening_host, rendezvous
 
 TASKS = ["worker:0", "worker:1"]
@@ -41,3 +43,36 @@ def test_where_the_chief_listens() -> None:
     assert listening_host(Address("127.3.2.1", 1)) == "127.3.2.1"
     for host in ("10.0.0.1", "fe80::1", "node-1"):
         assert listening_host(Address(host, 1)) in ("::", "0.0.0.0")
+
+
+def test_a_chief_whose_name_is_not_known_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    real, asked = socket.getaddrinfo, 0
+
+    def getaddrinfo(_host: str, *args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked < 3:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return real("127.0.0.1", *args, **kwargs)
+
+    chief: dict[int, socket.socket] = {}
+    thread = Thread(target=lambda: chief.update(rendezvous(Address("127.0.0.1", port), 0, TASKS, 20.0, print)))
+    thread.start()
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    met = rendezvous(Address("job-worker-0.job", port), 1, TASKS, 20.0, print)
+    thread.join()
+    for connection in (*met.values(), *chief.values()):
+        connection.close()
+    assert asked >= 3
+
+
+def test_a_chief_whose_name_stays_unknown_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(*_args: Any, **_kwargs: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    message = r"waited 0\.\d s for worker:0 at gone:1: the host name 'gone' cannot be resolved .*; check its spelling"
+    with pytest.raises(UnknownHost, match=message):
+        rendezvous(Address("gone", 1), 1, TASKS, 0.1, print)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from trainband.cluster.address import Address
-from trainband.errors import AddressInUse, Refused, UnknownHost
+from trainband.errors import AddressInUse, DeadlineExceeded, Refused, UnknownHost
 from trainband.runtime.waiting import Say, Waiting
 from trainband.spmd.proof import ask_proof, prove
 
@@ -56,7 +56,7 @@ def rendezvous(
       AuthenticationError: the chief does not know the same secret.
       DeadlineExceeded: somebody did not come.
       Refused: another process has come under this one's name.
-      UnknownHost: the chief's host name cannot be resolved.
+      UnknownHost: the chief's host name could not be resolved in all that time.
     """
     waiting = Waiting(start_s, say)
     if index == 0:
@@ -104,10 +104,16 @@ def _await_chief(chief: Address, index: int, tasks: Sequence[str], waiting: Wait
         try:
             connection = socket.create_connection((chief.host, chief.port), timeout=ANSWER_S)
         except socket.gaierror as exc:
-            raise UnknownHost(
-                f"{where}: the host name {chief.host!r} cannot be resolved ({exc.strerror}); check its spelling in the "
-                "cluster, and that this machine can look it up."
-            ) from None
+            # Where tasks come up one after the other, as pods of Kubernetes do, so do their names.
+            unknown = f"the host name {chief.host!r} cannot be resolved ({exc.strerror})"
+            try:
+                waiting.check(
+                    f"{where}: {unknown}", "check its spelling in the cluster, and that this machine can look it up"
+                )
+            except DeadlineExceeded as late:
+                raise UnknownHost(str(late)) from None
+            time.sleep(LOOK_S)
+            continue
         except OSError:
             waiting.check(f"{where} to come up", REACH)
             time.sleep(LOOK_S)

@@ -131,7 +131,7 @@ class ParameterServer(Scoped, Strategy):
         if not cluster.spec.ps:
             raise ClusterError(
                 f"ParameterServer needs at least one ps, but the cluster has none: {cluster.spec}. Start it with one, "
-                "as with trainband run --ps 1 (or TRAINBAND_PS=1 where Slurm starts the tasks), or use "
+                "as with trainband run --ps 1 (or TRAINBAND_PS=1 where a platform starts the tasks), or use "
                 "MultiWorkerMirrored."
             )
         if not cluster.spec.workers:

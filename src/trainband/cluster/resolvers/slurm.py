@@ -43,7 +43,7 @@ def resolve(environ: Mapping[str, str]) -> Cluster | None:
     if ps >= int(count):
         raise ClusterError(f"{PS} = {ps}, and srun has started {count} tasks: none would be left for a worker.")
     number = _number(_said(environ, "JOB_ID", "JOBID"), "SLURM_JOB_ID")
-    most = max(_counts(_said(environ, "STEP_TASKS_PER_NODE")))
+    most = max(counts_of(_said(environ, "STEP_TASKS_PER_NODE")))
     port = _FIRST_PORT + (number * 127 + int(step) * most) % (_PORTS - most)
     jobs = {"ps": ps, "worker": int(count) - ps} if ps else {"worker": int(count)}
     spec, job, index = tasks(jobs, port, environ=environ)
@@ -78,7 +78,7 @@ def tasks(
     found = os.environ if environ is None else environ
     nodes = list(hosts(_said(found, "STEP_NODELIST", "JOB_NODELIST")))
     if tasks_per_node is None:
-        counts = list(_counts(_said(found, "STEP_TASKS_PER_NODE", "TASKS_PER_NODE")))
+        counts = list(counts_of(_said(found, "STEP_TASKS_PER_NODE", "TASKS_PER_NODE")))
     elif isinstance(tasks_per_node, int):
         counts = [tasks_per_node] * len(nodes)
     else:
@@ -115,7 +115,7 @@ def hosts(nodes: str) -> Iterator[str]:
                 yield from hosts(f"{before}{number:0{len(first)}d}{after}")
 
 
-def _counts(text: str) -> Iterator[int]:
+def counts_of(text: str) -> Iterator[int]:
     """`2(x3),1` is 2 2 2 1."""
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())

@@ -12,6 +12,7 @@ from trainband.errors import ClusterError
 from trainband.launch.backends.base import Backend
 
 BACKENDS = {
+    "kubernetes": "Kubernetes",
     "local": "Local",
     "ray": "Ray",
     "ssh": "Ssh",

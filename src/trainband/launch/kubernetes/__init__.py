@@ -1,0 +1,1 @@
+"""Jobs on Kubernetes: the objects that make one, and how its pods are followed."""

@@ -1,0 +1,28 @@
+"""Reminder: says what lasts once, and again only after a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+AGAIN_S = 60.0
+
+
+class Reminder:
+    """Keeps from saying the same at each look.
+
+    Args:
+      say: told a sentence.
+      clock: monotonic seconds.
+    """
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._say = say
+        self._clock = clock
+        self._said: dict[Hashable, tuple[str, float]] = {}
+
+    def say(self, about: Hashable, text: str) -> None:
+        """Says it, unless it was the last word about that and not long ago."""
+        last, when = self._said.get(about, ("", 0.0))
+        if text != last or self._clock() - when >= AGAIN_S:
+            self._said[about] = (text, self._clock())
+            self._say(text)
