@@ -184,7 +184,7 @@ def describe(resources: Mapping[str, float]) -> str:
     shown = {
         name: value
         for name, value in sorted(resources.items())
-        if name not in ("memory", "object_store_memory") and "_group_" not in name and ":" not in name
+        if value and name not in ("memory", "object_store_memory") and "_group_" not in name and ":" not in name
     }
     return ", ".join(f"{value:g} {name}" for name, value in shown.items()) or "nothing"
 
