@@ -12,6 +12,7 @@ TOGETHER = (
     "tests/cluster_allreduce/test_everywhere.py",
     "tests/compat/test_operations.py",
     "tests/keras/test_keras_devices.py",
+    "tests/launch/test_ray.py",
     "tests/model/test_mean_over_examples.py",
     "tests/ps/test_program_checker.py",
     "tests/strategies/test_several_devices.py",

@@ -15,9 +15,11 @@ from trainband.launch.events import (
     Exited,
     Instruction,
     Interrupted,
+    NotRestarted,
     Outcome,
     Restart,
     Restarted,
+    RestartGroup,
     Say,
     Send,
     Tick,
@@ -244,3 +246,50 @@ def test_an_evaluator_is_waited_for_and_fails_nobody_else() -> None:
 def test_restarts_are_checked_at_birth(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"Restarts.{next(iter(wrong))}"):
         Restarts(**wrong)  # type: ignore[arg-type]
+
+
+MOVED = Supervision(
+    alive=frozenset({PS, WORKER0}),
+    tasks=frozenset({PS, WORKER0, WORKER1, Task("evaluator", 0)}),
+    grace=GRACE,
+    restarts=Restarts(limit=1),
+)
+"""`worker:1` has succeeded already."""
+
+
+def test_a_ps_that_has_lost_its_address_takes_the_whole_job_along_once() -> None:
+    state, todo = _drive(MOVED, (1, Exited(PS, -9, address_lost=True)))
+    text = "ps:0 failed (killed by SIGKILL); stopping worker:0 and restarting the job in 1 s (1 of 1)"
+    assert todo == [Say(text), Send(WORKER0, signal.SIGTERM)]
+    state, todo = _drive(state, (1.5, Exited(WORKER0, 143)), (1.9, Tick()))
+    assert (state.outcome, todo) == (None, [])
+    state, todo = _drive(state, (2, Tick()))
+    assert todo == [RestartGroup((PS, WORKER0, WORKER1))]
+    assert state.alive == {PS, WORKER0, WORKER1}
+    # From here on each task is on its own again.
+    for task in (PS, WORKER0, WORKER1):
+        state, _ = _drive(state, (2, Restarted(task)))
+    state, todo = _drive(state, (3, Exited(WORKER0, 1)))
+    assert todo == [Say("worker:0 failed (exit code 1); restarting it in 1 s (1 of 1)")]
+    state, _ = _drive(state, (4, Exited(PS, -9, address_lost=True)))
+    assert state.verdict == Outcome(kind="failed", exit_code=137, failed=PS, reason="killed by SIGKILL")
+
+
+def test_without_restarts_a_lost_address_fails_the_job() -> None:
+    state, _ = _drive(JOB, (1, Exited(PS, -9, address_lost=True)))
+    assert state.verdict == Outcome(kind="failed", exit_code=137, failed=PS, reason="killed by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("number", "outcome"),
+    [
+        (0, Outcome(kind="failed", exit_code=1, failed=PS, reason="no room")),
+        (signal.SIGINT, Outcome(kind="interrupted", exit_code=130, reason="SIGINT")),
+    ],
+)
+def test_a_restart_that_cannot_be_ends_the_job(number: int, outcome: Outcome) -> None:
+    tasks = (PS, WORKER0, WORKER1)
+    state, _ = _drive(MOVED, (1, Exited(PS, -9, address_lost=True)), (1, Exited(WORKER0, 143)), (2, Tick()))
+    state, todo = _drive(state, (3, NotRestarted(tasks, "no room", number)))
+    assert state.outcome == outcome
+    assert todo == [Say("the job cannot restart: " + ("received SIGINT" if number else "no room"))]

@@ -15,10 +15,12 @@ class Exited:
 
     Attributes:
       status: its exit code, or minus the number of the signal that killed it.
+      address_lost: whether it can run again, but not where the other tasks look for it.
     """
 
     task: Task
     status: int
+    address_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,22 @@ class Restarted:
     task: Task
 
 
-Event: TypeAlias = Exited | Interrupted | Closed | Tick | Restarted
+@dataclass(frozen=True, slots=True)
+class NotRestarted:
+    """The tasks of `RestartGroup` cannot be restarted.
+
+    Attributes:
+      tasks: the tasks.
+      reason: why, in words.
+      signal_number: of the signal to the launcher that has broken the restart off; 0 where none has.
+    """
+
+    tasks: tuple[Task, ...]
+    reason: str
+    signal_number: int = 0
+
+
+Event: TypeAlias = Exited | Interrupted | Closed | Tick | Restarted | NotRestarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +82,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class RestartGroup:
-    """Restart the worker group with exactly these tasks, at new addresses."""
+    """Restart the worker group, or a job whose ps has lost its address, with exactly these tasks, at new addresses."""
 
     tasks: tuple[Task, ...]
 

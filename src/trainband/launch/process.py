@@ -118,6 +118,7 @@ class TaskProcess:
         has_input: bool = False,
     ) -> None:
         self.task = task
+        self.address_lost = False
         self.last_lines: deque[str] = deque(maxlen=keep_lines)
         self._reaper = reaper
         self._closed = False

@@ -20,7 +20,7 @@ from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers import joined
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
-from trainband.errors import ClusterError, DeadlineExceeded
+from trainband.errors import ClusterError, DeadlineExceeded, YourError
 from trainband.launch.backends.base import Watcher
 from trainband.launch.environment import COMPILATION_CACHE, compiled_environment
 from trainband.launch.events import (
@@ -28,6 +28,7 @@ from trainband.launch.events import (
     Event,
     Exited,
     Interrupted,
+    NotRestarted,
     Outcome,
     Restart,
     Restarted,
@@ -153,6 +154,10 @@ class SupervisedCluster:
         if self._inbox is not None:
             os.write(self._inbox, bytes([signal_number]))
 
+    def has_interrupt(self) -> bool:
+        """Whether a signal or an interrupt has come that is not handled yet, for machines that wait within `plan`."""
+        return any(key.data is None for key, _ in self._selector.select(0.0))
+
     def wait(self, timeout_s: float | None = None) -> Outcome:
         """Supervises the tasks until all have exited.
 
@@ -231,6 +236,7 @@ class SupervisedCluster:
             self._start_task(task)
             self._state = Supervision(
                 alive=frozenset(self._tasks),
+                tasks=frozenset(self._clusters),
                 grace=self._grace,
                 restarts=self._request.restarts,
                 group=self._worker_group(),
@@ -271,15 +277,16 @@ class SupervisedCluster:
         return WorkerGroup(tasks=tasks, min_workers=self._min_workers) if together else None
 
     def _restart_group(self, tasks: Sequence[Task]) -> None:
-        """Restarts exactly these training tasks, in a newly planned cluster.
+        """Restarts exactly these tasks, in a newly planned cluster.
 
         An evaluator keeps the old addresses: it reads checkpoints and calls no other task.
         """
         for task, running in self._tasks.items():
-            if task.trains:
+            if task.trains or task in tasks:
                 running.close()
         self._sizes["worker"] = sum(task.job == "worker" for task in tasks)
         self._clusters = {cluster.task: cluster for cluster in self._plan()}
+        self._publish()
         for task in self._tasks.keys() - self._clusters.keys():
             del self._tasks[task]
         for task in tasks:
@@ -331,7 +338,7 @@ class SupervisedCluster:
             status = running.status()  # a task elsewhere may have said in its last line how it has ended
             assert status is not None
             _logger.info("%s has exited: %s", running.task, describe_status(status))
-            self._apply(Exited(running.task, status))
+            self._apply(Exited(running.task, status, running.address_lost))
 
     def _print(self, running: RunningTask, lines: Iterator[tuple[str, str]]) -> None:
         for name, line in lines:
@@ -351,9 +358,19 @@ class SupervisedCluster:
                     self._apply(Restarted(task))
                 case RestartGroup(tasks):
                     _logger.info("restarting %s at new addresses", ", ".join(map(str, tasks)))
-                    self._restart_group(tasks)
+                    try:
+                        self._restart_group(tasks)
+                    except (YourError, DeadlineExceeded) as exc:
+                        self._apply(NotRestarted(tasks, str(exc), self._next_interrupt()))
                 case Say(text):
                     self._note(text)
+
+    def _next_interrupt(self) -> int:
+        """The number of a signal that has come and is not handled yet; 0 where there is none."""
+        for key, _ in self._selector.select(0.0):
+            if key.data is None:
+                return os.read(key.fd, 1)[0]
+        return 0
 
     def _note(self, text: str) -> None:
         self._watcher.note(text)

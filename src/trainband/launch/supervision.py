@@ -18,6 +18,7 @@ from trainband.launch.events import (
     Exited,
     Instruction,
     Interrupted,
+    NotRestarted,
     Outcome,
     Restart,
     Restarted,
@@ -60,11 +61,13 @@ class GroupRestart:
       group: the group after the restart.
       at_s: the earliest time, in seconds of the caller's clock; the tasks that still run must exit first.
       cause: the failure that made it necessary, which is the job's outcome if they do not.
+      only_once: whether the tasks are restarted together this time only, because a ps has lost its address.
     """
 
     group: WorkerGroup
     at_s: float
     cause: Outcome
+    only_once: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +76,7 @@ class Supervision:
 
     Attributes:
       alive: the tasks that run.
+      tasks: all tasks of a job with ps, which restart together if a ps loses its address.
       grace: how long each phase may last.
       restarts: how often a task is restarted.
       group: the tasks that are restarted together; `None` where each is restarted alone.
@@ -87,6 +91,7 @@ class Supervision:
     """
 
     alive: frozenset[Task]
+    tasks: frozenset[Task] = frozenset()
     grace: Grace = field(default_factory=Grace)
     restarts: Restarts = field(default_factory=Restarts)
     group: WorkerGroup | None = None
@@ -131,15 +136,16 @@ def advance(state: Supervision, event: Event, now: float) -> Transition:
     `Restarts` allows; then the job fails, and all other tasks get SIGTERM, then SIGKILL. An evaluator that fails stops
     no other task, but the job counts as failed in the end. If a task of the worker group fails, the whole group is
     restarted, including tasks that have succeeded; if that does not help, it continues without the failing worker as
-    long as enough workers remain. A signal to the launcher interrupts the job; a second one, unless it is an echo of
-    the first, kills it.
+    long as enough workers remain. If a ps fails and cannot run again at its address, the others would not find it: the
+    whole job is restarted at new addresses. A signal to the launcher interrupts the job; a second one, unless it is an
+    echo of the first, kills it.
 
     Args:
       now: seconds of the caller's clock.
     """
     match event:
-        case Exited(task, status):
-            return _exited(state, task, status, now)
+        case Exited(task, status, address_lost):
+            return _exited(state, task, status, now, address_lost=address_lost)
         case Interrupted(number):
             return _interrupted(state, number, now)
         case Closed():
@@ -150,6 +156,8 @@ def advance(state: Supervision, event: Event, now: float) -> Transition:
             return _restart_what_is_due(state, now)
         case Restarted(task):
             return replace(state, restarted_at={**state.restarted_at, task: now}), []
+        case NotRestarted(tasks, reason, number):
+            return _not_restarted(state, tasks, reason, number, now)
 
 
 def _restart_what_is_due(state: Supervision, now: float) -> Transition:
@@ -160,12 +168,13 @@ def _restart_what_is_due(state: Supervision, now: float) -> Transition:
     restart = state.group_restart
     if restart is not None and not state.group_alive and now >= restart.at_s:
         tasks = restart.group.tasks
-        state = replace(state, group=restart.group, group_restart=None, alive=state.alive | tasks)
+        group = None if restart.only_once else restart.group
+        state = replace(state, group=group, group_restart=None, alive=state.alive | tasks)
         todo.append(RestartGroup(tuple(_in_order(tasks))))
     return state, todo
 
 
-def _exited(state: Supervision, task: Task, status: int, now: float) -> Transition:
+def _exited(state: Supervision, task: Task, status: int, now: float, *, address_lost: bool) -> Transition:
     if task not in state.alive:
         return state, []
     state = replace(state, alive=state.alive - {task})
@@ -176,6 +185,8 @@ def _exited(state: Supervision, task: Task, status: int, now: float) -> Transiti
     if state.group is not None and task in state.group.tasks and (status != 0 or state.phase is not Phase.RUNNING):
         return _exited_from_group(state, state.group, task, status, now)
     todo: list[Instruction] = []
+    if address_lost and state.phase is Phase.RUNNING and state.restarts.limit:
+        return _restart_all(state, task, status, now)
     if status != 0:
         cause = Outcome.of_failure(task, status)
         failures = 1 if _has_settled(state, task, now) else state.failures.get(task, 0) + 1
@@ -205,6 +216,29 @@ def _restart_later(state: Supervision, task: Task, reason: str, failures: int, n
         restart_at={**state.restart_at, task: now + delay_s},
     )
     return state, [Say(f"{task} failed ({reason}); restarting it in {delay_s:g} s ({failures} of {limit})")]
+
+
+def _restart_all(state: Supervision, task: Task, status: int, now: float) -> Transition:
+    """A ps has failed and cannot come back to its address: all tasks but an evaluator are restarted at new ones."""
+    tasks = frozenset(t for t in state.tasks if t.job != "evaluator")
+    workers = sum(t.job == "worker" for t in tasks)
+    later = {t: at for t, at in state.restart_at.items() if t not in tasks}
+    state = replace(state, group=WorkerGroup(tasks=tasks, min_workers=workers), restart_at=later)
+    assert state.group is not None
+    state, todo = _group_failed(state, state.group, task, Outcome.of_failure(task, status), now)
+    if state.group_restart is not None:
+        state = replace(state, group_restart=replace(state.group_restart, only_once=True))
+    return state, todo
+
+
+def _not_restarted(state: Supervision, tasks: tuple[Task, ...], reason: str, number: int, now: float) -> Transition:
+    outcome = Outcome(kind="failed", exit_code=1, failed=tasks[0], reason=reason)
+    if number:
+        name = signal.Signals(number).name
+        outcome = Outcome(kind="interrupted", exit_code=128 + number, reason=name)
+        reason = f"received {name}"
+    text = f"the job cannot restart: {reason}" + _names(state.alive - set(tasks), "; stopping ")
+    return _stop(replace(state, alive=state.alive - set(tasks), verdict=outcome), text, now)
 
 
 def _fail(state: Supervision, task: Task, cause: Outcome, now: float) -> Transition:

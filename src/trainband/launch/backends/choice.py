@@ -14,6 +14,7 @@ from trainband.launch.backends.base import Backend
 BACKENDS = {
     "kubernetes": "Kubernetes",
     "local": "Local",
+    "ray": "Ray",
     "ssh": "Ssh",
     "slurm": "Slurm",
 }

@@ -41,6 +41,11 @@ class RunningTask(Protocol):
     task: Task
 
     @property
+    def address_lost(self) -> bool:
+        """Whether it has failed in a way that it can run again, but not where the other tasks look for it."""
+        ...
+
+    @property
     def last_lines(self) -> Sequence[str]:
         """The last lines that it has printed, on both streams."""
         ...
