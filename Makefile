@@ -12,7 +12,7 @@ CANDIDATES = python3.13 $(call pyenv,3.13) python3.12 $(call pyenv,3.12) python3
 PROBE = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 VERSION = import sys; print(*sys.version_info[:3], sep=".")
 
-.PHONY: demo test test-all test-gpu smoke smoke-oldest fuzz lint lock docs bench setup slurm same-python clean
+.PHONY: demo test test-all test-gpu smoke smoke-oldest fuzz lint lock docs bench setup platforms same-python clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 	@$(BIN)/python -m trainband.demo
@@ -77,18 +77,19 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 
 setup: $(VENV)/.ready-dev   ## only make the environment
 
-SLURM = slurmctld slurmd slurm-client munge
-slurm:   ## install Slurm for the tests that need it: on Debian and Ubuntu, as root; elsewhere it only says so
-	@if { command -v slurmctld && command -v slurmd && command -v srun && command -v munged; } >/dev/null; then \
-	   echo "Slurm is here: $$(slurmctld -V)"; \
+PLATFORMS = slurmctld slurmd slurm-client munge openssh-client openssh-server
+platforms:   ## install Slurm and sshd for the tests that need them: on Debian and Ubuntu, as root; elsewhere it only says so
+	@if { PATH="$$PATH:/usr/sbin"; command -v slurmctld && command -v slurmd && command -v srun && command -v munged && \
+	      command -v ssh && command -v sshd; } >/dev/null; then \
+	   echo "Slurm and sshd are here: $$(PATH="$$PATH:/usr/sbin" slurmctld -V)"; \
 	 elif ! command -v apt-get >/dev/null; then \
-	   echo "make slurm: there is no apt-get here; the tests that need Slurm will be skipped"; \
+	   echo "make platforms: there is no apt-get here; the tests that need Slurm or sshd will be skipped"; \
 	 elif [ "$$(id -u)" != 0 ]; then \
-	   echo "make slurm: needs root to install $(SLURM); the tests that need Slurm will be skipped"; \
+	   echo "make platforms: needs root to install $(PLATFORMS); the tests that need them will be skipped"; \
 	 elif apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \
-	     apt-get install --quiet=2 --yes --no-install-recommends $(SLURM) >/dev/null; then \
-	   echo "installed $$(slurmctld -V)"; \
-	 else echo "make slurm: apt-get could not install $(SLURM); the tests that need Slurm will be skipped"; fi
+	     apt-get install --quiet=2 --yes --no-install-recommends $(PLATFORMS) >/dev/null; then \
+	   echo "installed $(PLATFORMS)"; \
+	 else echo "make platforms: apt-get could not install $(PLATFORMS); the tests that need them will be skipped"; fi
 
 $(VENV)/.made:
 	@for python in $(if $(PYTHON),"$(PYTHON)",$(CANDIDATES)); do \

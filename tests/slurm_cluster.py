@@ -7,7 +7,7 @@ Five nodes in three partitions, whose daemons all run here:
 - `urgent`, the nodes of `main`: its jobs take them from those of `main`, which go back into the queue.
 
 Each node has four CPUs, however many this machine has. Needs Debian's packages slurmctld, slurmd, slurm-client and
-munge (`make slurm` installs them), and root, because slurmd starts tasks as whoever submits them.
+munge (`make platforms` installs them), and root, because slurmd starts tasks as whoever submits them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def why_not() -> str | None:
     """Why there can be no cluster of Slurm's here; `None` where there can."""
     missing = [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
     if missing:
-        return f"Slurm is not installed ({', '.join(missing)}): `make slurm` installs it on Debian, as root"
+        return f"Slurm is not installed ({', '.join(missing)}): `make platforms` installs it on Debian, as root"
     if os.geteuid() != 0:
         return "slurmd needs root, to start tasks as whoever submits them"
     return None
