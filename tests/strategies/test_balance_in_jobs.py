@@ -59,10 +59,15 @@ def train(replica: Any, part_s: float, seed: int, accumulate: int) -> list[Porti
     return paced.seen
 
 
-@pytest.mark.parametrize(("ps", "accumulate"), [(1, 1), (2, 1), (1, 8)])
-def test_the_result_is_that_of_one_machine(make: Callable[..., RuleJob], ps: int, accumulate: int) -> None:  # noqa: F811
+@pytest.mark.parametrize(("ps", "standbys", "accumulate"), [(1, 0, 1), (2, 1, 1), (1, 0, 8)])
+def test_the_result_is_that_of_one_machine(
+    make: Callable[..., RuleJob],  # noqa: F811
+    ps: int,
+    standbys: int,
+    accumulate: int,
+) -> None:
     """To float32 rounding, while shares go from equal ones to 4:2:1. Tolerance: 1e-5 of a param, 12 steps of Adam."""
-    replicas = make(Sync(balance="speed"), ps).join(model(optax.adam(1e-2), accumulate=accumulate))
+    replicas = make(Sync(balance="speed"), ps, standbys=standbys).join(model(optax.adam(1e-2), accumulate=accumulate))
     futures = [
         in_thread(lambda r=r, i=i: train(r, SECONDS[i], i, accumulate), f"worker{i}")  # type: ignore[misc]
         for i, r in enumerate(replicas)
