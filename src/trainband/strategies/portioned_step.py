@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -30,8 +31,8 @@ from trainband.strategies.gradient_step import CompiledGradientStep, Computed, i
 class PortionedGradientStep:
     """See `GradientStep`: of a `Portion`, whose batches are computed one after the other.
 
-    One program is compiled for each size of a batch, one adds two gradients, and one makes of the sum what is sent. So
-    a step may have any number of examples without being compiled anew.
+    One program is compiled for each size of a batch, one adds two gradients, and one makes of the sum what is sent: in
+    the first step, so that later ones may have any number of examples without being compiled anew.
     """
 
     def __init__(self, model: Model, cluster: Cluster, plan: Plan, mesh: Mesh, spreader: BatchSharding) -> None:
@@ -77,6 +78,8 @@ class PortionedGradientStep:
 
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
         batches = self._batches(batch)
+        if not self._known:
+            self._compile_sizes(shards, carry, batch)
         kinds = {_kind_of(one) for one in batches} | {len(batches) > 1}
         compiles, self._known = not kinds <= self._known, self._known | kinds
         begin = time.perf_counter()
@@ -92,6 +95,17 @@ class PortionedGradientStep:
         arrays = tuple(tuple(np.asarray(block) for block in blocks) for blocks in gradient)
         seconds = 0.0 if compiles else time.perf_counter() - begin
         return Computed(float(loss), arrays, bool(finite), carry, metrics, sum(examples), seconds)
+
+    def _compile_sizes(self, shards: Sequence[Blocks], carry: Carry, portion: Portion) -> None:
+        """Compiles the program for every size that shares may come to, lest all wait for one worker at a later step."""
+        first = portion.batches[0]
+        if portion.usual == 1 or examples_in(first) != portion.usual * portion.part_examples:
+            return  # with accumulation there is one size
+        counts = [1 << bit for bit in range(portion.usual.bit_length()) if 1 << bit < portion.usual]
+        sizes = [count * portion.part_examples for count in counts]
+        cut = tuple(jax.tree.map(lambda leaf, size=size: leaf[:size], first) for size in sizes)
+        self.compile(shards, carry, replace(portion, batches=cut))
+        self._known |= {_kind_of(one) for one in cut}
 
     def _batches(self, batch: PyTree) -> tuple[PyTree, ...]:
         if not isinstance(batch, Portion):
