@@ -165,6 +165,10 @@ class TransportUnavailable(TrainbandError):
     """Streams should travel in a way that this machine, or the one at the other end, does not have."""
 
 
+class JobFailed(TrainbandError):
+    """A task of a job that this program has started has failed."""
+
+
 class CheckpointError(TrainbandError):
     """A checkpoint cannot be written or read."""
 

@@ -9,17 +9,18 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 
 import trainband.cli.run as run_module
 from trainband.cli.main import COMMANDS, cli, main
-from trainband.cli.run import StreamOutput, describe_failure, launch, run, script_arguments
+from trainband.cli.run import launch, run, script_arguments
+from trainband.cli.run_output import StreamOutput, describe_failure
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
-from trainband.errors import ClusterError
+from trainband.launch.backends.local import Local
+from trainband.launch.request import JobRequest
 
 DEADLINE_S = 30.0
 # Absolute, because the programs run in another directory than the tests, whose PYTHONPATH may be a relative one.
@@ -332,20 +333,11 @@ class Recorder:
 def test_another_output_can_take_the_place_of_the_streams() -> None:
     output = Recorder()
     command = ["-c", "import sys; print('hello'); print('oh', file=sys.stderr); sys.exit(5)"]
-    options: dict[str, Any] = {
-        "ps": 0,
-        "workers": 1,
-        "chief": False,
-        "threads": None,
-        "host": "127.0.0.1",
-        "environ": {},
-    }
-    assert launch(command, output=output, **options) == 5
+    request = JobRequest(program=command, environment={}, ps=0, workers=1)
+    assert launch(Local(), request, output) == 5
     assert sorted(output.lines) == [("worker:0", "hello", "stdout"), ("worker:0", "oh", "stderr")]
     assert output.notes[0] == "trainband: worker:0 failed (exit code 5)"
     assert output.tasks == [WORKER0]
-    with pytest.raises(ClusterError, match="no task would train"):
-        launch(command, output=output, **{**options, "workers": 0})
 
 
 @pytest.mark.parametrize(
@@ -364,8 +356,9 @@ def test_the_version_of_tensorflow_may_be_left_out(
     started: list[list[str]] = []
     monkeypatch.chdir(tmp_path)
 
-    def start(command: list[str], **_: object) -> int:
-        started.append(command)
+    def start(_backend: object, request: JobRequest, _output: object) -> int:
+        assert not callable(request.program)
+        started.append(list(request.program))
         return 0
 
     monkeypatch.setattr("trainband.cli.run.launch", start)

@@ -24,7 +24,7 @@ def test_the_cells_of_the_notebook_run(programs: Programs, tmp_path: Path) -> No
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     notebook = programs.python("notebook", "-c", "\n\n".join(code), cwd=tmp_path)
     output = notebook.succeed()
-    assert "[ps:0] trainband: ps:0 ends: the job is complete" in notebook.stderr
+    assert "[ps:0] trainband: ps:0 ends: the job is complete" in output
     accuracy = re.search(r"^loss [\d.]+, accuracy (\d\.\d+) on 355 examples at global step 200$", output, re.M)
     assert accuracy
     assert float(accuracy[1]) > 0.9

@@ -43,7 +43,10 @@ def blocks(text: str, name: str) -> list[Block]:
 
 
 def pages() -> list[Path]:
-    return [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.exists()]
+    docs = ROOT / "docs"
+    return [
+        path for path in (ROOT / "README.md", *sorted([*docs.glob("*.md"), *docs.glob("run/*.md")])) if path.exists()
+    ]
 
 
 BLOCKS = [block for page in pages() for block in blocks(page.read_text(), page.name)]

@@ -302,9 +302,9 @@ def test_a_task_is_as_nice_as_its_launcher() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ps": -1}, r"LocalCluster\.ps must be 0 or more, got -1"),
+        ({"ps": -1}, r"ps must be 0 or more, got -1"),
         ({"workers": 0}, r"no task would train"),
-        ({"threads": 0}, r"LocalCluster\.threads must be 1 or more"),
+        ({"threads": 0}, r"threads must be 1 or more"),
         ({"ps": 0, "min_workers": 0}, r"min_workers must be from 1 to the number of workers, which is 2, got 0"),
         ({"ps": 0, "min_workers": 3}, r"min_workers must be from 1 to the number of workers, which is 2, got 3"),
         (
@@ -316,7 +316,7 @@ def test_a_task_is_as_nice_as_its_launcher() -> None:
 def test_a_cluster_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ClusterError, match=message):
         _cluster(Recorder(), "", **options)
-    with pytest.raises(ClusterError, match=r"command is empty"):
+    with pytest.raises(ClusterError, match=r"program is empty"):
         LocalCluster([], environ={})
 
 

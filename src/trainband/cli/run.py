@@ -1,22 +1,20 @@
-"""`trainband run`: a script as all the tasks of a cluster on this machine."""
+"""`trainband run`: a script as all the tasks of a cluster."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TextIO
 
 import click
 from click.core import ParameterSource
 
+from trainband.cli.run_output import Output, StreamOutput, describe_failure, is_noise
 from trainband.cli.tensorflow_script import for_strategy, with_version
 from trainband.cli.transport_check import check_transport
 from trainband.cluster.carrier import Carrier
@@ -29,31 +27,19 @@ from trainband.cluster.resolvers.credentials import (
 )
 from trainband.cluster.resolvers.local_jobs import environment_of, find_job_secret, is_decided
 from trainband.cluster.resolvers.transport import TRANSPORT
-from trainband.cluster.spec import ClusterSpec
-from trainband.cluster.task import Task
 from trainband.errors import YourError
+from trainband.launch.backends.base import Backend, Run, Watcher
+from trainband.launch.backends.choice import BACKENDS, choose, read_options
 from trainband.launch.guests import LocalGuests
-from trainband.launch.local_cluster import LocalCluster
 from trainband.launch.options import Restarts
-from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX, printable
+from trainband.launch.request import JobRequest
+from trainband.runtime.formatting import printable
 
 LAST_LINES = 20
-_NOISE = re.compile(
-    r"(?!\d*$)(\[Gloo\] Rank |\d+| is connected to | peer ranks\. |Expected number of connected peer ranks is : )+"
-)
-"""What XLA's collectives between CPUs print whenever they connect, from several threads at once: piece by piece."""
-_EXCEPTION = re.compile(r"([a-z_]\w*\.)*[A-Z]\w*(: .*)?")
-"""The line of a traceback that names the exception."""
-_NOTICE = ("--------------------", "For simplicity, JAX has removed its internal frames ")
-"""How the two lines begin that JAX has Python print below an exception."""
-_RESET = "\x1b[0m"
-_DIM = "\x1b[2m"
-# Not red, which terminals keep for errors, nor black, white and grey, which are the ground of some.
-_COLOURS = tuple(f"\x1b[{code}m" for code in (36, 33, 32, 35, 34, 96, 93, 92, 95, 94))
 
 
 # Not run's docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
-_HELP = """Run SCRIPT as all the tasks of a cluster on this machine.
+_HELP = """Run SCRIPT as all the tasks of a cluster, on this machine or where --on says.
 
 Each task is a Python process that finds in TF_CONFIG who it is. What follows SCRIPT goes to it.
 When a task fails, it is started again as often as --restarts says; then all are ended, and its last lines and exit
@@ -69,171 +55,27 @@ have planned them. They come as worker:N with the next free N, and the job ends 
     trainband run train.py
     trainband run --ps 2 --workers 4 train.py -- --steps 1000
     trainband run -m my.trainer --steps 1000
+    trainband run --on ssh -o hostfile=hosts.txt --workers 4 train.py
     trainband run --join 10.0.0.7:2222 train.py
     trainband run --tensorflow --ps 1 --workers 2 tensorflow_script.py
 """
 
 
-class Output(Protocol):
-    """Where everything goes that `trainband run` shows. Called from one thread, a line at a time."""
-
-    def line(self, task: Task, text: str, stream: str = "stdout") -> None:
-        """A line that a task has printed on its `stdout` or `stderr`."""
-        ...
-
-    def note(self, text: str) -> None:
-        """What the launcher itself has to say, one line or several."""
-        ...
-
-    def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:
-        """A context that lasts as long as the tasks, which have been started, run."""
-        ...
-
-
-class StreamOutput:
-    """Writes each line behind its task's name: what tasks write on stderr to stderr, else to stdout.
-
-    So `trainband run train.py >log` keeps what the script prints, as the script alone would. Every line is
-    one write that is flushed at once, so that lines stay whole and the two streams keep their order.
-    Where stderr is a terminal, a live picture of the job stands below the lines while the tasks run.
-
-    Args:
-      tasks: all the tasks; each gets the colour of its place here.
-      stdout, stderr: where to write.
-      environ: `NO_COLOR` in it, when not empty, turns colour off (https://no-color.org).
-      quiet: leave out the live picture and what trainband says in the tasks, but for its warnings.
-    """
-
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        *,
-        stdout: TextIO,
-        stderr: TextIO,
-        environ: Mapping[str, str],
-        quiet: bool = False,
-    ) -> None:
-        self._streams = {"stdout": stdout, "stderr": stderr}
-        plain = bool(environ.get("NO_COLOR"))
-        self._coloured = {name: not plain and stream.isatty() for name, stream in self._streams.items()}
-        self._colours = {task: _COLOURS[place % len(_COLOURS)] for place, task in enumerate(tasks)}
-        self._quiet = quiet
-        self._live = not quiet and stderr.isatty() and environ.get("TERM", "dumb") not in ("dumb", "unknown")
-        self._above: Callable[[str], None] | None = None
-
-    def line(self, task: Task, text: str, stream: str = "stdout") -> None:
-        """Writes one line of a task."""
-        if _NOISE.fullmatch(text):
-            return
-        if self._quiet and stream == "stderr" and text.startswith(LINE_PREFIX) and not text.startswith(WARNING_PREFIX):
-            return
-        if self._coloured[stream]:
-            # The reset at the end is for tasks that colour their own lines and do not finish it.
-            text = f"{self._colours.get(task, '')}[{task}]{_RESET} {text}{_RESET}"
-        else:
-            text = f"[{task}] {text}"
-        self._write(stream, text)
-
-    def note(self, text: str) -> None:
-        """Writes the launcher's own words to stderr."""
-        self._write("stderr", f"{_DIM}{text}{_RESET}" if self._coloured["stderr"] and "\n" not in text else text)
-
-    @contextmanager
-    def watching(self, spec: ClusterSpec) -> Iterator[None]:
-        """Shows the live picture, where there is a terminal to show it on and a ps to ask."""
-        if not (self._live and spec.ps):
-            yield
-            return
-        from trainband.cli.panel import Panel  # the tasks have been started by now, and do not wait for rich
-
-        with Panel(str(spec.ps[0]), spec.address(spec.ps[0]), self._streams["stderr"]) as panel:
-            self._above = panel.write
-            try:
-                yield
-            finally:
-                self._above = None
-
-    def _write(self, name: str, text: str) -> None:
-        stream = self._streams[name]
-        encoding = stream.encoding or "utf-8"
-        # A terminal that cannot show a character must not end the training.
-        text = text.encode(encoding, errors="backslashreplace").decode(encoding) + "\n"
-        if self._above is not None and stream.isatty():
-            self._above(text)
-        else:
-            stream.write(text)
-            stream.flush()
-
-
-def describe_failure(task: Task, reason: str, last_lines: Sequence[str], *, width: int) -> str:
-    """The section that stands at the end when a task has failed: which, how, with which exception, and its last lines.
-
-    Args:
-      width: of the frame, in characters.
-    """
-    title = f"── {task} failed: {printable(reason)} "
-    if not last_lines:
-        return "\n".join([f"{title}── it printed nothing ".ljust(width, "─"), "─" * width])
-    last_lines = _without_notice(last_lines)
-    counted = f"── its last {len(last_lines)} lines " if len(last_lines) > 1 else "── its last line "
-    error = _exception(last_lines)
-    head = [title + counted] if error is None else [title, f"│ {error}", counted]
-    frame = [line if line.startswith("│") else line.ljust(width, "─") for line in head]
-    return "\n".join([*frame, *(f"│ {line}" for line in last_lines), "─" * width])
-
-
-def _exception(lines: Sequence[str]) -> str | None:
-    """The line that names the exception of the last traceback among these; `None` where there is no traceback."""
-    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
-    for i in reversed(range(frames[0] + 1 if frames else len(lines), len(lines))):
-        if lines[i - 1].startswith("  ") and _EXCEPTION.fullmatch(lines[i]):
-            return lines[i]
-    return None
-
-
-def _without_notice(lines: Sequence[str]) -> list[str]:
-    """The lines without JAX's notice below a traceback."""
-    below = {i for i, pair in enumerate(pairwise(lines)) if all(map(str.startswith, pair, _NOTICE))}
-    return [line for i, line in enumerate(lines) if i not in below and i - 1 not in below]
-
-
-def launch(
-    command: Sequence[str],
-    *,
-    ps: int,
-    workers: int,
-    chief: bool,
-    evaluator: bool = False,
-    restarts: int = 0,
-    min_workers: int | None = None,
-    threads: int | None,
-    host: str,
-    tls: bool = False,
-    environ: Mapping[str, str],
-    output: Output,
-) -> int:
-    """Runs a cluster to its end and shows it on `output`. Returns the exit code.
+def launch(backend: Backend, request: JobRequest, output: Output) -> int:
+    """Runs a job to its end and shows it on `output`. Returns the exit code.
 
     Raises:
-      ClusterError: the cluster cannot be as it was asked for.
+      YourError: the job cannot be run there as it was asked for.
     """
-    cluster = LocalCluster(
-        command,
-        environ=environ,
-        ps=ps,
-        workers=workers,
-        chief=chief,
-        evaluator=evaluator,
-        restarts=Restarts(limit=restarts),
-        min_workers=min_workers,
-        host=host,
-        threads=threads,
-        tls=tls,
-        on_line=lambda task, stream, text: output.line(task, text, stream),
-        on_note=lambda text: output.note(printable(f"trainband: {text}", newline="\n    ")),
+    return _see_to_its_end(backend.prepare(request, _watcher(output)), output)
+
+
+def _watcher(output: Output) -> Watcher:
+    return Watcher(
+        line=lambda task, stream, text: output.line(task, text, stream),
+        note=lambda text: output.note(printable(f"trainband: {text}", newline="\n    ")),
         keep_lines=LAST_LINES,
     )
-    return _see_to_its_end(cluster, output)
 
 
 def join(
@@ -252,8 +94,8 @@ def join(
         environ=environ,
         restarts=Restarts(limit=restarts),
         threads=threads,
-        on_line=lambda task, stream, text: output.line(task, text, stream),
-        on_note=lambda text: output.note(printable(f"trainband: {text}", newline="\n    ")),
+        on_line=(watcher := _watcher(output)).line,
+        on_note=watcher.note,
         keep_lines=LAST_LINES,
     )
     return _see_to_its_end(tasks, output)
@@ -266,15 +108,16 @@ ALONE = (
 )
 
 
-def _see_to_its_end(cluster: LocalCluster, output: Output) -> int:
+def _see_to_its_end(cluster: Run, output: Output) -> int:
     with cluster:
-        with output.watching(cluster.spec):
+        spec = cluster.spec
+        with nullcontext() if spec is None else output.watching(spec):
             outcome = cluster.wait()
         if outcome.failed is not None:
             width = min(100, shutil.get_terminal_size().columns)
-            last_lines = [line for line in cluster.last_lines(outcome.failed) if not _NOISE.fullmatch(line)]
+            last_lines = [line for line in cluster.last_lines(outcome.failed) if not is_noise(line)]
             output.note(describe_failure(outcome.failed, outcome.reason, last_lines, width=width))
-        elif outcome.kind == "succeeded" and not cluster.has_been_joined and len(list(cluster.spec.tasks())) > 1:
+        elif outcome.kind == "succeeded" and not cluster.has_been_joined and spec and len(list(spec.tasks())) > 1:
             output.note(ALONE)
     return outcome.exit_code
 
@@ -313,6 +156,20 @@ class RunCommand(click.Command):
 )
 @click.option("--chief", is_flag=True, help="A chief beside the workers; without one, worker:0 is the chief.")
 @click.option("--evaluator", is_flag=True, help="A task beside them that evaluates every checkpoint.")
+@click.option(
+    "--on",
+    type=click.Choice(list(BACKENDS)),
+    default="local",
+    show_default=True,
+    help="The platform that the tasks run on (docs/run).",
+)
+@click.option(
+    "-o",
+    "options",
+    multiple=True,
+    metavar="OPTION=VALUE",
+    help="An option of that platform, such as -o hostfile=hosts.txt; may be given several times.",
+)
 @click.option("--quiet", is_flag=True, help="Show only what SCRIPT itself prints, and failures.")
 @click.option(
     "--restarts",
@@ -363,6 +220,8 @@ def run(
     job: str | None,
     chief: bool,
     evaluator: bool,
+    on: str,
+    options: tuple[str, ...],
     quiet: bool,
     restarts: int,
     min_workers: int | None,
@@ -413,23 +272,22 @@ def run(
             code = join(command, guests=guests, restarts=restarts, threads=threads, environ=environ, output=output)
         else:
             _check_numbers(ps=ps, workers=workers, chief=chief, min_workers=min_workers)
-            tasks = [*(Task("ps", i) for i in range(ps)), *(Task("chief", i) for i in range(chief))]
-            tasks += [Task("worker", i) for i in range(workers)]
-            tasks += [Task("evaluator", i) for i in range(evaluator)]
-            code = launch(
-                command,
+            if ctx.get_parameter_source("host") is not ParameterSource.DEFAULT:
+                options = (*options, f"host={host}")
+            request = JobRequest(
+                program=command,
+                environment=environ,
                 ps=ps,
                 workers=workers,
                 chief=chief,
                 evaluator=evaluator,
-                restarts=restarts,
+                restarts=Restarts(limit=restarts),
                 min_workers=min_workers,
                 threads=threads,
-                host=host,
                 tls=tls == "auto",
-                environ=environ,
-                output=StreamOutput(tasks, stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet),
             )
+            output = StreamOutput(request.tasks(), stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet)
+            code = launch(choose(on, read_options(on, options)), request, output)
     except KeyboardInterrupt:
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
@@ -461,15 +319,13 @@ def _places(ctx: click.Context, job: str, workers: int, environ: Mapping[str, st
     """
     given = {
         name
-        for name in ("ps", "workers", "chief", "evaluator", "host", "min_workers")
+        for name in ("ps", "workers", "chief", "evaluator", "host", "min_workers", "on", "options")
         if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
     }
-    for name in ("ps", "chief", "evaluator", "host", "min_workers"):
+    for name in ("ps", "chief", "evaluator", "host", "min_workers", "on", "options"):
         if name in given:
-            option = name.replace("_", "-")
-            raise click.UsageError(
-                f"--join adds workers to a job that runs already; --{option} cannot go with it.", ctx
-            )
+            option = "-o" if name == "options" else f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"--join adds workers to a job that runs already; {option} cannot go with it.", ctx)
     if not workers:
         raise click.UsageError("--join with --workers 0 would start nothing.", ctx)
     from trainband.cli.join import (

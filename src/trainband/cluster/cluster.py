@@ -108,6 +108,11 @@ class Cluster:
         """Whether other tasks that train are on this one's host, see `device_index`; always true of a guest."""
         return self.guest or len(self._trained_here()) > 1
 
+    @property
+    def trainers_here(self) -> int | None:
+        """The number of tasks that train on this task's host; `None` where this one is the only task of the cluster."""
+        return None if {*self.spec.tasks()} == {self.task} else len(self._trained_here())
+
     def _trained_here(self) -> list[Task]:
         """The training tasks on this one's host."""
         host = self._host(self.task)

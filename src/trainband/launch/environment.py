@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.resolvers import tf_config
+from trainband.errors import ClusterError
 
 COMPILATION_CACHE = "JAX_COMPILATION_CACHE_DIR"
 _THREAD_POOLS = ("NPROC", "PJRT_NPROC")
+_TRAVELLING = ("TRAINBAND_", "JAX_", "XLA_", "KERAS_", "LIBTPU_", "NCCL_", "TF_CPP_", "UCX_", *_THREAD_POOLS)
+"""How the names of variables begin that a task on another machine gets from the launcher."""
 
 
 def task_environment(
@@ -59,3 +62,19 @@ def compiled_environment(environ: Mapping[str, str], directory: Path) -> dict[st
     # By default, JAX keeps only programs that took a second to compile.
     kept = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **environ}
     return {**kept, COMPILATION_CACHE: str(directory)}
+
+
+def travelling(environ: Mapping[str, str], also: Collection[str] = ()) -> dict[str, str]:
+    """What a task on another machine gets of the launcher's environment: what trainband, JAX and Keras read.
+
+    Args:
+      environ: the launcher's.
+      also: the names of further variables.
+
+    Raises:
+      ClusterError: one of these is not set.
+    """
+    missing = [name for name in also if name not in environ]
+    if missing:
+        raise ClusterError(f"{', '.join(missing)} cannot be passed on to the tasks: not set here.")
+    return {name: value for name, value in environ.items() if name.startswith(_TRAVELLING) or name in also}

@@ -16,18 +16,22 @@ import os
 import sys
 
 OPEN = b"1"
+OPEN_WITH_INPUT = b"2"
+"""The program keeps the pipe as its standard input."""
 
 
 def main() -> None:
     """Waits for the byte, replaces standard input with the null device and executes the program."""
-    if os.read(0, 1) != OPEN:
+    byte = os.read(0, 1)
+    if byte not in (OPEN, OPEN_WITH_INPUT):
         sys.exit(1)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+    if byte == OPEN:
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
     if os.nice(0) > 0:
         _make_session_nice()
-    os.execv(sys.argv[1], sys.argv[1:])
+    os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def _make_session_nice() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 from trainband.errors import ClusterError, YourError
 
@@ -23,22 +20,13 @@ def pickled(function: Callable[[], object]) -> bytes:
         import cloudpickle  # of an extra
     except ModuleNotFoundError as exc:
         raise YourError(
-            "LocalCluster sends a function to its tasks by cloudpickle, which is not installed: "
+            "a function is sent to its tasks by cloudpickle, which is not installed: "
             "pip install 'trainband[notebook]', or give a script."
         ) from exc
     try:
         code: bytes = cloudpickle.dumps(function)
     except Exception as exc:
         raise ClusterError(
-            f"LocalCluster: {function!r} cannot be sent to the tasks: {exc}. Make what it names inside the function."
+            f"{function!r} cannot be sent to the tasks: {exc}. Make what it names inside the function."
         ) from exc
     return pickle.dumps(sys.path) + code
-
-
-@contextlib.contextmanager
-def program_of(function: bytes) -> Iterator[list[str]]:
-    """A context in which the command that it gives calls a pickled function."""
-    with tempfile.TemporaryDirectory(prefix="trainband-function-") as directory:
-        path = Path(directory, "function.pickle")
-        path.write_bytes(function)
-        yield ["-m", "trainband.launch.function_program", str(path)]

@@ -9,8 +9,11 @@ from trainband.cluster.address import Address
 from trainband.cluster.cluster import Cluster
 from trainband.cluster.task import Task
 from trainband.errors import ClusterError
-from trainband.launch.local_cluster import LocalCluster
+from trainband.launch.backends.base import Watcher, drop
+from trainband.launch.machines.this_machine import ThisMachine
 from trainband.launch.options import Grace, Restarts
+from trainband.launch.request import JobRequest
+from trainband.launch.supervised_cluster import SupervisedCluster
 from trainband.launch.worker_group import WorkerGroup
 from trainband.runtime.overrides import override
 
@@ -18,7 +21,7 @@ _GRACE = Grace()
 _RESTARTS = Restarts()
 
 
-class LocalGuests(LocalCluster):
+class LocalGuests(SupervisedCluster):
     """Starts guests of one job as processes of this machine and supervises them until all have exited.
 
     Args:
@@ -50,21 +53,11 @@ class LocalGuests(LocalCluster):
             raise ClusterError(f"LocalGuests.guests: one of {', '.join(names)} is a task of the cluster itself.")
         if len(set(names)) < len(names) or any(guest.spec != guests[0].spec for guest in guests):
             raise ClusterError(f"LocalGuests.guests: {', '.join(names)} are not different workers of one job.")
-        super().__init__(
-            command,
-            environ=environ,
-            ps=0,
-            workers=len(guests),
-            threads=threads,
-            on_line=on_line,
-            on_note=on_note,
-            keep_lines=keep_lines,
-            grace=grace,
-            restarts=restarts,
-            clock=clock,
-        )
+        request = JobRequest(program=command, ps=0, workers=len(guests), restarts=restarts, environment=environ)
+        watcher = Watcher(line=on_line or drop, note=on_note or drop, keep_lines=keep_lines)
+        super().__init__(request, _GuestMachine(guests, threads), watcher, grace=grace, clock=clock)
         self._guests = list(guests)
-        self._has_secret = False  # they need the job's
+        self._needs_secret = False  # they need the job's
 
     @override
     def _plan(self) -> list[Cluster]:
@@ -74,9 +67,17 @@ class LocalGuests(LocalCluster):
     def _worker_group(self) -> WorkerGroup | None:
         return None  # each guest trains with the job's ps, independently of the others
 
+
+class _GuestMachine(ThisMachine):
+    """The guests share the cores with tasks of their job that are here, too."""
+
+    def __init__(self, guests: Sequence[Cluster], threads: int | None) -> None:
+        super().__init__("127.0.0.1", threads)  # on which a guest serves nothing
+        self._guests = guests
+
     @override
-    def _trainers(self) -> int | None:
-        spec = self.spec
+    def trainers(self, cluster: Cluster) -> int | None:
+        spec = cluster.spec
         here = [task for task in spec.workers if Address.parse(spec.address(task), str(task)).is_loopback]
         trainers = len(self._guests) + len(here)
         return trainers if trainers > 1 else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from trainband.cluster.certificate_files import AUTHORITY
@@ -44,8 +44,8 @@ class JobSecret:
         self._links: list[Path] = []
         write_secret(self._path, new_secret())
 
-    def add_certificates(self, tasks: Iterable[Task], host: str) -> None:
-        """Makes certificates beside the secret, for these tasks and for whoever looks.
+    def add_certificates(self, tasks: Iterable[Task], hosts: Sequence[str]) -> None:
+        """Makes certificates beside the secret, for these tasks on these hosts and for whoever looks.
 
         Raises:
           YourError: `cryptography` is not installed.
@@ -54,7 +54,7 @@ class JobSecret:
 
         certificates.make_authority(self.directory)
         for name in (*map(str, tasks), "worker", "observer", "admin"):
-            certificates.issue(self.directory, name, [host])
+            certificates.issue(self.directory, name, list(hosts))
         (self.directory / f"{AUTHORITY}.key").unlink()  # nobody needs another
 
     @property

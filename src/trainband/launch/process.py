@@ -102,17 +102,27 @@ class TaskProcess:
       environ: its whole environment.
       reaper: ends it if the launcher is killed.
       keep_lines: how many of its last lines to keep.
+      program: what runs the command, where it is not this Python.
+      has_input: whether it keeps the pipe `self.input` as its standard input, which is else the null device.
     """
 
     def __init__(
-        self, task: Task, command: Sequence[str], *, environ: Mapping[str, str], reaper: Reaper, keep_lines: int
+        self,
+        task: Task,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        reaper: Reaper,
+        keep_lines: int,
+        program: str = sys.executable,
+        has_input: bool = False,
     ) -> None:
         self.task = task
         self.last_lines: deque[str] = deque(maxlen=keep_lines)
         self._reaper = reaper
         self._closed = False
         self._process = subprocess.Popen(
-            _script(exec_gate.__file__, sys.executable, *command),
+            _script(exec_gate.__file__, program, *command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -131,12 +141,20 @@ class TaskProcess:
                 self._pidfd = os.pidfd_open(self._process.pid)
             reaper.register(self.pid)
             # If the exec gate has died already, its exit status tells.
-            with contextlib.suppress(BrokenPipeError), _standard_input(self._process) as stdin:
-                stdin.write(exec_gate.OPEN)
+            with contextlib.suppress(BrokenPipeError):
+                self.input.write(exec_gate.OPEN_WITH_INPUT if has_input else exec_gate.OPEN)
+                self.input.flush()
+                if not has_input:
+                    self.input.close()
         except BaseException:
-            self.send(signal.SIGKILL)
+            self._send_here(signal.SIGKILL)
             self.close()
             raise
+
+    @property
+    def input(self) -> IO[bytes]:
+        """The pipe to its standard input."""
+        return _standard_input(self._process)
 
     @property
     def pid(self) -> int:
@@ -168,8 +186,7 @@ class TaskProcess:
             if errors is None and texts is None:
                 break
             for name, lines in (("stdout", texts), ("stderr", errors)):
-                self.last_lines.extend(lines or ())
-                yield from ((name, line) for line in lines or ())
+                yield from ((name, line) for line in self._keep(lines or ()))
 
     def finish(self) -> Iterator[tuple[str, str]]:
         """The last lines of a task that has exited, if they have no line end.
@@ -177,9 +194,11 @@ class TaskProcess:
         It does not wait for the pipes to close, because a process that the task has left behind may hold them open.
         """
         for name, cutter in self._splitters.items():
-            lines = cutter.finish()
-            self.last_lines.extend(lines)
-            yield from ((name, line) for line in lines)
+            yield from ((name, line) for line in self._keep(cutter.finish()))
+
+    def _keep(self, lines: Sequence[str]) -> Sequence[str]:
+        self.last_lines.extend(lines)
+        return lines
 
     def _read_some(self, name: str, selector: selectors.BaseSelector) -> list[str] | None:
         """The lines of one read; `None` if there is no data or the stream has ended."""
@@ -219,6 +238,9 @@ class TaskProcess:
 
     def send(self, number: int) -> bool:
         """Sends a signal to the task and the processes that it has started. Returns whether there is any."""
+        return self._send_here(number)
+
+    def _send_here(self, number: int) -> bool:
         return reaper.send(self.pid, number)
 
     def close(self, *, leftovers_s: float = 1.0) -> None:
@@ -230,17 +252,17 @@ class TaskProcess:
         """
         if not self._closed:
             self._closed = True
-            self.send(signal.SIGTERM)
+            self._send_here(signal.SIGTERM)
             try:
                 self._process.wait(timeout=leftovers_s)
             except subprocess.TimeoutExpired:
-                self.send(signal.SIGKILL)
+                self._send_here(signal.SIGKILL)
                 with contextlib.suppress(subprocess.TimeoutExpired):  # not even SIGKILL ends it
                     self._process.wait(timeout=leftovers_s)
             deadline = time.monotonic() + leftovers_s
-            while self.send(0):
+            while self._send_here(0):
                 if time.monotonic() >= deadline:
-                    self.send(signal.SIGKILL)
+                    self._send_here(signal.SIGKILL)
                     break
                 time.sleep(_POLL_S)
             self._reaper.release(self.pid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -22,6 +21,7 @@ class JobRequest:
 
     Attributes:
       program: what each task runs.
+      environment: the environment of whoever asks.
       ps, workers: how many.
       chief: whether there is a chief beside the workers.
       evaluator: whether there is a task that evaluates the checkpoints.
@@ -29,7 +29,6 @@ class JobRequest:
       min_workers: without ps, the smallest number of workers that continue; all when `None`.
       threads: the size of each task's XLA thread pool; the workers of a machine share its cores when `None`.
       tls: whether certificates are made for this job.
-      environ: the environment of whoever asks.
 
     Raises:
       ClusterError: a number is negative, no task would train, or `min_workers` is not from 1 to `workers` or there
@@ -37,6 +36,7 @@ class JobRequest:
     """
 
     program: Program
+    environment: Mapping[str, str]
     ps: int = 1
     workers: int = 2
     chief: bool = False
@@ -45,7 +45,6 @@ class JobRequest:
     min_workers: int | None = None
     threads: int | None = None
     tls: bool = False
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def __post_init__(self) -> None:
         if not self.program:

@@ -146,7 +146,10 @@ def check_definition(define: Define, ps: int, ps_count: int) -> None:
     """
     description = define.description
     if description.ps_count != ps_count:
-        raise Refused(f"the definition is for {description.ps_count} ps, and this cluster has {ps_count}.")
+        raise Refused(
+            f"the definition is for {description.ps_count} ps, and this cluster has {ps_count}: the tasks have been told "
+            "of different clusters. Compare their TF_CONFIG, or what their platform says."
+        )
     if define.ps != ps:
         raise Refused(f"the definition has {ps_count} ps, but calls this one number {define.ps}.")
     names = {record.name for record in description.variables}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol, Self
 
 from trainband.cluster.spec import ClusterSpec
@@ -12,8 +13,8 @@ from trainband.launch.events import Outcome
 from trainband.launch.request import JobRequest
 
 
-def _drop(*_: object) -> None:
-    pass
+def drop(*_: object) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,8 +27,8 @@ class Watcher:
       keep_lines: how many of each task's last lines a run keeps.
     """
 
-    line: Callable[[Task, str, str], None] = _drop
-    note: Callable[[str], None] = _drop
+    line: Callable[[Task, str, str], None] = drop
+    note: Callable[[str], None] = drop
     keep_lines: int = 20
 
 
@@ -38,7 +39,9 @@ class Run(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
         """Stays until all tasks have exited.

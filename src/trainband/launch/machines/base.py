@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from trainband.cluster.cluster import Cluster
@@ -22,23 +23,27 @@ class TaskProgram:
 
     Attributes:
       command: what to run with Python: a script, or `-m` and a module, and its arguments.
-      environ: the variables that make it this task, beyond those that its machine has.
-      files: the contents, by name, of what must lie in a directory that only this user can read: the job's secret,
-        certificates, a pickled function. `FILES` in the command and in the environment stands for that directory.
-      directory: the working directory.
+      environment: the launcher's environment, with what makes it this task but for `TF_CONFIG`. Another machine takes
+        what concerns the job: see `travelling`.
+      files: a directory of the launcher's machine with what the task reads and nobody else may: the job's secret,
+        certificates, a pickled function; `None` where there is nothing. `FILES` in the command and in the environment
+        stands for the place where that is on the task's machine.
     """
 
     command: Sequence[str]
-    environ: Mapping[str, str]
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    directory: str
+    environment: Mapping[str, str]
+    files: Path | None
 
 
 class RunningTask(Protocol):
     """A task that has been started, as `SupervisedCluster` follows it: by file descriptors that wake a selector."""
 
     task: Task
-    last_lines: Sequence[str]
+
+    @property
+    def last_lines(self) -> Sequence[str]:
+        """The last lines that it has printed, on both streams."""
+        ...
 
     @property
     def reports_exit(self) -> bool:
@@ -75,7 +80,13 @@ class RunningTask(Protocol):
 
 
 class Machines(Protocol):
-    """Where the tasks of one job run."""
+    """Where the tasks of one job run.
+
+    Attributes:
+      is_here: whether it is this machine alone, whose files all tasks read.
+    """
+
+    is_here: bool
 
     def plan(self, sizes: Mapping[str, int]) -> ClusterSpec:
         """Addresses for so many tasks of each job. Called again when a worker group restarts, at new ones.

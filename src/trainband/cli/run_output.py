@@ -1,0 +1,154 @@
+"""What `trainband run` shows of the tasks: their lines, the live picture, and the failure that ended them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
+from typing import Protocol, TextIO
+
+from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
+from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX, printable
+
+_NOISE = re.compile(
+    r"(?!\d*$)(\[Gloo\] Rank |\d+| is connected to | peer ranks\. |Expected number of connected peer ranks is : )+"
+)
+"""What XLA's collectives between CPUs print whenever they connect, from several threads at once: piece by piece."""
+_EXCEPTION = re.compile(r"([a-z_]\w*\.)*[A-Z]\w*(: .*)?")
+"""The line of a traceback that names the exception."""
+_NOTICE = ("--------------------", "For simplicity, JAX has removed its internal frames ")
+"""How the two lines begin that JAX has Python print below an exception."""
+_RESET = "\x1b[0m"
+_DIM = "\x1b[2m"
+# Not red, which terminals keep for errors, nor black, white and grey, which are the ground of some.
+_COLOURS = tuple(f"\x1b[{code}m" for code in (36, 33, 32, 35, 34, 96, 93, 92, 95, 94))
+
+
+class Output(Protocol):
+    """Where everything goes that `trainband run` shows. Called from one thread, a line at a time."""
+
+    def line(self, task: Task, text: str, stream: str = "stdout") -> None:
+        """A line that a task has printed on its `stdout` or `stderr`."""
+        ...
+
+    def note(self, text: str) -> None:
+        """What the launcher itself has to say, one line or several."""
+        ...
+
+    def watching(self, spec: ClusterSpec) -> AbstractContextManager[None]:
+        """A context that lasts as long as the tasks, which have been started, run."""
+        ...
+
+
+class StreamOutput:
+    """Writes each line behind its task's name: what tasks write on stderr to stderr, else to stdout.
+
+    So `trainband run train.py >log` keeps what the script prints, as the script alone would. Every line is
+    one write that is flushed at once, so that lines stay whole and the two streams keep their order.
+    Where stderr is a terminal, a live picture of the job stands below the lines while the tasks run.
+
+    Args:
+      tasks: all the tasks; each gets the colour of its place here.
+      stdout, stderr: where to write.
+      environ: `NO_COLOR` in it, when not empty, turns colour off (https://no-color.org).
+      quiet: leave out the live picture and what trainband says in the tasks, but for its warnings.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        stdout: TextIO,
+        stderr: TextIO,
+        environ: Mapping[str, str],
+        quiet: bool = False,
+    ) -> None:
+        self._streams = {"stdout": stdout, "stderr": stderr}
+        plain = bool(environ.get("NO_COLOR"))
+        self._coloured = {name: not plain and stream.isatty() for name, stream in self._streams.items()}
+        self._colours = {task: _COLOURS[place % len(_COLOURS)] for place, task in enumerate(tasks)}
+        self._quiet = quiet
+        self._live = not quiet and stderr.isatty() and environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._above: Callable[[str], None] | None = None
+
+    def line(self, task: Task, text: str, stream: str = "stdout") -> None:
+        """Writes one line of a task."""
+        if is_noise(text):
+            return
+        if self._quiet and stream == "stderr" and text.startswith(LINE_PREFIX) and not text.startswith(WARNING_PREFIX):
+            return
+        if self._coloured[stream]:
+            # The reset at the end is for tasks that colour their own lines and do not finish it.
+            text = f"{self._colours.get(task, '')}[{task}]{_RESET} {text}{_RESET}"
+        else:
+            text = f"[{task}] {text}"
+        self._write(stream, text)
+
+    def note(self, text: str) -> None:
+        """Writes the launcher's own words to stderr."""
+        self._write("stderr", f"{_DIM}{text}{_RESET}" if self._coloured["stderr"] and "\n" not in text else text)
+
+    @contextmanager
+    def watching(self, spec: ClusterSpec) -> Iterator[None]:
+        """Shows the live picture, where there is a terminal to show it on and a ps to ask."""
+        if not (self._live and spec.ps):
+            yield
+            return
+        from trainband.cli.panel import Panel  # the tasks have been started by now, and do not wait for rich
+
+        with Panel(str(spec.ps[0]), spec.address(spec.ps[0]), self._streams["stderr"]) as panel:
+            self._above = panel.write
+            try:
+                yield
+            finally:
+                self._above = None
+
+    def _write(self, name: str, text: str) -> None:
+        stream = self._streams[name]
+        encoding = stream.encoding or "utf-8"
+        # A terminal that cannot show a character must not end the training.
+        text = text.encode(encoding, errors="backslashreplace").decode(encoding) + "\n"
+        if self._above is not None and stream.isatty():
+            self._above(text)
+        else:
+            stream.write(text)
+            stream.flush()
+
+
+def is_noise(line: str) -> bool:
+    """Whether it is what XLA's collectives print as they connect."""
+    return _NOISE.fullmatch(line) is not None
+
+
+def describe_failure(task: Task, reason: str, last_lines: Sequence[str], *, width: int) -> str:
+    """The section that stands at the end when a task has failed: which, how, with which exception, and its last lines.
+
+    Args:
+      width: of the frame, in characters.
+    """
+    title = f"── {task} failed: {printable(reason)} "
+    if not last_lines:
+        return "\n".join([f"{title}── it printed nothing ".ljust(width, "─"), "─" * width])
+    last_lines = _without_notice(last_lines)
+    counted = f"── its last {len(last_lines)} lines " if len(last_lines) > 1 else "── its last line "
+    error = _exception(last_lines)
+    head = [title + counted] if error is None else [title, f"│ {error}", counted]
+    frame = [line if line.startswith("│") else line.ljust(width, "─") for line in head]
+    return "\n".join([*frame, *(f"│ {line}" for line in last_lines), "─" * width])
+
+
+def _exception(lines: Sequence[str]) -> str | None:
+    """The line that names the exception of the last traceback among these; `None` where there is no traceback."""
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    for i in reversed(range(frames[0] + 1 if frames else len(lines), len(lines))):
+        if lines[i - 1].startswith("  ") and _EXCEPTION.fullmatch(lines[i]):
+            return lines[i]
+    return None
+
+
+def _without_notice(lines: Sequence[str]) -> list[str]:
+    """The lines without JAX's notice below a traceback."""
+    below = {i for i, pair in enumerate(pairwise(lines)) if all(map(str.startswith, pair, _NOTICE))}
+    return [line for i, line in enumerate(lines) if i not in below and i - 1 not in below]

@@ -1,0 +1,145 @@
+"""JobHandle: a job that runs, in the hands of the Python program that has started it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from trainband.cluster.task import Task
+from trainband.errors import DeadlineExceeded, JobFailed, TrainbandError
+from trainband.launch.backends.base import Backend, Run, Watcher
+from trainband.launch.events import Outcome
+from trainband.launch.request import JobRequest
+from trainband.runtime.formatting import LINE_PREFIX, printable
+
+KEEP = 10_000
+"""How many lines `logs` has."""
+
+
+class JobHandle:
+    """A job on some platform. It runs until its tasks have exited or `stop` is called, whoever waits.
+
+    Args:
+      backend: the platform.
+      request: the job.
+      show: called with each line of a task, behind the task's name, and with what the launcher says itself; `None`
+        shows nothing.
+
+    Raises:
+      YourError: the job cannot be started.
+    """
+
+    def __init__(self, backend: Backend, request: JobRequest, *, show: Callable[[str], None] | None) -> None:
+        self._show = show
+        self._lines: deque[tuple[Task | None, str]] = deque(maxlen=KEEP)
+        self._run: Run = backend.prepare(request, Watcher(line=self._take_line, note=self._take_note))
+        self._outcome: Outcome | None = None
+        self._tasks = request.tasks()
+        self._error: BaseException | None = None
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="trainband-job", daemon=True)
+        self._thread.start()
+        self._begun.wait()
+        if self._error is not None:
+            raise self._error
+
+    def wait(self, timeout_s: float | None = None) -> Outcome:
+        """Stays until all tasks have exited. A Ctrl-C, or an interrupted cell of a notebook, ends the job.
+
+        Args:
+          timeout_s: the longest time to wait; without limit when `None`.
+
+        Raises:
+          JobFailed: a task has failed; the message has its last lines.
+          DeadlineExceeded: tasks still run. They run on.
+          KeyboardInterrupt: it was interrupted, and the job has ended.
+        """
+        try:
+            self._thread.join(timeout_s)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        if self._thread.is_alive():
+            names = ", ".join(sorted(map(str, self._run.alive)))
+            raise DeadlineExceeded(f"{names} did not exit within {timeout_s:g} s.")
+        if self._error is not None:
+            raise self._error
+        assert self._outcome is not None
+        if self._outcome.kind == "failed":
+            raise self._failure(self._outcome)
+        return self._outcome
+
+    def stop(self) -> None:
+        """Ends the job: tasks get SIGTERM, with time to save, and then SIGKILL. Returns when all have exited."""
+        while self._thread.is_alive():
+            self._run.interrupt(signal.SIGTERM)
+            self._thread.join(60.0)  # then the second signal, which kills
+
+    def status(self) -> dict[str, str]:
+        """What each task does, by its name: `running`, or how it has ended: `exited`, `failed: exit code 3`."""
+        alive = self._run.alive if self._outcome is None else frozenset()
+        found = {str(task): "running" if task in alive else "exited" for task in self._tasks}
+        if self._outcome is not None and self._outcome.failed is not None:
+            found[str(self._outcome.failed)] = f"failed: {self._outcome.reason}"
+        return found
+
+    def logs(self, task: str | None = None) -> list[str]:
+        """The last lines that the tasks have printed, at most `KEEP`.
+
+        Args:
+          task: a task's name, such as `worker:0`, for its lines alone; all lines, each behind its task's name, and
+            what the launcher has said, when `None`.
+
+        Raises:
+          ClusterError: that is no task's name.
+        """
+        lines = list(self._lines)
+        if task is None:
+            return [_prefixed(one, text) for one, text in lines]
+        wanted = Task.parse(task)
+        return [text for one, text in lines if one == wanted]
+
+    def _follow(self) -> None:
+        try:
+            with self._run:
+                self._begun.set()
+                self._outcome = self._run.wait()
+        except BaseException as exc:  # for the thread that waits
+            self._error = exc
+        finally:
+            self._begun.set()
+
+    def _failure(self, outcome: Outcome) -> TrainbandError:
+        assert outcome.failed is not None
+        last = "\n".join(f"    {line}" for line in self._run.last_lines(outcome.failed))
+        return JobFailed(f"{outcome.failed} failed: {outcome.reason}. Its last lines:\n{last}")
+
+    def _take_line(self, task: Task, stream: str, text: str) -> None:  # noqa: ARG002 - a watcher's signature
+        self._take(task, text)
+
+    def _take_note(self, text: str) -> None:
+        self._take(None, printable(text, newline="\n    "))
+
+    def _take(self, task: Task | None, text: str) -> None:
+        self._lines.append((task, text))
+        if self._show is not None:
+            self._show(_prefixed(task, text))
+
+    def __enter__(self) -> JobHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _prefixed(task: Task | None, text: str) -> str:
+    return f"{LINE_PREFIX}{text}" if task is None else f"[{task}] {text}"
+
+
+def show_on_stdout(text: str) -> None:
+    """Prints a line, in a notebook below its cell."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
