@@ -376,7 +376,7 @@ def draw(runs: list[Run], alone: list[Run], plan: Plan, path: Path) -> None:
     bars.axvline(sum(makes), color="#666666", linewidth=0.8, linestyle="--")
     bars.set_yticks(range(len(labels)), labels)
     bars.invert_yaxis()
-    bars.set(xlabel="examples/s", title="made, of the sum of each alone")
+    bars.set(xlabel="examples/s in updates", title="together, and of the sum of each alone")
     bars.grid(visible=True, axis="x", alpha=0.3)
     for run in first:
         reached = "not reached" if run.seconds_to_target is None else f"{run.seconds_to_target:.0f} s"
@@ -384,7 +384,7 @@ def draw(runs: list[Run], alone: list[Run], plan: Plan, path: Path) -> None:
         curves.plot(run.times, run.losses, color=COLOURS[run.rule], linewidth=1.6, label=label)
     curves.axhline(plan.target_loss, color="#666666", linewidth=0.8, linestyle="--")
     curves.set_yscale("log")
-    curves.set(xlabel="seconds", ylabel="training loss", title="training loss")
+    curves.set(xlabel="seconds", title="training loss")
     curves.grid(visible=True, alpha=0.3)
     curves.legend(title=f"time to a loss of {plan.target_loss:g}")
     figure.suptitle(f"1 ps and workers of speed {', '.join(f'{one:g}' for one in plan.speeds)}")
