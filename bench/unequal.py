@@ -272,7 +272,7 @@ def run_rule(
         examples_per_s=(end.examples_applied - half.examples_applied) / span_s,
         dropped_per_s=(end.examples_dropped - half.examples_dropped) / span_s,
         updates_per_s=(end.version - half.version) / span_s,
-        shares=tuple(worker.share for worker in end.workers),
+        shares=tuple(worker.share for worker in sorted(end.workers, key=lambda worker: worker.task)),
         seconds_to_target=reached[0] if reached else None,
         last_loss=losses[-1],
         times=times,

@@ -55,7 +55,8 @@ def loss_of(example_ms: float) -> Callable[[Any, Any], jax.Array]:
 
         # The callback's argument, one label, has it run in every step.
         nothing = jax.pure_callback(wait, jax.ShapeDtypeStruct((), batch[1].dtype), batch[1][0])
-        return value + nothing.astype(jnp.float32)
+        together: jax.Array = value + nothing.astype(jnp.float32)
+        return together
 
     return loss
 
@@ -66,7 +67,8 @@ def cross_entropy(params: Any, batch: Any) -> jax.Array:
     x = images.reshape(len(labels), -1).astype(jnp.float32) / 255
     hidden = jax.nn.relu(x @ params["hidden"]["kernel"] + params["hidden"]["bias"])
     logits = hidden @ params["out"]["kernel"] + params["out"]["bias"]
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+    mean: jax.Array = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+    return mean
 
 
 class UntilTold(trainband.Hook):

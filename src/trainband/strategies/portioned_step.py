@@ -75,6 +75,8 @@ class PortionedGradientStep:
             for one in {_kind_of(one): one for one in self._batches(batch)}.values():
                 arguments = (params, state, carry, self._spread(one), np.int32(0), np.float32(1))
                 self._part.lower(*arguments).compile()
+            part, _ = jax.eval_shape(self._part, *arguments)
+            self._add.lower(part, part).compile()
 
     def __call__(self, shards: Sequence[Blocks], carry: Carry, batch: PyTree) -> Computed:
         batches = self._batches(batch)
