@@ -79,10 +79,6 @@ class Processes:
                 start_new_session=True,
             )
 
-    def pid(self, name: str) -> int:
-        """Give the process id of a task that was started."""
-        return self._running[name].pid
-
     def wait_for(self, what: str, condition: Callable[[], bool], deadline_s: float) -> None:
         """Wait until a condition holds.
 

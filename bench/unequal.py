@@ -1,10 +1,8 @@
 """What unequal workers make together under each update rule, against the sum of what each makes alone.
 
-1 ps and 3 workers of speed 4, 2 and 1 on this machine. By default the time to compute a gradient is padded with a wait
-for each example, 1 ms at speed 4, so that a machine on which others work gives the same figures. With `--by stop`, the
-workers have 0.8, 0.4 and 0.2 of a core instead: every 20 ms, each is stopped (SIGSTOP) but for its part of the time;
-that needs two cores with nothing else to do. The 784-100-10 network on the digits in the package, batches of 256 of
-data that the workers share, Adam 0.003. The rules: sync; sync with one backup worker; sync with shares by speed; async.
+1 ps and 3 workers of speed 4, 2 and 1 on this machine: the time to compute a gradient is padded with a wait for each
+example, 1 ms for a worker of speed 4. The 784-100-10 network on the digits in the package, batches of 256 of data that
+the workers share, Adam 0.003. The rules: sync; sync with one backup worker; sync with shares by speed; async.
 
 First each worker trains alone, in a job of its own, and then all three together, under each rule for the same time.
 Examples are those of the updates that were made, as the ps counts them, over the second half of the time: the first
@@ -17,18 +15,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import click
 import numpy as np
@@ -50,10 +44,6 @@ NAMES = {
 }
 RULES = tuple(COLOURS)
 SPEEDS = (4, 2, 1)
-CORES = (0.8, 0.4, 0.2)
-BEGINS = (0.0, 0.0, 0.4)
-"""When in each period a worker is let go, as a part of it: never more than two of them run."""
-PERIOD_S = 0.02
 WINDOW_S = 3.0
 GRID_S = 0.1
 
@@ -66,7 +56,7 @@ class Plan:
       seconds: of training, together.
       alone_s: of training, of each worker alone.
       target_loss: that the smoothed training loss must reach.
-      example_ms: what an example takes a worker of the highest speed longer than it does; 0 where workers are stopped.
+      example_ms: what an example takes a worker of the highest speed longer than it does.
       speeds: of the workers.
       deadline_s: seconds for starting, and again for ending, after which a run has failed.
     """
@@ -108,56 +98,11 @@ class Run:
     losses: list[float]
 
 
-class DutyCycle:
-    """Lets processes run for a part of the time only, by SIGSTOP and SIGCONT, from a thread; a context manager.
-
-    Args:
-      turns: (process id, begin, end) of each: within which part of every period it runs.
-    """
-
-    def __init__(self, turns: Sequence[tuple[int, float, float]]) -> None:
-        self._turns = turns
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bench-duty-cycle")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Lets all run again."""
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        events = sorted(
-            [(begin, pid, signal.SIGCONT) for pid, begin, _ in self._turns]
-            + [(end, pid, signal.SIGSTOP) for pid, _, end in self._turns]
-        )
-        start = time.monotonic()
-        while self._turns and not self._over.is_set():
-            for at, pid, number in events:
-                time.sleep(max(0.0, start + at * PERIOD_S - time.monotonic()))
-                _send(pid, number)
-            # Where this thread itself was late, the time is not made up for: that would make the parts unequal.
-            start = max(start + PERIOD_S, time.monotonic() - PERIOD_S)
-        for pid, _, _ in self._turns:
-            _send(pid, signal.SIGCONT)
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # it has ended
-        os.kill(pid, number)
-
-
 @click.command(help=__doc__.partition("\n")[0])
 @click.option("--rule", "rules", type=click.Choice(RULES), multiple=True, help="May be repeated; all if not given.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(4), default=60.0, show_default=True, help="Of training, each rule.")
 @click.option("--alone", "alone_s", type=click.FloatRange(4), default=16.0, show_default=True, help="Each worker.")
-@click.option("--by", type=click.Choice(["wait", "stop"]), default="wait", show_default=True, help="How to slow down.")
 @click.option("--target-loss", type=click.FloatRange(0, min_open=True), default=0.3, show_default=True)
 @click.option("--picture", type=click.Path(path_type=Path), default=Path("runs/unequal.png"), show_default=True)
 @click.option("--deadline", "deadline_s", default=120.0, show_default=True, help="Seconds for one run's start or end.")
@@ -167,7 +112,6 @@ def main(
     rounds: int,
     seconds: float,
     alone_s: float,
-    by: str,
     target_loss: float,
     picture: Path,
     deadline_s: float,
@@ -178,7 +122,7 @@ def main(
         seconds=seconds,
         alone_s=alone_s,
         target_loss=target_loss,
-        example_ms=1.0 if by == "wait" else 0.0,
+        example_ms=1.0,
         deadline_s=deadline_s,
     )
     runs: list[Run] = []
@@ -247,12 +191,7 @@ def run_rule(
             processes.start(name, [*command, *mine], environment)
         ready = [marks / f"worker-{index}.ready" for index in range(len(workers))]
         processes.wait_for("the workers to be ready", lambda: all(mark.exists() for mark in ready), plan.deadline_s)
-        turns = [
-            (processes.pid(name), BEGINS[worker], BEGINS[worker] + CORES[worker])
-            for name, worker in zip(names, workers, strict=True)
-            if not plan.example_ms
-        ]
-        with Inquiry(addresses[0], plan.deadline_s) as inquiry, DutyCycle(turns):
+        with Inquiry(addresses[0], plan.deadline_s) as inquiry:
             (marks / "go").touch()
             begin_s = time.monotonic()
             processes.wait_a_while(seconds / 2)
