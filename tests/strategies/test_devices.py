@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ import pytest
 
 from trainband.errors import ClusterError
 from trainband.strategies.devices import choose_device, on_device, take_gpu
+from trainband.strategies.mesh_strategy import MeshStrategy
 from trainband.strategies.mirrored import Mirrored, choose_devices
+from trainband.strategies.model_parallel import ModelParallel
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Device:
 
     platform: str
     number: int
+    device_kind: str = "a kind"
 
 
 CPU = Device("cpu", 0)
@@ -263,3 +266,37 @@ def test_mirrored_says_what_it_computes_on(
     said: list[str] = []
     choose_devices(wanted, said.append, strict=False)
     assert said == [words]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        lambda devices: Mirrored(devices),
+        lambda devices: ModelParallel({"data": -1}, [], devices=devices),
+    ],
+    ids=["Mirrored", "ModelParallel"],
+)
+def test_devices_of_several_platforms_are_refused_by_name(
+    strategy: Callable[[Any], MeshStrategy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = {"cpu": [Device("cpu", 0, "EPYC")], "gpu": [Device("gpu", 0, "H100")]}
+    monkeypatch.setattr(jax, "local_devices", lambda backend="gpu": machine[backend])
+    with pytest.raises(ClusterError, match=r"\(gpu, H100\), .*\(cpu, EPYC\)\. Name devices of one platform"):
+        strategy(["gpu:0", "cpu:0"]).mesh()
+
+
+def test_devices_of_several_kinds_of_one_platform_get_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = {"gpu": [Device("gpu", 0, "H100"), Device("gpu", 1, "A100")]}
+    monkeypatch.setattr(jax, "local_devices", lambda backend="gpu": machine[backend])
+    said: list[str] = []
+    assert choose_devices(None, said.append, strict=False) == machine["gpu"]
+    assert "is a H100" in said[0]
+    assert "is a A100" in said[0]
+    assert "all wait for the slowest" in said[0]
+
+
+def test_model_parallel_over_named_devices_takes_no_cluster() -> None:
+    with pytest.raises(ClusterError, match="devices must be a list of devices of this process"):
+        ModelParallel({"data": -1}, [], devices="gpu")
+    mesh = ModelParallel({"data": -1}, [], devices=["cpu:0"]).mesh()
+    assert [str(device.platform) for device in mesh.devices.flat] == ["cpu"]

@@ -58,6 +58,7 @@ class FakeEngine:
     place = None
     trainings: tuple[int, ...] = ()
     steps_per_execution = 1
+    share = None
     unused = 0
     refused = 0
 

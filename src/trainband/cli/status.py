@@ -184,6 +184,9 @@ def show(answer: PsStatus, console: Console) -> None:
     workers = _table("workers", "task", "state", right="pushes steps/s staleness loss dropped")
     for title in ("not\nfinite", "heard\nago"):
         workers.add_column(title, justify="right", no_wrap=True)
+    divided = any(worker.share for worker in answer.workers)
+    if divided:
+        workers.add_column("share", justify="right", no_wrap=True)
     workers.add_column("process")
     for worker in answer.workers:
         workers.add_row(
@@ -196,6 +199,7 @@ def show(answer: PsStatus, console: Console) -> None:
             f"{worker.dropped:,}",
             f"{worker.refused:,}",
             f"{worker.heard_s:.1f} s",
+            *([f"{worker.share:.0%}"] if divided else []),
             f"{worker.pid} on {worker.host}" + (f", {worker.transport}" if worker.transport else ""),
         )
     console.print(workers)

@@ -85,6 +85,30 @@ class Several:
     stack: PyTree = None
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("batches",),
+    meta_fields=("parts", "usual", "part_examples", "waited_s"),
+)
+@dataclass(slots=True)
+class Portion:
+    """What a step trains on where an update rule says how much that is: batches, computed one after the other.
+
+    Attributes:
+      batches: of few different sizes, and of no more examples than one that the user has made.
+      parts: that they have together: equal numbers of examples, in which a rule counts.
+      usual: parts of a step where no rule divides the examples.
+      part_examples: examples in a part; at the end of the data the last one may have fewer.
+      waited_s: seconds that the data has taken to come.
+    """
+
+    batches: tuple[PyTree, ...]
+    parts: int
+    usual: int
+    part_examples: int
+    waited_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Dealt:
     """A batch for `MultiWorkerMirrored` that was cut for all workers at once: where its size changes, all theirs do."""
@@ -98,6 +122,8 @@ def examples_in(batch: PyTree) -> int:
         if batch.examples is not None:
             return batch.examples
         return examples_in(batch.batch) if batch.rows is None else sum(batch.rows)
+    if isinstance(batch, Portion):
+        return sum(map(examples_in, batch.batches))
     first = batch[0] if type(batch) is tuple and batch else None
     # To list all leaves takes some microseconds of every step.
     for leaf in (first,) if getattr(first, "shape", ()) else jax.tree.leaves(batch):
@@ -109,7 +135,9 @@ def examples_in(batch: PyTree) -> int:
 
 def examples_in_step(batch: PyTree, accumulate: int) -> int:
     """How many examples a step has, where it is made of `accumulate` micro-batches."""
-    return examples_in(batch) if accumulate == 1 else sum(examples_in(part) for part in batch)
+    if accumulate == 1 or isinstance(batch, Portion):
+        return examples_in(batch)
+    return sum(examples_in(part) for part in batch)
 
 
 def owned(batch: PyTree) -> PyTree:

@@ -38,6 +38,8 @@ class WorkerStatus(Struct, frozen=True):
     """Seconds for which it has pushed nothing though others wait for it; 0 where it is not stuck."""
     non_finite_losses: int = 0
     """Pushes whose loss was NaN or infinite, though the gradient was finite."""
+    share: float = 0.0
+    """Of the examples of an update, where the rule divides them by speed; 0 where it does not."""
 
 
 class SliceStatus(Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -131,6 +131,11 @@ class SpmdEngine:
         self.lease, self.busy, self.close = data.lease, group.busy, group.close
 
     # --- what it knows
+
+    @property
+    def share(self) -> Callable[[], int] | None:
+        """Every step takes a batch as it is."""
+        return None
 
     @property
     def global_step(self) -> int:

@@ -70,6 +70,41 @@ class GradientFunction:
         if self._split is not None:
             compute = self._split(compute)
         loss, gradient, state, metrics = compute(params, state, batch, key)
+        return self._transformed(params, Step(loss, gradient, state, (key_data, transform_state), metrics))
+
+    def part(
+        self, params: PyTree, state: PyTree, carry: Carry, batch: PyTree, number: jax.Array, weight: jax.Array
+    ) -> tuple[tuple[jax.Array, PyTree, PyTree], PyTree]:
+        """One of several batches of a step, so that their sum is what `whole` needs; traceable.
+
+        Args:
+          params, state: the state as the batch before has left it.
+          carry: of the step.
+          batch: one.
+          number: which of the step's it is, from 0.
+          weight: its share of the step's examples.
+
+        Returns:
+          (loss, gradient, metrics), each times the weight and at least float32; and the state after it.
+        """
+        key = None
+        if self._model.loss_takes_key:
+            key = jax.random.fold_in(jax.random.split(jax.random.wrap_key_data(carry[0]))[0], number)
+        part, state = self._part(params, state, batch, key)
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) * weight, part), state
+
+    def whole(self, params: PyTree, state: PyTree, carry: Carry, total: tuple[jax.Array, PyTree, PyTree]) -> Step:
+        """The step of which `total` is the sum of all parts; traceable."""
+        key_data, transform_state = carry
+        if self._model.loss_takes_key:
+            key_data = jax.random.key_data(jax.random.split(jax.random.wrap_key_data(key_data))[1])
+        loss, gradient, metrics = total
+        gradient = jax.tree.map(lambda leaf, param: leaf.astype(param.dtype), gradient, params)
+        return self._transformed(params, Step(loss, gradient, state, (key_data, transform_state), metrics))
+
+    def _transformed(self, params: PyTree, step: Step) -> Step:
+        """With the worker's transform applied to the whole gradient."""
+        loss, gradient, state, (key_data, transform_state), metrics = step
         transform = self._model.worker_transform
         if transform is not None:
             # A gradient that is not finite is refused, and must not stay in the transform's state either.

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from trainband.cluster import Task
-from trainband.errors import ModelError
+from trainband.errors import ClusterError, ModelError
 from trainband.model.mesh_context import DATA
 from trainband.model.variables import PyTree, Variable, Variables
 
@@ -34,8 +34,10 @@ def mesh_of(shape: Mapping[str, int], devices: Sequence[jax.Device], tasks: Sequ
     `names_of`.
 
     Raises:
+      ClusterError: the devices are of several platforms.
       ModelError: the axes have not as many places as there are devices.
     """
+    require_one_platform(devices, tasks)
     sizes = dict(shape)
     unknown = [name for name, size in sizes.items() if size == -1]
     for name, size in sizes.items():
@@ -205,6 +207,22 @@ def _check(variable: Variable, spec: PartitionSpec, mesh: Mesh) -> None:
 
 def _said(spec: PartitionSpec) -> str:
     return "(" + ", ".join("None" if not axes_of(entry) else " x ".join(axes_of(entry)) for entry in spec) + ")"
+
+
+def require_one_platform(devices: Sequence[jax.Device], tasks: Sequence[Task] = ()) -> None:
+    """Refuses devices that no program can be compiled for together.
+
+    Raises:
+      ClusterError: which they are, and of what kind.
+    """
+    if len({device.platform for device in devices}) > 1:
+        named = zip(devices, names_of(devices, tasks), strict=True)
+        shown = ", ".join(f"{name} ({device.platform}, {device.device_kind})" for device, name in named)
+        raise ClusterError(
+            "mesh: one program is compiled for all devices of a mesh, so they must be of one platform, but these are "
+            f"of several: {shown}. Name devices of one platform; or let each platform have a worker of its own under "
+            "ParameterServer, whose workers may differ."
+        )
 
 
 def names_of(devices: Sequence[jax.Device], tasks: Sequence[Task] = ()) -> list[str]:

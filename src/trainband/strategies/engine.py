@@ -79,6 +79,13 @@ class Stepper(Member, Protocol):
         ...
 
     @property
+    def share(self) -> Callable[[], int] | None:
+        """How many parts the next step shall have, 0 for the usual ones, where an update rule says it: `step` takes a
+        `Portion` then. `None` where a step takes a batch as it is.
+        """
+        return None
+
+    @property
     def trainings(self) -> tuple[int, ...]:
         """The global step at which each training of the script began, in a job that is under way already.
 

@@ -20,7 +20,7 @@ from trainband.model.worker_state import WorkerState
 from trainband.ps.description import Plan
 from trainband.ps.worker.shard_link import Blocks
 from trainband.spmd.batch_sharding import BatchSharding
-from trainband.spmd.gradient import Carry, GradientFunction, all_finite
+from trainband.spmd.gradient import Carry, GradientFunction, Step, all_finite
 from trainband.strategies.devices import on_device, placer
 
 
@@ -34,6 +34,7 @@ class Computed(NamedTuple):
       carry: for the next step.
       metrics: of the batch, by name.
       examples: in the batch.
+      seconds: that it took; 0 where they say nothing of the next step, as where something was compiled.
     """
 
     loss: float
@@ -42,6 +43,7 @@ class Computed(NamedTuple):
     carry: Carry
     metrics: PyTree
     examples: int
+    seconds: float = 0.0
 
 
 class GradientStep(Protocol):
@@ -73,6 +75,26 @@ class GradientStep(Protocol):
         ...
 
 
+def in_blocks(plan: Plan, step: Step) -> tuple[jax.Array, Any, Any, Carry, PyTree]:
+    """Loss, gradient in blocks as they are sent, whether that is finite, carry and metrics; traceable."""
+    wire_dtype = plan.description.wire_dtype
+    blocks = tuple(
+        tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
+        for values, shard in zip(
+            plan.layout.scatter(jax.tree.leaves((step.gradient, step.state))), plan.layout.shards, strict=True
+        )
+    )
+    trained = [
+        b
+        for values, shard in zip(blocks, plan.layout.shards, strict=True)
+        for b, block in zip(values, shard.blocks, strict=True)
+        if block.trained
+    ]
+    # A ps checks its own part. With several, all must refuse what one of them would.
+    finite = all_finite(trained) if len(plan.layout.shards) > 1 else True
+    return step.loss, blocks, finite, step.carry, step.metrics
+
+
 class CompiledGradientStep:
     """See `GradientStep`: one compiled function on this worker's devices."""
 
@@ -81,27 +103,11 @@ class CompiledGradientStep:
         self._plan = plan
         self._device = mesh.devices.flat[0]
         self._spreader = spreader if mesh.size > 1 else None
-        several_ps = len(cluster.spec.ps) > 1
         gradient_of = GradientFunction(model, cluster.training_index)
 
         def compute(shards: Any, carry: Carry, batch: PyTree) -> Any:
             params, state = plan.variables.split(plan.layout.gather(shards))
-            loss, gradient, state, carry, metrics = gradient_of(params, state, carry, batch)
-            blocks = plan.layout.scatter(jax.tree.leaves((gradient, state)))
-            # A ps checks its own part. With several, all must refuse what one of them would.
-            wire_dtype = plan.description.wire_dtype
-            blocks = tuple(
-                tuple(b.astype(narrow(block, wire_dtype)) for b, block in zip(values, shard.blocks, strict=True))
-                for values, shard in zip(blocks, plan.layout.shards, strict=True)
-            )
-            trained = [
-                b
-                for values, shard in zip(blocks, plan.layout.shards, strict=True)
-                for b, block in zip(values, shard.blocks, strict=True)
-                if block.trained
-            ]
-            finite = all_finite(trained) if several_ps else True
-            return loss, blocks, finite, carry, metrics
+            return in_blocks(plan, gradient_of(params, state, carry, batch))
 
         self._compute = jax.jit(on_mesh(compute, mesh))
         self._first_carry = jax.jit(gradient_of.first_carry)

@@ -13,7 +13,7 @@ from trainband.model.optimizer import Optimizer
 from trainband.model.variables import PyTree
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import REMAINDERS
-from trainband.spmd.sharding import mesh_of
+from trainband.spmd.sharding import mesh_of, names_of, require_one_platform
 from trainband.strategies.description import Description
 from trainband.strategies.devices import choose_device, cpu_instead, find_device, shown_devices
 from trainband.strategies.mesh_strategy import MeshStrategy
@@ -36,7 +36,7 @@ class Mirrored(MeshStrategy):
       say: where lines for people go.
 
     Raises:
-      ClusterError: there is no such `remainder`, or `devices` are none.
+      ClusterError: there is no such `remainder`, `devices` are none, or, from `fit`, they are of several platforms.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ def choose_devices(
     """The devices of this process that are asked for; all where none is.
 
     Raises:
-      ClusterError: the same one twice, or with `strict` one that is not there.
+      ClusterError: the same one twice, those of several platforms, or with `strict` one that is not there.
     """
     if wanted is None:
         devices = list(jax.local_devices())
@@ -110,10 +110,20 @@ def choose_devices(
             f"Mirrored: devices={wanted} comes to {', '.join(map(str, found)) or 'none'}: name each device once, "
             "such as ['gpu:0', 'gpu:1']."
         )
+    require_one_platform(found)
     return found if missing else _told(found, say)
 
 
 def _told(devices: list[jax.Device], say: Say) -> list[jax.Device]:
+    if len({device.device_kind for device in devices}) > 1:
+        require_one_platform(devices)
+        kinds = zip(devices, names_of(devices), strict=True)
+        say(
+            "WARNING: the devices are of different kinds: "
+            + ", ".join(f"{name} is a {device.device_kind}" for device, name in kinds)
+            + ". Each has an equal part of every batch, so that all wait for the slowest; a worker for each kind under "
+            "ParameterServer(update=Sync(balance='speed')) would divide the examples by speed"
+        )
     if len(devices) > 1 or devices[0].platform != "cpu":
         say(f"this process computes on {shown_devices(devices)}")
     return devices

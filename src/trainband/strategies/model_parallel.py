@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
+
+import jax
+from jax.sharding import Mesh
 
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, ModelError
 from trainband.model.mesh_context import DATA
 from trainband.runtime.waiting import Say, say_on_stderr
-from trainband.spmd.sharding import Rule, Rules, auto_fsdp, by_rules
+from trainband.spmd.sharding import Rule, Rules, auto_fsdp, by_rules, mesh_of
+from trainband.strategies.mirrored import choose_devices
 from trainband.strategies.multi_worker import START_S, TIMEOUT_S, MultiWorkerMirrored
 
 
@@ -33,6 +37,8 @@ class ModelParallel(MultiWorkerMirrored):
       mesh: how many devices along each axis; one may be -1, for all that are left.
       rules: (pattern, spec) pairs, a spec naming a mesh axis or `None` for each axis of the variable; or `auto_fsdp()`.
       cluster: over whose workers' devices the mesh goes; `None`: over those of this process.
+      devices: of this process, without a cluster: such as `["gpu:0", "gpu:1"]` or some of `jax.devices()`, of one
+        platform; all when left out.
       remainder, timeout_s, start_s, say: see `MultiWorkerMirrored`.
 
     Raises:
@@ -47,6 +53,7 @@ class ModelParallel(MultiWorkerMirrored):
         rules: Sequence[Rule] | Rules,
         *,
         cluster: Cluster | None = None,
+        devices: Iterable[str | jax.Device] | None = None,
         remainder: str = "pad",
         timeout_s: float = TIMEOUT_S,
         start_s: float = START_S,
@@ -62,7 +69,18 @@ class ModelParallel(MultiWorkerMirrored):
         if given is auto_fsdp:
             raise ModelError("ModelParallel: rules must be what auto_fsdp() returns, got auto_fsdp itself: call it.")
         self.rules = rules if callable(rules) else by_rules(rules)
+        if devices is not None and (cluster is not None or isinstance(devices, str)):
+            raise ClusterError(
+                "ModelParallel: devices must be a list of devices of this process, such as ['gpu:0', 'gpu:1'], and "
+                f"cannot go with a cluster, whose workers bring all that they have; got {devices!r}."
+            )
+        self._devices = None if devices is None else list(devices)
         super().__init__(cluster, remainder=remainder, timeout_s=timeout_s, start_s=start_s, say=say)
+
+    def _make_mesh(self) -> Mesh:
+        if self._devices is None:
+            return super()._make_mesh()
+        return mesh_of(self._sizes, choose_devices(self._devices, self._say, strict=True))
 
 
 def _is_size(size: object) -> bool:

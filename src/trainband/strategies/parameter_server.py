@@ -41,6 +41,7 @@ from trainband.strategies.gradient_step import CompiledGradientStep
 from trainband.strategies.mirrored import Mirrored
 from trainband.strategies.one_device import OneDevice
 from trainband.strategies.parameter_server_replica import ParameterServerReplica
+from trainband.strategies.portioned_step import PortionedGradientStep
 from trainband.strategies.scope import Scoped
 from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts, Transport
@@ -283,7 +284,9 @@ class ParameterServer(Scoped, Strategy):
                 f"{task}: another Trainer of this script takes part in the job already, and the parameter servers hold "
                 "the variables of one. Let one Trainer do all, or give the other a cluster of its own."
             )
-        step = CompiledGradientStep(model, self._cluster, plan, mesh, spreader)
+        balances = bool(plan.description.rule.get("balance"))
+        kind_of_step = PortionedGradientStep if balances else CompiledGradientStep
+        step = kind_of_step(model, self._cluster, plan, mesh, spreader)
         client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
         self._begun = ParameterServerReplica(
             self._cluster, plan, client, step, restore, overlap=self._overlap, say=self._say

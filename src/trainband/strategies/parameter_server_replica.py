@@ -16,7 +16,7 @@ from trainband.checkpoint import Checkpoint
 from trainband.cluster import Cluster
 from trainband.data.leases import LeaseAnswer, LeaseRequest
 from trainband.errors import ClusterError, PeerError
-from trainband.model.batch import digest_of
+from trainband.model.batch import Portion, digest_of
 from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.description import Plan
@@ -33,6 +33,7 @@ from trainband.spmd.report import Progress, StepReport, WorkerRow
 from trainband.strategies.engine import Engine
 from trainband.strategies.gradient_step import GradientStep
 from trainband.wire.messages import UNLIMITED
+from trainband.wire.workload import LONGEST_S, Workload
 
 AHEAD = 4
 """Updates by each worker, by which a checkpoint is ordered ahead: some milliseconds."""
@@ -69,6 +70,7 @@ class ParameterServerReplica(Engine):
         self._has_stepped = False
         self._several_ps = len(cluster.spec.ps) > 1
         rule = plan.description.rule
+        self._balances = bool(rule.get("balance"))
         self._in_step = rule["name"] == "sync" and not rule["backups"] and rule["aggregate"] is None
         # A checkpoint may speak of the step before the last, or with overlap of the one before that.
         self._carries: deque[tuple[int, Carry]] = deque(maxlen=3)
@@ -126,6 +128,11 @@ class ParameterServerReplica(Engine):
     @override
     def place(self) -> Callable[[PyTree], PyTree] | None:
         return self._step.place
+
+    @property
+    @override
+    def share(self) -> Callable[[], int] | None:
+        return (lambda: self._now.share) if self._balances else None
 
     @property
     @override
@@ -210,7 +217,14 @@ class ParameterServerReplica(Engine):
         answer = self._drain()
         # What is sent after the last update could only be dropped; and one of params that a ps has lost has no place.
         if answer is None or not (answer.done or answer.restarted):
-            self._client.send(computed.gradient, used, loss=value, examples=computed.examples, finite=computed.finite)
+            self._client.send(
+                computed.gradient,
+                used,
+                loss=value,
+                examples=computed.examples,
+                finite=computed.finite,
+                workload=_workload(batch, computed.seconds) if self._balances else None,
+            )
             self._in_flight = True
         if not self._overlap:
             answer = self._drain()
@@ -359,6 +373,12 @@ class ParameterServerReplica(Engine):
     def close(self, failure: str = "") -> None:
         self.has_left = True
         self._client.leave(failure)
+
+
+def _workload(portion: Portion, computed_s: float) -> Workload:
+    """What a portion took, with the time for which its data was waited for."""
+    seconds = min(LONGEST_S, computed_s + portion.waited_s) if computed_s else 0.0
+    return Workload(seconds, portion.parts, portion.usual, portion.part_examples)
 
 
 def progress_of(status: PsStatus) -> Progress:

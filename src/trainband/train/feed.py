@@ -16,6 +16,7 @@ from trainband.model.batch import Several, owned
 from trainband.model.variables import PyTree
 from trainband.runtime import SYSTEM, Runtime
 from trainband.train.passes import Mark, Pass, Position, to_text
+from trainband.train.portions import Portions
 from trainband.train.read_ahead import ReadAhead
 from trainband.train.shapes import Shapes
 
@@ -51,6 +52,8 @@ class Feed(Iterator[PyTree]):
       track: whether a position will be asked for. If not, no state is taken.
       idle: is called, by the thread that is in `next`, when other tasks must do something before the next batch can
         come (see `trainband.data.shared`): they must not wait for this one meanwhile.
+      portions: makes of the batches what each step trains on, as `Portion`, where an update rule says how much that
+        is; with neither `accumulate` nor `steps_per_execution`.
       runtime: this task's.
     """
 
@@ -68,9 +71,11 @@ class Feed(Iterator[PyTree]):
         task: str = "",
         track: bool = True,
         idle: Callable[[], object] | None = None,
+        portions: Portions | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         """Takes no batch yet."""
+        self._portions = portions
         self._batches = batches
         self._once = bool(getattr(batches, "once", False))
         self._repeat = repeat and not self._once
@@ -106,25 +111,34 @@ class Feed(Iterator[PyTree]):
         if self._ended:
             raise StopIteration
         try:
-            if self._reader is not None:
-                item, self._last = self._reader.get(self._idle)
-            elif self._watched:
-                begin = self._runtime.clock()
-                item, self._last = self._pull()
-                end = self._runtime.clock()
-                self._cost_s += end - begin
-                self._most_s = max(self._most_s, end - begin)
-                if self._steps == 0:
-                    self._since = begin
-                self._steps += 1
-                if self._steps == _WINDOW:
-                    self._judge(end)
-            else:
-                item, self._last = self._pull()
+            if self._portions is None:
+                item, self._last = self._next_item()
+                return item
+            begin = self._runtime.clock()
+            portion, self._last = self._portions.take(self._next_item)
+            portion.waited_s = self._runtime.clock() - begin
+            return portion
         except BaseException:
             self._ended = True
             raise
-        return item
+
+    def _next_item(self) -> tuple[PyTree, tuple[Mark, ...]]:
+        """What comes next, from the thread that gets it ready if there is one."""
+        if self._reader is not None:
+            return self._reader.get(self._idle)
+        if not self._watched:
+            return self._pull()
+        begin = self._runtime.clock()
+        taken = self._pull()
+        end = self._runtime.clock()
+        self._cost_s += end - begin
+        self._most_s = max(self._most_s, end - begin)
+        if self._steps == 0:
+            self._since = begin
+        self._steps += 1
+        if self._steps == _WINDOW:
+            self._judge(end)
+        return taken
 
     def trained(self, steps: int = 1) -> None:
         """Says that what was given so far has been trained on; of what was given last, the part of so many steps."""
@@ -279,7 +293,8 @@ class Feed(Iterator[PyTree]):
             if self._place is not None:
                 return self._place(batch)
             # What waits for others must not change when the iterable writes its next one into the same memory.
-            return owned(batch) if self._accumulate > 1 or self._reader is not None else batch
+            waits = self._accumulate > 1 or self._reader is not None or self._portions is not None
+            return owned(batch) if waits else batch
 
     def _begin(self) -> Pass:
         """Begins the first pass, at the position asked for."""

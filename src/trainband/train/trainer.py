@@ -30,6 +30,7 @@ from trainband.train.hook_loop import require_hooks
 from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
 from trainband.train.job import Job
 from trainband.train.passes import Position
+from trainband.train.portions import Portions
 from trainband.train.remarks import remarks
 from trainband.train.result import Evaluation, FitResult, mean_over_examples
 from trainband.train.session import MonitoredSession
@@ -414,17 +415,19 @@ class Trainer:
     def feed(self, batches: Iterable[PyTree], *, repeat: bool, start: Position | None, track: bool) -> Feed:
         """The batches as this trainer wants them, for its engine; the arguments are those of `Feed`."""
         engine = self.join()
+        share, accumulate = engine.share, self._model.accumulate
         return Feed(
             batches,
             repeat=repeat,
             fixed_shapes=self._fixed_shapes,
-            accumulate=self._model.accumulate,
+            accumulate=accumulate if share is None else 1,
             steps_per_execution=engine.steps_per_execution,
             start=start,
             place=engine.place,
             task=engine.task,
             track=track,
             idle=engine.pause,
+            portions=None if share is None else Portions(share, accumulate),
             runtime=self.job.runtime,
         )
 

@@ -22,6 +22,7 @@ from trainband.wire import fields as f
 from trainband.wire.fields import UNLIMITED as UNLIMITED
 from trainband.wire.limits import LIMITS
 from trainband.wire.replication import ReplicaState
+from trainband.wire.workload import Parts, Workload
 
 # --- the actions of `Connection.call`, by name: what is sent -> what is answered
 
@@ -410,6 +411,8 @@ class Push(Struct, frozen=True, tag=4, array_like=True):
     """The worker's own verdict on the whole gradient, of which this shard sees a part."""
     fit: f.Fit = 0
     """Of which training it is part: what comes after its end is dropped. 0 where nobody counts."""
+    workload: Workload | None = None
+    """What it took to compute, where the rule divides the examples of an update."""
 
 
 class Assign(Struct, frozen=True, tag=7, array_like=True):
@@ -441,6 +444,8 @@ class Params(Struct, frozen=True, tag=5, array_like=True):
     detail: f.Text
     worker_state: f.Sequence = 0
     """How many of this worker's pushes are in a checkpoint that waits for its worker state; 0 where none waits."""
+    share: Parts = 0
+    """Of how many parts this worker's next step shall be; 0 where that is left to it."""
 
 
 class Failure(Struct, frozen=True, tag=6, array_like=True):

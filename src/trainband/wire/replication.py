@@ -14,6 +14,7 @@ from msgspec import Meta, Raw, Struct
 from trainband.data.leases import LeaseRequest
 from trainband.wire import fields as f
 from trainband.wire.limits import LIMITS, MIB
+from trainband.wire.workload import Workload
 
 NOBODY = -1
 
@@ -56,6 +57,7 @@ class Pushed(Struct, frozen=True, tag=3, array_like=True):
     sequence: f.Sequence
     version: f.Version
     examples: f.Examples
+    workload: Workload | None = None
 
 
 class Began(Struct, frozen=True, tag=4, array_like=True):

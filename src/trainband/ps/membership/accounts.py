@@ -58,8 +58,11 @@ class Account:
         """One of its pushes has become an update."""
         self.staleness += LATELY * (staleness - self.staleness)
 
-    def status(self, member: Member, now: float, stalled_s: float = 0.0) -> WorkerStatus:
-        """The account of `member` as a record; `stalled_s`: for how long it has lived and been stuck."""
+    def status(self, member: Member, now: float, stalled_s: float = 0.0, share: float = 0.0) -> WorkerStatus:
+        """The account of `member` as a record.
+
+        `stalled_s`: for how long it has lived and been stuck; `share`: of the examples of an update.
+        """
         return WorkerStatus(
             task=member.task,
             presence=member.presence.value,
@@ -77,6 +80,7 @@ class Account:
             failure=member.failure,
             stalled_s=stalled_s,
             non_finite_losses=self.non_finite_losses,
+            share=share,
         )
 
 

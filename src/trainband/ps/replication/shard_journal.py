@@ -65,7 +65,7 @@ class ShardJournal:
     def push(self, event: PushEvent, gradient: Blocks) -> PendingPush:
         """A finite gradient, borrowed until it is answered."""
         pending = self._model.require_primary().push(event, gradient)
-        self._log(r.Pushed(event.worker, event.sequence, event.version, event.examples), gradient)
+        self._log(r.Pushed(event.worker, event.sequence, event.version, event.examples, event.workload), gradient)
         return pending
 
     def assign(self, assign: m.Assign, blocks: Blocks) -> None:
@@ -126,9 +126,9 @@ class ShardJournal:
 
     def _redo(self, updater: Updater, record: r.LogRecord, body: Sequence[NDArray[np.uint8]]) -> None:
         match record:
-            case r.Pushed(worker, sequence, version, examples):
+            case r.Pushed(worker, sequence, version, examples, workload):
                 gradient = self._model.gradient_from_wire(updater.shard.layout, body)
-                updater.replay(PushEvent(worker, sequence, version, examples), gradient)
+                updater.replay(PushEvent(worker, sequence, version, examples, workload), gradient)
             case r.Joined(worker):
                 updater.advance(JoinEvent(worker))
             case r.Left(worker):

@@ -94,6 +94,10 @@ class AsyncState:
         """See `RuleState.waiting_for`: nobody waits for anybody here."""
         return frozenset()
 
+    def share(self, worker: int) -> int:  # noqa: ARG002 - all are left to themselves
+        """See `RuleState.share`."""
+        return 0
+
     def _push(self, push: Push) -> tuple[AsyncState, tuple[Instruction, ...]]:
         self.ledger.check(push, self.version)
         staleness = self.version - push.version

@@ -55,6 +55,10 @@ class RuleState(Protocol):
         """The workers without whose push somebody does not go on, for telling people."""
         ...
 
+    def share(self, worker: int) -> int:
+        """Of how many parts this worker's next step shall be, see `Workload`; 0 where that is left to it."""
+        ...
+
 
 class UpdateRule(Protocol):
     """What a user chooses: the settings from which every shard makes its own `RuleState`."""

@@ -101,6 +101,10 @@ class BoundedState:
         slowest = min(self.clocks.values())
         return frozenset(worker for worker, clock in self.clocks.items() if clock == slowest)
 
+    def share(self, worker: int) -> int:  # noqa: ARG002 - all are left to themselves
+        """See `RuleState.share`."""
+        return 0
+
     def _push(self, push: Push) -> tuple[BoundedState, tuple[Instruction, ...]]:
         self.ledger.check(push, self.version)
         reply = Reply(push.worker, push.sequence, self.version - push.version)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from trainband.wire.workload import Workload
+
 ENOUGH = "the job has made all the updates that were asked for"
 REPLAYED = "this push was dealt with before"
 LATE = "its step was made without it"
@@ -28,6 +30,8 @@ class Push(NamedTuple):
     sequence: int
     version: int
     examples: int
+    workload: Workload | None = None
+    """What it took to compute, where the rule divides the examples of an update."""
 
 
 class Begin(NamedTuple):

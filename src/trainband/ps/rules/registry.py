@@ -9,6 +9,7 @@ from typing import Any
 
 from trainband.errors import ProtocolError, Refused
 from trainband.ps.rules.asynchronous import Async
+from trainband.ps.rules.balance import Balance
 from trainband.ps.rules.base import Push, RuleState, Setting, UpdateRule
 from trainband.ps.rules.bounded import Bounded
 from trainband.ps.rules.synchronous import Sync
@@ -63,11 +64,13 @@ def check_rule_state(state: RuleState, version: int, held: Collection[tuple[int,
       ProtocolError: it is of another version, or has pushes that did not come with it.
     """
     step: Collection[Push] = getattr(state, "step", ())
+    balance: Balance | None = getattr(state, "balance", None)
     workers = {*state.ledger.workers, *state.ledger.seen, *state.ledger.dropped, *(push.worker for push in step)}
     if (
         state.version != version
         or any(not 0 <= worker <= MOST for worker in workers)
         or any((push.worker, push.sequence) not in held for push in step)
+        or (balance is not None and not balance.is_sound(MOST))
     ):
         raise ProtocolError(f"{sender} sent the state of an update rule that contradicts the rest of what it sent.")
 
@@ -76,6 +79,8 @@ def _can_be(value: Setting, kind: str) -> bool:
     """Whether a value that has travelled is of the kind that a rule's setting is annotated with."""
     if value is None:
         return "None" in kind
+    if isinstance(value, str):
+        return "str" in kind
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if "int" in kind:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from trainband.ps.rules.balance import Balance
 from trainband.ps.rules.base import (
     ENOUGH,
     LATE,
@@ -29,6 +30,8 @@ from trainband.ps.rules.base import (
 )
 from trainband.ps.rules.ledger import Ledger
 from trainband.runtime.overrides import override
+
+BALANCES = (None, "speed")
 
 TWICE = "this step has a gradient of this worker already"
 
@@ -51,24 +54,39 @@ class Sync(UpdateRule):
         number of workers less the backups. More than there are workers: some give several, each from
         another batch; which ones is fixed.
 
+      balance: `"speed"`: each update has the examples of one `batch_size` for every worker that the cluster plans, and
+        each worker computes a share of them that is in proportion to its measured speed, so that all are ready at the
+        same time; they are divided anew when a worker becomes slower or faster, leaves or comes. The mean stays that of
+        all examples, but which worker computes which of them, and so the rounding, depends on the time it takes.
+
     Raises:
-      ValueError: negative backups, aggregate under 1, or both given.
+      ValueError: negative backups, aggregate under 1, both given, an unknown balance, or balance with one of them.
     """
 
     backups: int = 0
     aggregate: int | None = None
+    balance: str | None = None
 
     def __post_init__(self) -> None:
         if self.backups < 0:
             raise ValueError(f"Sync.backups must be 0 or more, got {self.backups}.")
         if self.aggregate is not None and self.aggregate < 1:
             raise ValueError(f"Sync.aggregate must be at least 1, got {self.aggregate}.")
+        if self.balance not in BALANCES:
+            raise ValueError(f"Sync.balance must be 'speed' or None, got {self.balance!r}.")
+        for name, value in (("backups", self.backups), ("aggregate", self.aggregate)):
+            if self.balance is not None and value:
+                raise ValueError(
+                    f"Sync: balance={self.balance!r} cannot go with {name}={value}: it has every worker ready at the "
+                    "same time, and needs the gradients of all; leave one of them out."
+                )
         if self.aggregate is not None and self.backups:
             raise ValueError("Sync: give backups or aggregate, not both: each says how many gradients a step takes.")
 
     @override
     def settings(self) -> Mapping[str, Setting]:
-        return {"name": "sync", "backups": self.backups, "aggregate": self.aggregate}
+        plain: dict[str, Setting] = {"name": "sync", "backups": self.backups, "aggregate": self.aggregate}
+        return plain if self.balance is None else {**plain, "balance": self.balance}
 
     @override
     def check(self, workers: int) -> None:
@@ -80,7 +98,8 @@ class Sync(UpdateRule):
 
     @override
     def start(self, version: int, workers: int) -> SyncState:
-        return SyncState(version, version, self, planned=frozenset(range(workers)))
+        balance = None if self.balance is None else Balance(workers)
+        return SyncState(version, version, self, planned=frozenset(range(workers)), balance=balance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +111,7 @@ class SyncState:
       counted: workers that are in the job and are waited for.
       step: the pushes of the step under way, in the order of arrival.
       held: those of them whose workers have no answer yet.
+      balance: how the examples of an update are divided; `None`: every worker brings what it likes.
     """
 
     version: int
@@ -102,6 +122,7 @@ class SyncState:
     step: tuple[Push, ...] = ()
     held: tuple[Push, ...] = ()
     ledger: Ledger = field(default_factory=Ledger)
+    balance: Balance | None = None
 
     def advance(self, event: Event) -> tuple[SyncState, tuple[Instruction, ...]]:
         """See `RuleState.advance`."""
@@ -131,8 +152,14 @@ class SyncState:
             return frozenset()
         return frozenset(worker for worker in self._expected() if self._given(worker) < self._quota(worker))
 
+    def share(self, worker: int) -> int:
+        """See `RuleState.share`."""
+        return 0 if self.balance is None else self.balance.share(worker)
+
     def _push(self, push: Push) -> tuple[SyncState, tuple[Instruction, ...]]:
         self.ledger.check(push, self.version)
+        if self.balance is not None:
+            self.balance.check(push)
         reply = Reply(push.worker, push.sequence, self.version - push.version)
         if self.ledger.is_replay(push):
             if self._is_in_step(push):  # sent again after a reconnection, while its step still waits for others
@@ -169,7 +196,8 @@ class SyncState:
             return self, ()
         pushes = sorted((push.worker, push.sequence) for push in self.step)
         replies = tuple(Reply(push.worker, push.sequence, 0) for push in sorted(self.held))
-        state = replace(self, version=self.version + 1, step=(), held=())
+        balance = None if self.balance is None else self.balance.after(self.step, self._expected())
+        state = replace(self, version=self.version + 1, step=(), held=(), balance=balance)
         return state, (Apply(tuple(pushes)), *replies)
 
     def _ask_more(self, before: tuple[Instruction, ...]) -> tuple[SyncState, tuple[Instruction, ...]]:

@@ -87,9 +87,14 @@ class StatusReporter:
             now = self._task.clock()
             version = replica.version
             stalled = self._stall_detector.stalled()
+            shares = {member.number: updater.rule.share(member.number) if updater else 0 for member in self._members}
+            all_shares = sum(shares.values())
             workers = tuple(
                 self._accounts[member.number].status(
-                    member, now, stalled[member.number].silent_s if member.number in stalled else 0.0
+                    member,
+                    now,
+                    stalled[member.number].silent_s if member.number in stalled else 0.0,
+                    shares[member.number] / all_shares if all_shares else 0.0,
                 )
                 for member in self._members
             )

@@ -197,7 +197,7 @@ class Streams:
                 detail = self._non_finite(member, push, layout, gradient, account.refused)
             else:
                 account.note_loss(push.loss)
-                event = PushEvent(member.number, push.sequence, push.version, push.examples)
+                event = PushEvent(member.number, push.sequence, push.version, push.examples, push.workload)
                 pending = replica.journal.push(event, gradient)
         if late:
             self._send_params(stream, replica, member, m.DROPPED, 0, ENOUGH, over=True)
@@ -232,12 +232,14 @@ class Streams:
             self._traffic.bytes_out += shard.layout.nbytes
             updater.remember(member.number, version)
             done = over or (replica.model.fit > 0 and version.number >= replica.model.last_version)
+            share = updater.rule.share(member.number)
             worker_state = replica.model.saver.wanted(member.number) if replica.model.saver is not None else 0
         try:
             # Whatever is in these params, the standby has too.
             self._replicas.settle(replica, position, lambda: not stream.alive)
             stream.send(
-                encode(m.Params(version.number, outcome, staleness, done, detail, worker_state)), version.arrays()
+                encode(m.Params(version.number, outcome, staleness, done, detail, worker_state, share)),
+                version.arrays(),
             )
         finally:
             with self._task.lock:

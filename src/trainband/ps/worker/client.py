@@ -33,6 +33,7 @@ from trainband.runtime.logs import task_logger
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.wire import messages as m
 from trainband.wire.transport import Timeouts, Transport
+from trainband.wire.workload import Workload
 
 
 class JobClient:
@@ -292,9 +293,10 @@ class JobClient:
         loss: float,
         examples: int,
         finite: bool,
+        workload: Workload | None = None,
     ) -> Exchange:
         """One exchange: `send`, then `collect`."""
-        self.send(gradients, versions, loss=loss, examples=examples, finite=finite)
+        self.send(gradients, versions, loss=loss, examples=examples, finite=finite, workload=workload)
         return self.collect()
 
     def send(
@@ -305,6 +307,7 @@ class JobClient:
         loss: float,
         examples: int,
         finite: bool,
+        workload: Workload | None = None,
     ) -> None:
         """Sends each ps its gradient blocks; `collect` gets the answers. Nothing else may come between the two.
 
@@ -313,8 +316,9 @@ class JobClient:
           loss: of the batch, for the display.
           examples: in the batch.
           finite: whether every element of the whole gradient is finite.
+          workload: what it took to compute, where the rule divides the examples of an update.
         """
-        self._exchanger.send(gradients, versions, loss=loss, examples=examples, finite=finite)
+        self._exchanger.send(gradients, versions, loss=loss, examples=examples, finite=finite, workload=workload)
 
     def collect(self) -> Exchange:
         """The answers to what was sent: the params of every ps."""

@@ -21,6 +21,7 @@ from trainband.runtime.waiting import Waiting
 from trainband.wire import messages as m
 from trainband.wire.codec import decode_any, encode
 from trainband.wire.transport import Stream
+from trainband.wire.workload import Workload
 
 AT_ONCE_BYTES = 4 << 20
 """A push to several ps that is larger than this goes to all of them at the same time, from a thread for each: a ps that
@@ -40,6 +41,7 @@ class Exchange:
       done: whether every ps has made all the updates that were asked for.
       refusal: why a ps refused the gradient as not finite; empty if none did.
       worker_state: where a checkpoint waits for this worker's worker state: how many of its pushes came after it.
+      share: of how many parts this worker's next step shall be, by the first ps; 0 where that is left to it.
     """
 
     params: tuple[Blocks, ...]
@@ -50,6 +52,7 @@ class Exchange:
     done: bool
     refusal: str
     worker_state: int | None
+    share: int = 0
 
     @property
     def global_step(self) -> int:
@@ -104,12 +107,15 @@ class Exchanger:
         loss: float,
         examples: int,
         finite: bool,
+        workload: Workload | None = None,
     ) -> None:
         """Numbers the push and sends it, to all ps at once where it is large."""
         membership = self._membership
         membership.sequence, membership.paused = membership.sequence + 1, False
         shares = list(zip(self._links, gradients, versions, strict=True))
-        headers = [encode(m.Push(membership.sequence, v, examples, loss, finite, membership.fit)) for v in versions]
+        headers = [
+            encode(m.Push(membership.sequence, v, examples, loss, finite, membership.fit, workload)) for v in versions
+        ]
         if len(shares) == 1 or sum(block.nbytes for blocks in gradients for block in blocks) < AT_ONCE_BYTES:
             for (link, blocks, _), header in zip(shares, headers, strict=True):
                 self._send_one(link, header, blocks)
@@ -150,12 +156,16 @@ class Exchanger:
         return self._collect("the answer to a push")
 
     def _collect(self, what: str) -> Exchange:
-        params, versions = [], []
+        params: list[Blocks] = []
+        versions = []
         staleness, applied, restarted, done, refusal, worker_state = 0, True, False, True, "", None
+        share = 0
         for link in self._links:
             lineage = link.lineage
             answer, blocks = self._receive(link, what)
             restarted = restarted or link.lineage != lineage
+            # All ps divide alike, unless they hear of a worker's going at different steps: the word of one counts.
+            share = share if params else answer.share
             params.append(blocks)
             versions.append(answer.version)
             staleness = max(staleness, answer.staleness)
@@ -165,7 +175,9 @@ class Exchanger:
                 refusal = answer.detail
             if answer.worker_state:
                 worker_state = self._membership.sequence - answer.worker_state
-        return Exchange(tuple(params), tuple(versions), staleness, applied, restarted, done, refusal, worker_state)
+        return Exchange(
+            tuple(params), tuple(versions), staleness, applied, restarted, done, refusal, worker_state, share
+        )
 
     def _receive(self, link: Link, what: str) -> tuple[m.Params, Blocks]:
         """The answer to the last request. Where the job has checkpoints, a ps that has gone is waited for."""
