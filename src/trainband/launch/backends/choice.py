@@ -15,8 +15,8 @@ BACKENDS = {
     "kubernetes": "Kubernetes",
     "local": "Local",
     "ray": "Ray",
-    "ssh": "Ssh",
     "slurm": "Slurm",
+    "ssh": "Ssh",
 }
 """The class of each, in the module of its name."""
 
