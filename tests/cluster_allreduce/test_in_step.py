@@ -413,6 +413,7 @@ def test_the_best_is_of_the_step_that_was_validated(
     assert Checkpoint.open(home.path_of(step)).manifest.metrics["loss"] == home.best[2]
 
 
+@pytest.mark.slow
 @PER_CALL
 def test_the_end_may_come_with_a_refused_gradient(per_call: str, programs: Programs) -> None:
     output = run(programs, "--fault=not finite", "--steps=8", "--at=7", per_call).succeed()
@@ -420,6 +421,7 @@ def test_the_end_may_come_with_a_refused_gradient(per_call: str, programs: Progr
         assert f"[worker:{worker}] worker:{worker} is done at global step 6" in output
 
 
+@pytest.mark.slow
 @PER_CALL
 def test_another_training_after_an_early_end(per_call: str, programs: Programs, tmp_path: Path) -> None:
     output = run(programs, "--fault=stops", "--at=6", "--steps=9", f"--dir={tmp_path}", per_call).succeed()
@@ -428,6 +430,7 @@ def test_another_training_after_an_early_end(per_call: str, programs: Programs, 
         assert f"[worker:{worker}] worker:{worker} is done at global step 15" in output
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_another_trainer_on_the_same_strategy(programs: Programs) -> None:
     """It has another optimizer and another end: what was said of the first training is not heard again."""
@@ -441,6 +444,7 @@ def test_one_that_evaluates_before_its_first_step_is_waited_for(programs: Progra
     run(programs, "--fault=evaluates first", "--start_s=6", "--timeout_s=4").succeed()
 
 
+@pytest.mark.slow
 def test_one_that_evaluates_for_long_is_waited_for(programs: Programs) -> None:
     job = run(programs, "--fault=evaluates long", "--timeout_s=10", "--step_s=0.3")
     assert "worker:1 is done at global step 8" in job.succeed()
@@ -610,6 +614,7 @@ def test_a_worker_that_never_comes(programs: Programs, ports: tuple[str, ...]) -
     assert re.search(r"waiting for worker:1 to come up \(\d+ s\)", chief.stderr), chief.output
 
 
+@pytest.mark.slow
 def test_those_who_wait_know_for_whom(programs: Programs, ports: tuple[str, ...]) -> None:
     cluster = {"cluster": {"worker": list(ports[:3])}}
     tasks = [{"TF_CONFIG": json.dumps({**cluster, "task": {"type": "worker", "index": index}})} for index in range(3)]

@@ -58,7 +58,8 @@ def test_two_workers_in_step_give_what_tensorflow_gives_for_the_whole_batch(
 
 
 @pytest.mark.parametrize(
-    "script", ["lstm_classifier", pytest.param("slim_convnet", marks=pytest.mark.slow), "keras_model"]
+    "script",
+    [*(pytest.param(one, marks=pytest.mark.slow) for one in ("lstm_classifier", "slim_convnet")), "keras_model"],
 )
 def test_recurrent_slim_and_keras_networks_learn_on_a_ps_with_two_workers(
     programs: Programs, ports: tuple[str, ...], script: str
@@ -216,6 +217,7 @@ def test_a_job_of_one_worker_does_what_a_process_by_itself_does(
             np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_several_trainings_and_assignments_give_what_a_process_by_itself_gives(
     programs: Programs, ports: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -241,7 +243,7 @@ def test_what_one_worker_assigns_stays_whatever_others_push(
         assert found["seen"] >= 20 * 6
 
 
-@pytest.mark.parametrize("style", ["downpour", "accumulate", "elastic"])
+@pytest.mark.parametrize("style", [pytest.param("downpour", marks=pytest.mark.slow), "accumulate", "elastic"])
 def test_a_local_model_on_one_worker_is_trained_as_in_one_process(
     programs: Programs, ports: tuple[str, ...], tmp_path: Path, style: str
 ) -> None:
@@ -257,6 +259,7 @@ def test_a_local_model_on_one_worker_is_trained_as_in_one_process(
             np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "style",
     [pytest.param("downpour", marks=pytest.mark.slow), pytest.param("accumulate", marks=pytest.mark.slow), "elastic"],

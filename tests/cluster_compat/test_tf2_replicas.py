@@ -53,7 +53,7 @@ def check(found: Mapping[str, Any], one: Mapping[str, Any], replicas: int) -> No
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("how", ["eager", "function"])
+@pytest.mark.parametrize("how", [pytest.param("eager", marks=pytest.mark.slow), "function"])
 def test_four_replicas_of_a_process_train_as_one(how: str, one: Mapping[str, Any], programs: Programs) -> None:
     output = programs.python("four", *SCRIPT, "MirroredStrategy", how, environ=devices(4)).succeed()
     found = result_in(output)

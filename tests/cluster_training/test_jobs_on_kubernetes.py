@@ -35,6 +35,7 @@ def test_a_job_trains(kind: Kind, tmp_path: Path) -> None:
     assert any("ps:0 ends: the job is complete" in line for line in lines), lines
 
 
+@pytest.mark.slow
 @pytest.mark.limit(240)
 def test_an_interrupted_job_saves(tmp_path: Path) -> None:
     cluster = FakeCluster(Kubelet(tmp_path).run)

@@ -40,8 +40,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return of
 
 
+MODELS = [pytest.param("dense", marks=pytest.mark.slow), "normal"]
+"""Each with a last batch that the devices do not divide; the second changes more than its variables in a step."""
+
+
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("model", ["dense", "normal"])  # each with a last batch that the devices do not divide
+@pytest.mark.parametrize("model", MODELS)
 def test_as_on_one_device(found: Found, model: str, name: str) -> None:
     expected, got = found(model)["OneDevice"], found(model)[name]
     assert np.ptp(expected["weights"]) > 0.1
@@ -54,7 +58,7 @@ def test_as_on_one_device(found: Found, model: str, name: str) -> None:
         np.testing.assert_allclose(got[part], expected[part], rtol=1e-4, err_msg=part)
 
 
-@pytest.mark.parametrize("model", ["dense", "normal"])
+@pytest.mark.parametrize("model", MODELS)
 def test_an_evaluation_uses_all_devices(found: Found, model: str) -> None:
     assert {name: found(model)[name]["devices"] for name in ("OneDevice", "Mirrored", "central", "tensor")} == {
         "OneDevice": 1,

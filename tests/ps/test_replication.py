@@ -188,7 +188,7 @@ def reference(steps: int) -> dict[str, NDArray[np.float32]]:
     return {name: value - moved for name, value in PARAMS.items()}
 
 
-RULES = [Async(), Sync(), Sync(aggregate=5), Bounded(staleness=1)]
+RULES = [Async(), Sync(), pytest.param(Sync(aggregate=5), marks=pytest.mark.slow), Bounded(staleness=1)]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

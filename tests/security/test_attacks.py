@@ -78,6 +78,7 @@ def survives(
     programs.end_all()
 
 
+@pytest.mark.slow
 @pytest.mark.limit(300)
 def test_a_job_withstands_another_machine(programs: Programs, machines: Machines) -> None:
     workers = machines.addresses[1:2]
