@@ -56,6 +56,8 @@ class Member:
     """It is in the job, but no rule counts it: its data is used up, until its next push."""
     says_paused: bool = False
     """Whether its last heartbeat said so, and no push has come since."""
+    last_word_at: float = 0.0
+    """When it was heard last, be it after it had left: it stays for a while to decide who holds a shard."""
 
     @property
     def live(self) -> bool:
@@ -212,6 +214,7 @@ class Members:
 
         One that has left does not live because of what it still says.
         """
+        member.last_word_at = now
         if member.has_left:
             return False
         member.heard_at = now

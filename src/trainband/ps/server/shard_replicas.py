@@ -129,7 +129,7 @@ class ShardReplicas:
     def _heard_s(self, arbiter: str) -> float:
         """Seconds since a worker was heard; without end, if it is none of the job."""
         found = self._members.arbiter(arbiter)
-        return self._task.clock() - found.heard_at if found is not None else float("inf")
+        return self._task.clock() - max(found.heard_at, found.last_word_at) if found is not None else float("inf")
 
     def _worker_name(self, arbiter: str) -> str:
         found = self._members.arbiter(arbiter)
