@@ -161,9 +161,8 @@ class KubernetesRun:
                 outcome = self._look()
                 if outcome is not None:
                     self._read_to_the_end()
-                    if (
-                        outcome.kind == "failed" and outcome.failed is None
-                    ):  # else whoever asks shows the task's failure
+                    # Of a task that has failed, whoever waits shows the last lines.
+                    if outcome.kind == "failed" and outcome.failed is None:
                         self._watcher.note(f"the job has failed: {outcome.reason}")
                     return outcome
                 if until is not None and self._clock() >= until:

@@ -145,7 +145,7 @@ class Failover:
         self.log.forget()
 
     def ask(self) -> None:
-        """Petitions the arbiter, because the other replica is silent.
+        """Asks for the arbiter's vote, because the other replica is silent.
 
         Not for the next term: the primary may have begun that to name another arbiter, and the standby not know of it.
         What is asked for stands until it is granted or refused, or the two have begun another term together: one that
