@@ -36,7 +36,7 @@ class ConvNet(nnx.Module):
         x = images[..., None] / 255.0
         x = nnx.relu(self.norm1(self.conv1(x)))
         x = nnx.relu(self.norm2(self.conv2(x)))
-        return self.output(self.dropout(x.reshape(len(x), -1)))
+        return self.output(self.dropout(x.reshape(x.shape[0], -1)))
 
 
 def loss(model: ConvNet, batch: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, dict[str, Any]]:

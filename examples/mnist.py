@@ -77,7 +77,7 @@ def main() -> None:
 
     def loss(params: Params, batch: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, dict[str, Any]]:
         images, labels = batch
-        pixels = images.reshape(len(images), 784).astype(jnp.float32) / 255.0
+        pixels = images.reshape(images.shape[0], 784).astype(jnp.float32) / 255.0
         hidden = jax.nn.relu(pixels @ params["hidden"]["kernel"] + params["hidden"]["bias"])
         logits = hidden @ params["output"]["kernel"] + params["output"]["bias"]
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)

@@ -32,6 +32,7 @@ PUBLIC = [
     "Network",
     "OneDevice",
     "ParameterServer",
+    "Predictor",
     "ProfilerHook",
     "ProgramLimits",
     "Retention",

@@ -14,8 +14,10 @@ from trainband.version import VERSION
 if TYPE_CHECKING:
     from trainband import cluster as cluster
     from trainband import compat as compat
+    from trainband import compress as compress
     from trainband import data as data
     from trainband import errors as errors
+    from trainband import export as export
     from trainband import keras as keras
     from trainband.checkpoint import Retention as Retention
     from trainband.cluster import Cluster as Cluster
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from trainband.errors import TrainbandError as TrainbandError
     from trainband.model.placement import GreedyBytes as GreedyBytes
     from trainband.model.placement import RoundRobin as RoundRobin
+    from trainband.model.predictor import Predictor as Predictor
     from trainband.ps.flight_client import flight_client as flight_client
     from trainband.ps.rules import Async as Async
     from trainband.ps.rules import Bounded as Bounded
@@ -79,6 +82,7 @@ _HOMES = {
     "Network": "wire.network",
     "OneDevice": "strategies",
     "ParameterServer": "strategies",
+    "Predictor": "model.predictor",
     "ProfilerHook": "train",
     "ProgramLimits": "ps.server.programs.limits",
     "Retention": "checkpoint",
@@ -97,7 +101,7 @@ _HOMES = {
     "flight_client": "ps.flight_client",
 }
 _MODULES = ("cluster", "data", "errors")
-_FRONT_ENDS = ("compat", "keras")
+_FRONT_ENDS = ("compat", "compress", "export", "keras")
 """For those who have what they are for; so they are no part of `from trainband import *`."""
 
 __all__ = ["__version__", *_MODULES, *_HOMES]

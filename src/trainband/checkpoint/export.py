@@ -210,7 +210,7 @@ def _write_orbax(checkpoint: Checkpoint, pieces: Sequence[Piece], path: Path) ->
         raise CheckpointError(f"Orbax cannot write {path.name}: {reason}") from exc
 
 
-def nested(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+def nested(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Tensors by name as a tree of dicts: `params/hidden/kernel` is `tree["params"]["hidden"]["kernel"]`.
 
     Raises:

@@ -41,6 +41,7 @@ COMMANDS = {
     "checkpoint": LazyCommand(
         "trainband.cli.checkpoint", "checkpoint", "List, look into, check, compare and export checkpoints."
     ),
+    "export": LazyCommand("trainband.cli.export", "export", "Export a checkpoint and a function for other programs."),
     "kubernetes": LazyCommand("trainband.cli.kubernetes", "kubernetes", "Write the manifest of a job for Kubernetes."),
     "secret": LazyCommand("trainband.cli.secret", "secret", "Make a secret for the tasks of a job."),
     "certs": LazyCommand("trainband.cli.certs", "certs", "Make certificates for the tasks of a job."),

@@ -15,6 +15,7 @@ from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.cluster import Cluster
 from trainband.errors import ClusterError, DataError, ModelError
 from trainband.model.batch import examples_in
+from trainband.model.contents import tensor_of
 from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
@@ -37,6 +38,7 @@ from trainband.train.session import MonitoredSession
 from trainband.train.training_log import TrainingLog
 
 if TYPE_CHECKING:
+    from trainband.export import ExportReport
     from trainband.train.nnx import NNXModule
 
 
@@ -324,6 +326,58 @@ class Trainer:
         if not found:
             raise DataError("predict: there are no batches.")
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+
+    def export(
+        self,
+        function: Callable[..., PyTree],
+        example: PyTree,
+        out: str | Path,
+        *,
+        to: str = "stablehlo",
+        batch: int | None = None,
+        force: bool = False,
+    ) -> ExportReport | None:
+        """Exports a function with the params as they now are. Joins the job if need be; the chief writes.
+
+        The export is loaded again and compared with the function itself on the example before it is put in place.
+
+        Args:
+          function: as for `predict`.
+          example: a batch.
+          out: the directory to make.
+          to: one of `trainband.export.TARGETS`.
+          batch: how many examples every call will have; any number when `None`.
+          force: whether an earlier export in `out` is replaced.
+
+        Returns:
+          What was exported; `None` on tasks that are not the chief.
+
+        Raises:
+          ModelError: the function cannot be exported to this format, or computes something else there.
+          YourError: `out` is there, or a library is missing.
+        """
+        from trainband.export import export_program  # here: its libraries take a while
+        from trainband.model.predictor import Predictor
+
+        engine = self.join()
+        with engine.busy("exports the model"):
+            params, state = engine.params(), engine.model_state()
+            if not engine.is_chief:
+                return None
+            variables = self._model.variables()
+            leaves = [*jax.tree.leaves(params), *jax.tree.leaves(state)]
+            weights = {tensor_of(entry): leaf for entry, leaf in zip(variables.entries, leaves, strict=True)}
+            predictor = Predictor(
+                function,
+                init=None if self._module is not None else self._model.init,
+                init_state=None if self._module is not None else self._model.init_state,
+                module=None if self._module is None else self._module.model,
+                axes=self._model.axes,
+            )
+            program = predictor.program(
+                weights, example=example, batch=batch, source="the training", global_step=engine.global_step
+            )
+            return export_program(program, out, to, force=force)
 
     def save(self, directory: str | Path) -> None:
         """Writes a checkpoint of the job as it now is, into a directory of checkpoints. Joins the job if need be.

@@ -1,0 +1,1 @@
+"""Compress: weights in fewer bytes, and what that costs in accuracy."""

@@ -1,0 +1,7 @@
+"""Export: a trained function with its weights, as other programs load it."""
+
+from trainband.export.artifact import Artifact as Artifact
+from trainband.export.artifact import load as load
+from trainband.export.exporting import ExportReport as ExportReport
+from trainband.export.exporting import export_program as export_program
+from trainband.export.targets import TARGETS as TARGETS

@@ -1,0 +1,137 @@
+"""Exporting: a program is written in a format, loaded again, compared with itself, and only then put in place."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainband.checkpoint.disk import sync_directory
+from trainband.errors import ModelError, YourError
+from trainband.export.artifact import MANIFEST, Artifact, write_manifest
+from trainband.export.targets import target
+from trainband.export.targets.base import Run
+from trainband.model.inference import InferenceProgram
+
+TOLERANCE = 1e-4
+"""How far an output may be from the program's own, as a share of the largest absolute value in it, or of 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was exported.
+
+    Attributes:
+      difference: the largest difference of an output from the program's own, by output.
+      examples: on how many examples it was compared.
+    """
+
+    artifact: Artifact
+    difference: Mapping[str, float]
+    examples: int
+
+    def __str__(self) -> str:
+        worst = max(self.difference.values(), default=0.0)
+        return (
+            f"exported {self.artifact.manifest.name} to {self.artifact.path} ({self.artifact.manifest.target}, "
+            f"{self.artifact.nbytes:,} bytes); largest difference from predict on {self.examples} "
+            f"example{'s' * (self.examples != 1)}: {worst:.2g}"
+        )
+
+
+def export_program(
+    program: InferenceProgram, out: str | Path, to: str, *, force: bool = False, tolerance: float = TOLERANCE
+) -> ExportReport:
+    """Writes a program into the directory `out`, which appears whole, tried and compared, or not at all.
+
+    Args:
+      program: which.
+      out: the directory to make.
+      to: one of `TARGETS`.
+      force: whether an earlier export in `out` is replaced.
+      tolerance: how far outputs may be from the program's own, see `TOLERANCE`.
+
+    Raises:
+      YourError: `out` is there, or a library is missing.
+      ModelError: the format cannot hold the program, or computes something else.
+    """
+    out = Path(out)
+    chosen = target(to)
+    _require_free(out, force)
+    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        written = chosen.write(program, temporary)
+        write_manifest(temporary, program, to, written, {})
+        difference, examples = compare(program, chosen.load(temporary, written), to, tolerance)
+        manifest = write_manifest(temporary, program, to, written, difference)
+        if out.exists():
+            aside = temporary.with_suffix(".replaced")
+            out.rename(aside)
+            temporary.rename(out)
+            shutil.rmtree(aside)
+        else:
+            temporary.rename(out)
+        sync_directory(out.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return ExportReport(Artifact(out, manifest), difference, examples)
+
+
+def compare(program: InferenceProgram, run: Run, to: str, tolerance: float = TOLERANCE) -> tuple[dict[str, float], int]:
+    """Runs a program and what it was exported to on its example, and on a single example if batches may differ.
+
+    Returns:
+      (the largest difference by output, the number of examples).
+
+    Raises:
+      ModelError: one is larger than the tolerance, or not a number where the other is one.
+    """
+    predict = program.compiled()
+    worst: dict[str, float] = {}
+    batches = [program.example]
+    dynamic = program.signature.batched
+    if dynamic:
+        batches.append({name: leaf[:1] for name, leaf in program.example.items()})
+    for batch in batches:
+        wanted, found = predict(batch), run(batch)
+        for name, value in wanted.items():
+            if name not in found or found[name].shape != value.shape:
+                shape = found[name].shape if name in found else "missing"
+                raise ModelError(f"{program.name}: the output {name!r} is {shape} in {to}, and {value.shape} in JAX.")
+            difference, scale = _difference(value, found[name])
+            worst[name] = max(worst.get(name, 0.0), difference)
+            if not difference <= tolerance * max(1.0, scale):
+                raise ModelError(
+                    f"{program.name} gives something else in {to} than in JAX: {name!r} differs by {difference:.3g}, "
+                    f"where its largest value is {scale:.3g}; more than {tolerance:g} of it is not accepted. Nothing "
+                    "was exported."
+                )
+    return worst, len(next(iter(program.example.values()))) if dynamic else 1
+
+
+def _difference(wanted: NDArray[Any], found: NDArray[Any]) -> tuple[float, float]:
+    if not wanted.size:
+        return 0.0, 0.0
+    one, other = (np.asarray(array, np.float64) for array in (wanted, found))
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    with np.errstate(invalid="ignore"):  # inf - inf, which `same` has answered
+        apart = np.where(same, 0.0, np.abs(one - other))
+    return float(apart.max()), float(np.abs(one[np.isfinite(one)]).max(initial=0.0))
+
+
+def _require_free(out: Path, force: bool) -> None:
+    if not out.name or not out.parent.is_dir():
+        raise YourError(f"There is no directory {out.parent} to write {out.name or out} into; make it first.")
+    if not out.exists() and not out.is_symlink():
+        return
+    if not force:
+        raise YourError(f"{out} is there already; export to another path, or replace it with --force.")
+    if not (out / MANIFEST).is_file():  # a mistyped path must not cost a directory of something else
+        raise YourError(f"{out} is not an exported model and is not replaced by one; export to another path.")

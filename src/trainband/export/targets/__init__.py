@@ -1,0 +1,24 @@
+"""The formats that a program is exported to, one a file."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from trainband.errors import YourError
+from trainband.export.targets.base import Target
+
+TARGETS = {"stablehlo": "StableHLO"}
+"""The module of each, and the class in it."""
+
+
+def target(name: str) -> Target:
+    """The target of that name; its libraries are imported when it is used.
+
+    Raises:
+      YourError: there is none.
+    """
+    if name not in TARGETS:
+        raise YourError(f"there is no export to {name!r}; there is {', '.join(TARGETS)}.")
+    module = import_module(f"trainband.export.targets.{name.replace('-', '_')}")
+    made: Target = getattr(module, TARGETS[name])()
+    return made
