@@ -161,7 +161,7 @@ def test_nobody_there_and_a_job_of_another_model_afterwards() -> None:
         another = plan_of(params, optax.sgd(1.0))
         other.client(another, 0).join(first_values(another, params))
         assert following.result(20.0) is None
-        assert "w float32[3,3]" in reader.status.detail
+        assert "is of another model: params/b is none, and b float32[2] in" in reader.status.detail
     finally:
         other.close()
 

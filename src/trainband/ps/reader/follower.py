@@ -170,8 +170,10 @@ class Follower:
     def _round(self) -> JobVersion | None:
         """Asks once; a version that is new, if there is one."""
         self._begun_at = self._clock()
-        if self._job is None:
-            self._take_job(find_job(self._addresses, self._transport, self._timeouts))
+        if not self._shards or any(shard.was_left for shard in self._shards):  # who is there now may be others
+            found = find_job(self._addresses, self._transport, self._timeouts)
+            if self._job is None or not found.is_same(self._job):
+                self._take_job(found)
         self._read()
         if any(shard.is_of_another_job for shard in self._shards):
             self._forget_job()
@@ -199,6 +201,7 @@ class Follower:
                 f"the job that is at {self._address} now is of another model: {name} is "
                 f"{_shown(tensors.get(name))}, and {_shown(self._variables.get(name))} in the one that was followed."
             )
+        self.close()
         self._job = found
         self._addresses = list(dict.fromkeys([self._address, *found.addresses]))
         self._assembler = Assembler(found)

@@ -34,6 +34,10 @@ class FoundJob:
     shards: tuple[ShardLayout, ...]
     standbys: bool
 
+    def is_same(self, other: FoundJob) -> bool:
+        """Whether it is the same job, wherever it was asked."""
+        return (self.job, self.variables, self.shards) == (other.job, other.variables, other.shards)
+
     def places(self, shard: int) -> tuple[str, ...]:
         """The addresses of the ps that may hold a shard, its own one first."""
         count = len(self.addresses)

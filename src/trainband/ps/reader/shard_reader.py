@@ -60,6 +60,11 @@ class ShardReader:
         self._stream: Stream | None = None
 
     @property
+    def was_left(self) -> bool:
+        """Whether it has values, and no way any more to the ps that gave them."""
+        return self.values is not None and self._stream is None
+
+    @property
     def is_complete(self) -> bool:
         """Whether the last values were those at the end of a training."""
         values = self.values
