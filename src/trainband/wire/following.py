@@ -76,6 +76,8 @@ class Values(Struct, frozen=True, tag=23, array_like=True):
     """Whether this ps ends."""
     why: f.Text = ""
     """It ends."""
+    waited_s: float = 0.0
+    """How long the ps has waited for the version that was asked for."""
 
 
 Upward = Follow | Look | Read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -97,11 +98,21 @@ class Follower:
         self._shards: list[ShardReader] = []
         self._assembler: Assembler | None = None
         self._given: JobVersion | None = None
-        self._begun_at = 0.0
+        self._begun_at = self._took_s = 0.0
+        """When the last round began, and how long it took."""
         self._retry_s = 0.0
         self._lead_s = 0.02
         self._seen: tuple[float, int] | None = None
         """When a version was last looked at, and which it was: how fast the training is."""
+
+    @property
+    def address(self) -> str:
+        """That it was given."""
+        return self._address
+
+    def wall_time(self, at: float) -> float:
+        """A time of the reader's clock in seconds since 1970."""
+        return time.time() - (self._clock() - at)
 
     @property
     def given(self) -> JobVersion | None:
@@ -174,11 +185,11 @@ class Follower:
             found = find_job(self._addresses, self._transport, self._timeouts)
             if self._job is None or not found.is_same(self._job):
                 self._take_job(found)
-        self._read()
+        waited_s = self._read()
         if any(shard.is_of_another_job for shard in self._shards):
             self._forget_job()
             return None
-        self._retry_s = 0.0
+        self._retry_s, self._took_s = 0.0, self._clock() - self._begun_at - waited_s
         step = self._shards[0].values.version if self._shards[0].values is not None else 0
         if not any(shard.ended for shard in self._shards):
             self._note(FollowState.FOLLOWING, f"follows the job at {self._address}, which is at global step {step}")
@@ -216,20 +227,25 @@ class Follower:
         self.close()
         self._job, self._shards, self._assembler = None, [], None
 
-    def _read(self) -> None:
-        """Takes what is new from all shards; of the same version, where that can be had."""
+    def _read(self) -> float:
+        """Takes what is new from all shards; of the same version, where that can be had.
+
+        Returns:
+          The seconds for which a ps has waited for that version.
+        """
         if len(self._shards) == 1:
             self._shards[0].read()
-            return
+            return 0.0
         looks = self._all([shard.look for shard in self._shards])
         if not any(values.is_new for values in looks):
-            return
+            return 0.0
         at = self._version_ahead([values.version for values in looks], min(values.last_version for values in looks))
         read = self._all([partial(shard.read, at, CUT_WAIT_S) for shard in self._shards])
         if len({values.version for values in read}) > 1:
             self._lead_s = min(_MOST_LEAD_S, 2 * self._lead_s)
         else:
             self._lead_s = max(0.02, 0.9 * self._lead_s)
+        return max(values.waited_s for values in read)
 
     def _version_ahead(self, versions: Sequence[int], last: int) -> int:
         """A version that no shard has passed, and that all will have soon."""
@@ -299,9 +315,9 @@ class Follower:
 
     def _pause(self, stop: Callable[[], bool]) -> None:
         """Waits until the next round is due; shorter where a ps says that it ends."""
-        took_s = self._clock() - self._begun_at
-        pause_s = self._retry_s or max(self._interval_s - took_s, took_s * (1 / READING_SHARE - 1))
-        until = self._clock() + pause_s
+        until = self._begun_at + max(self._interval_s, self._took_s / READING_SHARE)
+        if self._retry_s:
+            until = self._clock() + self._retry_s
         while not stop():
             left_s = until - self._clock()
             if left_s <= 0:

@@ -15,6 +15,7 @@ from trainband.runtime.formatting import printable
 from trainband.wire import following as w
 from trainband.wire.codec import decode_any, encode
 from trainband.wire.limits import LIMITS
+from trainband.wire.messages import Failure
 from trainband.wire.transport import Caller, Stream
 
 LOOK_S = 0.2
@@ -59,7 +60,13 @@ class Readers:
                 if frame is not None:
                     if len(frame.header) > LIMITS.control_bytes:
                         raise Refused(f"{stream.peer} asked with {len(frame.header):,} bytes.")
-                    reader.answer(decode_any(frame.header, w.Look | w.Read, stream.peer))
+                    asked = decode_any(frame.header, w.Look | w.Read, stream.peer)
+                    try:
+                        reader.answer(asked)
+                    except Refused as exc:
+                        if not exc.is_for_another:
+                            raise
+                        stream.send(encode(Failure(str(exc), exc.code)))  # nothing is wrong: it asks somebody else
             reader.end()
         finally:
             reader.forget()
@@ -132,14 +139,18 @@ class _Reader:
             raise Refused(f"{self._task.name} has no values of {self._replica.name} yet.", RefusalCode.NOT_READY)
         return shard
 
-    def _acquired(self, asked: w.Read) -> tuple[Shard, ParamsVersion]:
-        """The version that is asked for if it comes in time, else the newest; it is being read from now on."""
+    def _acquired(self, asked: w.Read) -> tuple[Shard, ParamsVersion, float]:
+        """The version that is asked for if it comes in time, else the newest, and the seconds that this has waited.
+
+        It is being read from now on.
+        """
         with self._task.lock:
             shard = self._shard()
             if asked.at <= shard.version or not asked.wait_s > 0:
-                return shard, shard.acquire()
+                return shard, shard.acquire(), 0.0
             wanted = shard.want(asked.at, self._task.runtime.event())
-        deadline = self._task.clock() + min(asked.wait_s, w.MOST_WAIT_S)
+        began = self._task.clock()
+        deadline = began + min(asked.wait_s, w.MOST_WAIT_S)
         while not (wanted.reached.is_set() or self._task.stopped) and self._stream.alive:
             left_s = deadline - self._task.clock()
             if left_s <= 0:
@@ -154,9 +165,9 @@ class _Reader:
                 if version is not None:
                     shard.give_back(version)
                 raise
-            return shard, version or shard.acquire()
+            return shard, version or shard.acquire(), self._task.clock() - began
 
-    def _send(self, shard: Shard, version: ParamsVersion, *, over: bool = False) -> None:
+    def _send(self, shard: Shard, version: ParamsVersion, waited_s: float = 0.0, *, over: bool = False) -> None:
         is_new, is_kept = version.serial != self._sent, False
         try:
             with self._task.lock:
@@ -165,7 +176,7 @@ class _Reader:
             if not over:  # whatever is in these params, the standby has too
                 self._replicas.settle(self._replica, position, lambda: not self._stream.alive)
             counts, body = self._changes(shard, version) if is_new else ((), [])
-            self._stream.send(encode(msgspec.structs.replace(values, changed=counts)), body)
+            self._stream.send(encode(msgspec.structs.replace(values, changed=counts, waited_s=waited_s)), body)
             if is_new:
                 self._sent = version.serial
                 is_kept = self._compares and is_worth_comparing(shard.layout)
