@@ -34,6 +34,7 @@ CUT_WAIT_S = 1.0
 
 _MOST_LEAD_S = 0.5
 _HEAR_S = 0.1
+_LEAST_S = 1e-3
 
 
 class FollowState(StrEnum):
@@ -320,7 +321,7 @@ class Follower:
             until = self._clock() + self._retry_s
         while not stop():
             left_s = until - self._clock()
-            if left_s <= 0:
+            if left_s < _LEAST_S:
                 return
             if not self._shards:
                 self._runtime.sleep(min(_HEAR_S, left_s))
