@@ -121,7 +121,7 @@ def test_all_shards_are_read_at_one_step_of_a_synchronous_job() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_ps_that_comes_back_with_an_older_checkpoint_is_followed(seed: int) -> None:
-    world, history, finals = followed(seed, Crash(6.0, "ps:1", 2.0), checkpoint_every=5, updates=120)
+    world, history, finals = followed(seed, Crash(8.0, "ps:1", 2.0), checkpoint_every=5, updates=150)
     assert any(isinstance(record, Restored) and record.version > 0 for record in history)
     assert world.reads[-1].versions == tuple(final.version for _, final in sorted(finals.items()))
     assert world.reads[-1].values == tuple(final.value for _, final in sorted(finals.items()))

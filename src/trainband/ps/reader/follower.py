@@ -99,8 +99,8 @@ class Follower:
         self._shards: list[ShardReader] = []
         self._assembler: Assembler | None = None
         self._given: JobVersion | None = None
-        self._begun_at = self._took_s = 0.0
-        """When the last round began, and how long it took."""
+        self._begun_at = 0.0
+        """When the last round began."""
         self._retry_s = 0.0
         self._lead_s = 0.02
         self._seen: tuple[float, int] | None = None
@@ -186,11 +186,11 @@ class Follower:
             found = find_job(self._addresses, self._transport, self._timeouts)
             if self._job is None or not found.is_same(self._job):
                 self._take_job(found)
-        waited_s = self._read()
+        self._read()
         if any(shard.is_of_another_job for shard in self._shards):
             self._forget_job()
             return None
-        self._retry_s, self._took_s = 0.0, self._clock() - self._begun_at - waited_s
+        self._retry_s = 0.0
         step = self._shards[0].values.version if self._shards[0].values is not None else 0
         if not any(shard.ended for shard in self._shards):
             self._note(FollowState.FOLLOWING, f"follows the job at {self._address}, which is at global step {step}")
@@ -228,25 +228,20 @@ class Follower:
         self.close()
         self._job, self._shards, self._assembler = None, [], None
 
-    def _read(self) -> float:
-        """Takes what is new from all shards; of the same version, where that can be had.
-
-        Returns:
-          The seconds for which a ps has waited for that version.
-        """
+    def _read(self) -> None:
+        """Takes what is new from all shards; of the same version, where that can be had."""
         if len(self._shards) == 1:
             self._shards[0].read()
-            return 0.0
+            return
         looks = self._all([shard.look for shard in self._shards])
         if not any(values.is_new for values in looks):
-            return 0.0
+            return
         at = self._version_ahead([values.version for values in looks], min(values.last_version for values in looks))
         read = self._all([partial(shard.read, at, CUT_WAIT_S) for shard in self._shards])
         if len({values.version for values in read}) > 1:
             self._lead_s = min(_MOST_LEAD_S, 2 * self._lead_s)
         else:
             self._lead_s = max(0.02, 0.9 * self._lead_s)
-        return max(values.waited_s for values in read)
 
     def _version_ahead(self, versions: Sequence[int], last: int) -> int:
         """A version that no shard has passed, and that all will have soon."""
@@ -287,7 +282,7 @@ class Follower:
         """What it means that a round has failed."""
         have_ended = [shard for shard in self._shards if shard.ended is not None]
         gone = isinstance(exc, Unreachable)
-        over = bool(have_ended) and len(have_ended) == len(self._shards)
+        over = bool(have_ended) and (gone or len(have_ended) == len(self._shards))
         complete = bool(self._shards) and all(shard.is_complete for shard in self._shards)
         if over or (gone and complete):
             step = self._shards[0].values.version if self._shards[0].values is not None else 0
@@ -316,7 +311,8 @@ class Follower:
 
     def _pause(self, stop: Callable[[], bool]) -> None:
         """Waits until the next round is due; shorter where a ps says that it ends."""
-        until = self._begun_at + max(self._interval_s, self._took_s / READING_SHARE)
+        took_s = max((shard.took_s for shard in self._shards), default=0.0)
+        until = self._begun_at + max(self._interval_s, took_s / READING_SHARE)
         if self._retry_s:
             until = self._clock() + self._retry_s
         while not stop():

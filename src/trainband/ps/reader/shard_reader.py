@@ -48,6 +48,8 @@ class ShardReader:
         """What came with the blocks."""
         self.is_of_another_job = False
         """Whether the values are of another job than the first ones were."""
+        self.took_s = 0.0
+        """The time that the last answer took, without what the ps has waited for a version."""
         self.ended: str | None = None
         """Why the ps that held the shard has said that it ends; `None` where none has, or another one answers."""
         self._number = number
@@ -124,12 +126,15 @@ class ShardReader:
         stream = self._opened(address)
         with contextlib.suppress(StreamClosed):  # what it had sent before, its last words, is still received
             stream.send(encode(question))
-        deadline = self._runtime.clock() + self._timeouts.call_s + wait_s
+        began = self._runtime.clock()
+        deadline = began + self._timeouts.call_s + wait_s
         while True:
             left_s = deadline - self._runtime.clock()
             frame = stream.receive(max(0.001, left_s))
             if frame is not None:
-                return self._taken(frame, address)
+                told = self._taken(frame, address)
+                self.took_s = self._runtime.clock() - began - told.waited_s
+                return told
             if left_s <= 0:
                 raise DeadlineExceeded(f"{address} gave no answer about {self.name} in {self._timeouts.call_s:g} s.")
 

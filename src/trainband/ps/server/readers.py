@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from trainband.cluster.identity import Role
-from trainband.errors import PeerError, RefusalCode, Refused
+from trainband.errors import PeerError, RefusalCode, Refused, StreamClosed
 from trainband.ps.changes import Changed, changes, everything, is_worth_comparing
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.shard import ParamsVersion, Shard
@@ -20,6 +20,9 @@ from trainband.wire.transport import Caller, Stream
 
 LOOK_S = 0.2
 """Between two looks of a reader's thread whether this ps ends, so that it hears of the last version."""
+
+SETTLE_S = 1.0
+"""How long a reader waits for a standby to take what it is to get."""
 
 _OBSERVERS = frozenset({Role.OBSERVER})
 
@@ -63,6 +66,9 @@ class Readers:
                     asked = decode_any(frame.header, w.Look | w.Read, stream.peer)
                     try:
                         reader.answer(asked)
+                    except StreamClosed:
+                        if not (self._task.stopped and stream.alive):
+                            raise  # else this ps ends while it answers
                     except Refused as exc:
                         if not exc.is_for_another:
                             raise
@@ -114,7 +120,8 @@ class _Reader:
             self._stream.send(encode(w.Values(0, "", 0, "", 0, is_new=False, over=True, why=str(exc))))
             return
         try:
-            self._replicas.settle(self._replica, position, lambda: True)
+            if not self._replica.model.complete:  # else the workers have been told of it, and so has the standby
+                self._replicas.settle(self._replica, position, lambda: True)
         except PeerError:  # the standby may never have these: what it has is what becomes of the shard
             with self._task.lock:
                 shard.give_back(version)
@@ -173,8 +180,8 @@ class _Reader:
             with self._task.lock:
                 values = self._values(version.number, is_new=is_new, over=over)
                 position = self._replica.failover.position
-            if not over:  # whatever is in these params, the standby has too
-                self._replicas.settle(self._replica, position, lambda: not self._stream.alive)
+            if not over:
+                self._settle(position)
             counts, body = self._changes(shard, version) if is_new else ((), [])
             self._stream.send(encode(msgspec.structs.replace(values, changed=counts, waited_s=waited_s)), body)
             if is_new:
@@ -187,6 +194,26 @@ class _Reader:
             if not is_kept:
                 with self._task.lock:
                     shard.give_back(version)
+
+    def _settle(self, position: int) -> None:
+        """Returns when the standby, if there is one, has everything up to a record.
+
+        Raises:
+          Refused: it has not taken it in time: another ps may hold the shard soon.
+          StreamClosed: this ps ends, or the reader has gone.
+        """
+        deadline = self._task.clock() + SETTLE_S
+        try:
+            self._replicas.settle(
+                self._replica, position, lambda: not self._stream.alive or self._task.clock() >= deadline
+            )
+        except StreamClosed as exc:
+            if self._task.stopped or not self._stream.alive:
+                raise
+            raise Refused(
+                f"the standby of {self._replica.name} has not taken the values that {self._task.name} has.",
+                RefusalCode.MOVED,
+            ) from exc
 
     def _changes(self, shard: Shard, version: ParamsVersion) -> Changed:
         if self._kept is None or self._kept[0] is not shard:
