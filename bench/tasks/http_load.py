@@ -66,11 +66,11 @@ def load(port: int, request: bytes, clients: int, warm_up: float, seconds: float
                 pending[number] = text
                 continue
             now = time.perf_counter()
+            answered += 1
             if not data or not text.startswith(b"HTTP/1.1 200"):
                 what = text[:200].decode(errors="replace") if data else "the connection was closed"
                 failures[what] = failures.get(what, 0) + 1
-            answered += 1
-            if data and start <= now < end:
+            elif start <= now < end:
                 durations.append(now - sent[number])
             del sent[number]
             if data and now < end:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -47,6 +48,8 @@ _FIXED = {
 }
 _METHODS = {"infer": "POST", "predict": "POST", "repository": "POST"}
 _UNSTARTED = "the model is being loaded; look at /v2/health/ready."
+_WINDOW_BITS = {"identity": 0, "gzip": 31, "deflate": 15}
+"""How zlib is told each Content-Encoding."""
 _RETRY = {"Retry-After": "1"}
 
 
@@ -170,8 +173,9 @@ class App:
         """The body of a request, whole."""
         limit = self._options.max_body_bytes
         too_large = Refusal(413, f"the body is larger than {limit:,} bytes.", {"Connection": "close"})
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Refusal(415, "send the body without a Content-Encoding.")
+        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
+        if encoding not in _WINDOW_BITS:
+            raise Refusal(415, f"the body is encoded as {encoding}; there is {', '.join(_WINDOW_BITS)}.")
         said = number(headers, b"content-length")
         if said is not None and said > limit:
             raise too_large
@@ -194,6 +198,16 @@ class App:
             body = bytes(parts)
         if said is not None and said != len(body):
             raise Refusal(400, f"Content-Length is {said}, and the body has {len(body)} bytes.")
+        if encoding != "identity":
+            unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])
+            try:
+                body = unpacker.decompress(body, limit)
+            except zlib.error as exc:
+                raise Refusal(400, f"the body is not encoded as {encoding}: {exc}.") from exc
+            if unpacker.unconsumed_tail:
+                raise too_large
+            if not unpacker.eof:
+                raise Refusal(400, f"the body ends within what is encoded as {encoding}.")
         return body
 
     async def _message(self, receive: Receive) -> Message:
@@ -298,7 +312,7 @@ class App:
         if action == "metadata":
             return Response.of(self._protocols["predict"].metadata(current))
         if action == "status":
-            return Response.of(tensorflow_serving.status(current))
+            return Response.of({**tensorflow_serving.status(current), "name": name, "ready": self.ready})  # KServe's, too
         return Response.of({"name": name, "ready": self.ready}, 200 if self.ready else 503)
 
     def _metrics(self) -> Response:
@@ -329,5 +343,5 @@ class App:
                 "version_delay_seconds": version.delay_s,
             }
         if action == "index":
-            return Response.of({"server": "trainband", **value})
+            return Response.of({"server": "trainband", "status": "alive", **value})
         return Response.of(value, 200 if self.ready else 503)

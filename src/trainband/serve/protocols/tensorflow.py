@@ -58,10 +58,8 @@ class _SlowBody(msgspec.Struct, Generic[T]):
     signature_name: str = SIGNATURE
 
 
-def status(version: LoadedVersion | None) -> dict[str, Any]:
+def status(version: LoadedVersion) -> dict[str, Any]:
     """Of the model."""
-    if version is None:
-        return {"model_version_status": []}
     ok = {"error_code": "OK", "error_message": ""}
     return {"model_version_status": [{"version": str(version.number), "state": "AVAILABLE", "status": ok}]}
 
