@@ -312,7 +312,9 @@ class App:
         if action == "metadata":
             return Response.of(self._protocols["predict"].metadata(current))
         if action == "status":
-            return Response.of({**tensorflow_serving.status(current), "name": name, "ready": self.ready})  # KServe's, too
+            return Response.of(
+                {**tensorflow_serving.status(current), "name": name, "ready": self.ready}
+            )  # KServe's, too
         return Response.of({"name": name, "ready": self.ready}, 200 if self.ready else 503)
 
     def _metrics(self) -> Response:
