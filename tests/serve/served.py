@@ -32,7 +32,7 @@ def scaled(params: Any, batch: Any) -> Any:
 
 def program(factor: float = 2.0, step: int = 7) -> InferenceProgram:
     """Of `scaled`."""
-    weights = {"params/factor": np.float32(factor)}
+    weights = {"params/factor": np.array(factor, np.float32)}
     return Predictor(scaled, example=EXAMPLE).program(weights, global_step=step)
 
 
@@ -42,7 +42,7 @@ def two_inputs() -> InferenceProgram:
         lambda params, batch: batch["x"] * params["w"] + batch["n"][:, None],
         example={"x": EXAMPLE, "n": np.array([1, 2, 3], np.int32)},
     )
-    return predictor.program({"params/w": np.float32(10)})
+    return predictor.program({"params/w": np.array(10, np.float32)})
 
 
 class Gated:

@@ -15,7 +15,7 @@ def families(text: str) -> dict[str, str]:
     """The kind of every family; checks the text as `promtool check metrics` does."""
     assert text.endswith("\n")
     kinds: dict[str, str] = {}
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     helped = family = ""
     for line in text.splitlines():
         if line.startswith("# HELP "):
@@ -34,7 +34,7 @@ def families(text: str) -> dict[str, str]:
             assert found["name"] in {family + suffix for suffix in suffixes}
             float(found["value"])
             assert (found["name"], found["labels"]) not in seen
-            seen.add(found[0].rpartition(" ")[0])
+            seen.add((found["name"], found["labels"]))
     return kinds
 
 

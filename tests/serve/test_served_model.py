@@ -20,7 +20,8 @@ def test_a_request_is_answered_by_one_version_whole() -> None:
     # `high` is always `low` + 1000 in a version, so an answer of two versions would show.
     predictor = Predictor(lambda params, batch: batch * 0 + params["low"] + params["high"], example=EXAMPLE)
     model = ServedModel.of(
-        predictor.program({"params/low": np.float32(0), "params/high": np.float32(1000)}), name="pair"
+        predictor.program({"params/low": np.array(0, np.float32), "params/high": np.array(1000, np.float32)}),
+        name="pair",
     )
     ended = threading.Event()
 
@@ -30,7 +31,7 @@ def test_a_request_is_answered_by_one_version_whole() -> None:
         ended.set()
 
     async def ask_on(app: App) -> list[tuple[int, int, float]]:
-        found = []
+        found: list[tuple[int, int, float]] = []
         async with client(app) as http:
             while not ended.is_set() or not found:
                 body = {"inputs": [{"name": "input", "shape": [20, 2], "datatype": "FP32", "data": [0.0] * 40}]}
@@ -57,7 +58,7 @@ def test_a_swap_compiles_nothing_and_may_name_only_what_changed() -> None:
         traced.append(batch.shape)
         return batch * params["a"] + params["b"]
 
-    weights = {"params/a": np.float32(2), "params/b": np.ones(2, np.float32)}
+    weights = {"params/a": np.array(2, np.float32), "params/b": np.ones(2, np.float32)}
     model = ServedModel.of(Predictor(counted, example=EXAMPLE).program(weights))
     with served(model) as app:
         before = len(traced)
@@ -116,7 +117,7 @@ def test_examples_that_depend_on_each_other_are_not_batched() -> None:
     centred = Predictor(lambda params, batch: batch - batch.mean(0) + params["w"], example=EXAMPLE)
     said: list[str] = []
     app = App(ServeOptions(max_batch=8), lambda: STATUS, say=said.append)
-    app.open(ServedModel.of(centred.program({"params/w": np.float32(0)}), "centred"))
+    app.open(ServedModel.of(centred.program({"params/w": np.array(0, np.float32)}), "centred"))
     try:
         answer = ask(app, "POST", "/v1/models/centred:predict", json={"instances": [[1, 2], [3, 4], [5, 6]]})
     finally:
@@ -127,7 +128,7 @@ def test_examples_that_depend_on_each_other_are_not_batched() -> None:
 
 def test_a_fixed_batch_size_is_served_as_it_is() -> None:
     fixed = Predictor(lambda params, batch: batch * params["w"], example=EXAMPLE)
-    model = ServedModel.of(fixed.program({"params/w": np.float32(2)}, batch=3), "fixed")
+    model = ServedModel.of(fixed.program({"params/w": np.array(2, np.float32)}, batch=3), "fixed")
     with served(model) as app:
         assert ask(app, "POST", "/v1/models/fixed:predict", json={"instances": [[1, 1]] * 3}).status_code == 200
         answer = ask(app, "POST", "/v1/models/fixed:predict", json={"instances": [[1, 1]]})

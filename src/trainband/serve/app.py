@@ -312,9 +312,8 @@ class App:
         if action == "metadata":
             return Response.of(self._protocols["predict"].metadata(current))
         if action == "status":
-            return Response.of(
-                {**tensorflow_serving.status(current), "name": name, "ready": self.ready}
-            )  # KServe's, too
+            kserve = {"name": name, "ready": self.ready}  # its own version 1 of the protocol asks at the same address
+            return Response.of({**tensorflow_serving.status(current), **kserve})
         return Response.of({"name": name, "ready": self.ready}, 200 if self.ready else 503)
 
     def _metrics(self) -> Response:
