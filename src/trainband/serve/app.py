@@ -160,12 +160,20 @@ class App:
         self.metrics.in_flight += 1
         try:
             headers = dict(scope["headers"])
-            body = await self._body(headers, receive)
-            inputs, write = self._protocols[action].read(body, headers)
-            assert self._model is not None
-            self._model.signature.check(inputs)
-            outputs, answered = await self._computed(inputs)
+            came = False
+            async with asyncio.timeout(self._options.request_timeout_s):
+                body = await self._body(headers, receive)
+                came = True
+                inputs, write = self._protocols[action].read(body, headers)
+                assert self._model is not None
+                self._model.signature.check(inputs)
+                outputs, answered = await self._computed(inputs)
             return write(outputs, answered)
+        except TimeoutError:
+            within = f"within {self._options.request_timeout_s:g} s"
+            if came:
+                raise Refusal(504, f"there was no answer {within}.", _RETRY) from None
+            raise Refusal(408, f"the body did not come {within}.", {"Connection": "close"}) from None
         finally:
             self.metrics.in_flight -= 1
 
@@ -179,7 +187,7 @@ class App:
         said = number(headers, b"content-length")
         if said is not None and said > limit:
             raise too_large
-        message = await receive() if said == 0 else await self._message(receive)
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise Refusal(400, "the body ends too soon.")
         if not message.get("more_body"):
@@ -189,7 +197,7 @@ class App:
         else:
             parts = bytearray(message.get("body", b""))
             while message.get("more_body"):
-                message = await self._message(receive)
+                message = await receive()
                 if message["type"] == "http.disconnect":
                     raise Refusal(400, f"the body ends after {len(parts)} bytes.")
                 parts += message.get("body", b"")
@@ -210,15 +218,6 @@ class App:
                 raise Refusal(400, f"the body ends within what is encoded as {encoding}.")
         return body
 
-    async def _message(self, receive: Receive) -> Message:
-        try:
-            async with asyncio.timeout(self._options.request_timeout_s):
-                return await receive()
-        except TimeoutError:
-            raise Refusal(
-                408, f"the body did not come within {self._options.request_timeout_s:g} s.", {"Connection": "close"}
-            ) from None
-
     async def _computed(self, inputs: Tensors) -> tuple[Tensors, LoadedVersion]:
         assert self._executor is not None
         executor = self._executor
@@ -237,19 +236,15 @@ class App:
                 assert version is not None
                 future.set_result((outputs, version))
 
-        timeout = self._options.request_timeout_s
         now = time.monotonic()
-        work = Work(inputs, examples, executor.key(inputs), now, now + timeout, finish)
-        timer = loop.call_later(timeout, finish, TimeoutError(), None)
+        work = Work(inputs, examples, executor.key(inputs), now, now + self._options.request_timeout_s, finish)
         if not self._arrived:  # those that arrive in the same round of the event loop go in together
             loop.call_soon(self._submit)
         self._arrived.append(work)
         try:
             return await future
-        except Refusal:
+        except (Refusal, TimeoutError):
             raise
-        except TimeoutError:
-            raise Refusal(504, f"there was no answer within {timeout:g} s.", _RETRY) from None
         except Exception as exc:
             reason = (str(exc).splitlines() or [""])[0]
             text = f"the model failed: {type(exc).__name__}: {reason}"
@@ -257,8 +252,6 @@ class App:
                 self._last_error = text
                 self._say(text)
             raise Refusal(500, text) from exc
-        finally:
-            timer.cancel()
 
     def _submit(self) -> None:
         assert self._executor is not None
