@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -47,6 +48,8 @@ _FIXED = {
 }
 _METHODS = {"infer": "POST", "predict": "POST", "repository": "POST"}
 _UNSTARTED = "the model is being loaded; look at /v2/health/ready."
+_WINDOW_BITS = {"identity": 0, "gzip": 31, "deflate": 15}
+"""How zlib is told each Content-Encoding."""
 _RETRY = {"Retry-After": "1"}
 
 
@@ -157,12 +160,20 @@ class App:
         self.metrics.in_flight += 1
         try:
             headers = dict(scope["headers"])
-            body = await self._body(headers, receive)
-            inputs, write = self._protocols[action].read(body, headers)
-            assert self._model is not None
-            self._model.signature.check(inputs)
-            outputs, answered = await self._computed(inputs)
+            came = False
+            async with asyncio.timeout(self._options.request_timeout_s):
+                body = await self._body(headers, receive)
+                came = True
+                inputs, write = self._protocols[action].read(body, headers)
+                assert self._model is not None
+                self._model.signature.check(inputs)
+                outputs, answered = await self._computed(inputs)
             return write(outputs, answered)
+        except TimeoutError:
+            within = f"within {self._options.request_timeout_s:g} s"
+            if came:
+                raise Refusal(504, f"there was no answer {within}.", _RETRY) from None
+            raise Refusal(408, f"the body did not come {within}.", {"Connection": "close"}) from None
         finally:
             self.metrics.in_flight -= 1
 
@@ -170,12 +181,13 @@ class App:
         """The body of a request, whole."""
         limit = self._options.max_body_bytes
         too_large = Refusal(413, f"the body is larger than {limit:,} bytes.", {"Connection": "close"})
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Refusal(415, "send the body without a Content-Encoding.")
+        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
+        if encoding not in _WINDOW_BITS:
+            raise Refusal(415, f"the body is encoded as {encoding}; there is {', '.join(_WINDOW_BITS)}.")
         said = number(headers, b"content-length")
         if said is not None and said > limit:
             raise too_large
-        message = await receive() if said == 0 else await self._message(receive)
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise Refusal(400, "the body ends too soon.")
         if not message.get("more_body"):
@@ -185,7 +197,7 @@ class App:
         else:
             parts = bytearray(message.get("body", b""))
             while message.get("more_body"):
-                message = await self._message(receive)
+                message = await receive()
                 if message["type"] == "http.disconnect":
                     raise Refusal(400, f"the body ends after {len(parts)} bytes.")
                 parts += message.get("body", b"")
@@ -194,16 +206,17 @@ class App:
             body = bytes(parts)
         if said is not None and said != len(body):
             raise Refusal(400, f"Content-Length is {said}, and the body has {len(body)} bytes.")
+        if encoding != "identity":
+            unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])
+            try:
+                body = unpacker.decompress(body, limit)
+            except zlib.error as exc:
+                raise Refusal(400, f"the body is not encoded as {encoding}: {exc}.") from exc
+            if unpacker.unconsumed_tail:
+                raise too_large
+            if not unpacker.eof:
+                raise Refusal(400, f"the body ends within what is encoded as {encoding}.")
         return body
-
-    async def _message(self, receive: Receive) -> Message:
-        try:
-            async with asyncio.timeout(self._options.request_timeout_s):
-                return await receive()
-        except TimeoutError:
-            raise Refusal(
-                408, f"the body did not come within {self._options.request_timeout_s:g} s.", {"Connection": "close"}
-            ) from None
 
     async def _computed(self, inputs: Tensors) -> tuple[Tensors, LoadedVersion]:
         assert self._executor is not None
@@ -223,19 +236,15 @@ class App:
                 assert version is not None
                 future.set_result((outputs, version))
 
-        timeout = self._options.request_timeout_s
         now = time.monotonic()
-        work = Work(inputs, examples, executor.key(inputs), now, now + timeout, finish)
-        timer = loop.call_later(timeout, finish, TimeoutError(), None)
+        work = Work(inputs, examples, executor.key(inputs), now, now + self._options.request_timeout_s, finish)
         if not self._arrived:  # those that arrive in the same round of the event loop go in together
             loop.call_soon(self._submit)
         self._arrived.append(work)
         try:
             return await future
-        except Refusal:
+        except (Refusal, TimeoutError):
             raise
-        except TimeoutError:
-            raise Refusal(504, f"there was no answer within {timeout:g} s.", _RETRY) from None
         except Exception as exc:
             reason = (str(exc).splitlines() or [""])[0]
             text = f"the model failed: {type(exc).__name__}: {reason}"
@@ -243,8 +252,6 @@ class App:
                 self._last_error = text
                 self._say(text)
             raise Refusal(500, text) from exc
-        finally:
-            timer.cancel()
 
     def _submit(self) -> None:
         assert self._executor is not None
@@ -298,7 +305,8 @@ class App:
         if action == "metadata":
             return Response.of(self._protocols["predict"].metadata(current))
         if action == "status":
-            return Response.of(tensorflow_serving.status(current))
+            kserve = {"name": name, "ready": self.ready}  # its own version 1 of the protocol asks at the same address
+            return Response.of({**tensorflow_serving.status(current), **kserve})
         return Response.of({"name": name, "ready": self.ready}, 200 if self.ready else 503)
 
     def _metrics(self) -> Response:
@@ -329,5 +337,5 @@ class App:
                 "version_delay_seconds": version.delay_s,
             }
         if action == "index":
-            return Response.of({"server": "trainband", **value})
+            return Response.of({"server": "trainband", "status": "alive", **value})
         return Response.of(value, 200 if self.ready else 503)

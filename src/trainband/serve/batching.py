@@ -76,7 +76,7 @@ class BatchQueue:
         """In how many seconds the next batch is to start, as things are; `None` while nothing waits."""
         if not self._waiting:
             return None
-        if self._examples >= min(self._max_batch, self._expected) or self._waiting[0].at:
+        if self._examples >= min(self._max_batch, int(self._expected)) or self._waiting[0].at:
             return 0.0
         return max(0.0, self._waiting[0].arrived + self._max_delay_s - now)
 

@@ -192,8 +192,8 @@ class ServedModel:
 
 
 def _placed(leaf: Any) -> jax.Array:
-    """On the device; a copy of NumPy's, which JAX would otherwise share on the CPU."""
-    return leaf if isinstance(leaf, jax.Array) else jax.device_put(np.asarray(leaf), may_alias=False)
+    """On the device; a copy of NumPy's, which JAX shares on the CPU (small ones in spite of `may_alias=False`)."""
+    return leaf if isinstance(leaf, jax.Array) else jax.device_put(np.array(leaf, copy=True))
 
 
 def _text(found: tuple[tuple[int, ...], str]) -> str:

@@ -80,7 +80,7 @@ class ServerMetrics:
                         {(): version.delay_s or 0.0},
                     ),
                 ]
-        metrics = [
+        metrics: list[Counter | Histogram | Gauge] = [
             self.requests,
             self.durations,
             self.examples,

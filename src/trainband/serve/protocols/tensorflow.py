@@ -6,6 +6,7 @@ Source: https://www.tensorflow.org/tfx/serving/api_rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -58,10 +59,8 @@ class _SlowBody(msgspec.Struct, Generic[T]):
     signature_name: str = SIGNATURE
 
 
-def status(version: LoadedVersion | None) -> dict[str, Any]:
+def status(version: LoadedVersion) -> dict[str, Any]:
     """Of the model."""
-    if version is None:
-        return {"model_version_status": []}
     ok = {"error_code": "OK", "error_message": ""}
     return {"model_version_status": [{"version": str(version.number), "state": "AVAILABLE", "status": ok}]}
 
@@ -83,6 +82,12 @@ class TensorFlowServing:
         self._decoder = msgspec.json.Decoder(_Body)
         named = [(spec.name, nested_type(element_type(spec), max(0, len(spec.shape) - 1))) for spec in specs]
         self._rows = JsonReader(list[msgspec.defstruct("Instance", named, forbid_unknown_fields=True)])  # type: ignore[misc]
+        self._whole: msgspec.json.Decoder[Any] | None = None
+        """Of a body that is nothing but rows of a single input: reads it in one go."""
+        if self._alone is not None:
+            rows = nested_type(element_type(specs[0]), len(specs[0].shape))
+            whole = msgspec.defstruct("Rows", [("instances", rows)], forbid_unknown_fields=True)
+            self._whole = msgspec.json.Decoder(whole)
         self._raw_columns = JsonReader(dict[str, msgspec.Raw])
         self._single = len(model.signature.outputs) == 1
 
@@ -106,6 +111,12 @@ class TensorFlowServing:
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes]) -> tuple[dict[str, NDArray[Any]], Write]:  # noqa: ARG002
         """See `InferenceProtocol`."""
+        if self._whole is not None:
+            assert self._alone is not None
+            with suppress(msgspec.MsgspecError):  # it is something else, or not right: what, is found below
+                array = self._readers[self._alone].array(self._whole.decode(body).instances)
+                if array.ndim:
+                    return {self._alone: array}, self._writes_rows(len(array))
         request = read_body(body, self._decoder, _SlowBody[Any])
         if request.signature_name not in (SIGNATURE, ""):
             raise DataError(f"there is no signature {request.signature_name!r}; there is {SIGNATURE!r}.")
@@ -114,7 +125,7 @@ class TensorFlowServing:
             raise DataError("give either instances (rows) or inputs (columns).")
         if rows is not None:
             inputs, count = self._read_rows(rows)
-            return inputs, lambda outputs, version: self._rows_response(outputs, count)  # noqa: ARG005
+            return inputs, self._writes_rows(count)
         return self._read_columns(columns), self._columns_response
 
     def _read_rows(self, rows: Any) -> tuple[dict[str, NDArray[Any]], int]:
@@ -148,6 +159,9 @@ class TensorFlowServing:
                 raise DataError(f"there is no input {name!r}; the inputs are {self._model.signature.expected()}.")
             inputs[name] = self._readers[name].nested(value)
         return inputs
+
+    def _writes_rows(self, count: int) -> Write:
+        return lambda outputs, version: self._rows_response(outputs, count)  # noqa: ARG005 - rows tell no version
 
     def _rows_response(self, outputs: Mapping[str, NDArray[Any]], count: int) -> Response:
         for name, array in outputs.items():

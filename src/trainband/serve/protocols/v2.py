@@ -180,7 +180,8 @@ class V2:
         described: list[dict[str, Any]] = []
         raw: list[bytes] = []
         for name, array in outputs.items():
-            one = {"name": name, "shape": list(array.shape), "datatype": _DATATYPES.get(array.dtype.name, "")}
+            datatype = _DATATYPES.get(array.dtype.name, "")
+            one: dict[str, Any] = {"name": name, "shape": list(array.shape), "datatype": datatype}
             if name in as_bytes:
                 raw.append(array.tobytes())
                 one["parameters"] = {"binary_data_size": array.nbytes}
