@@ -92,7 +92,14 @@ def measure(
     """Brings everything up and measures."""
     ps, web, *others = free_addresses(2 + workers)
     environment = {**our_environment(workers), "TRAINBAND_INSECURE": "1"}
-    program = [sys.executable, ROOT / "examples" / "mnist.py", "--train_steps", "100000000", "--ps_hosts", ps]
+    program: list[str | Path] = [
+        sys.executable,
+        ROOT / "examples" / "mnist.py",
+        "--train_steps",
+        "100000000",
+        "--ps_hosts",
+        ps,
+    ]
     program += ["--worker_hosts", ",".join(others), "--hidden_units", str(hidden), "--device", "cpu"]
     for job, count in (("ps", 1), ("worker", workers)):
         for index in range(count):

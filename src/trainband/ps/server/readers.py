@@ -58,7 +58,7 @@ class Readers:
             self._count += 1
         reader = _Reader(self._task, self._replicas, replica, stream)
         try:
-            while not self._task.stopped:
+            while not self._ends():
                 frame = stream.receive(LOOK_S)
                 if frame is not None:
                     if len(frame.header) > LIMITS.control_bytes:
@@ -67,7 +67,7 @@ class Readers:
                     try:
                         reader.answer(asked)
                     except StreamClosed:
-                        if not (self._task.stopped and stream.alive):
+                        if not (self._ends() and stream.alive):
                             raise  # else this ps ends while it answers
                     except Refused as exc:
                         if not exc.is_for_another:
@@ -78,6 +78,9 @@ class Readers:
             reader.forget()
             with self._task.lock:
                 self._count -= 1
+
+    def _ends(self) -> bool:
+        return self._task.stopped
 
     def await_all_told(self, grace_s: float) -> None:
         """Waits until all readers have heard that this ps ends, but not longer than this. Called without the lock."""
