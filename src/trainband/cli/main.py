@@ -42,6 +42,7 @@ COMMANDS = {
         "trainband.cli.checkpoint", "checkpoint", "List, look into, check, compare and export checkpoints."
     ),
     "export": LazyCommand("trainband.cli.export", "export", "Export a checkpoint and a function for other programs."),
+    "serve": LazyCommand("trainband.cli.serve", "serve", "Serve predictions over HTTP."),
     "kubernetes": LazyCommand("trainband.cli.kubernetes", "kubernetes", "Write the manifest of a job for Kubernetes."),
     "secret": LazyCommand("trainband.cli.secret", "secret", "Make a secret for the tasks of a job."),
     "certs": LazyCommand("trainband.cli.certs", "certs", "Make certificates for the tasks of a job."),
