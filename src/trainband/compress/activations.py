@@ -24,6 +24,8 @@ from trainband.model.inference import InferenceProgram
 from trainband.model.signature import Signature
 from trainband.runtime.overrides import override
 
+LABELS = "labels"
+"""The name of the labels among arrays of data."""
 _BATCH = 64
 """Examples that are computed together."""
 
@@ -121,7 +123,8 @@ def batches(signature: Signature, data: Arrays, what: str) -> Iterator[dict[str,
     Raises:
       DataError: it is empty, or has not the inputs of the program.
     """
-    arrays = {name: np.asarray(array) for name, array in data.items()}
+    wanted = {spec.name for spec in signature.inputs}
+    arrays = {name: np.asarray(array) for name, array in data.items() if name in wanted or name != LABELS}
     counts = {len(array) for array in arrays.values() if array.ndim}
     if not arrays or counts in (set(), {0}):
         raise DataError(f"{what} is empty; give at least one example of {signature.expected()}.")

@@ -9,15 +9,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.compress.activations import batches
+from trainband.compress.activations import LABELS, batches
 from trainband.compress.compressed import Compressed
 from trainband.compress.encodings import Plain, describe, nbytes_of
 from trainband.compress.report import Quality, Report, TensorReport
 from trainband.errors import DataError
 from trainband.model.inference import InferenceProgram
 
-LABELS = "labels"
-"""The name of the labels among the arrays to evaluate on."""
 COMPARED = 256
 """The most examples on which tensors are compared one by one."""
 
