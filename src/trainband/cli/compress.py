@@ -27,7 +27,6 @@ from trainband.errors import DataError, YourError
 if TYPE_CHECKING:
     from trainband.compress import Report
     from trainband.model.inference import InferenceProgram
-    from trainband.model.predictor import Predictor
     from trainband.model.signature import Signature
 
 _LABELS = "labels"
@@ -120,8 +119,12 @@ def compress(
     # The machine's accelerators belong to the training that runs there; this needs none.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from trainband.compress.compressing import compress as compressed_of
+    from trainband.compress.compressed import is_compressed
     from trainband.compress.selection import SMALLEST, Selection
+    from trainband.export.source import program_of
 
+    if is_compressed(source):
+        raise YourError(f"{source} is compressed already; compress the checkpoint that it was made of.")
     if model is None and (calibrate or evaluate or example or inputs or batch):
         raise YourError(
             "To calibrate or to evaluate, the command needs to know what is computed: give --model program.py:predict."
@@ -133,7 +136,7 @@ def compress(
         given = example_from(example)
         if given is None and predictor.example is None and not inputs:
             given = _example_of(typical if typical is not None else labelled)
-        program = _program(source, predictor, example=given, inputs=inputs_from(inputs), batch=batch)
+        program = program_of(source, predictor, example=given, inputs=inputs_from(inputs), batch=batch)
     made = compressed_of(
         source if program is None else program,
         int8=int8,
@@ -150,15 +153,6 @@ def compress(
     assert made.report is not None
     console.print(_table(made.report))
     console.print(f"compressed {made.source} to {out}: {made.report}", soft_wrap=True)
-
-
-def _program(source: Path, predictor: Predictor, **tracing: Any) -> InferenceProgram:
-    from trainband.compress.compressed import is_compressed
-    from trainband.export.source import program_of
-
-    if is_compressed(source):
-        raise YourError(f"{source} is compressed already; compress the checkpoint that it was made of.")
-    return program_of(source, predictor, **tracing)
 
 
 def _example_of(data: Any) -> Any:

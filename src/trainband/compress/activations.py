@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from numpy.typing import NDArray
 
 from trainband.compress.encoding import LEVELS
@@ -69,8 +70,8 @@ class Integers(AsItIs):
         if largest is None or not isinstance(values, Scaled) or values.axis not in free:
             return super().product(site)
         step = largest / LEVELS if largest > 0 else 1.0
-        rounded = jnp.round(site.other.astype(jnp.float32) / step)
-        other = jnp.clip(rounded, -LEVELS, LEVELS).astype(jnp.int8)
+        rounded = lax.round(site.other.astype(jnp.float32) / step, lax.RoundingMethod.TO_NEAREST_EVEN)
+        other = lax.clamp(-float(LEVELS), rounded, float(LEVELS)).astype(jnp.int8)
         total = site.computed(values.values, other, jnp.int32)
         shape = [-1 if i == free[values.axis] else 1 for i in range(total.ndim)]
         result = total.astype(jnp.float32) * (values.scale * np.float32(step)).reshape(shape)

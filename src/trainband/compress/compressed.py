@@ -170,6 +170,8 @@ class Compressed:
             temporary.mkdir(parents=True)
             arrays = {name: np.asarray(array, order="C") for name, array in self.stored.items()}
             save_file(arrays, temporary / WEIGHTS)
+            # The library makes files that nobody else may read, a server's user, say.
+            (temporary / WEIGHTS).chmod(temporary.stat().st_mode & 0o666)
             (temporary / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
             if out.exists():
                 aside = temporary.with_suffix(".replaced")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trainband.checkpoint import Checkpoint
 from trainband.compress import encoding as encode
 from trainband.compress.activations import calibrated
-from trainband.compress.compressed import Compressed
+from trainband.compress.compressed import Compressed, is_compressed
 from trainband.compress.encodings import Encoding
 from trainband.compress.measuring import measured
 from trainband.compress.products import channel_axes
@@ -119,6 +119,8 @@ def _opened(
     if isinstance(source, InferenceProgram):
         tensors = {name: np.asarray(leaf) for name, leaf in source.weights.items()}
         return source, tensors, source.source, source.global_step
+    if not isinstance(source, Checkpoint) and is_compressed(source):
+        raise ModelError(f"{source} is compressed already; compress the checkpoint that it was made of.")
     checkpoint = source if isinstance(source, Checkpoint) else newest_checkpoint(Path(source))
     return None, weights_of(checkpoint), str(checkpoint.path), checkpoint.global_step
 

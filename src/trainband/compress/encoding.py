@@ -70,8 +70,8 @@ def without_zeros(name: str, encoding: Encoding, stored: Arrays) -> tuple[Encodi
             return encoding, stored
     flat = dense.reshape(-1)
     there = flat != 0
-    values = flat[there] if there.any() else np.zeros(1, flat.dtype)
-    sparse = Sparse(shape, dtype, len(values), kind, axis)
+    values = np.append(flat[there], np.zeros(1, flat.dtype))
+    sparse = Sparse(shape, dtype, len(values) - 1, kind, axis)
     if nbytes_of(sparse) >= nbytes_of(encoding):
         return encoding, stored
     bitmap = np.packbits(there, bitorder="little")

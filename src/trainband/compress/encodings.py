@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -18,6 +18,9 @@ Stored = Mapping[str, NDArray[Any]]
 """The arrays of a stored tensor, by name."""
 
 INT8 = "int8"
+
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.int8)
+"""The bits of every byte, the lowest first."""
 
 
 class Scaled(NamedTuple):
@@ -79,7 +82,7 @@ class Sparse(Struct, frozen=True, tag="sparse"):
 
     Attributes:
       shape, dtype: of the tensor.
-      count: of the values; 1 at the least.
+      count: of the values that are not 0; one more is stored, for what comes after the last of them.
       stored: the dtype of the values; `int8` ones have a `scale` for each index along `axis`.
       axis: see `stored`.
     """
@@ -93,19 +96,19 @@ class Sparse(Struct, frozen=True, tag="sparse"):
     def dense(self, name: str, stored: Tensors) -> Any:
         """The values with the zeros between them; traceable.
 
-        Running sums over bytes and within each give every element its place among the values: division and remainder
-        by powers of 2, sums and one gather, which all runtimes have.
+        Running sums over bytes and within each give every element its place among the values: by look-ups and sums
+        alone, which other runtimes have, and without constants as large as the tensor, which converters would keep.
         """
         size = math.prod(self.shape)
-        powers = np.array([1 << i for i in range(8)], np.int32)
-        octets = jnp.asarray(stored[f"{name}/bitmap"]).astype(jnp.int32)
-        bits = (octets[:, None] // powers) % 2
-        before = jnp.cumsum(bits, axis=1) - bits
-        total = bits.sum(axis=1)
-        place = ((jnp.cumsum(total) - total)[:, None] + before).reshape(-1)[:size]
+        bits = _gathered(jnp.asarray(_BITS), jnp.asarray(stored[f"{name}/bitmap"]).astype(jnp.int32))
+        counts = bits.astype(jnp.int32)
+        before = lax.cumsum(counts, axis=1) - counts
+        total = counts.sum(axis=1)
+        place = ((lax.cumsum(total) - total)[:, None] + before).reshape(-1)[:size]
         values = jnp.asarray(stored[f"{name}/values"])
-        found = jnp.take(values, jnp.minimum(place, self.count - 1), mode="clip")
-        return jnp.where(bits.reshape(-1)[:size] != 0, found, jnp.zeros((), values.dtype)).reshape(self.shape)
+        found = _gathered(values, place)
+        there = bits.reshape(-1)[:size].astype(values.dtype)
+        return (found * there).reshape(self.shape)
 
     def scaled(self, name: str, stored: Tensors) -> Scaled:
         """The integers and their scales; traceable."""
@@ -121,7 +124,7 @@ class Sparse(Struct, frozen=True, tag="sparse"):
         """The shape and dtype of each stored array."""
         parts: dict[str, tuple[tuple[int, ...], str]] = {
             f"{name}/bitmap": ((-(-math.prod(self.shape) // 8),), "uint8"),
-            f"{name}/values": ((self.count,), self.stored),
+            f"{name}/values": ((self.count + 1,), self.stored),
         }
         if self.stored == INT8:
             parts[f"{name}/scale"] = ((self.shape[self.axis],), "float32")
@@ -149,7 +152,7 @@ class LowRank(Struct, frozen=True, tag="low-rank"):
     def decode(self, name: str, stored: Tensors) -> Any:
         """The tensor; traceable."""
         u, v = self.u.decode(f"{name}/u", stored), self.v.decode(f"{name}/v", stored)
-        product = jnp.matmul(u, v, precision=jax.lax.Precision.HIGHEST)
+        product = jnp.matmul(u, v, precision=lax.Precision.HIGHEST)
         return product.reshape(self.shape).astype(self.dtype)
 
     def parts(self, name: str) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -158,6 +161,11 @@ class LowRank(Struct, frozen=True, tag="low-rank"):
 
 
 Encoding = Plain | Int8 | Sparse | LowRank
+
+
+def _gathered(rows: Any, at: Any) -> Any:
+    """`rows[at]` of indices that are in bounds."""
+    return rows.at[at].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def nbytes_of(encoding: Encoding) -> int:
