@@ -12,8 +12,14 @@ from trainband.model.saved_weights import newest_checkpoint as newest_checkpoint
 from trainband.model.saved_weights import weights_of as weights_of
 
 
-def program_of(path: Path, predictor: Predictor, **tracing: Any) -> InferenceProgram:
-    """A predictor with the weights that lie at a path; `tracing` is for `Predictor.program`.
+def program_of(path: Path, predictor: Predictor, *, unpack: bool = False, **tracing: Any) -> InferenceProgram:
+    """A predictor with the weights that lie at a path.
+
+    Args:
+      path: a checkpoint, a directory of them, or a compressed model.
+      predictor: what is computed with the weights.
+      unpack: take a compressed model's weights out of their bitmaps once, for a program that runs many times.
+      tracing: for `Predictor.program`.
 
     Raises:
       CheckpointError: there is no checkpoint.
@@ -21,7 +27,7 @@ def program_of(path: Path, predictor: Predictor, **tracing: Any) -> InferencePro
       ModelMismatch, ModelError, DataError: see `Predictor.program`.
     """
     if is_compressed(path):
-        compressed = load(path)
+        compressed = load(path).unpacked() if unpack else load(path)
         named: Any = compressed.shapes  # which is all that is wanted of them
         return compressed.program(predictor.program(named, source=str(path), **tracing))
     checkpoint = newest_checkpoint(path)
