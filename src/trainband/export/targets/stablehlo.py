@@ -11,9 +11,9 @@ import jaxlib.version
 from jax import export as jax_export
 from numpy.typing import NDArray
 
-from trainband.errors import ModelError
+from trainband.errors import ModelError, YourError
 from trainband.export import loader
-from trainband.export.targets.base import Run
+from trainband.export.targets.base import Options, Run
 from trainband.export.weights_file import write_weights
 from trainband.model.inference import InferenceProgram
 from trainband.model.signature import structs
@@ -28,6 +28,12 @@ class StableHLO:
     """See the module."""
 
     name = "stablehlo"
+
+    def __init__(self, options: Options = Options()) -> None:
+        if options.int8 or options.float16:
+            raise YourError(
+                "--int8 and --float16 are for LiteRT; for StableHLO, compress the checkpoint and export that."
+            )
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
         """See `Target`."""
