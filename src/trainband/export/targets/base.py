@@ -23,12 +23,10 @@ class Options:
       converter: a Python interpreter whose environment has what the format is converted with (TensorFlow for
         `saved-model`, litert-converter for `litert`), where that is not in this one.
       int8: weights of 8 bits, each output channel with a scale of its own.
-      float16: weights of 16 bits.
     """
 
     converter: Path | None = None
     int8: bool = False
-    float16: bool = False
 
 
 class Target(Protocol):

@@ -32,8 +32,8 @@ class ONNX:
     name = "onnx"
 
     def __init__(self, options: Options = Options()) -> None:
-        if options.int8 or options.float16:
-            raise YourError("--int8 and --float16 are for LiteRT; for ONNX, compress the checkpoint and export that.")
+        if options.int8:
+            raise YourError("--int8 is for litert; for onnx, compress the checkpoint (trainband compress) and export that.")
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
         """See `Target`."""

@@ -30,10 +30,8 @@ class StableHLO:
     name = "stablehlo"
 
     def __init__(self, options: Options = Options()) -> None:
-        if options.int8 or options.float16:
-            raise YourError(
-                "--int8 and --float16 are for LiteRT; for StableHLO, compress the checkpoint and export that."
-            )
+        if options.int8:
+            raise YourError("--int8 is for litert; for stablehlo, compress the checkpoint (trainband compress) and export that.")
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
         """See `Target`."""
