@@ -82,9 +82,10 @@ def with_quantised_constants(closed: Any, weights: Sequence[NDArray[Any]]) -> tu
     eqns = list(jaxpr.eqns)
     made = False
     for at, values, scale in products:
-        steps = scale.val if isinstance(scale, Literal) else found[scale]
-        composite = _composite(np.asarray(found[values]), np.asarray(steps, np.float32))
-        if composite is not None:
+        steps = np.asarray(scale.val if isinstance(scale, Literal) else found[scale], np.float32)
+        axis = _axis_of(steps, found[values].shape)
+        composite = _composite(found[values], steps, axis)
+        if composite is not None and _takes_quantised(jaxpr, jaxpr.eqns[at].outvars[0], axis):
             eqns[at] = composite.replace(outvars=jaxpr.eqns[at].outvars, source_info=jaxpr.eqns[at].source_info)
             made = True
     return part_of(ClosedJaxpr(jaxpr.replace(eqns=eqns), closed.consts), jaxpr.outvars), made
@@ -96,18 +97,51 @@ def _evaluated(closed: Any, outputs: Sequence[Any], weights: Sequence[NDArray[An
     return [np.asarray(array) for array in jaxpr_as_fun(part)(*inputs)]
 
 
-def _composite(values: NDArray[Any], scale: NDArray[Any]) -> Any:
-    """The equation of a quantised constant; `None` if the scale differs along more than one axis."""
+def _axis_of(scale: NDArray[Any], shape: tuple[int, ...]) -> int | None:
+    """The axis along which a scale differs: `None` if it does not, -1 if there are several."""
+    steps = np.broadcast_to(scale, shape)
+    axes = [axis for axis in range(len(shape)) if shape[axis] > 1 and (steps != steps.take([0], axis)).any()]
+    return None if not axes else axes[0] if len(axes) == 1 else -1
+
+
+def _takes_quantised(jaxpr: Any, var: Any, axis: int | None) -> bool:
+    """Whether all that a constant goes into are products that LiteRT has for quantised weights.
+
+    Elsewhere (a gather from an embedding, a product over two axes) the converter crashes, or computes with the wrong
+    scales.
+    """
+    uses = [eqn for eqn in jaxpr.eqns if any(atom is var for atom in eqn.invars)]
+    for eqn in uses:
+        name, params = eqn.primitive.name, eqn.params
+        at = next(i for i, atom in enumerate(eqn.invars) if atom is var)
+        if name == "transpose":
+            taken = _takes_quantised(
+                jaxpr, eqn.outvars[0], None if axis is None else params["permutation"].index(axis)
+            )
+        elif name == "dot_general":
+            contracted, batched = (sides[at] for sides in params["dimension_numbers"])
+            taken = var.aval.ndim == 2 and len(contracted) == 1 and not batched and axis not in contracted
+        elif name == "conv_general_dilated":
+            taken = at == 1 and axis in (None, params["dimension_numbers"].rhs_spec[0])
+        else:
+            taken = False
+        if not taken:
+            return False
+    return bool(uses) and not any(atom is var for atom in jaxpr.outvars)
+
+
+def _composite(values: NDArray[Any], scale: NDArray[Any], axis: int | None) -> Any:
+    """The equation of a quantised constant; `None` if it cannot be one."""
+    if axis == -1 or np.abs(values).max(initial=0) > _LEVELS or not (np.isfinite(scale) & (scale >= 0)).all():
+        return None
     steps = np.broadcast_to(scale, values.shape)
-    axes = [axis for axis in range(values.ndim) if values.shape[axis] > 1 and (steps != steps.take([0], axis)).any()]
-    if len(axes) > 1 or np.abs(values).max(initial=0) > _LEVELS or not np.isfinite(steps).all():
-        return None
-    axis = axes[0] if axes else None
     flat = steps.reshape(-1)[:1] if axis is None else np.moveaxis(steps, axis, 0).reshape(values.shape[axis], -1)[:, 0]
-    flat = np.where(flat > 0, flat, 1).astype(np.float32) if (flat >= 0).all() else flat
-    if (flat <= 0).any():
-        return None
-    settings = {"dtype": "i8", "narrow_range": True, "scale": flat, "zero_point": np.zeros(len(flat), np.int64)}
+    settings = {
+        "dtype": "i8",
+        "narrow_range": True,
+        "scale": np.where(flat > 0, flat, 1).astype(np.float32),  # of 0, where all values are
+        "zero_point": np.zeros(len(flat), np.int64),
+    }
     if axis is not None:
         settings["quantization_dimension"] = axis
     composite = jax.lax.composite(lambda weights, **_: weights, "quant.fake_quant")

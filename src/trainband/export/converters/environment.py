@@ -31,49 +31,63 @@ class Package:
     Attributes:
       name: as pip installs it.
       module: as it is imported.
+      stablehlo: its module with StableHLO's versions.
     """
 
     name: str
     module: str
+    stablehlo: str
 
 
-LITERT = Package("litert-converter", "litert_converter")
-TENSORFLOW = Package("tensorflow", "tensorflow")
-PACKAGES = {"litert": LITERT, "saved-model": TENSORFLOW}
+PACKAGES = {
+    "litert": Package("litert-converter", "litert_converter", "litert_converter.mlir.dialects.stablehlo"),
+    "saved-model": Package("tensorflow", "tensorflow", "tensorflow.compiler.mlir.stablehlo.stablehlo"),
+}
 """Of each target that is converted in another environment."""
 
 
-def python_with(package: Package, given: Path | None, purpose: str) -> Path:
-    """The interpreter that has a package: the one given, or this one.
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """An environment with a package.
 
-    Raises:
-      YourError: neither has it.
+    Attributes:
+      python: its interpreter.
+      stablehlo: the version of StableHLO that the package reads.
     """
-    if given is None:
-        if find_spec(package.module) is not None:
-            return Path(sys.executable)
-        raise YourError(
-            f"{purpose} needs {package.name}, which this environment has not. Give a Python that has it "
-            f"(--converter PYTHON), or let trainband make an environment with it (--make-converter DIRECTORY)."
-        )
-    if not given.is_file():
-        raise YourError(f"--converter {given}: there is no such interpreter.")
-    try:
-        probe = subprocess.run(
-            [given, "-c", f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package.module!r}) is None)"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise YourError(f"--converter {given} cannot be run as a Python interpreter: {exc}.") from exc
-    if probe.returncode:
-        raise YourError(
-            f"--converter {given}: this Python has no {package.name}, which {purpose} needs; install it there "
-            f"({given} -m pip install {package.name}), or give another."
-        )
-    return given.absolute()
+
+    python: Path
+    stablehlo: str
+
+    @classmethod
+    def found(cls, package: Package, given: Path | None, purpose: str) -> Converter:
+        """The environment of the interpreter that is given, or this one.
+
+        Raises:
+          YourError: it lacks the package.
+        """
+        if given is None:
+            if find_spec(package.module) is None:
+                raise YourError(
+                    f"{purpose} needs {package.name}, which is not in this environment. Name a Python that has it "
+                    "(--converter PYTHON), or have an environment made for it (--make-converter DIRECTORY)."
+                )
+            given = Path(sys.executable)
+        code = f"from {package.stablehlo.rpartition('.')[0]} import stablehlo; print(stablehlo.get_current_version())"
+        try:
+            probe = subprocess.run(
+                [given, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False
+            )
+        except OSError as exc:
+            raise YourError(f"the converter's Python, {given}, cannot be run: {exc.strerror}.") from exc
+        except subprocess.TimeoutExpired:
+            raise YourError(f"{given} did not import {package.name} within {PROBE_S:.0f} s.") from None
+        if probe.returncode:
+            raise YourError(
+                f"{purpose} needs {package.name}, and the Python in {given} cannot import it: "
+                f"{_last_line(probe.stderr)}. Install it there ({given} -m pip install {package.name}), or name "
+                "another (--converter PYTHON)."
+            )
+        return cls(given.absolute(), probe.stdout.decode().split()[-1])
 
 
 def make_environment(directory: Path, package: Package, say: Say) -> Path:

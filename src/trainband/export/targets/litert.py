@@ -17,7 +17,8 @@ from jax.extend.core import jaxpr_as_fun
 from numpy.typing import NDArray
 
 from trainband.errors import ModelError, YourError
-from trainband.export.converters.environment import LITERT, python_with, run_script
+from trainband.export.converters.environment import PACKAGES, Converter, run_script
+from trainband.export.converters.stablehlo import portable
 from trainband.export.litert_operations import rewrites, with_quantised_constants
 from trainband.export.operations import program_jaxpr
 from trainband.export.quantised import quantised_weights
@@ -40,7 +41,7 @@ class LiteRT:
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
         """See `Target`."""
         _interpreter()  # what is missing is said before the work, not after
-        python = python_with(LITERT, self._options.converter, "an export to LiteRT")
+        converter = Converter.found(PACKAGES[self.name], self._options.converter, "an export to LiteRT")
         if self._options.int8:
             program = quantised_weights(program)
         closed = program_jaxpr(program, rewrites=rewrites(dynamic=_is_dynamic(program)))
@@ -56,14 +57,14 @@ class LiteRT:
             raise ModelError(f"{program.name} cannot be written as StableHLO: {_first_line(exc)}") from exc
         with tempfile.TemporaryDirectory() as name:
             work = Path(name)
-            (work / "program.stablehlo").write_bytes(exported.mlir_module_serialized)
+            (work / "program.stablehlo").write_bytes(portable(exported, converter.stablehlo))
             request = {
                 "signature": SIGNATURE,
                 "inputs": [spec.name for spec in program.signature.inputs],
                 "outputs": [spec.name for spec in program.signature.outputs],
                 "quantised": quantised,
             }
-            answer = run_script(python, "write_litert.py", work, request, f"{program.name} as LiteRT")
+            answer = run_script(converter.python, "write_litert.py", work, request, f"{program.name} as LiteRT")
             shutil.move(work / MODEL, directory / MODEL)
         return {"model": MODEL, "signature": SIGNATURE, "int8": bool(quantised), **answer}
 
