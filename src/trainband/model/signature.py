@@ -45,9 +45,7 @@ class TensorSpec:
           DataError: it is something else.
         """
         found = _SPEC.fullmatch(text.replace(" ", ""))
-        wrong = DataError(
-            f"{text!r} says no tensor; write its name, dtype and shape as in images:float32[batch,28,28]."
-        )
+        wrong = DataError(f"{text!r} is no tensor; give name, dtype and shape, as in images:float32[batch,28,28].")
         if found is None:
             raise wrong
         short = re.fullmatch(r"(bf|[fiu])(\d+)", found["dtype"])
