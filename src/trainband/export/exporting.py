@@ -22,6 +22,9 @@ from trainband.model.inference import InferenceProgram
 TOLERANCE = 1e-4
 """How far an output may be from the program's own, as a share of the largest absolute value in it, or of 1."""
 
+TOLERANCE_INT8 = 0.1
+"""The same with weights of 8 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -59,6 +60,7 @@ class Converter:
     stablehlo: str
 
     @classmethod
+    @functools.cache  # the imports of TensorFlow take seconds
     def found(cls, package: Package, given: Path | None, purpose: str) -> Converter:
         """The environment of the interpreter that is given, or this one.
 
