@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,12 +14,14 @@ from trainband.cli.predictor import (
     example_option,
     input_option,
     inputs_from,
-    model_option,
     predictor_from,
 )
 from trainband.cli.terminal import console_for_people
 from trainband.errors import YourError
 from trainband.export.targets import TARGETS
+
+if TYPE_CHECKING:
+    from trainband.model.inference import InferenceProgram
 
 VARIABLES = {"litert": "TRAINBAND_LITERT_PYTHON", "saved-model": "TRAINBAND_TENSORFLOW_PYTHON"}
 """The environment variable that names the Python of each format's converter."""
@@ -26,8 +29,8 @@ VARIABLES = {"litert": "TRAINBAND_LITERT_PYTHON", "saved-model": "TRAINBAND_TENS
 # Not the docstring, because click's mark \b for lines to leave as they are cannot stand in a raw one.
 _HELP = """Export the newest checkpoint in SOURCE, with a function of yours, to the directory OUT.
 
-SOURCE is a directory of checkpoints, or one of them. The export is loaded again and compared with the function
-itself before it is put in place.
+SOURCE is a directory of checkpoints, or one of them, or a .keras file, which needs no --model. The export is loaded
+again and compared with the function itself before it is put in place.
 
 \b
 stablehlo    a program for any JAX, with the weights and load.py, which
@@ -43,9 +46,13 @@ $TRAINBAND_TENSORFLOW_PYTHON, or are installed into one that --make-converter ma
 
 
 @click.command(help=_HELP, short_help="A checkpoint and a function for other programs.")
-@click.argument("source", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@model_option
+@click.option(
+    "--model",
+    metavar="FILE.py:NAME",
+    help="A function predict(params, batch), a trainband.Predictor, or a Keras model, in a file or a module.",
+)
 @click.option("--to", default="stablehlo", show_default=True, type=click.Choice(list(TARGETS)), help="The format.")
 @example_option
 @input_option
@@ -67,7 +74,7 @@ $TRAINBAND_TENSORFLOW_PYTHON, or are installed into one that --make-converter ma
 def export(
     source: Path,
     out: Path,
-    model: str,
+    model: str | None,
     to: str,
     example: Path | None,
     inputs: tuple[str, ...],
@@ -80,17 +87,29 @@ def export(
     """The command; `_HELP` is its documentation."""
     # The machine's accelerators belong to the training that runs there; an export needs none.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("KERAS_BACKEND", "jax")
     from trainband.export.exporting import TOLERANCE, TOLERANCE_INT8, export_program
-    from trainband.export.source import program_of
     from trainband.export.targets.base import Options
 
-    program = program_of(
-        source, predictor_from(model), example=example_from(example), inputs=inputs_from(inputs), batch=batch
-    )
+    program = _program(source, model, example=example_from(example), inputs=inputs_from(inputs), batch=batch)
     options = Options(converter=_converter(to, converter, make_converter), int8=int8)
     tolerance = TOLERANCE_INT8 if int8 else TOLERANCE
     report = export_program(program, out, to, force=force, options=options, tolerance=tolerance)
     console_for_people().print(str(report), soft_wrap=True)
+
+
+def _program(source: Path, model: str | None, **tracing: Any) -> InferenceProgram:
+    if source.suffix == ".keras":
+        if model is not None:
+            predictor_from(model)  # which registers the classes that the file needs
+        from trainband.keras.predictor import predictor_of_file
+
+        return predictor_of_file(source).program(source=str(source), **tracing)
+    if model is None:
+        raise YourError(f"{source} holds weights; say of which function or model: --model FILE.py:NAME.")
+    from trainband.export.source import program_of
+
+    return program_of(source, predictor_from(model), **tracing)
 
 
 def _converter(to: str, converter: Path | None, make: Path | None) -> Path | None:

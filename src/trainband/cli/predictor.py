@@ -21,7 +21,7 @@ model_option = click.option(
     "--model",
     required=True,
     metavar="FILE.py:NAME",
-    help="A function predict(params, batch), or a trainband.Predictor, in a file or a module.",
+    help="A function predict(params, batch), a trainband.Predictor, or a Keras model, in a file or a module.",
 )
 example_option = click.option(
     "--example",
@@ -59,8 +59,15 @@ def predictor_from(text: str) -> Predictor:
         raise YourError(f"--model {text}: {where} has no {name}.") from None
     if isinstance(found, Predictor):
         return found
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(found, keras.Model):
+        from trainband.keras.predictor import predictor_of
+
+        return predictor_of(found)
     if not callable(found):
-        raise ModelError(f"--model {text}: {name} is {found!r}, and neither a function nor a Predictor.")
+        raise ModelError(
+            f"--model {text}: {name} is {found!r}, and neither a function nor a Predictor nor a Keras model."
+        )
     return Predictor(found)
 
 

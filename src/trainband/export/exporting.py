@@ -16,7 +16,7 @@ from trainband.checkpoint.disk import sync_directory
 from trainband.errors import ModelError, YourError
 from trainband.export.artifact import MANIFEST, Artifact, write_manifest
 from trainband.export.targets import target
-from trainband.export.targets.base import Options, Run
+from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
 
 TOLERANCE = 1e-4
@@ -55,7 +55,7 @@ def export_program(
     *,
     force: bool = False,
     tolerance: float = TOLERANCE,
-    options: Options = Options(),
+    options: Options = NO_OPTIONS,
 ) -> ExportReport:
     """Writes a program into the directory `out`, which appears whole, tried and compared, or not at all.
 

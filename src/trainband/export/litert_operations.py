@@ -11,14 +11,14 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from numpy.typing import NDArray
 
-from trainband.export.operations import Rewrite, part_of
+from trainband.export.operations import Rewrite, part_of, unrolled_scan
 
 _LEVELS = 127
 
 
 def rewrites(*, dynamic: bool) -> dict[str, Rewrite]:
     """See `program_jaxpr`. `dynamic`: whether a length of an input may change from call to call."""
-    return {"argmax": _argmax, "argmin": _argmin} if dynamic else {}
+    return {"scan": unrolled_scan, **({"argmax": _argmax, "argmin": _argmin} if dynamic else {})}
 
 
 def _argmax(operand: Any, *, axes: tuple[int, ...], index_dtype: Any) -> Any:
@@ -115,9 +115,7 @@ def _takes_quantised(jaxpr: Any, var: Any, axis: int | None) -> bool:
         name, params = eqn.primitive.name, eqn.params
         at = next(i for i, atom in enumerate(eqn.invars) if atom is var)
         if name == "transpose":
-            taken = _takes_quantised(
-                jaxpr, eqn.outvars[0], None if axis is None else params["permutation"].index(axis)
-            )
+            taken = _takes_quantised(jaxpr, eqn.outvars[0], None if axis is None else params["permutation"].index(axis))
         elif name == "dot_general":
             contracted, batched = (sides[at] for sides in params["dimension_numbers"])
             taken = var.aval.ndim == 2 and len(contracted) == 1 and not batched and axis not in contracted

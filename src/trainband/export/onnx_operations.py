@@ -9,18 +9,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from trainband.export.operations import unrolled_scan
+
 
 def _dot_general(left: Any, right: Any, *, preferred_element_type: Any, **params: Any) -> Any:
     """ONNX multiplies matrices of one dtype, and none of 8 bits."""
     dtype = jnp.dtype(preferred_element_type or jnp.result_type(left, right))
     if left.dtype == right.dtype == dtype:
         return None
-    return jax.lax.dot_general_p.bind(
-        left.astype(dtype), right.astype(dtype), preferred_element_type=dtype, **params
-    )
+    return jax.lax.dot_general_p.bind(left.astype(dtype), right.astype(dtype), preferred_element_type=dtype, **params)
 
 
-REWRITES = {"dot_general": _dot_general}
+REWRITES = {"dot_general": _dot_general, "scan": unrolled_scan}
 """See `program_jaxpr`."""
 
 

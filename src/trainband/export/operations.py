@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from trainband.model.inference import InferenceProgram
 from trainband.model.signature import structs
@@ -193,3 +193,24 @@ def _needed(eqns: Sequence[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
             kept.append(eqn)
             needed.update(map(id, eqn.invars))
     return kept[::-1]
+
+
+_UNROLLED = 64
+"""Steps of a loop up to which it is written out."""
+
+
+def unrolled_scan(
+    *arrays: Any, jaxpr: Any, length: int, reverse: bool, num_consts: int, num_carry: int, **_: Any
+) -> list[Any] | None:
+    """A short `jax.lax.scan` without the loop, for formats whose loops are weak; a `Rewrite`."""
+    if length > _UNROLLED:
+        return None
+    step = jaxpr_as_fun(jaxpr)
+    consts, carry, xs = arrays[:num_consts], list(arrays[num_consts:][:num_carry]), arrays[num_consts + num_carry :]
+    made: dict[int, list[Any]] = {}
+    for at in reversed(range(length)) if reverse else range(length):
+        outputs = step(*consts, *carry, *(jax.lax.index_in_dim(x, at, keepdims=False) for x in xs))
+        carry, made[at] = outputs[:num_carry], outputs[num_carry:]
+    if not made:
+        return None
+    return [*carry, *(jax.numpy.stack(ys) for ys in zip(*(made[at] for at in range(length)), strict=True))]

@@ -12,21 +12,23 @@ from numpy.typing import NDArray
 
 from trainband.errors import ModelError, ModelMismatch
 from trainband.export import ExportReport, Options, export_program
+from trainband.export.targets.base import NO_OPTIONS
 from trainband.keras.function import FROZEN, digest_of, named, seed_generators
 from trainband.keras.inside import keras
 from trainband.model.inference import InferenceProgram, Tensors
 from trainband.model.predictor import Predictor
 from trainband.model.signature import BATCH, TensorSpec
 from trainband.model.variables import PyTree
+from trainband.runtime.overrides import override
 
 _PARAMS, _STATE = "params/", "model_state/"
 
 
-class KerasPredictor:
-    """`trainband.Predictor` of a Keras model: what it computes with `training=False`, by the names of its jobs.
+class KerasPredictor(Predictor):
+    """The predictor of a Keras model: what it computes with `training=False`, by the names of its jobs.
 
     A checkpoint holds what training changes. What it does not hold, such as the weights of frozen layers, is the
-    model's own.
+    model's own. Without a checkpoint, all are.
 
     Args:
       model: built.
@@ -43,8 +45,6 @@ class KerasPredictor:
         if not model.built:
             raise ModelError(f"the Keras model {model.name} has no weights yet: call it once, or give it an Input.")
         self.model = model
-        self.example = example
-        self.name: str = model.name
         self._trained = named(model.trainable_variables)
         # Random streams draw nothing here: they stay as they are, and are among nobody's weights.
         streams = {id(generator.state) for generator in seed_generators(model)}
@@ -53,10 +53,14 @@ class KerasPredictor:
             for name, variable in named(model.non_trainable_variables).items()
             if id(variable) not in streams
         }
-        self._predictor = Predictor(
-            self._function(), init=lambda _: _values(self._trained), init_state=lambda _: _values(self._state)
+        super().__init__(
+            self._function(),
+            example=example,
+            init=lambda _: _values(self._trained),
+            init_state=lambda _: _values(self._state),
         )
 
+    @override
     def program(
         self,
         weights: Mapping[str, NDArray[Any]] | None = None,
@@ -69,13 +73,6 @@ class KerasPredictor:
         shapes: Mapping[str, Any] | None = None,
         decode: Callable[[Tensors], Mapping[str, Any]] | None = None,
     ) -> InferenceProgram:
-        """The model with these weights, or its own; see `trainband.Predictor.program`.
-
-        Raises:
-          DataError: the example's arrays differ in their number of examples.
-          ModelMismatch: the weights are those of another model.
-          ModelError: the model cannot be traced.
-        """
         own = {f"{_PARAMS}{name}": variable for name, variable in self._trained.items()}
         kept = {f"{_STATE}{name}": variable for name, variable in self._state.items()}
         given = weights if shapes is None else shapes
@@ -99,7 +96,7 @@ class KerasPredictor:
             return {name: leaf for name, leaf in found.items() if name != digest} | {n: tensors[n] for n in extra}
 
         example = self.example if example is None else example
-        return self._predictor.program(
+        return super().program(
             {**stored, **extra},
             example=example,
             inputs=inputs or (self.inputs() if example is None else ()),
@@ -144,7 +141,7 @@ class KerasPredictor:
                 return dict(zip(outputs, found, strict=True))
             return found
 
-        predict.__name__ = self.name
+        predict.__name__ = model.name
         return predict
 
     def _check_frozen(self, given: Mapping[str, Any], source: str) -> None:
@@ -186,7 +183,7 @@ def export(
     example: PyTree = None,
     batch: int | None = None,
     force: bool = False,
-    options: Options = Options(),
+    options: Options = NO_OPTIONS,
 ) -> ExportReport:
     """Exports a Keras model with the weights that it has.
 

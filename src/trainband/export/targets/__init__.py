@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 
 from trainband.errors import YourError
-from trainband.export.targets.base import Options, Target
+from trainband.export.targets.base import NO_OPTIONS, Options, Target
 
 TARGETS = {"stablehlo": "StableHLO", "onnx": "ONNX", "saved-model": "SavedModel", "litert": "LiteRT"}
 """The module of each, and the class in it."""
 
 
-def target(name: str, options: Options = Options()) -> Target:
+def target(name: str, options: Options = NO_OPTIONS) -> Target:
     """The target of that name; its libraries are imported when it is used.
 
     Raises:

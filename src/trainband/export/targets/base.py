@@ -29,13 +29,16 @@ class Options:
     int8: bool = False
 
 
+NO_OPTIONS = Options()
+
+
 class Target(Protocol):
     """One format."""
 
     name: str
     """As on the command line."""
 
-    def __init__(self, options: Options = ...) -> None:
+    def __init__(self, options: Options = NO_OPTIONS) -> None:
         """Raises:
         YourError: the format has no such option.
         """

@@ -22,7 +22,7 @@ from trainband.export.converters.stablehlo import portable
 from trainband.export.litert_operations import rewrites, with_quantised_constants
 from trainband.export.operations import program_jaxpr
 from trainband.export.quantised import quantised_weights
-from trainband.export.targets.base import Options, Run
+from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
 
 MODEL = "model.tflite"
@@ -35,7 +35,7 @@ class LiteRT:
 
     name = "litert"
 
-    def __init__(self, options: Options = Options()) -> None:
+    def __init__(self, options: Options = NO_OPTIONS) -> None:
         self._options = options
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trainband.errors import ModelError, YourError
 from trainband.export.onnx_operations import REWRITES, add_plugins
 from trainband.export.operations import line_of_operation, operations, program_jaxpr
-from trainband.export.targets.base import Options, Run
+from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
 
 MODEL, WEIGHTS = "model.onnx", "model.onnx.data"
@@ -31,9 +31,11 @@ class ONNX:
 
     name = "onnx"
 
-    def __init__(self, options: Options = Options()) -> None:
+    def __init__(self, options: Options = NO_OPTIONS) -> None:
         if options.int8:
-            raise YourError("--int8 is for litert; for onnx, compress the checkpoint (trainband compress) and export that.")
+            raise YourError(
+                "--int8 is for litert; for onnx, compress the checkpoint (trainband compress) and export that."
+            )
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
         """See `Target`."""

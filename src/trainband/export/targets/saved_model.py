@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trainband.errors import ModelError, YourError
 from trainband.export.converters.environment import PACKAGES, Converter, run_script
 from trainband.export.converters.stablehlo import portable
-from trainband.export.targets.base import Options, Run
+from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
 from trainband.model.signature import TensorSpec, structs
 
@@ -32,7 +32,7 @@ class SavedModel:
 
     name = "saved-model"
 
-    def __init__(self, options: Options = Options()) -> None:
+    def __init__(self, options: Options = NO_OPTIONS) -> None:
         if options.int8:
             raise YourError(
                 "--int8 is for litert; for saved-model, compress the checkpoint (trainband compress) and export that."
@@ -56,7 +56,9 @@ class SavedModel:
         with tempfile.TemporaryDirectory() as name:
             work = Path(name)
             (work / "program.stablehlo").write_bytes(portable(exported, converter.stablehlo))
-            np.savez(work / "weights.npz", **{str(at): _bytes(leaf) for at, leaf in enumerate(program.weights.values())})
+            np.savez(
+                work / "weights.npz", **{str(at): _bytes(leaf) for at, leaf in enumerate(program.weights.values())}
+            )
             request = {
                 "signature": SIGNATURE,
                 "version": exported.calling_convention_version,
