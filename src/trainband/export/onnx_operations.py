@@ -8,8 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 
-from trainband.export.operations import unrolled_scan
+from trainband.export.operations import Rewrite, unrolled_scan
 
 
 def _dot_general(left: Any, right: Any, *, preferred_element_type: Any, **params: Any) -> Any:
@@ -20,7 +21,40 @@ def _dot_general(left: Any, right: Any, *, preferred_element_type: Any, **params
     return jax.lax.dot_general_p.bind(left.astype(dtype), right.astype(dtype), preferred_element_type=dtype, **params)
 
 
-REWRITES = {"dot_general": _dot_general, "scan": unrolled_scan}
+def _stack(*arrays: Any, axis: int) -> Any:
+    return jax.lax.concatenate([jax.lax.expand_dims(array, (axis,)) for array in arrays], axis)
+
+
+def _unstack(array: Any, *, axis: int, **_: Any) -> list[Any]:
+    return [jax.lax.index_in_dim(array, at, axis, keepdims=False) for at in range(array.shape[axis])]
+
+
+def _log2(array: Any, **_: Any) -> Any:
+    return jnp.log(array) * jnp.asarray(1 / math.log(2), array.dtype)
+
+
+def _one_minus_square(array: Any, **_: Any) -> Any:
+    return 1 - array * array
+
+
+def _reduce_window_min(array: Any, **params: Any) -> Any:
+    return -jax.lax.reduce_window_max_p.bind(-array, **params)
+
+
+def _composite(*arrays: Any, jaxpr: Any, **_: Any) -> Any:
+    return jaxpr_as_fun(jaxpr)(*arrays)
+
+
+REWRITES: dict[str, Rewrite] = {
+    "composite": _composite,
+    "dot_general": _dot_general,
+    "log2": _log2,
+    "one_minus_square": _one_minus_square,
+    "reduce_window_min": _reduce_window_min,
+    "scan": unrolled_scan,
+    "stack": _stack,
+    "unstack": _unstack,
+}
 """See `program_jaxpr`."""
 
 

@@ -195,22 +195,22 @@ def _needed(eqns: Sequence[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
     return kept[::-1]
 
 
-_UNROLLED = 64
+_UNROLLED = 128
 """Steps of a loop up to which it is written out."""
 
 
-def unrolled_scan(
-    *arrays: Any, jaxpr: Any, length: int, reverse: bool, num_consts: int, num_carry: int, **_: Any
-) -> list[Any] | None:
+def unrolled_scan(*arrays: Any, jaxpr: Any, length: int, reverse: bool, **params: Any) -> list[Any] | None:
     """A short `jax.lax.scan` without the loop, for formats whose loops are weak; a `Rewrite`."""
-    if length > _UNROLLED:
+    if not 0 < length <= _UNROLLED:
         return None
+    if "ft_in" in params:
+        consts, carried, _ = (len(list(group)) for group in params["ft_in"].update(range(len(arrays))).unpack())
+    else:  # JAX before 0.12
+        consts, carried = params["num_consts"], params["num_carry"]
     step = jaxpr_as_fun(jaxpr)
-    consts, carry, xs = arrays[:num_consts], list(arrays[num_consts:][:num_carry]), arrays[num_consts + num_carry :]
+    carry, rows = list(arrays[consts : consts + carried]), arrays[consts + carried :]
     made: dict[int, list[Any]] = {}
     for at in reversed(range(length)) if reverse else range(length):
-        outputs = step(*consts, *carry, *(jax.lax.index_in_dim(x, at, keepdims=False) for x in xs))
-        carry, made[at] = outputs[:num_carry], outputs[num_carry:]
-    if not made:
-        return None
-    return [*carry, *(jax.numpy.stack(ys) for ys in zip(*(made[at] for at in range(length)), strict=True))]
+        outputs = step(*arrays[:consts], *carry, *(jax.lax.index_in_dim(row, at, keepdims=False) for row in rows))
+        carry, made[at] = outputs[:carried], outputs[carried:]
+    return [*carry, *(jax.numpy.stack(column) for column in zip(*(made[at] for at in range(length)), strict=True))]
