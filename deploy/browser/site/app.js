@@ -5,7 +5,7 @@ import { Pad } from './pad.js';
 const find = (id) => document.getElementById(id);
 const percent = (share) => {
   const value = Math.round(share * 1000) / 10;
-  return `${value >= 99.95 ? 100 : value < 10 ? value.toFixed(1) : Math.round(value)} %`;
+  return `${value > 0 && value < 10 ? value.toFixed(1) : Math.round(value)}%`;
 };
 
 const bars = Array.from({ length: 10 }, (_, digit) => {
@@ -54,6 +54,7 @@ find('clear').addEventListener('click', () => {
 async function predict() {
   if (busy || model === null) return;
   busy = true;
+  find('result').setAttribute('aria-busy', 'true');
   try {
     while (wanted !== null) {
       const { image, finished } = wanted;
@@ -66,6 +67,7 @@ async function predict() {
     fail(error);
   } finally {
     busy = false;
+    find('result').setAttribute('aria-busy', 'false');
   }
 }
 

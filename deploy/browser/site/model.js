@@ -5,7 +5,7 @@ const DIRECTORY = 'model/';
 
 // One thread needs no special HTTP headers; a network of this size would not gain by more.
 ort.env.wasm.numThreads = 1;
-ort.env.wasm.wasmPaths = new URL('ort/', document.baseURI).href;
+ort.env.wasm.wasmPaths = { wasm: new URL('ort/ort-wasm-simd-threaded.wasm', document.baseURI).href };
 
 async function fetched(name) {
   const response = await fetch(DIRECTORY + name);
