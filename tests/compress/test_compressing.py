@@ -46,7 +46,8 @@ def predict(params: Any, batch: Any) -> jax.Array:
     )
     x = jax.nn.relu(x).reshape(x.shape[0], -1) + jnp.tile(params["embed"]["table"][batch["ids"]], (1, 8))
     x = jax.jit(lambda held, y: jax.nn.gelu(y @ held["kernel"] + held["bias"]))(params["hidden"], x)
-    return x @ params["transposed"].T + params["counts"][0, 0]
+    result: jax.Array = x @ params["transposed"].T + params["counts"][0, 0]
+    return result
 
 
 EXAMPLE = {"images": normal(5, 4, 4, 2), "ids": np.arange(5, dtype=np.int32)}

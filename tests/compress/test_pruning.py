@@ -126,8 +126,8 @@ def test_an_optimizer_that_says_what_params_become_is_pruned_too() -> None:
 @pytest.mark.parametrize(("ps", "policy"), [(1, None), (2, RoundRobin(max_slice_bytes=32))])
 def test_a_ps_makes_the_updates_of_one_device(name: str, ps: int, policy: Any) -> None:
     """With blocks in which several variables lie, and a limit that would slice them: whole ones are kept whole."""
-    make = lambda: Pruning(select=SMALL, every=2, end_step=4, **STRUCTURES[name]).wrap(optax.adam(1e-2))  # noqa: E731
-    optimizer, now = make(), params()
+    optimizer = Pruning(select=SMALL, every=2, end_step=4, **STRUCTURES[name]).wrap(optax.adam(1e-2))
+    now = params()
     plan = plan_of(now, optimizer, ps=ps, policy=policy)
     assert all(piece.whole for piece in plan.layout.placement.slices if len(piece.variable.shape) == 2)
     programs = [CompiledProgram(plan.shard_optimizer(i).export(), "worker:0") for i in range(ps)]
