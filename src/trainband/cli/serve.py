@@ -47,6 +47,11 @@ POLL_S = 0.2
     help="The address to listen on; 0.0.0.0 for all. Whoever reaches it may ask for predictions.",
 )
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 for a free one.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "gpu", "tpu"]),
+    help="What computes; a training may hold this machine's accelerators.  [default: $JAX_PLATFORMS, or cpu]",
+)
 @click.option("--max-batch", default=64, show_default=True, type=click.IntRange(min=1), help="Examples at once.")
 @click.option(
     "--max-delay-ms",
@@ -88,6 +93,7 @@ def serve(
     name: str,
     host: str,
     port: int,
+    device: str | None,
     max_batch: int,
     max_delay_ms: float,
     max_concurrency: int,
@@ -101,8 +107,8 @@ def serve(
     Triton do) and TensorFlow Serving's REST interface (/v1/models/NAME:predict); metrics for Prometheus are at
     /metrics.
     """
-    # The machine's accelerators belong to the training that runs there; ask for one by JAX_PLATFORMS.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ["JAX_PLATFORMS"] = device or os.environ.get("JAX_PLATFORMS") or "cpu"
+    backend = _backend()
     from trainband.runtime.signals import end_for, on_request_to_end
     from trainband.serve import InferenceServer, ServeOptions
 
@@ -123,13 +129,31 @@ def serve(
         with InferenceServer(chosen, name=name, host=host, port=port, options=options) as server:
             console = console_for_people()
             console.print(
-                f"serves {server.name}, version {server.model.current.number}, at {server.url} "
+                f"serves {server.name}, version {server.model.current.number}, on {backend}, at {server.url} "
                 f"(/v2/models/{server.name}/infer, /v1/models/{server.name}:predict)",
                 soft_wrap=True,
             )
             while not asked:
                 time.sleep(POLL_S)
         end_for(asked[0])
+
+
+def _backend() -> str:
+    """What JAX computes on.
+
+    Raises:
+      YourError: it has none of the kind that was asked for.
+    """
+    import jax
+
+    try:
+        return jax.default_backend()
+    except RuntimeError as exc:
+        reason = str(exc).partition(" (set JAX_PLATFORMS")[0]
+        raise YourError(
+            f"there is no {os.environ['JAX_PLATFORMS']} that JAX could use ({reason}); leave --device out to compute on "
+            "the CPU, or install JAX for it."
+        ) from exc
 
 
 def _source(path: Path, model: str | None, tracing: dict[str, Any], say: Say) -> VersionSource:
