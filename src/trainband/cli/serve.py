@@ -151,8 +151,8 @@ def _backend() -> str:
     except RuntimeError as exc:
         reason = str(exc).partition(" (set JAX_PLATFORMS")[0]
         raise YourError(
-            f"there is no {os.environ['JAX_PLATFORMS']} that JAX could use ({reason}); leave --device out to compute on "
-            "the CPU, or install JAX for it."
+            f"there is no {os.environ['JAX_PLATFORMS']} that JAX could use ({reason}); leave --device out to compute "
+            "on the CPU, or install JAX for it."
         ) from exc
 
 
