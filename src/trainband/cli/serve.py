@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,14 @@ from trainband.cli.predictor import (
     inputs_from,
     predictor_from,
 )
+from trainband.cli.question import explained
 from trainband.cli.terminal import console_for_people
-from trainband.errors import YourError
+from trainband.cluster.address import Address
+from trainband.cluster.resolvers.local_jobs import credentials_for
+from trainband.errors import AddressInUse, PeerError, YourError
 from trainband.runtime.waiting import Say, say_on_stderr
+from trainband.wire.network import Network
+from trainband.wire.transport import Timeouts
 
 if TYPE_CHECKING:
     from trainband.serve import VersionSource
@@ -28,9 +35,16 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 """Seconds between two looks whether a signal has come."""
 
+TIMEOUTS = Timeouts(connect_s=5.0, call_s=5.0)
+"""Of a ps that is followed: a server that is asked to end waits for no longer."""
+
+ADVICE = (
+    "Give --follow the address of a ps of a job that runs, or, for a job without ps, serve its directory of checkpoints"
+)
+
 
 @click.command(short_help="Predictions over HTTP.")
-@click.argument("source", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("source", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--model",
     metavar="FILE.py:NAME",
@@ -39,6 +53,19 @@ POLL_S = 0.2
 @example_option
 @input_option
 @batch_option
+@click.option(
+    "--follow",
+    metavar="HOST:PORT",
+    help="A ps of a job that runs: its new versions are served while it trains. SOURCE may then be left out; the "
+    "newest checkpoint in it is served until the job can be reached.",
+)
+@click.option(
+    "--follow-interval",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(min=0.02),
+    help="Seconds between two questions for a newer version, with --follow.",
+)
 @click.option("--name", default="", help="The model's name in addresses.  [default: the function's]")
 @click.option(
     "--host",
@@ -85,11 +112,13 @@ POLL_S = 0.2
     help="Seconds after SIGTERM during which it still answers, while its readiness says no.",
 )
 def serve(
-    source: Path,
+    source: Path | None,
     model: str | None,
     example: Path | None,
     inputs: tuple[str, ...],
     batch: int | None,
+    follow: str | None,
+    follow_interval: float,
     name: str,
     host: str,
     port: int,
@@ -103,10 +132,14 @@ def serve(
 ) -> None:
     """Serve what is in SOURCE over HTTP: an exported model, or checkpoints with a function of yours (--model).
 
-    New checkpoints in a directory are served as they land. It speaks the open inference protocol (/v2, as KServe and
-    Triton do) and TensorFlow Serving's REST interface (/v1/models/NAME:predict); metrics for Prometheus are at
-    /metrics.
+    New checkpoints in a directory are served as they land, and new versions of a job that runs, without checkpoints,
+    with --follow. It speaks the open inference protocol (/v2, as KServe and Triton do) and TensorFlow Serving's REST
+    interface (/v1/models/NAME:predict); metrics for Prometheus are at /metrics.
     """
+    if follow is None and source is None:
+        raise click.UsageError("Give SOURCE, or a job that runs: --follow HOST:PORT.")
+    if follow is not None and model is None:
+        raise click.UsageError("--follow serves a function of yours: name it by --model program.py:predict.")
     os.environ["JAX_PLATFORMS"] = device or os.environ.get("JAX_PLATFORMS") or "cpu"
     backend = _backend()
     from trainband.runtime.signals import end_for, on_request_to_end
@@ -123,10 +156,16 @@ def serve(
         drain_s=drain,
     )
     tracing = {"example": example_from(example), "inputs": inputs_from(inputs), "batch": batch}
-    chosen = _source(source, model, tracing, say_on_stderr)
     asked: list[str] = []
+    if follow is not None and model is not None:
+        chosen = _followed(follow, follow_interval, source, model, tracing, lambda: bool(asked))
+    elif source is not None:
+        chosen = _source(source, model, tracing, say_on_stderr)
     with on_request_to_end(asked.append):
-        with InferenceServer(chosen, name=name, host=host, port=port, options=options) as server:
+        with (
+            _explaining(follow, asked),
+            InferenceServer(chosen, name=name, host=host, port=port, options=options) as server,
+        ):
             console = console_for_people()
             console.print(
                 f"serves {server.name}, version {server.model.current.number}, on {backend}, at {server.url} "
@@ -136,6 +175,38 @@ def serve(
             while not asked:
                 time.sleep(POLL_S)
         end_for(asked[0])
+
+
+def _followed(
+    address: str,
+    interval_s: float,
+    directory: Path | None,
+    model: str,
+    tracing: dict[str, Any],
+    stop: Callable[[], bool],
+) -> VersionSource:
+    """The job that a ps serves."""
+    from trainband.ps.reader.follower import Follower
+    from trainband.serve.sources.parameter_servers import ParameterServerSource
+
+    Address.parse(address, "--follow")
+    predictor = predictor_from(model)
+    network = Network(credentials=credentials_for(address))
+    follower = Follower(address, transport=network, timeouts=TIMEOUTS, interval_s=interval_s)
+    return ParameterServerSource(follower, predictor, tracing=tracing, directory=directory, stop=stop)
+
+
+@contextmanager
+def _explaining(follow: str | None, asked: list[str]) -> Iterator[None]:
+    """Within, an error says what it means for --follow; nothing failed where somebody asked for the end."""
+    try:
+        yield
+    except PeerError as exc:
+        if asked:
+            return
+        if follow is None or isinstance(exc, AddressInUse):
+            raise
+        raise explained(exc, follow, ADVICE, waited_s=TIMEOUTS.call_s, left_s=2.0, context="") from None
 
 
 def _backend() -> str:
@@ -168,7 +239,7 @@ def _source(path: Path, model: str | None, tracing: dict[str, Any], say: Say) ->
         predictor = predictor_from(model)
         if CheckpointDirectory(path, say).steps():
             return CheckpointSource(path, predictor, tracing=tracing, say=say)
-        return ProgramSource(program_of(path, predictor, **tracing))
+        return ProgramSource(program_of(path, predictor, unpack=True, **tracing))
     if not (path / MANIFEST).is_file():
         raise YourError(
             f"{path} is no exported model; to serve its checkpoints, name the function: --model program.py:predict."

@@ -9,3 +9,4 @@ from trainband.serve.sources import SourceStatus as SourceStatus
 from trainband.serve.sources import VersionSource as VersionSource
 from trainband.serve.sources.artifact import ArtifactSource as ArtifactSource
 from trainband.serve.sources.checkpoints import CheckpointSource as CheckpointSource
+from trainband.serve.sources.parameter_servers import ParameterServerSource as ParameterServerSource
