@@ -53,7 +53,7 @@ _WINDOW_BITS = {"identity": 0, "gzip": 31, "deflate": 15}
 _RETRY = {"Retry-After": "1"}
 
 
-@lru_cache(1024)
+@lru_cache(256)
 def route(path: str) -> tuple[str, str, str]:
     """What a path asks for, of which model, of which version: (action, model, version); empty where there is none."""
     path = path.rstrip("/") or "/"
@@ -103,9 +103,9 @@ class App:
         }
 
     def close(self) -> None:
-        """Ends the thread that computes."""
-        if self._executor is not None:
-            self._executor.close()
+        """Ends the thread that computes, unless the model does not come back within `grace_s`."""
+        if self._executor is not None and not self._executor.close(self._options.grace_s):
+            self._say(f"the model has not come back within {self._options.grace_s:g} s and is left behind")
 
     @property
     def ready(self) -> bool:
@@ -113,11 +113,8 @@ class App:
         return self._executor is not None and not self.draining
 
     def count_rejected(self) -> None:
-        """Counts a version that could not be served; by any thread."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.metrics.rejected.add)
-        else:
-            self.metrics.rejected.add()
+        """Counts a version of another model; called by the thread of the source alone."""
+        self.metrics.rejected.add()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, see ASGI."""
