@@ -159,7 +159,8 @@ def serve(
     asked: list[str] = []
     if follow is not None and model is not None:
         chosen = _followed(follow, follow_interval, source, model, tracing, lambda: bool(asked))
-    elif source is not None:
+    else:
+        assert source is not None
         chosen = _source(source, model, tracing, say_on_stderr)
     with on_request_to_end(asked.append):
         with (
