@@ -166,6 +166,10 @@ class Pipeline:
             control = self._control.next(ends, self.announcement())
             with self._group.watched(self._training, self.calls + 1):
                 values.now, flags, self.losses, self.loss, metrics = program(values.now, given, control)
+        if not self._program.on_cpu:
+            # To begin a copy only when it is looked at cost 0.24 ms a step on an H100 (784-100-10, Adam): 1,600 steps/s
+            # in place of 3,380.
+            flags.copy_to_host_async()
         self._pending.append(Outcome(self.calls, count, real, flags))
         self.step += count
         self.calls += 1
