@@ -68,7 +68,7 @@ def predict(model: DigitsNet, batch: dict[str, jax.Array]) -> dict[str, jax.Arra
 predictor = trainband.Predictor(
     predict,
     module=DigitsNet(nnx.Rngs(0)),
-    example={"images": trainband.data.load().test.images[:64].astype(np.float32)},
+    example={"images": trainband.data.load().test.images[:1].astype(np.float32)},
 )
 """For `trainband export`, `compress` and `serve`."""
 
