@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -103,14 +105,15 @@ def compare(program: InferenceProgram, run: Run, to: str, tolerance: float = TOL
     Raises:
       ModelError: one is larger than the tolerance, or not a number where the other is one.
     """
-    predict = program.compiled()
     worst: dict[str, float] = {}
     batches = [program.example]
     dynamic = program.signature.batched
     if dynamic:
         batches.append({name: leaf[:1] for name, leaf in program.example.items()})
-    for batch in batches:
-        wanted, found = predict(batch), run(batch)
+    with _on_cpu():
+        predict = program.compiled()
+        pairs = [(predict(batch), run(batch)) for batch in batches]
+    for wanted, found in pairs:
         for name, value in wanted.items():
             if name not in found or found[name].shape != value.shape:
                 shape = found[name].shape if name in found else "missing"
@@ -124,6 +127,17 @@ def compare(program: InferenceProgram, run: Run, to: str, tolerance: float = TOL
                     "was exported."
                 )
     return worst, len(next(iter(program.example.values()))) if dynamic else 1
+
+
+def _on_cpu() -> AbstractContextManager[Any]:
+    """What JAX computes in it is computed on the CPU: a GPU rounds what it multiplies to TF32, and other runtimes do not.
+
+    Where JAX may use no CPU, it stays where it is.
+    """
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        return nullcontext()
 
 
 def _difference(wanted: NDArray[Any], found: NDArray[Any]) -> tuple[float, float]:
