@@ -81,9 +81,7 @@ def program_jaxpr(
 def part_of(closed: Any, outputs: Sequence[Any]) -> Any:
     """The part of a jaxpr that makes some of its variables."""
     jaxpr = closed.jaxpr
-    return ClosedJaxpr(
-        jaxpr.replace(eqns=_needed(jaxpr.eqns, outputs), outvars=list(outputs)), closed.consts
-    )
+    return ClosedJaxpr(jaxpr.replace(eqns=_needed(jaxpr.eqns, outputs), outvars=list(outputs)), closed.consts)
 
 
 def operations(closed: Any) -> Iterator[JaxprEqn]:

@@ -127,8 +127,8 @@ def run_script(
       what the script has written as `answer.json`.
 
     Raises:
-      ModelError: it answers that the program cannot be converted.
-      YourError: it died, or did not end in time.
+      ModelError: it answers that the program cannot be converted, or crashed.
+      YourError: it cannot be run, or did not end in time.
     """
     (work / "request.json").write_text(json.dumps(dict(request)), encoding="utf-8")
     answer = work / "answer.json"
@@ -146,8 +146,9 @@ def run_script(
     except OSError as exc:
         raise YourError(f"{purpose}: {python} cannot be run: {exc}.") from exc
     if not answer.is_file():
-        end = f"was ended by signal {-done.returncode}" if done.returncode < 0 else f"exited with {done.returncode}"
-        raise YourError(f"{purpose}: {python} {end}: {_last_line(done.stderr)}")
+        if done.returncode < 0:  # what it converts was too much for it
+            raise ModelError(f"{purpose}: {python} was ended by signal {-done.returncode}")
+        raise YourError(f"{purpose}: {python} exited with {done.returncode}: {_last_line(done.stderr)}")
     said: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     if "error" in said:
         raise ModelError(f"{purpose}: {said['error']}")
