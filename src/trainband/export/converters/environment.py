@@ -104,11 +104,15 @@ def make_environment(directory: Path, package: Package, say: Say) -> Path:
             raise YourError(f"--make-converter {directory}: this is something else than a virtual environment.")
         say(f"makes a virtual environment in {directory}")
         venv.create(directory, with_pip=True)
-    has = [python, "-c", f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package.module!r}) is None)"]
+    has: list[str | Path] = [
+        python,
+        "-c",
+        f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package.module!r}) is None)",
+    ]
     if subprocess.run(has, check=False, timeout=PROBE_S).returncode == 0:
         return python
     say(f"installs {package.name} there, some hundreds of megabytes; this happens once")
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package.name]
+    command: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package.name]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=INSTALL_S, check=False)
     except subprocess.TimeoutExpired:
