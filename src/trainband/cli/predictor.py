@@ -17,12 +17,9 @@ if TYPE_CHECKING:
     from trainband.model.predictor import Predictor
     from trainband.model.signature import TensorSpec
 
-model_option = click.option(
-    "--model",
-    required=True,
-    metavar="FILE.py:NAME",
-    help="A function predict(params, batch), a trainband.Predictor, or a Keras model, in a file or a module.",
-)
+_MODEL_HELP = "A function predict(params, batch), a trainband.Predictor or a Keras model, in a file or a module."
+model_option = click.option("--model", required=True, metavar="FILE.py:NAME", help=_MODEL_HELP)
+optional_model_option = click.option("--model", metavar="FILE.py:NAME", help=_MODEL_HELP)
 example_option = click.option(
     "--example",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
