@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from trainband.checkpoint.disk import sync_directory
 from trainband.errors import ModelError, YourError
 from trainband.export.artifact import MANIFEST, Artifact, write_manifest
+from trainband.export.diagnosis import attempt_with, diagnosed
 from trainband.export.targets import target
 from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
@@ -79,9 +80,16 @@ def export_program(
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir(parents=True)
-        written = chosen.write(program, temporary)
-        write_manifest(temporary, program, to, written, {})
-        difference, examples = compare(program, chosen.load(temporary, written), to, tolerance)
+        try:
+            written = chosen.write(program, temporary)
+            write_manifest(temporary, program, to, written, {})
+            difference, examples = compare(program, chosen.load(temporary, written), to, tolerance)
+        except (ModelError, RuntimeError, ValueError) as exc:
+            # A runtime's own errors, too: of an operation that its version lacks, or has for other shapes alone.
+            reason = str(exc) if isinstance(exc, ModelError) else f"{program.name} in {to}: {exc}"
+            raise ModelError(
+                f"{reason.rstrip('. ')}." + diagnosed(program, to, attempt_with(options, compare))
+            ) from exc
         manifest = write_manifest(temporary, program, to, written, difference)
         if out.exists():
             aside = temporary.with_suffix(".replaced")
