@@ -213,7 +213,7 @@ def _source(path: Path, model: str | None, tracing: dict[str, Any], say: Say) ->
         predictor = predictor_from(model)
         if CheckpointDirectory(path, say).steps():
             return CheckpointSource(path, predictor, tracing=tracing, say=say)
-        return ProgramSource(program_of(path, predictor, **tracing))
+        return ProgramSource(program_of(path, predictor, unpack=True, **tracing))
     if not (path / MANIFEST).is_file():
         raise YourError(
             f"{path} is no exported model; to serve its checkpoints, name the function: --model program.py:predict."
