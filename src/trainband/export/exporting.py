@@ -138,14 +138,15 @@ def compare(program: InferenceProgram, run: Run, to: str, tolerance: float = TOL
 
 
 def _on_cpu() -> AbstractContextManager[Any]:
-    """What JAX computes in it is computed on the CPU: a GPU rounds what it multiplies to TF32, and other runtimes do not.
+    """What JAX computes in it is computed on the CPU: a GPU rounds what it multiplies to TF32, other runtimes do not.
 
     Where JAX may use no CPU, it stays where it is.
     """
     try:
-        return jax.default_device(jax.local_devices(backend="cpu")[0])
+        cpu: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:
         return nullcontext()
+    return cpu
 
 
 def _difference(wanted: NDArray[Any], found: NDArray[Any]) -> tuple[float, float]:
