@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from trainband.errors import TrainbandError
 from trainband.export.operations import line_of_operation, part_of, program_jaxpr
@@ -44,6 +45,17 @@ def diagnosed(program: InferenceProgram, to: str, attempt: Try) -> str:
                 return False
         return True
 
+    try:
+        return _first_that_fails(eqns, to, works)
+    except _OtherOperations:
+        return ""
+
+
+class _OtherOperations(Exception):
+    """A program that computes by other operations where the size of a batch is known: no index says which."""
+
+
+def _first_that_fails(eqns: Sequence[JaxprEqn], to: str, works: Callable[..., bool]) -> str:
     low, high = -1, len(eqns) - 1  # what is below works, what is above does not
     if high < 0 or works(high):
         return ""
@@ -64,14 +76,19 @@ def diagnosed(program: InferenceProgram, to: str, attempt: Try) -> str:
 
 def _until(program: InferenceProgram, closed: Any, at: int) -> InferenceProgram:
     """The program that ends with one operation."""
-    part = part_of(closed, closed.jaxpr.eqns[at].outvars)
-    function = jaxpr_as_fun(part)
-    names = list(program.weights)
-    outputs = {f"output_{i}": var.aval for i, var in enumerate(part.jaxpr.outvars)}
+    primitives = [eqn.primitive for eqn in closed.jaxpr.eqns[: at + 1]]
+    outputs = {f"output_{i}": var.aval for i, var in enumerate(closed.jaxpr.eqns[at].outvars)}
 
     def computed(weights: Tensors, inputs: Tensors) -> dict[str, Any]:
-        arrays = [*(weights[name] for name in names), *(inputs[spec.name] for spec in program.signature.inputs)]
-        return dict(zip(outputs, function(*arrays), strict=True))
+        given = {spec.name: inputs[spec.name] for spec in program.signature.inputs}
+        # Traced anew, because what was traced for a batch of any size computes none of a certain size.
+        fixed = replace(program, signature=replace(program.signature, inputs=specs_of(given)))
+        again = program_jaxpr(fixed)
+        eqns = again.jaxpr.eqns[: at + 1]
+        if [eqn.primitive for eqn in eqns] != primitives:
+            raise _OtherOperations
+        function = jaxpr_as_fun(part_of(again, eqns[at].outvars))
+        return dict(zip(outputs, function(*(weights[name] for name in program.weights), *given.values()), strict=True))
 
     return InferenceProgram(
         function=computed,

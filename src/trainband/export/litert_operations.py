@@ -12,17 +12,29 @@ from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from numpy.typing import NDArray
 
 from trainband.export.operations import Rewrite, part_of, unrolled_scan
-from trainband.export.rewrites import undilated_convolution
+from trainband.export.rewrites import convolution, dot_of_integers
 
 _LEVELS = 127
 
 
 def rewrites(*, dynamic: bool) -> dict[str, Rewrite]:
     """See `program_jaxpr`. `dynamic`: whether a length of an input may change from call to call."""
-    found: dict[str, Rewrite] = {"conv_general_dilated": undilated_convolution, "scan": unrolled_scan}
+    found: dict[str, Rewrite] = {
+        "conv_general_dilated": convolution,
+        "dot_general": dot_of_integers,
+        "mul": _mul,
+        "scan": unrolled_scan,
+    }
     if dynamic:
         found |= {"argmax": _argmax, "argmin": _argmin, "gather": _gather, "rev": _rev, "slice": _slice}
     return found
+
+
+def _mul(left: Any, right: Any, **_: Any) -> Any:
+    """LiteRT multiplies no integers of 8 bits."""
+    if left.dtype.itemsize > 1 or not jnp.issubdtype(left.dtype, jnp.integer):
+        return None
+    return (left.astype(jnp.int32) * right.astype(jnp.int32)).astype(left.dtype)
 
 
 def _argmax(operand: Any, *, axes: tuple[int, ...], index_dtype: Any) -> Any:

@@ -11,11 +11,14 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from trainband.export.operations import Rewrite, unrolled_scan
-from trainband.export.rewrites import padded, undilated_convolution
+from trainband.export.rewrites import convolution, dot_of_integers, padded
 
 
 def _dot_general(left: Any, right: Any, *, preferred_element_type: Any, **params: Any) -> Any:
     """ONNX multiplies matrices of one dtype, and none of 8 bits."""
+    integers = dot_of_integers(left, right, preferred_element_type=preferred_element_type or left.dtype, **params)
+    if integers is not None:
+        return integers
     dtype = jnp.dtype(preferred_element_type or jnp.result_type(left, right))
     if left.dtype == right.dtype == dtype:
         return None
@@ -64,7 +67,7 @@ def _select_n(which: Any, *cases: Any) -> Any:
 
 REWRITES: dict[str, Rewrite] = {
     "composite": _composite,
-    "conv_general_dilated": undilated_convolution,
+    "conv_general_dilated": convolution,
     "pad": padded,
     "rem": _rem,
     "reshard": _reshard,

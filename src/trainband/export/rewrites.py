@@ -27,6 +27,37 @@ def padded(operand: Any, value: Any, *, padding_config: Any) -> Any:
     return operand
 
 
+def product_of_integers(left: Any, right: Any, *, preferred_element_type: Any) -> tuple[Any, Any] | None:
+    """Factors in float32 for a product of 8-bit integers, which no format multiplies as JAX does; `None` for others.
+
+    The sums are exact below 2^24, and rounded like any other number of float32 beyond.
+    """
+    small = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
+    if left.dtype in small and right.dtype in small and jnp.issubdtype(preferred_element_type, jnp.integer):
+        return left.astype(jnp.float32), right.astype(jnp.float32)
+    return None
+
+
+def convolution(left: Any, right: Any, *, preferred_element_type: Any, **params: Any) -> Any:
+    """A convolution of 8-bit integers, or a transposed one, in terms of a plain one; `None` where it is one already."""
+    floats = product_of_integers(left, right, preferred_element_type=preferred_element_type)
+    if floats is None:
+        return undilated_convolution(left, right, preferred_element_type=preferred_element_type, **params)
+    plain = undilated_convolution(*floats, preferred_element_type=jnp.dtype(jnp.float32), **params)
+    if plain is None:
+        plain = jax.lax.conv_general_dilated_p.bind(*floats, preferred_element_type=jnp.dtype(jnp.float32), **params)
+    return plain.astype(preferred_element_type)
+
+
+def dot_of_integers(left: Any, right: Any, *, preferred_element_type: Any, **params: Any) -> Any:
+    """A product of matrices of 8-bit integers; `None` for others."""
+    floats = product_of_integers(left, right, preferred_element_type=preferred_element_type)
+    if floats is None:
+        return None
+    product = jax.lax.dot_general_p.bind(*floats, preferred_element_type=jnp.dtype(jnp.float32), **params)
+    return product.astype(preferred_element_type)
+
+
 def undilated_convolution(left: Any, right: Any, *, lhs_dilation: Any, dimension_numbers: Any, **params: Any) -> Any:
     """A transposed convolution as a plain one of an image with zeros between its pixels."""
     if all(step == 1 for step in lhs_dilation):

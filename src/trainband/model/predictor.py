@@ -109,6 +109,8 @@ class Predictor:
           ModelError: the function cannot be traced.
         """
         tree = self._example(example, inputs)
+        if batch is not None:
+            tree = jax.tree.map(lambda leaf: np.resize(leaf, (batch, *leaf.shape[1:])) if leaf.ndim else leaf, tree)
         named = named_leaves(tree, "input")
         specs = specs_of_example(named, batch)
         if inputs:  # in the order of the tree, which a dict sorts by name

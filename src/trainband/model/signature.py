@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -115,9 +116,16 @@ def _found(array: NDArray[Any]) -> str:
     return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
 
 
+@cache
+def _scope() -> Any:
+    return jax_export.SymbolicScope()
+
+
 def structs(specs: Sequence[TensorSpec]) -> dict[str, jax.ShapeDtypeStruct]:
-    """The specs as JAX has them, for tracing: lengths with a name are symbolic dimensions of one scope."""
-    scope = jax_export.SymbolicScope()
+    """The specs as JAX has them, for tracing. Lengths with a name are symbolic dimensions; those of one name are equal in
+    all that is traced, so that what was traced can be traced again as a part of something else.
+    """
+    scope = _scope()
     return {
         spec.name: jax.ShapeDtypeStruct(
             jax_export.symbolic_shape(",".join(map(str, spec.shape)), scope=scope) if spec.shape else (),
