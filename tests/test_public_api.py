@@ -53,6 +53,7 @@ PUBLIC = [
     "data",
     "errors",
     "flight_client",
+    "history",
 ]
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trainband.model.placement import GreedyBytes as GreedyBytes
     from trainband.model.placement import RoundRobin as RoundRobin
     from trainband.model.predictor import Predictor as Predictor
+    from trainband.monitor.history import history as history
     from trainband.ps.flight_client import flight_client as flight_client
     from trainband.ps.rules import Async as Async
     from trainband.ps.rules import Bounded as Bounded
@@ -99,6 +100,7 @@ _HOMES = {
     "ValidationHook": "train",
     "auto_fsdp": "strategies",
     "flight_client": "ps.flight_client",
+    "history": "monitor.history",
 }
 _MODULES = ("cluster", "data", "errors")
 _FRONT_ENDS = ("compat", "compress", "export", "keras")

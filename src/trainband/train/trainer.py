@@ -76,6 +76,7 @@ class Trainer:
         of its data or of the training computes a whole call; else single steps.
       fixed_shapes: refuse batches whose shapes change (each would be compiled again).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
+      history: keep a history of the figures and events in each `checkpoint_dir`, as `trainband.history` reads it.
       say: where lines for people go.
 
     Raises:
@@ -101,6 +102,7 @@ class Trainer:
         steps_per_execution: int = 1,
         fixed_shapes: bool = True,
         console: bool = True,
+        history: bool = True,
         say: Say = say_on_stderr,
     ) -> None:
         self._strategy: Strategy = OneDevice() if strategy is None else checked(strategy)
@@ -122,6 +124,8 @@ class Trainer:
         self._fixed_shapes = fixed_shapes
         self.console = console
         """Whether the chief shows progress."""
+        self.keeps_history = history
+        """Whether it keeps a history, where there is a `checkpoint_dir`."""
         self.say = say
         """Where lines for people go."""
         self.job = Job(self._strategy, self._model, say)
