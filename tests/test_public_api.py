@@ -44,6 +44,7 @@ PUBLIC = [
     "Sync",
     "Task",
     "Timeouts",
+    "TrackerHook",
     "TrainbandError",
     "Trainer",
     "ValidationHook",

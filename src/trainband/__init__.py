@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from trainband.train import StepCounterHook as StepCounterHook
     from trainband.train import StopAtStepHook as StopAtStepHook
     from trainband.train import SummarySaverHook as SummarySaverHook
+    from trainband.train import TrackerHook as TrackerHook
     from trainband.train import Trainer as Trainer
     from trainband.train import ValidationHook as ValidationHook
     from trainband.wire.flight import ConnectionLimits as ConnectionLimits
@@ -95,6 +96,7 @@ _HOMES = {
     "Sync": "ps.rules",
     "Task": "cluster",
     "Timeouts": "wire.transport",
+    "TrackerHook": "train",
     "TrainbandError": "errors",
     "Trainer": "train",
     "ValidationHook": "train",

@@ -231,7 +231,7 @@ def test_one_that_is_the_chief_no_more_saves_no_more(tmp_path: Path) -> None:
 
     fit(engine, said, tmp_path, At({5: look}), steps=9)
     assert home(tmp_path).steps() == [3]
-    assert found == [(False, False, ["step-000000000003"])]
+    assert found == [(False, False, ["history", "step-000000000003"])]
     assert lines_with(said, "duties") == [TAKES_OVER, GIVES_UP]
     assert lines_with(said, "WARNING") == []
 

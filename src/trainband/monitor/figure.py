@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainband.errors import YourError
 
@@ -36,7 +36,7 @@ def new_figure() -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def finished(figure: Figure, axes: Axes, path: str | Path | None, *, log: bool) -> Any:
+def finished(figure: Figure, axes: Axes, path: str | Path | None, *, log: bool) -> Figure | Path:
     """Gives the axes their grid, and the figure to its file: the figure, or the path of the file if there is one."""
     if log:
         axes.set_yscale("log")

@@ -110,8 +110,7 @@ class MonitoredSession(SessionView):
         self._events = EventFiles(job.say)
         self._losses = LossWatch(job.say)
         self._is_over = False
-        self.validation: tuple[int, Mapping[str, float]] | None = None
-        """The global step and the metrics of the last validation that this task has taken part in."""
+        self._validation: tuple[int, Mapping[str, float]] | None = None
 
     # --- what a session knows, besides the job
 
@@ -126,6 +125,11 @@ class MonitoredSession(SessionView):
         """Whether a checkpoint is ordered or being written; on the chief."""
         checkpointer = self._saves.checkpointer
         return checkpointer is not None and checkpointer.busy
+
+    @property
+    def validation(self) -> tuple[int, Mapping[str, float]] | None:
+        """The global step and the metrics of the last validation that this task has taken part in."""
+        return self._validation
 
     @property
     def stopped(self) -> str:
@@ -250,7 +254,7 @@ class MonitoredSession(SessionView):
         Raises:
           PeerError: another worker is gone.
         """
-        self.validation = self.global_step, dict(metrics)
+        self._validation = self.global_step, dict(metrics)
         self.note_values({f"validation/{name}": value for name, value in metrics.items()})
         self._saves.note_validation(self._joined(), metrics, best)
 

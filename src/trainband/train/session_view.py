@@ -71,6 +71,11 @@ class SessionView:
         return self._joined().task
 
     @property
+    def strategy_name(self) -> str:
+        """How the job trains."""
+        return self._job.strategy_name
+
+    @property
     def is_chief(self) -> bool:
         """Whether this task speaks for the job. That changes only between a step and its hooks, and at the end."""
         self._joined()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,7 +212,7 @@ class History:
           YourError: pandas is not installed.
         """
         try:
-            import pandas as pd  # noqa: F401 - pyarrow needs it
+            import_module("pandas")  # which pyarrow needs for that
         except ImportError:
             raise YourError("History.to_pandas needs pandas: pip install pandas.") from None
         return self.table.to_pandas()
@@ -232,7 +233,7 @@ class History:
         from trainband.monitor.figure import finished, new_figure
 
         numbers = [run.number for run in self.runs if self._has(name, run.number)] if runs is None else runs
-        found = [self.series(name, run=number) for number in numbers or [None]]
+        found = [self.series(name, run=number) for number in numbers] or [self.series(name)]
         figure, axes = new_figure()
         for one in found:
             axes.plot(one.global_step, one.value, linewidth=1.4, label=f"run {one.run}")
@@ -294,8 +295,8 @@ def _is_left_out(rows: pa.Table) -> NDArray[np.bool_]:
     is_restart = pc.is_in(names, pa.array(_RESTARTS)).to_numpy(zero_copy_only=False)
     limits[is_restart] = steps[is_restart]
     later = np.minimum.accumulate(limits[::-1])[::-1]
-    is_event = pc.starts_with(names, EVENT).to_numpy(zero_copy_only=False)
-    return (steps > later) & ~is_event
+    is_point = ~np.asarray(pc.starts_with(names, EVENT).to_numpy(zero_copy_only=False), bool)
+    return np.asarray((steps > later) & is_point, bool)
 
 
 def _run(number: int, name: str, starts: Sequence[Start], rows: pa.Table) -> Run:
