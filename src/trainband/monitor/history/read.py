@@ -18,6 +18,9 @@ from trainband.runtime.regular_files import read_regular
 MOST_BYTES = 4 << 30
 """Of one file."""
 
+_MOST_SCHEMA_BYTES = 1 << 16
+_DAMAGE = (pa.ArrowException, OSError, ValueError, struct.error)
+"""What reading a damaged stream from memory raises."""
 _CONTINUATION = 0xFFFFFFFF
 _PREFIX = struct.Struct("<Ii")
 _HEADER_TYPE, _BODY_LENGTH = 1, 3
@@ -120,7 +123,9 @@ def read_file(path: Path) -> Part | None:
             start = _start_of(path, reader.schema)
             table = reader.read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError, struct.error) as exc:
+    except DataError:
+        raise
+    except _DAMAGE as exc:
         raise DataError(f"{path} is damaged: {exc}.") from exc
     if table.schema != SCHEMA:
         raise DataError(f"{path} is damaged: its columns are not those of a history.")
@@ -138,10 +143,12 @@ def newest_start(folder: Path) -> Start | None:
     except FileNotFoundError:
         return None
     for path in paths:
+        with path.open("rb") as file:
+            data = file.read(_MOST_SCHEMA_BYTES)
         try:
-            with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
+            with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
                 return _start_of(path, reader.schema)
-        except (pa.ArrowException, DataError):
+        except _DAMAGE:
             continue  # whoever reads the history is told of it
     return None
 
@@ -202,7 +209,7 @@ def _start_of(path: Path, schema: pa.Schema) -> Start:
         raise DataError(f"{path} is no file of a history: its schema does not say whose it is.")
     try:
         start = msgspec.json.decode(about, type=Start)
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise DataError(f"{path} is damaged: {exc}.") from exc
     if start.format > FORMAT:
         raise DataError(f"{path} was written by trainband {start.trainband}, which is newer than this one: update it.")

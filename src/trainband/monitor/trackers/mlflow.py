@@ -23,29 +23,38 @@ class MLflowTracker(Tracker):
 
     Args:
       experiment: the name of the experiment, which is made if it is not there.
-      tracking_uri: where: a directory, an `sqlite:///` or the address of a server. `None`: as MLflow itself chooses.
+      directory: for local files: the database `mlflow.db` and the folder `artifacts` in it. MLflow 3.17
+        refuses to keep runs in a directory without a database.
+      tracking_uri: instead: an `sqlite:///` file, or the address of a server. Without both, MLflow chooses.
       run_name: of the run; MLflow makes one up when left out.
       tags: of the run.
 
     Raises:
-      YourError: MLflow is not installed.
+      YourError: MLflow is not installed; or both places are given.
     """
 
     def __init__(
         self,
         experiment: str = "trainband",
         *,
-        tracking_uri: str | Path | None = None,
+        directory: str | Path | None = None,
+        tracking_uri: str | None = None,
         run_name: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
+        if directory is not None and tracking_uri is not None:
+            raise YourError("MLflowTracker: give a directory for local files or a tracking_uri, and not both.")
         try:
             library = import_module("mlflow")
         except ImportError:
-            raise YourError("MLflowTracker needs MLflow: pip install mlflow-skinny, or all of it: mlflow.") from None
+            raise YourError(
+                "MLflowTracker needs MLflow: pip install mlflow; or, which is much lighter and does "
+                "without its page, pip install mlflow-skinny sqlalchemy alembic."
+            ) from None
         self._mlflow: Any = library
         self._experiment = experiment
-        self._uri = str(tracking_uri.absolute()) if isinstance(tracking_uri, Path) else tracking_uri
+        self._directory = None if directory is None else Path(directory).absolute()
+        self._uri = tracking_uri if self._directory is None else f"sqlite:///{self._directory / 'mlflow.db'}"
         self._run_name = run_name
         self._tags = dict(tags or {})
         self._client: Any = None
@@ -58,10 +67,16 @@ class MLflowTracker(Tracker):
 
     @override
     def start(self, config: Mapping[str, object]) -> None:
-        entities = self._mlflow.entities
+        entities, artifacts = self._mlflow.entities, None
+        if self._directory is not None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            artifacts = (self._directory / "artifacts").as_uri()
         self._client = client = self._mlflow.MlflowClient(tracking_uri=self._uri)
         found = client.get_experiment_by_name(self._experiment)
-        number = client.create_experiment(self._experiment) if found is None else found.experiment_id
+        if found is None:
+            number = client.create_experiment(self._experiment, artifact_location=artifacts)
+        else:
+            number = found.experiment_id
         self._run = client.create_run(number, run_name=self._run_name, tags=self._tags).info.run_id
         params = [entities.Param(_key(name), str(value)[:MOST_PARAM]) for name, value in config.items()]
         client.log_batch(self._run, params=params)
