@@ -96,6 +96,7 @@ class Recorder:
         self._losses: deque[tuple[int, Any]] = deque(maxlen=MOST_LOSSES)
         self._values: deque[tuple[int, Mapping[str, Any]]] = deque(maxlen=1_000)
         self._events: deque[Row] = deque(maxlen=1_000)
+        self._end: list[Row] = []
         self._written_events = 0
         self._report: StepReport | None = None
         self._unread: StepReport | None = None
@@ -147,8 +148,8 @@ class Recorder:
             return
         self._is_over = True
         if reason is not None:
-            step = self._report.global_step if self._report is not None else self._step
-            self.event("end", reason, global_step=max(step, self._step))
+            step = self._step if self._report is None else max(self._step, self._report.global_step)
+            self._end = [Row(self._wall(), step, EVENT + "end", None, reason)]
         self._stop.set()
         waiting = Waiting(_CLOSE_S, self._say, self._runtime.clock)
         while self._thread.is_alive():
@@ -191,7 +192,8 @@ class Recorder:
         return self._age_at_start + self._runtime.clock() - self._started_s
 
     def _pause(self) -> float:
-        return min(max(LOOK_S, spacing(self._age())), SELDOM_S)
+        # A little longer than the spacing, which grows meanwhile.
+        return min(max(LOOK_S, 1.001 * spacing(self._age())), SELDOM_S)
 
     def _look(self) -> None:
         """Looks at the job, and writes the points that are due."""
@@ -238,8 +240,7 @@ class Recorder:
                 self._add_value(name, value, step)
         self._tell_refusals(age, everything=everything)
         points = self._points(age, everything=everything)
-        end = [self._events.pop()] if everything and self._events and self._events[-1].name == EVENT + "end" else []
-        self._file.append([*self._told_events(), *points, *end])
+        self._file.append([*self._told_events(), *points, *(self._end if everything else ())])
 
     def _points(self, age: float, *, everything: bool = False) -> list[Row]:
         now = self._wall()
