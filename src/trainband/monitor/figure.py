@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ def new_figure() -> tuple[Figure, Axes]:
       YourError: matplotlib is not installed.
     """
     try:
+        import_module("matplotlib")
         from matplotlib.figure import Figure  # 0.5 s, which only who wants a picture pays
     except ImportError:
         raise YourError("a picture needs matplotlib: pip install 'trainband[plot]'.") from None
