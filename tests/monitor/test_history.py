@@ -86,7 +86,11 @@ def test_what_is_read(tmp_path: Path) -> None:
 
 def test_a_run_that_was_resumed_has_no_second_branch(tmp_path: Path) -> None:
     write(tmp_path, [Row(NOW, 0, "event/start", None, ""), *losses(1, 10), Row(NOW, 10, "event/death", None, "x")])
-    again = [Row(NOW + 50, 6, "event/start", None, "resumes"), *losses(7, 8, value=2.0)]
+    again = [
+        Row(NOW + 50, 6, "event/start", None, ""),
+        Row(NOW + 50, 6, "event/restore", None, ""),
+        *losses(7, 8, value=2.0),
+    ]
     write(tmp_path, again, job="b", resumed=True, task="worker:1")
     # In it, a ps loses what was made after step 7.
     write(tmp_path, [Row(NOW, 7, "event/restore", None, ""), *losses(8, 9, value=3.0)], job="b")
@@ -95,7 +99,7 @@ def test_a_run_that_was_resumed_has_no_second_branch(tmp_path: Path) -> None:
     assert loss.global_step.tolist() == [*range(1, 10)]
     assert loss.value.tolist() == [1.0] * 6 + [2.0] + [3.0] * 2
     assert history.left_out["global_step"].to_pylist() == [7, 8, 9, 10, 8]
-    assert [event.kind for event in history.events] == ["start", "death", "start", "restore"]
+    assert [event.kind for event in history.events] == ["start", "death", "start", "restore", "restore"]
     (run,) = history.runs
     assert (run.starts, run.tasks, run.reason) == (2, ("worker:0", "worker:1"), "")
 

@@ -199,7 +199,7 @@ def test_steps_that_a_ps_has_lost(tmp_path: Path) -> None:
 
     history = given(tmp_path, give)
     restored = next(event for event in history.events if event.kind == "restore")
-    assert (restored.global_step, restored.text) == (1, "the training continues from global step 1")
+    assert (restored.global_step, restored.text) == (1, "the job continues from global step 1")
     assert history.series("loss").global_step.tolist() == [3]
     assert history.left_out["value"].to_pylist() == [13 / 4]
 
@@ -250,7 +250,7 @@ def test_with_a_thread_of_its_own(tmp_path: Path) -> None:
     looked = threading.Event()
     recorder = Recorder(
         tmp_path,
-        lambda: looked.set(),  # type: ignore[func-returns-value]
+        lambda: looked.set(),
         pytest.fail,
         task="local",
         job="a",

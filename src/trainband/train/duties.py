@@ -169,10 +169,17 @@ class Duties:
         from trainband.monitor.history import Recorder  # here: pyarrow takes a while, and few need it before
 
         job = self._job
-        engine, restored = job.join(), job.join().restored
+        engine = job.join()
+        restored = engine.restored
         is_ours = restored is not None and restored.path.parent == self._directory.path
-        text = f"resumes from {restored.path.name}" if restored is not None and is_ours else "begins"
-        began = ("chief", f"{engine.task} has the chief's duties") if takes_over else ("start", text)
+        is_first = not takes_over and job.trainings.number == 1
+        resumes_from = restored if is_ours and is_first else None
+        if takes_over or (is_first and engine.global_step > 0 and resumes_from is None):
+            began = "chief", f"{engine.task} has the chief's duties"  # of a job that is under way
+        elif resumes_from is not None:
+            began = "start", f"resumes from {resumes_from.path.name}"
+        else:
+            began = "start", f"continues at global step {engine.global_step:,}" if engine.global_step else "begins"
         self._recorder = Recorder(
             self._directory.path,
             engine.progress,
@@ -182,6 +189,7 @@ class Duties:
             global_step=engine.global_step,
             resumed=is_ours,
             began=began,
+            resumes_at=None if resumes_from is None else resumes_from.global_step,
             strategy=job.strategy_name,
             runtime=job.runtime,
         )

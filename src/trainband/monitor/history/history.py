@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 EVENTS_SHOWN = 12
 """In a notebook."""
 
-_RESTARTS = (f"{EVENT}start", f"{EVENT}restore")
-"""After these, what was written of later steps was not to be."""
+_RESTORE = f"{EVENT}restore"
+"""From such a step on, the job makes anew what was written before of later ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -292,8 +292,8 @@ def _is_left_out(rows: pa.Table) -> NDArray[np.bool_]:
     names = rows["name"].cast(pa.string())
     steps = rows["global_step"].to_numpy()
     limits = np.full(len(steps), np.iinfo(np.int64).max)
-    is_restart = pc.is_in(names, pa.array(_RESTARTS)).to_numpy(zero_copy_only=False)
-    limits[is_restart] = steps[is_restart]
+    is_restore = np.asarray(pc.equal(names, _RESTORE).to_numpy(zero_copy_only=False), bool)
+    limits[is_restore] = steps[is_restore]
     later = np.minimum.accumulate(limits[::-1])[::-1]
     is_point = ~np.asarray(pc.starts_with(names, EVENT).to_numpy(zero_copy_only=False), bool)
     return np.asarray((steps > later) & is_point, bool)

@@ -57,6 +57,7 @@ class Recorder:
       resumed: whether it resumes from a checkpoint of this directory.
       began: what the first event is, and its text: `start` for a process that begins or resumes a training, `chief`
         for one that has been given the chief's duties.
+      resumes_at: the global step of the checkpoint that the job has just been restored from, if it has.
       strategy: how the job trains.
       runtime: this task's.
       wall: seconds since 1970.
@@ -73,6 +74,7 @@ class Recorder:
         global_step: int,
         resumed: bool,
         began: tuple[str, str] = ("start", ""),
+        resumes_at: int | None = None,
         strategy: str = "",
         runtime: Runtime = SYSTEM,
         wall: Callable[[], float] = time.time,
@@ -116,6 +118,10 @@ class Recorder:
         self._stop = runtime.event()
         self._is_over = False
         self.event(began[0], began[1], global_step=global_step)
+        if resumes_at is not None:
+            self.event("restore", f"the job continues from global step {resumes_at:,}", global_step=resumes_at)
+        # Whoever is there when a job begins has just joined it.
+        self._tells_who_is_there = global_step == 0 or resumes_at is not None
         self._thread = runtime.thread(self._run, "trainband-history")
         self._thread.start()
 
@@ -200,7 +206,8 @@ class Recorder:
         progress = self._source()
         now = self._runtime.clock()
         if progress is not None and not self._stop.is_set():
-            for kind, text, value in changes(self._seen, progress):
+            told = changes(self._seen, progress) if self._seen is not None or self._tells_who_is_there else ()
+            for kind, text, value in told:
                 self.event(kind, text, value=value, global_step=progress.global_step)
             self._seen = progress
             self._add_progress(progress, now)
@@ -252,7 +259,7 @@ class Recorder:
             self._end_losses()
             assert self._file is not None
             self._file.append([*self._told_events(), *self._points(age, everything=True)])
-            self.event("restore", f"the training continues from global step {step - 1:,}", global_step=step - 1)
+            self.event("restore", f"the job continues from global step {step - 1:,}", global_step=step - 1)
         self._step = step
         value = loss if isinstance(loss, float) else _number(loss)
         if math.isfinite(value):
