@@ -174,10 +174,12 @@ class Duties:
         is_ours = restored is not None and restored.path.parent == self._directory.path
         is_first = not takes_over and job.trainings.number == 1
         resumes_from = restored if is_ours and is_first else None
-        if takes_over or (is_first and engine.global_step > 0 and resumes_from is None):
+        if takes_over or (is_first and engine.global_step > 0 and restored is None):
             began = "chief", f"{engine.task} has the chief's duties"  # of a job that is under way
         elif resumes_from is not None:
             began = "start", f"resumes from {resumes_from.path.name}"
+        elif is_first and restored is not None:
+            began = "start", f"begins from {restored.path}"
         else:
             began = "start", f"continues at global step {engine.global_step:,}" if engine.global_step else "begins"
         self._recorder = Recorder(
