@@ -107,7 +107,9 @@ class FitResult:
     def _repr_html_(self) -> str:
         """As notebooks show it: the facts and the curve of the loss, without scripts."""
         steps, losses = self.history[:, 0].tolist(), self.history[:, 1].tolist()
-        return html.block(f"training of {self.task}", html.table(self._facts()), html.curve("loss", steps, losses))
+        return html.block(
+            f"training of {self.task}", html.table(self._facts()), html.curve("loss", steps, losses, log=True)
+        )
 
     def _facts(self) -> list[tuple[str, str]]:
         """What `summary` and notebooks tell, in order."""

@@ -262,7 +262,7 @@ class History:
         for name in ("loss", "validation/loss", "steps_per_second"):
             if self.runs and self._has(name, self.runs[-1].number):
                 one = self.series(name)
-                curves.append(html.curve(name, one.global_step.tolist(), one.value.tolist()))
+                curves.append(html.curve(name, one.global_step.tolist(), one.value.tolist(), log=name.endswith("loss")))
         last = self.events[-EVENTS_SHOWN:]
         told = [(f"{e.time:%Y-%m-%d %H:%M:%S}", f"{e.global_step:,}", e.run, e.task, e.kind, e.text) for e in last]
         return html.block(
