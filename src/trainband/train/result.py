@@ -15,6 +15,7 @@ from trainband.model.batch import examples_in
 from trainband.model.variables import PyTree
 from trainband.monitor import html
 from trainband.runtime.formatting import duration, printable, rate
+from trainband.runtime.step_times import TimeSpent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +39,7 @@ class FitResult:
       mean_staleness: of this task's updates, in updates.
       history: float64[n, 2]: (global step, loss of the batch) after each of this task's steps.
       evaluations: those of the validation, on the chief.
+      spent: what this task's time went on, from the first step's end; `None` without a step.
     """
 
     task: str
@@ -52,6 +54,7 @@ class FitResult:
     mean_staleness: float
     history: NDArray[np.float64] = field(repr=False)
     evaluations: tuple[Evaluation, ...] = ()
+    spent: TimeSpent | None = field(default=None, repr=False)
 
     @property
     def non_finite_losses(self) -> int:
