@@ -44,6 +44,7 @@ PUBLIC = [
     "Sync",
     "Task",
     "Timeouts",
+    "TrackerHook",
     "TrainbandError",
     "Trainer",
     "ValidationHook",
@@ -53,6 +54,7 @@ PUBLIC = [
     "data",
     "errors",
     "flight_client",
+    "history",
 ]
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainband.model.placement import GreedyBytes as GreedyBytes
     from trainband.model.placement import RoundRobin as RoundRobin
     from trainband.model.predictor import Predictor as Predictor
+    from trainband.monitor.history import history as history
     from trainband.ps.flight_client import flight_client as flight_client
     from trainband.ps.rules import Async as Async
     from trainband.ps.rules import Bounded as Bounded
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from trainband.train import StepCounterHook as StepCounterHook
     from trainband.train import StopAtStepHook as StopAtStepHook
     from trainband.train import SummarySaverHook as SummarySaverHook
+    from trainband.train import TrackerHook as TrackerHook
     from trainband.train import Trainer as Trainer
     from trainband.train import ValidationHook as ValidationHook
     from trainband.wire.flight import ConnectionLimits as ConnectionLimits
@@ -95,11 +97,13 @@ _HOMES = {
     "Sync": "ps.rules",
     "Task": "cluster",
     "Timeouts": "wire.transport",
+    "TrackerHook": "train",
     "TrainbandError": "errors",
     "Trainer": "train",
     "ValidationHook": "train",
     "auto_fsdp": "strategies",
     "flight_client": "ps.flight_client",
+    "history": "monitor.history",
 }
 _MODULES = ("cluster", "data", "errors")
 _FRONT_ENDS = ("compat", "compress", "export", "keras", "serve")

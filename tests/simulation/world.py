@@ -271,6 +271,7 @@ class World:
                 optimizer=optax.identity(),
                 strategy=cast(Strategy, strategy),
                 console=False,
+                history=False,  # its looks at the job would be other schedules than those that seeds were chosen for
                 say=say,
             )
             source = scenario.source

@@ -17,6 +17,7 @@ from tests.train.fakes import ONES, FakeEngine, FakeStrategy, Ticking, curves_in
 from trainband.checkpoint import LOCK_FILE, CheckpointDirectory, DirectoryLock, write_part
 from trainband.cluster import Cluster, Task
 from trainband.errors import CheckpointError, DirectoryLocked, Refused
+from trainband.monitor.history import history as history_of
 from trainband.ps.worker.checkpointing import SavedParts
 from trainband.strategies import StepReport
 from trainband.train import (
@@ -231,9 +232,23 @@ def test_one_that_is_the_chief_no_more_saves_no_more(tmp_path: Path) -> None:
 
     fit(engine, said, tmp_path, At({5: look}), steps=9)
     assert home(tmp_path).steps() == [3]
-    assert found == [(False, False, ["step-000000000003"])]
+    assert found == [(False, False, ["history", "step-000000000003"])]
     assert lines_with(said, "duties") == [TAKES_OVER, GIVES_UP]
     assert lines_with(said, "WARNING") == []
+
+
+def test_the_chief_alone_keeps_the_history_and_the_next_one_in_a_file_of_its_own(tmp_path: Path) -> None:
+    said = list[str]()
+    fit(Worker(4, index=0), said, tmp_path, steps=4)
+    fit(Worker(4, index=1), said, tmp_path, steps=4)
+    fit(Worker(4, {2: True, 3: False}, index=2), said, tmp_path, steps=4)
+    assert [path.stem.rpartition("Z-")[2] for path in sorted(tmp_path.glob("history/*"))] == ["worker-0", "worker-2"]
+    history = history_of(tmp_path)
+    (run,) = history.runs
+    assert run.tasks == ("worker:0", "worker:2")
+    told = [(event.task, event.kind) for event in history.events if event.kind != "checkpoint"]
+    assert told == [("worker:0", "start"), ("worker:0", "end"), ("worker:2", "chief")]
+    assert len(history.left_out) == 0
 
 
 def test_they_may_come_back(tmp_path: Path) -> None:

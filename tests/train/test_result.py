@@ -84,3 +84,46 @@ EVALUATIONS: list[tuple[Evaluation, str]] = [
 @pytest.mark.parametrize(("evaluation", "text"), EVALUATIONS, ids=["metric", "none"])
 def test_an_evaluation_in_words(evaluation: Evaluation, text: str) -> None:
     assert str(evaluation) == text
+
+
+def test_summary() -> None:
+    text = result(
+        [(1.0, 4.0), (2.0, 0.5), (3.0, float("nan")), (90.0, 1.0)],
+        evaluations=(
+            Evaluation(loss=0.25, metrics={"accuracy": 0.9}, examples=10, global_step=50),
+            Evaluation(loss=0.5, metrics={"accuracy": 0.8}, examples=10, global_step=100),
+        ),
+        refused=1,
+    ).summary()
+    assert text.splitlines() == [
+        "task         worker:0",
+        "global step  100 (91 updates of the job in this training)",
+        "steps        50 of this task, 1,600 examples",
+        "time         2 s after the first step",
+        "rate         45 steps/s of the job, 784 examples/s",
+        "loss         first 4, last 1, best 0.5 at global step 2",
+        "validation   last loss 0.5000, accuracy 0.8000 on 10 examples at global step 100",
+        "             lowest loss 0.2500, accuracy 0.9000 on 10 examples at global step 50",
+        "staleness    0.50 updates in the mean",
+        "not finite   1 gradients (refused), 1 losses",
+        "ended        the job has made the updates that were asked for",
+    ]
+    assert "loss" not in result([]).summary()
+
+
+def test_a_notebook_shows_it(tmp_path: Path) -> None:
+    found = result(
+        HISTORIES[0][1],
+        task="<script>alert(1)</script>",
+        stopped="it was asked to end by '\"&<b>",
+        evaluations=(Evaluation(loss=0.1, metrics={"<script>": 0.5, "$x$": 1.0}, examples=3, global_step=9),),
+    )
+    shown = found._repr_html_()
+    assert "<script" not in shown
+    assert "<b>" not in shown
+    assert shown.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 2
+    assert "&lt;script&gt; 0.5000" in shown
+    assert "<svg " in shown
+    picture: Any = found.plot(title="what $x costs")
+    assert picture._repr_png_()[:4] == b"\x89PNG"
+    assert found.plot(tmp_path / "it.svg").read_bytes().startswith(b"<?xml")

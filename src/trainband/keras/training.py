@@ -182,6 +182,8 @@ class Training:
             self._learning_rate = rate
             assert self._job is not None
             self._job.trainer.join().steer({LEARNING_RATE: float(rate)})
+            if self._session is not None:
+                self._session.note_values({"learning_rate": float(rate)})
 
     def sync(self) -> None:
         """Gives the Keras model what the job now has. Called when a callback looks at the model, and after an epoch."""

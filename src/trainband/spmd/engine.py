@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -117,6 +118,7 @@ class SpmdEngine:
         self._accumulate = model.accumulate
         self._rate = Rate()
         self._examples_rate = Rate()
+        self._rates_lock = threading.Lock()
         self._are_alike = not self._in_step
         """Whether the first batches of this training were compared with the other processes'."""
         self._has_compared = not self._in_step
@@ -186,9 +188,10 @@ class SpmdEngine:
         return Progress(pipeline.step, pipeline.last_step, rate, pipeline.seen_loss, (row,), examples_rate, status)
 
     def _rates(self) -> tuple[float, float]:
-        """Steps and examples a second, lately."""
-        now = time.monotonic()
-        return self._rate.at(now, self._pipeline.step), self._examples_rate.at(now, self._examples)
+        """Steps and examples a second, lately. The display and the history ask from threads of their own."""
+        with self._rates_lock:
+            now = time.monotonic()
+            return self._rate.at(now, self._pipeline.step), self._examples_rate.at(now, self._examples)
 
     # --- the training
 

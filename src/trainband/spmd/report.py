@@ -25,6 +25,18 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardRow:
+    """Where a worker finds one shard."""
+
+    shard: int
+    ps: str
+    term: int
+    """In which that ps has it."""
+    lineage: str
+    """Of its values: another one means that they were restored or made anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far a job is, for the display."""
 
@@ -39,6 +51,7 @@ class Progress:
     """Examples per second that become part of updates."""
     checkpoint: CheckpointStatus | None = None
     """The last one that has landed."""
+    shards: tuple[ShardRow, ...] = ()
 
 
 @dataclass(slots=True)

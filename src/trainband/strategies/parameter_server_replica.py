@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
-from trainband.spmd.report import Progress, StepReport, WorkerRow
+from trainband.spmd.report import Progress, ShardRow, StepReport, WorkerRow
 from trainband.strategies.engine import Engine
 from trainband.strategies.gradient_step import GradientStep
 from trainband.wire.messages import UNLIMITED
@@ -376,9 +377,12 @@ class ParameterServerReplica(Engine):
     @override
     def progress(self) -> Progress | None:
         try:
-            return progress_of(self._client.status())
+            return replace(progress_of(self._client.status()), shards=self._shards())
         except PeerError:
             return None
+
+    def _shards(self) -> tuple[ShardRow, ...]:
+        return tuple(ShardRow(*place) for place in self._client.shards())
 
     @override
     def close(self, failure: str = "") -> None:

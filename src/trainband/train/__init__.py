@@ -10,6 +10,7 @@ from trainband.train.hooks import ProfilerHook as ProfilerHook
 from trainband.train.hooks import StepCounterHook as StepCounterHook
 from trainband.train.hooks import StopAtStepHook as StopAtStepHook
 from trainband.train.hooks import SummarySaverHook as SummarySaverHook
+from trainband.train.hooks import TrackerHook as TrackerHook
 from trainband.train.hooks import ValidationHook as ValidationHook
 from trainband.train.result import Evaluation as Evaluation
 from trainband.train.result import FitResult as FitResult

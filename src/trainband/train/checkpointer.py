@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -83,6 +83,7 @@ class Checkpointer:
       announce: whether each checkpoint is said.
       job: the id of the job, if it is known before `joined`.
       late: the training goes on already: a directory that another has is tried again at each save.
+      landed: told of each checkpoint that was committed; called from the thread.
       runtime: this task's.
     """
 
@@ -96,6 +97,7 @@ class Checkpointer:
         announce: bool = True,
         job: str = "",
         late: bool = False,
+        landed: Callable[[CheckpointStatus], object] = lambda _: None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self._announce = announce
@@ -107,6 +109,7 @@ class Checkpointer:
         self._lock = DirectoryLock(directory.path, owner, lease_s=5 * RENEW_S, job=job, runtime=runtime)
         self._job = job
         self._late = late
+        self._landed = landed
         self._locked = False
         self._heir_since: float | None = None
         self._order: _Order | None = None
@@ -365,6 +368,7 @@ class Checkpointer:
         seconds = self._clock() - (order.saving.begun_at or order.ordered_at)
         self._saved = CheckpointStatus(manifest.global_step, manifest.nbytes, seconds)
         _logger.info("committed %s: %s", checkpoint.path, self._saved)
+        self._landed(self._saved)
         # Only for the display: another may be the chief by now, or the ps be gone for a moment.
         with contextlib.suppress(PeerError):
             order.engine.landed(self._saved)

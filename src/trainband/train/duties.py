@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from trainband.checkpoint import CheckpointDirectory, Retention
+from trainband.ps.statistics import CheckpointStatus
+from trainband.strategies.base import StepReport
 from trainband.strategies.engine import Member
 from trainband.train.checkpointer import Checkpointer
 from trainband.train.job import Job
 
+if TYPE_CHECKING:
+    from trainband.monitor.history import Recorder
+
 
 class Duties:
-    """The chief's part of one session: it has the directory, and shows the progress. A context manager.
+    """The chief's part of one session: it has the directory, shows the progress and keeps the history. A context
+    manager.
 
     Any worker may become the chief, and cease to be it, while it trains; `look` sees to that. On entering, the chief
     of the cluster's plan takes the directory, before it joins the job.
@@ -22,20 +30,32 @@ class Duties:
       directory: where checkpoints go, if anywhere.
       retention: which are kept.
       console: whether the progress is shown.
+      history: whether a history is kept, where there is a directory.
 
     Raises:
       DirectoryLocked: another job writes into the directory.
     """
 
-    def __init__(self, job: Job, directory: CheckpointDirectory | None, retention: Retention, *, console: bool) -> None:
+    def __init__(
+        self,
+        job: Job,
+        directory: CheckpointDirectory | None,
+        retention: Retention,
+        *,
+        console: bool,
+        history: bool = False,
+    ) -> None:
         self._job = job
         self._directory = directory
         self._retention = retention
         self._console = console
+        self._history = history
         self._begun = False
         self._saving = ExitStack()
         self._shown = ExitStack()
         self._checkpointer: Checkpointer | None = None
+        self._recorder: Recorder | None = None
+        self._ended_because: str | None = None
 
     @property
     def checkpointer(self) -> Checkpointer | None:
@@ -51,13 +71,31 @@ class Duties:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._shown.close()
-        self._saving.__exit__(kind, exc, trace)
+        try:
+            self._saving.__exit__(kind, exc, trace)
+        finally:
+            self._end_history(self._ended_because)
 
     def begin(self) -> None:
         """The training has begun: from now on, it goes on even where another job has the directory."""
         self._begun = True
         if self._job.had_duties:
             self._show()
+            self._begin_history()
+
+    def note(self, report: StepReport) -> None:
+        """Notes a step of this task for the history, if this is the chief. Takes less than a microsecond."""
+        if self._recorder is not None:
+            self._recorder.note(report)
+
+    def note_values(self, values: Mapping[str, Any], global_step: int) -> None:
+        """Notes other values for the history, by the names of their series."""
+        if self._recorder is not None:
+            self._recorder.note_values(values, global_step)
+
+    def note_end(self, reason: str) -> None:
+        """Says why the session ends."""
+        self._ended_because = reason
 
     def look(self, engine: Member) -> bool:
         """Takes the duties over, or gives them up, where the job has another chief now; whether that is so.
@@ -90,6 +128,7 @@ class Duties:
             self._take_directory(late=True)
         if self._begun:
             self._show()
+            self._begin_history(takes_over=True)
         elif self._checkpointer is not None:
             self._checkpointer.joined(engine.job)
 
@@ -99,6 +138,7 @@ class Duties:
             self._saving.pop_all()  # unlike the end of a session, this waits for nothing that is being written
             checkpointer.give_up()
         self._shown.close()
+        self._end_history(None)
 
     def _take_directory(self, *, late: bool = False) -> None:
         if self._directory is None:
@@ -112,6 +152,7 @@ class Duties:
             announce=self._console,
             job=job.id,
             late=late,
+            landed=self._note_checkpoint,
             runtime=job.runtime,
         )
         self._checkpointer = self._saving.enter_context(checkpointer)
@@ -121,3 +162,46 @@ class Duties:
             from trainband.train.console import Console  # here: who shows nothing need not wait for rich
 
             self._shown.enter_context(Console(self._job.join().progress, self._job.say))
+
+    def _begin_history(self, *, takes_over: bool = False) -> None:
+        if self._directory is None or not self._history or self._recorder is not None:
+            return
+        from trainband.monitor.history import Recorder  # here: pyarrow takes a while, and few need it before
+
+        job = self._job
+        engine = job.join()
+        restored = engine.restored
+        is_ours = restored is not None and restored.path.parent == self._directory.path
+        is_first = not takes_over and job.trainings.number == 1
+        resumes_from = restored if is_ours and is_first else None
+        if takes_over or (is_first and engine.global_step > 0 and restored is None):
+            began = "chief", f"{engine.task} has the chief's duties"  # of a job that is under way
+        elif resumes_from is not None:
+            began = "start", f"resumes from {resumes_from.path.name}"
+        elif is_first and restored is not None:
+            began = "start", f"begins from {restored.path}"
+        else:
+            began = "start", f"continues at global step {engine.global_step:,}" if engine.global_step else "begins"
+        self._recorder = Recorder(
+            self._directory.path,
+            engine.progress,
+            job.say,
+            task=engine.task,
+            job=engine.job or job.token,
+            global_step=engine.global_step,
+            resumed=is_ours,
+            began=began,
+            resumes_at=None if resumes_from is None else resumes_from.global_step,
+            strategy=job.strategy_name,
+            runtime=job.runtime,
+        )
+
+    def _end_history(self, reason: str | None) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close(reason)
+
+    def _note_checkpoint(self, checkpoint: CheckpointStatus) -> None:
+        if self._recorder is not None:
+            step = checkpoint.global_step
+            self._recorder.event("checkpoint", str(checkpoint), value=float(checkpoint.nbytes), global_step=step)

@@ -33,6 +33,8 @@ class Job:
         """Where lines for people go."""
         self.runtime: Runtime = getattr(strategy, "runtime", SYSTEM)
         """What this task gets from its machine."""
+        self.token = self.runtime.token()
+        """Random: tells this task's part in the job from all others where the job has no id."""
         self.trainings = Trainings()
         """The trainings of the script so far."""
         self.had_duties: bool | None = None

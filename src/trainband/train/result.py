@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.errors import DataError, YourError
+from trainband.errors import DataError
 from trainband.model.batch import examples_in
 from trainband.model.variables import PyTree
+from trainband.monitor import html
+from trainband.runtime.formatting import duration, printable, rate
 from trainband.runtime.step_times import TimeSpent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,36 +66,94 @@ class FitResult:
         """Global steps per second of the whole job, without the first step."""
         return self.timed_updates / self.seconds if self.seconds > 0 else 0.0
 
-    def plot(self, path: str | Path, title: str = "training") -> Path:
-        """Draws the loss by global step into a PNG (log scale; the line is a running mean). Returns its path.
+    @overload
+    def plot(self, path: None = None, title: str = "training") -> Figure: ...
+
+    @overload
+    def plot(self, path: str | Path, title: str = "training") -> Path: ...
+
+    def plot(self, path: str | Path | None = None, title: str = "training") -> Figure | Path:
+        """Draws the loss by global step (log scale; the line is a running mean), and the validations.
+
+        Args:
+          path: of the picture, in a format that its suffix names; `None` gives a figure, which a notebook shows.
+          title: above it.
+
+        Returns:
+          matplotlib's figure, or the path where one was given.
 
         Raises:
           YourError: matplotlib is not installed; it comes with `pip install trainband[plot]`.
         """
-        try:
-            import matplotlib as mpl  # 0.5 s, which only who wants a picture pays
-        except ImportError:
-            raise YourError("a picture needs matplotlib: pip install 'trainband[plot]'.") from None
-        mpl.use("Agg")
-        from matplotlib.figure import Figure
+        from trainband.monitor.figure import finished, new_figure
 
-        path = Path(path)
-        figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
-        axes = figure.subplots()
+        figure, axes = new_figure()
         steps, losses = self.history[:, 0], self.history[:, 1]
-        axes.plot(steps, losses, color="#9ec5e8", linewidth=0.6, label=f"each batch of {self.task}")
+        axes.plot(steps, losses, color="#9ec5e8", linewidth=0.6, label=f"each batch of {_plain(self.task)}")
         if len(losses) > 1:
             width = max(1, len(losses) // 100)
             smooth = np.convolve(losses, np.full(width, 1 / width), "valid")
             axes.plot(steps[width - 1 :], smooth, color="#0b5394", linewidth=1.6, label=f"mean of {width}")
-        if len(losses) and losses.min() > 0:
-            axes.set_yscale("log")
-        axes.set(xlabel="global step", ylabel="loss", title=title)
-        axes.grid(visible=True, alpha=0.3)
-        axes.legend()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-        return path
+        if self.evaluations:
+            at = [one.global_step for one in self.evaluations]
+            found = [one.loss for one in self.evaluations]
+            axes.plot(at, found, color="#b45f06", marker="o", markersize=4, linewidth=1.2, label="validation")
+        axes.set(xlabel="global step", ylabel="loss", title=_plain(title))
+        return finished(figure, axes, path, log=len(losses) > 0 and bool(losses.min() > 0))
+
+    def summary(self) -> str:
+        """What is known of the training, as a table of text: a line a fact."""
+        facts = self._facts()
+        width = max(len(name) for name, _ in facts)
+        return "\n".join(f"{name:<{width}}  {printable(value)}" for name, value in facts)
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: the facts and the curve of the loss, without scripts."""
+        steps, losses = self.history[:, 0].tolist(), self.history[:, 1].tolist()
+        return html.block(
+            f"training of {self.task}", html.table(self._facts()), html.curve("loss", steps, losses, log=True)
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What `summary` and notebooks tell, in order."""
+        losses = self.history[:, 1]
+        finite = losses[np.isfinite(losses)]
+        facts = [
+            ("task", self.task),
+            ("global step", f"{self.global_step:,} ({self.updates:,} updates of the job in this training)"),
+            ("steps", f"{self.steps:,} of this task, {self.examples:,} examples"),
+            ("time", f"{duration(self.seconds)} after the first step"),
+            ("rate", f"{rate(self.steps_per_second)} steps/s of the job, {rate(self._examples_per_second)} examples/s"),
+        ]
+        if finite.size:
+            best = int(np.nanargmin(np.where(np.isfinite(losses), losses, np.nan)))
+            facts.append(
+                (
+                    "loss",
+                    f"first {losses[0]:.4g}, last {losses[-1]:.4g}, "
+                    f"best {losses[best]:.4g} at global step {self.history[best, 0]:,.0f}",
+                )
+            )
+        if self.evaluations:
+            facts.append(("validation", f"last {self.evaluations[-1]}"))
+            lowest = min(self.evaluations, key=lambda one: one.loss if np.isfinite(one.loss) else np.inf)
+            if lowest is not self.evaluations[-1]:
+                facts.append(("", f"lowest {lowest}"))
+        facts.append(("staleness", f"{self.mean_staleness:.2f} updates in the mean"))
+        if self.refused or self.non_finite_losses:
+            facts.append(("not finite", f"{self.refused:,} gradients (refused), {self.non_finite_losses:,} losses"))
+        facts.append(("ended", self.stopped))
+        return facts
+
+    @property
+    def _examples_per_second(self) -> float:
+        """Of this task, over all its steps but the first."""
+        return self.examples * (1 - 1 / self.steps) / self.seconds if self.steps > 1 and self.seconds > 0 else 0.0
+
+
+def _plain(text: str) -> str:
+    """A text that matplotlib draws as it is, and not as mathematics."""
+    return printable(text).replace("$", r"\$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

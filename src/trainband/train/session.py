@@ -97,7 +97,9 @@ class MonitoredSession(SessionView):
         self._hooks = HookLoop(hooks)
         self._stack = ExitStack()
         show = trainer.console if console is None else console
-        self._duties = Duties(job, self.directory, retention or Retention(), console=show)
+        self._duties = Duties(
+            job, self.directory, retention or Retention(), console=show, history=trainer.keeps_history
+        )
         self._stop = Stop(job.say)
         self._position = DataPosition(is_saved=path is not None)
         remake = LostUpdates(job.say, self._position, self.run).make
@@ -108,6 +110,7 @@ class MonitoredSession(SessionView):
         self._events = EventFiles(job.say)
         self._losses = LossWatch(job.say)
         self._is_over = False
+        self._validation: tuple[int, Mapping[str, float]] | None = None
 
     # --- what a session knows, besides the job
 
@@ -122,6 +125,11 @@ class MonitoredSession(SessionView):
         """Whether a checkpoint is ordered or being written; on the chief."""
         checkpointer = self._saves.checkpointer
         return checkpointer is not None and checkpointer.busy
+
+    @property
+    def validation(self) -> tuple[int, Mapping[str, float]] | None:
+        """The global step and the metrics of the last validation that this task has taken part in."""
+        return self._validation
 
     @property
     def stopped(self) -> str:
@@ -188,6 +196,7 @@ class MonitoredSession(SessionView):
         if not report.done:  # else it is looked at in the end
             self._look_at_duties(engine)
         self._position.advance(report.steps)
+        self._duties.note(report)
         self._losses.look(engine.task, report)
         if report.worker_state is not None:
             self._saves.leave_state(engine, behind=report.worker_state)
@@ -225,6 +234,14 @@ class MonitoredSession(SessionView):
         """
         self._saves.save(self._joined(), at=at, wait=wait, metrics=metrics, best=best)
 
+    def note_values(self, values: Mapping[str, Any]) -> None:
+        """Has the history keep these values as series of their own; on the chief, where there is a directory.
+
+        Args:
+          values: numbers or scalar arrays by their names.
+        """
+        self._duties.note_values(values, self.global_step)
+
     def note_validation(self, metrics: Mapping[str, float], best: str = "") -> None:
         """Has the chief save the params that were validated just now, if they are the best so far.
 
@@ -237,6 +254,8 @@ class MonitoredSession(SessionView):
         Raises:
           PeerError: another worker is gone.
         """
+        self._validation = self.global_step, dict(metrics)
+        self.note_values({f"validation/{name}": value for name, value in metrics.items()})
         self._saves.note_validation(self._joined(), metrics, best)
 
     # --- its beginning and its end
@@ -264,6 +283,7 @@ class MonitoredSession(SessionView):
             self._ending.run(self._joined(), self)
         except CheckpointError:
             # Trained, only not saved: the job stays, so that its params can still be read and saved elsewhere.
+            self._duties.note_end(f"{self._stop.reason}; its last checkpoint could not be written")
             self._stack.__exit__(*sys.exc_info())
             raise
         except BaseException as failure:
@@ -355,6 +375,8 @@ class MonitoredSession(SessionView):
     def _release(self, kind: Any, exc: BaseException | None, trace: TracebackType | None) -> None:
         """Lets go of everything; after an error, of the job too. The first error is the one that is raised."""
         self._is_over = True
+        failure = "" if exc is None or isinstance(exc, SystemExit) else f"{type(exc).__name__}: {exc}"
+        self._duties.note_end(failure or self._stop.reason)
         try:
             self._stack.__exit__(kind, exc, trace)
         except Exception as failure:

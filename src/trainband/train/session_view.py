@@ -26,6 +26,9 @@ class SessionTrainer(Protocol):
     def console(self) -> bool: ...
 
     @property
+    def keeps_history(self) -> bool: ...
+
+    @property
     def evaluates_as_it_trains(self) -> bool: ...
 
     def join(self) -> Engine: ...
@@ -66,6 +69,11 @@ class SessionView:
     def task(self) -> str:
         """The name of this task in the cluster, or `local`."""
         return self._joined().task
+
+    @property
+    def strategy_name(self) -> str:
+        """How the job trains."""
+        return self._job.strategy_name
 
     @property
     def is_chief(self) -> bool:

@@ -79,6 +79,7 @@ class Trainer:
       pruning: have the optimizer set weights to 0, and keep them there.
       fixed_shapes: refuse batches whose shapes change (each would be compiled again).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
+      history: keep a history of the figures and events in each `checkpoint_dir`, as `trainband.history` reads it.
       say: where lines for people go.
 
     Raises:
@@ -106,6 +107,7 @@ class Trainer:
         pruning: Pruning | None = None,
         fixed_shapes: bool = True,
         console: bool = True,
+        history: bool = True,
         say: Say = say_on_stderr,
     ) -> None:
         self._strategy: Strategy = OneDevice() if strategy is None else checked(strategy)
@@ -135,6 +137,8 @@ class Trainer:
         self._fixed_shapes = fixed_shapes
         self.console = console
         """Whether the chief shows progress."""
+        self.keeps_history = history
+        """Whether it keeps a history, where there is a `checkpoint_dir`."""
         self.say = say
         """Where lines for people go."""
         self.job = Job(self._strategy, self._model, say)

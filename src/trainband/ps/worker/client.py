@@ -278,6 +278,10 @@ class JobClient:
         """What ps:0 knows of the job; may be called from any thread."""
         return self._links[0].call("status", None, PsStatus, self._membership.timeouts.call_s)
 
+    def shards(self) -> tuple[tuple[int, str, int, str], ...]:
+        """Of each shard its number, the ps that this worker speaks with, its term and lineage; from any thread."""
+        return tuple((link.index, link.name, link.term, link.lineage) for link in self._links)
+
     def pull(self) -> Exchange:
         """The params of every ps as they are now."""
         return self._exchanger.pull()

@@ -9,5 +9,6 @@ from trainband.train.hooks.profiler import ProfilerHook as ProfilerHook
 from trainband.train.hooks.step_counter import StepCounterHook as StepCounterHook
 from trainband.train.hooks.stop_at_step import StopAtStepHook as StopAtStepHook
 from trainband.train.hooks.summary_saver import SummarySaverHook as SummarySaverHook
+from trainband.train.hooks.tracker import TrackerHook as TrackerHook
 from trainband.train.hooks.validation import EarlyStopping as EarlyStopping
 from trainband.train.hooks.validation import ValidationHook as ValidationHook

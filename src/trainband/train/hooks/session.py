@@ -67,3 +67,13 @@ class EvaluatingSession(Session, Protocol):
     def settle(self) -> int: ...
 
     def note_validation(self, metrics: Mapping[str, float], best: str = "") -> None: ...
+
+
+class TrackedSession(Session, Protocol):
+    """What a hook asks that hands the training to a tracker."""
+
+    @property
+    def strategy_name(self) -> str: ...
+
+    @property
+    def validation(self) -> tuple[int, Mapping[str, float]] | None: ...

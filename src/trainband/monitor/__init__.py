@@ -1,0 +1,1 @@
+"""Seeing a job: histories, and what hands its figures to trackers."""
