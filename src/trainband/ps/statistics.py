@@ -110,6 +110,8 @@ class PsStatus(Struct, frozen=True):
     """The worker that has the chief's duties now."""
     replicas: tuple[ReplicaState, ...] = ()
     """Which shards this ps holds or follows."""
+    ps_addresses: tuple[str, ...] = ()
+    """Of all ps of the job, by index, as its tasks know them: a viewer that knows one finds the others."""
 
 
 class Rate:

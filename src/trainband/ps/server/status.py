@@ -129,6 +129,7 @@ class StatusReporter:
                 variables=variable_statuses(layout.placement, ps) if layout else (),
                 chief=self._membership.chief(),
                 replicas=tuple(one.state() for one in self._replicas),
+                ps_addresses=tuple(self._task.cluster.spec.address(task) for task in self._task.cluster.spec.ps),
             )
 
     def sample(self) -> None:
