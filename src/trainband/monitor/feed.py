@@ -82,6 +82,7 @@ class Feed:
         self._checkpoints: tuple[CheckpointRow, ...] = ()
         self._runs: tuple[Run, ...] = ()
         self._notes: tuple[str, ...] = ()
+        self._changes = 0
         self._listeners: dict[int, Callable[[], None]] = {}
         self._next_listener = 0
 
@@ -92,6 +93,7 @@ class Feed:
             events = events_between(before, snapshot)
             self._snapshot = snapshot
             self._number += 1
+            self._changes += snapshot.variables != before.variables
             self._add(events)
             if snapshot.state == "running":
                 self._series.add(snapshot.at, figures(snapshot))
@@ -101,6 +103,7 @@ class Feed:
                 row = CheckpointRow(new.global_step, new.nbytes, snapshot.at, new.seconds)
                 others = [one for one in self._checkpoints if one.global_step != row.global_step]
                 self._checkpoints = tuple([row, *others][:MOST_CHECKPOINTS])
+                self._changes += 1
         self._tell()
         return events
 
@@ -108,6 +111,7 @@ class Feed:
         """Takes what a directory holds, newest first, in place of what was known; what they took stays known."""
         with self._lock:
             took = {one.global_step: one.seconds for one in self._checkpoints}
+            self._changes += 1
             self._checkpoints = tuple(
                 one if one.seconds is not None else _took(one, took.get(one.global_step)) for one in checkpoints
             )[:MOST_CHECKPOINTS]
@@ -116,6 +120,7 @@ class Feed:
     def set_runs(self, runs: Sequence[Run], notes: Sequence[str] = ()) -> None:
         """Takes the histories of a directory, newest first, and what is to be said about them."""
         with self._lock:
+            self._changes += 1
             self._runs = tuple(runs)
             self._notes = tuple(notes)
         self._tell()
@@ -135,6 +140,11 @@ class Feed:
     def number(self) -> int:
         """How many snapshots have been published."""
         return self._number
+
+    @property
+    def changes(self) -> int:
+        """How often the variables, the checkpoints or the runs have changed."""
+        return self._changes
 
     @property
     def checkpoints(self) -> tuple[CheckpointRow, ...]:
