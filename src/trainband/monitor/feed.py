@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trainband.monitor.series import RESOLUTIONS, Resolution, Series
+from trainband.monitor.series import RESOLUTIONS, Resolution, Series, thinned
 from trainband.monitor.snapshot import JobSnapshot
 from trainband.monitor.timeline import Event, events_between
 
@@ -50,14 +50,27 @@ class CheckpointRow(Struct, frozen=True):
     """What is wrong with it."""
 
 
+class Curve(Struct, frozen=True):
+    """One series of a run."""
+
+    step: list[int]
+    at: list[float]
+    value: list[float | None]
+
+
 class Run(Struct, frozen=True):
     """One run whose history is in a directory."""
 
     name: str
     started_at: float
+    ended_at: float
     steps: int
-    columns: dict[str, list[float | None]]
-    """Its figures, `step` and `at` among them."""
+    """The last global step."""
+    points: int
+    """Of all curves together: more than before means that there is news."""
+    reason: str
+    """Why it ended; empty while it goes on."""
+    curves: dict[str, Curve]
 
 
 class Feed:
@@ -82,6 +95,7 @@ class Feed:
         self._checkpoints: tuple[CheckpointRow, ...] = ()
         self._runs: tuple[Run, ...] = ()
         self._notes: tuple[str, ...] = ()
+        self._past: dict[str, list[float | None]] | None = None
         self._changes = 0
         self._listeners: dict[int, Callable[[], None]] = {}
         self._next_listener = 0
@@ -95,7 +109,7 @@ class Feed:
             self._number += 1
             self._changes += snapshot.variables != before.variables
             self._add(events)
-            if snapshot.state == "running":
+            if snapshot.state == "running" and self._past is None:
                 self._series.add(snapshot.at, figures(snapshot))
                 self._note_rates(snapshot)
             if snapshot.checkpoint is not None and snapshot.checkpoint != before.checkpoint:
@@ -123,6 +137,14 @@ class Feed:
             self._changes += 1
             self._runs = tuple(runs)
             self._notes = tuple(notes)
+        self._tell()
+
+    def set_past(self, columns: dict[str, list[float | None]]) -> None:
+        """Takes a series that somebody else has kept, `at` and any of `NAMES`, in place of its own."""
+        with self._lock:
+            self._changes += 1
+            unknown: list[float | None] = [None] * len(columns["at"])
+            self._past = {name: columns.get(name, unknown) for name in ("at", *NAMES)}
         self._tell()
 
     def add_events(self, events: Sequence[Event]) -> None:
@@ -169,7 +191,12 @@ class Feed:
     def columns(self, most: int | None = None) -> dict[str, list[float | None]]:
         """The series; see `Series.columns`."""
         with self._lock:
-            return self._series.columns(most)
+            return self._series.columns(most) if self._past is None else thinned(self._past, most)
+
+    @property
+    def has_past(self) -> bool:
+        """Whether the series is one that somebody else has kept."""
+        return self._past is not None
 
     def sparks(self) -> dict[str, list[float]]:
         """The last rates of each worker."""

@@ -66,17 +66,24 @@ class Series:
         """The rows as columns, `at` first, with `None` for what is unknown.
 
         Args:
-          most: rows; more are thinned by leaving out the same number between any two that stay.
+          most: rows; see `thinned`.
         """
         rows = self.rows()
-        if most is not None and len(rows) > most:
-            step = math.ceil(len(rows) / most)
-            rows = rows[(len(rows) - 1) % step :: step]  # the newest stays
         columns = zip(*rows, strict=True) if rows else [()] * (1 + len(self.names))
-        return {
+        found = {
             name: [None if math.isnan(value) else value for value in column]
             for name, column in zip(("at", *self.names), columns, strict=True)
         }
+        return thinned(found, most)
+
+
+def thinned(columns: dict[str, list[float | None]], most: int | None) -> dict[str, list[float | None]]:
+    """Columns with at most so many rows, the newest among them; the same number is left out between any two."""
+    length = len(columns["at"])
+    if most is None or length <= most:
+        return columns
+    step = math.ceil(length / most)
+    return {name: column[(length - 1) % step :: step] for name, column in columns.items()}
 
 
 class _Ring:

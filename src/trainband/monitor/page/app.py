@@ -14,7 +14,7 @@ import msgspec
 from trainband.errors import YourError
 from trainband.monitor.feed import Feed
 from trainband.monitor.page.access import Access
-from trainband.monitor.page.frames import Frames, events_of, job_of, named
+from trainband.monitor.page.frames import Frames, events_of, job_of, named, runs_of
 from trainband.monitor.page.stream import EventStream, Receive, Send
 
 Scope = MutableMapping[str, Any]
@@ -108,7 +108,7 @@ def make_app(feed: Feed, access: Access | None = None, *, metrics: Callable[[], 
         return json(feed.columns(MOST_ROWS))
 
     async def runs(_: Request) -> Response:
-        return json([{"name": run.name, "started_at": run.started_at, "steps": run.steps} for run in feed.runs])
+        return json(runs_of(feed.runs))
 
     async def run(request: Request) -> Response:
         name = request.path_params["name"]

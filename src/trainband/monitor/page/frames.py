@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from trainband.monitor.feed import Feed
+from trainband.monitor.feed import Feed, Run
 from trainband.monitor.snapshot import JobSnapshot
 from trainband.monitor.timeline import Event
 from trainband.version import VERSION
@@ -53,6 +53,7 @@ class Frames:
                 "job": job_of(feed.snapshot),
                 **self._seldom(),
                 "series": feed.columns(MOST_ROWS),
+                "is_past": feed.has_past,
                 "sparks": feed.sparks(),
                 "events": events_of(feed.events_after()),
                 "viewer": {"trainband": VERSION},
@@ -72,9 +73,16 @@ class Frames:
         return {
             "variables": named(feed.snapshot.variables),
             "checkpoints": named(feed.checkpoints),
-            "runs": [{"name": run.name, "started_at": run.started_at, "steps": run.steps} for run in feed.runs],
+            "runs": runs_of(feed.runs),
             "notes": feed.notes,
+            "series": feed.columns(MOST_ROWS) if feed.has_past else None,
         }
+
+
+def runs_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Runs without their curves."""
+    names = ("name", "started_at", "ended_at", "steps", "points", "reason")
+    return [{name: getattr(run, name) for name in names} for run in runs]
 
 
 def job_of(snapshot: JobSnapshot) -> dict[str, Any]:

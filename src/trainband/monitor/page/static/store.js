@@ -13,6 +13,8 @@ export class Store extends EventTarget {
   notes = [];
   events = [];
   series = { at: [] };
+  /** Whether the series comes from a history, and is sent whole when it has grown. */
+  isPast = false;
   sparks = new Map();
   viewer = {};
   /** Seconds that this machine's clock is ahead of the server's. */
@@ -23,18 +25,18 @@ export class Store extends EventTarget {
   }
 
   full(data) {
-    this.series = data.series;
     this.sparks = new Map(Object.entries(data.sparks));
     this.events = data.events;
     this.viewer = data.viewer;
-    this.changed(data);
+    this.series = data.series;
+    this.changed({ ...data, series: data.is_past ? data.series : null });
     this.#take(data.job);
     this.#tell();
   }
 
   next(job) {
     this.#take(job);
-    if (job.state === 'running') {
+    if (job.state === 'running' && !this.isPast) {
       this.#addRow(job);
       this.#addSparks();
     }
@@ -48,8 +50,10 @@ export class Store extends EventTarget {
     this.#tell();
   }
 
-  changed({ variables, checkpoints, runs, notes }) {
+  changed({ variables, checkpoints, runs, notes, series }) {
     Object.assign(this, { variables, checkpoints, runs, notes });
+    this.isPast = Boolean(series);
+    if (series) this.series = series;
     this.#tell();
   }
 

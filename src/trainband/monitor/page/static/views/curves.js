@@ -2,21 +2,24 @@
 
 import { ascending, Chart, COLOURS, smooth } from '../charts.js';
 import { h, replace } from '../dom.js';
-import { moment } from '../format.js';
+import { count, moment } from '../format.js';
 
 const LIVE = [
   { key: 'loss', title: 'Loss' },
-  { key: 'rate', title: 'Steps per second', kind: 'rate' },
-  { key: 'examples_rate', title: 'Examples per second', kind: 'rate' },
+  { key: 'rate', kept: 'steps_per_second', title: 'Steps per second', kind: 'rate' },
+  { key: 'examples_rate', kept: 'examples_per_second', title: 'Examples per second', kind: 'rate' },
   { key: 'staleness', title: 'Staleness', unit: 'median, in updates', kind: 'count' },
   { key: 'workers', title: 'Live workers', kind: 'count' },
   { key: 'bytes_in_rate', title: 'Gradients in', kind: 'bytes' },
   { key: 'bytes_out_rate', title: 'Params out', kind: 'bytes' },
 ];
-const SKIPPED = new Set(['at', 'step', 'global_step', 'time', 'wall_time']);
+/** A job of 1,000 workers would have 3,000 curves of this kind. */
+const OF_A_TASK = /^(ps|worker|chief|evaluator):\d+\//;
 
 const settings = { smoothing: 0, log: false, x: 'step', runs: new Set() };
 const loaded = new Map();
+const loading = new Set();
+let chosen = false;
 
 export const curves = {
   id: 'curves',
@@ -62,20 +65,27 @@ export const curves = {
       if (key === runKey) return;
       runKey = key;
       runs.hidden = !store.runs.length;
-      const live = Boolean(store.series.at.length);
-      if (!live && !settings.runs.size && store.runs.length) choose(store.runs[0].name, true);
+      if (!chosen && store.runs.length) {
+        chosen = true; // the newest, until somebody chooses: it has metrics that no parameter server knows
+        void choose(store.runs[0].name, true);
+      }
       replace(
         runs,
-        h('legend', {}, live ? 'Compare with' : 'Runs'),
+        h('legend', {}, 'Runs of the directory'),
         store.runs.map((run, place) => {
           const box = h('input', { type: 'checkbox' });
           box.checked = settings.runs.has(run.name);
           box.addEventListener('change', () => choose(run.name, box.checked));
           const swatch = h('span', { class: 'swatch', 'aria-hidden': 'true' });
-          swatch.style.background = `var(${COLOURS[(place + 1) % COLOURS.length]})`;
-          return h('label', { title: moment(run.started_at) }, box, swatch, run.name);
+          swatch.style.background = `var(${inkOf(place)})`;
+          return h('label', { title: `${moment(run.started_at)}, to step ${count(run.steps)}${run.reason ? `: ${run.reason}` : ''}` }, box, swatch, run.name);
         }),
       );
+    }
+
+    /** Blue is the live run where there is one. */
+    function inkOf(place) {
+      return COLOURS[(place + (store.isPast ? 0 : 1)) % COLOURS.length];
     }
 
     async function choose(name, on) {
@@ -87,24 +97,38 @@ export const curves = {
 
     async function load(name) {
       const run = store.runs.find((one) => one.name === name);
-      if (!run || loaded.get(name)?.steps === run.steps) return;
-      const answer = await fetch(`/api/runs/${encodeURIComponent(name)}`);
-      if (answer.ok) loaded.set(name, await answer.json());
+      if (!run || loading.has(name) || loaded.get(name)?.points === run.points) return;
+      loading.add(name);
+      try {
+        const answer = await fetch(`/api/runs/${encodeURIComponent(name)}`);
+        if (answer.ok) loaded.set(name, await answer.json());
+        else loaded.set(name, { ...run, curves: {} });
+      } catch {
+        return; // the server is away, as the banner says; the next news asks again
+      } finally {
+        loading.delete(name);
+      }
+      store.dispatchEvent(new Event('news'));
     }
 
-    function x(columns) {
-      const steps = columns.step ?? columns.global_step;
-      const at = columns.at ?? [];
-      if (settings.x === 'time') return at;
-      if (settings.x === 'relative') return at.map((value) => value - at[0]);
-      return steps ?? at.map((_, place) => place);
+    function points({ step, at, value }) {
+      if (settings.x === 'time') return ascending(at, value);
+      if (settings.x === 'relative') return ascending(at.map((one) => one - at[0]), value);
+      return ascending(step, value);
     }
 
-    function draw({ key, title, unit = '', kind = 'decimal' }, sources) {
+    /** The live series as a history has them: a curve for each name. */
+    function live() {
+      const { at, global_step: step } = store.series;
+      return Object.fromEntries(LIVE.map(({ key, kept }) => [kept ?? key, { at, step, value: store.series[key] ?? [] }]));
+    }
+
+    function draw({ key, kept, title, unit = '', kind = 'decimal' }, sources) {
       const curvesHere = [];
-      for (const { label, columns, ink } of sources) {
-        if (!columns[key]?.some((value) => value !== null)) continue;
-        const curve = ascending(x(columns), columns[key]);
+      for (const { label, curves: found, ink } of sources) {
+        const given = found[kept ?? key];
+        if (!given?.value.some((value) => value !== null)) continue;
+        const curve = points(given);
         if (settings.smoothing) {
           curvesHere.push({ label: `${label}, smoothed`, x: curve.x, y: smooth(curve.y, settings.smoothing), colour: ink });
           curvesHere.push({ label, ...curve, colour: ink, faint: true });
@@ -123,17 +147,17 @@ export const curves = {
     function update() {
       drawRuns();
       const sources = [];
-      if (store.series.at.length) sources.push({ label: 'this run', columns: store.series, ink: COLOURS[0] });
+      if (store.series.at.length && !store.isPast) sources.push({ label: 'this run', curves: live(), ink: COLOURS[0] });
       store.runs.forEach((run, place) => {
         if (!settings.runs.has(run.name)) return;
-        if (loaded.get(run.name)?.steps !== run.steps) void load(run.name).then(() => store.dispatchEvent(new Event('news')));
+        if (loaded.get(run.name)?.points !== run.points) void load(run.name);
         const found = loaded.get(run.name);
-        if (found) sources.push({ label: run.name, columns: found.columns, ink: COLOURS[(place + 1) % COLOURS.length] });
+        if (found) sources.push({ label: run.name, curves: found.curves, ink: inkOf(place) });
       });
       for (const one of LIVE) draw(one, sources);
-      const others = new Set(sources.flatMap((source) => Object.keys(source.columns)));
-      for (const key of others) {
-        if (!SKIPPED.has(key) && !LIVE.some((one) => one.key === key)) draw({ key, title: key }, sources);
+      const names = new Set(sources.flatMap((source) => Object.keys(source.curves)).filter((name) => !OF_A_TASK.test(name)));
+      for (const key of [...names].sort()) {
+        if (!LIVE.some((one) => (one.kept ?? one.key) === key)) draw({ key, title: key }, sources);
       }
       grid.dataset.empty = String(!charts.size);
       if (!charts.size && !grid.firstChild) grid.append(h('p', { class: 'empty' }, 'There are no values yet.'));
