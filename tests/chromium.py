@@ -193,7 +193,7 @@ class Browser:
 
     def _read(self) -> None:
         rest = b""
-        while chunk := self._answers.raw.read(1 << 16):  # type: ignore[attr-defined]
+        while chunk := self._answers.raw.read(1 << 16):
             *messages, rest = (rest + chunk).split(b"\0")
             for raw in messages:
                 self._take(json.loads(raw))

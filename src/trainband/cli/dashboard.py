@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 PORT = 8470
 ADVICE = "Give trainband dashboard the address of a ps of a job that runs"
 TIMEOUT_S = 5.0
+NICE = 10
 _POLL_S = 0.5
-_LINGER_S = 1.5
+_LINGER_S = 0.3
 """For the page to hear that the job has ended, before its server does."""
 _MOST_TOKEN = 256
 
@@ -72,6 +73,8 @@ def dashboard(
     The page is read only. It is served to this machine, unless --host says otherwise; where the job has a secret, the
     printed address has a token in it that is made from that.
     """
+    if of_launcher:
+        os.nice(NICE)  # the job comes first, and more so while this loads its libraries
     if address is None and checkpoint_dir is None:
         raise click.UsageError("give the address of a ps of a job that runs, --checkpoint-dir, or both.", ctx)
     if insecure and token_file is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainband.monitor.snapshot import Alert, JobSnapshot
+from trainband.monitor.snapshot import Alert, JobSnapshot, Severity
 from trainband.wire.replication import NOBODY
 
 MOST = 50
@@ -29,7 +29,7 @@ def find_alerts(job: JobSnapshot) -> tuple[Alert, ...]:
 def _of_workers(job: JobSnapshot) -> Iterator[Alert]:
     for worker in job.workers:
         if worker.failure:
-            severity = "error" if worker.presence == "failed" else "warning"
+            severity: Severity = "error" if worker.presence == "failed" else "warning"
             yield Alert("failed", severity, worker.task, f"{worker.task} failed: {worker.failure}")
         elif worker.presence == "lost" and job.state == "running":
             yield Alert(

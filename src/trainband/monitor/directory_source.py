@@ -221,7 +221,7 @@ def past_of(run: Run) -> dict[str, list[float | None]]:
             continue
         for step, at, value in zip(curve.step, curve.at, curve.value, strict=True):
             rows.setdefault(at, {"global_step": step})[_COLUMNS[name]] = value
-    columns: dict[str, list[float | None]] = {"at": sorted(rows)}
+    columns: dict[str, list[float | None]] = {"at": [*sorted(rows)]}
     for name in ("global_step", *_COLUMNS.values()):
         columns[name] = [rows[at].get(name) for at in sorted(rows)]
     return columns

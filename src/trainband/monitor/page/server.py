@@ -96,6 +96,7 @@ class PageServer:
     ) -> None:
         if self._http is not None:
             self._http.should_exit = True
+            self._http.force_exit = True  # the streams of viewers never end by themselves
         if self._thread is not None:
             self._thread.join()
         if self._socket is not None:

@@ -68,8 +68,9 @@ class EventStream:
         number, _ = self._frames.now()
         await _write(send, f"retry: {AGAIN_MS}\n".encode() + _event("full", self._frames.full()))
         while not gone.done():
-            waiting = asyncio.ensure_future(news.wait())
-            await asyncio.wait([waiting, gone], timeout=SILENCE_S, return_when=asyncio.FIRST_COMPLETED)
+            waiting: asyncio.Future[Any] = asyncio.ensure_future(news.wait())
+            watched: set[asyncio.Future[Any]] = {waiting, gone}
+            await asyncio.wait(watched, timeout=SILENCE_S, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             if gone.done():
                 return
