@@ -101,7 +101,7 @@ def _unanswered(before: JobSnapshot, answers: Mapping[int, Answer], views: Seque
     state: State
     if before.state in ("waiting", "ended"):
         state = before.state
-    elif silent_s >= SLOW_S and before.last_step and _reached(before, silent_s) >= before.last_step:
+    elif before.last_step and _reached(before, silent_s) >= before.last_step:
         state = "ended"
     else:
         state = "unreachable"

@@ -96,6 +96,12 @@ class Collector:
         if before.state not in ("ended", "waiting"):
             self._feed.publish(replace(before, at=now, state="ended", since=now, rate=0.0, left_s=None))
 
+    def close(self) -> None:
+        """Lets go of all connections; an answer that is awaited is awaited."""
+        self._pool.shutdown(cancel_futures=True)
+        for asker in self._askers.values():
+            asker.close()
+
     def __enter__(self) -> Collector:
         self._thread.start()
         return self
@@ -105,9 +111,7 @@ class Collector:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for asker in self._askers.values():
-            asker.close()
+        self.close()
 
     def _run(self) -> None:
         due = time.monotonic()

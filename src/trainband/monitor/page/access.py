@@ -49,14 +49,16 @@ class Access:
 
 def is_loopback(host: str) -> bool:
     """Whether a host, with or without a port, is this machine's own interface."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
-    name = name.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    name, _, port = host.rpartition(":")
+    for candidate in (host, name if port.isdigit() else host):
+        candidate = candidate.strip("[]").lower()
+        if candidate == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(candidate).is_loopback
+        except ValueError:
+            continue
+    return False
 
 
 def token_for(credentials: Credentials) -> str:
