@@ -176,6 +176,7 @@ class SimulatedJob:
             bytes_in=self.version * 320_000,
             bytes_out=self.version * 320_000,
             shard_bytes=40_000_000 // self.ps,
+            update_s=0.37 * (self.now - self._began_at),
             loss=loss,
             workers=tuple(self._worker(worker, loss) for worker in range(self.workers)),
             variables=self._variables(),

@@ -148,7 +148,7 @@ def _view(before: JobSnapshot, number: int, answer: Answer, at: float) -> PsView
         )
     same = earlier is not None and earlier.up and earlier.incarnation == status.incarnation
 
-    def speed(new: int, old: int, known: float) -> float:
+    def speed(new: float, old: float, known: float) -> float:
         if earlier is None or not same:
             return 0.0
         span = answer.at - earlier.heard_at
@@ -170,6 +170,8 @@ def _view(before: JobSnapshot, number: int, answer: Answer, at: float) -> PsView
         bytes_in_rate=speed(status.bytes_in, earlier.bytes_in, earlier.bytes_in_rate) if earlier else 0.0,
         bytes_out_rate=speed(status.bytes_out, earlier.bytes_out, earlier.bytes_out_rate) if earlier else 0.0,
         shard_bytes=status.shard_bytes,
+        update_s=status.update_s,
+        update_share=min(1.0, speed(status.update_s, earlier.update_s, earlier.update_share)) if earlier else 0.0,
         staleness_median=status.staleness_median,
         staleness_p99=status.staleness_p99,
         staleness_max=status.staleness_max,

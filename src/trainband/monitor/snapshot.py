@@ -66,6 +66,10 @@ class PsView(Struct, frozen=True):
     """Bytes per second, between the last two looks."""
     bytes_out_rate: float = 0.0
     shard_bytes: int = 0
+    update_s: float = 0.0
+    """Seconds that updates have taken."""
+    update_share: float = 0.0
+    """Of the time between the last two looks, that updates took."""
     staleness_median: float = 0.0
     staleness_p99: float = 0.0
     staleness_max: int = 0

@@ -1,7 +1,7 @@
 // The parameter servers, and who holds which shard.
 
 import { h, replace } from '../dom.js';
-import { bytes, count, decimal, duration, rate } from '../format.js';
+import { bytes, count, decimal, duration, percent, rate } from '../format.js';
 import { Table } from '../table.js';
 import { badge } from './workers.js';
 
@@ -21,6 +21,7 @@ export const servers = {
         { key: 'since', label: 'Since', right: true, value: (ps) => ps.since, text: (ps) => duration(ps.up ? ps.uptime_s : store.now() - ps.since), title: 'It runs, or is silent' },
         { key: 'shards', label: 'Shards', draw: (cell, ps) => chips(cell, ps) },
         { key: 'rate', label: 'Updates/s', right: true, value: (ps) => ps.rate, text: (ps) => rate(ps.rate) },
+        { key: 'busy', label: 'Updating', right: true, value: (ps) => ps.update_share, text: (ps) => percent(ps.update_share), title: 'Share of the time that it computes updates' },
         { key: 'version', label: 'Version', right: true, value: (ps) => ps.version, text: (ps) => count(ps.version) },
         { key: 'in', label: 'Gradients in', right: true, value: (ps) => ps.bytes_in_rate, text: (ps) => `${bytes(ps.bytes_in_rate)}/s` },
         { key: 'out', label: 'Params out', right: true, value: (ps) => ps.bytes_out_rate, text: (ps) => `${bytes(ps.bytes_out_rate)}/s` },
