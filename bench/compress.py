@@ -19,11 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import optax
 from flax import nnx
+from flax_digits import ConvNet, loss
 from rich.console import Console
 from rich.table import Table
 
 import trainband
-from flax_digits import ConvNet, loss
 from trainband.compress import Compressed, Pruning, QuantizationAware, compress
 from trainband.export.source import program_of
 

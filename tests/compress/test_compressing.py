@@ -161,9 +161,7 @@ def test_every_way_to_store_a_tensor_is_saved_and_exported(tmp_path: Path) -> No
         path = made.save(tmp_path / "small", force=True)
         small = program_of(path, PREDICTOR)
         np.testing.assert_array_equal(output(small), output(made.program(base)))
-        np.testing.assert_allclose(
-            output(program_of(path, PREDICTOR, unpack=True)), output(small), rtol=1e-5, atol=1e-5
-        )
+        np.testing.assert_allclose(output(program_of(path, PREDICTOR, unpack=True)), output(small), rtol=1e-5, atol=1e-5)
         assert not any(isinstance(one, Sparse) for one in load(path).unpacked().encodings.values())
         export_program(small, tmp_path / "out", "stablehlo", force=True)
         exported = load_export(tmp_path / "out")

@@ -32,9 +32,7 @@ def test_each_channel_has_a_scale_of_its_own_and_halves_go_to_even() -> None:
 
 
 def test_no_weight_is_further_off_than_half_a_step() -> None:
-    values = (
-        np.random.default_rng(0).normal(size=(3, 5, 7)).astype(np.float32) * np.array([1e-6, 1, 1e6, 3, 9])[:, None]
-    )
+    values = np.random.default_rng(0).normal(size=(3, 5, 7)).astype(np.float32) * np.array([1e-6, 1, 1e6, 3, 9])[:, None]
     values = values.astype(np.float32)
     encoding, stored = encode.int8("w", values, 1)
     off = np.abs(decoded(encoding, stored) - values)

@@ -66,9 +66,7 @@ def test_of_every_m_inputs_of_an_output_n_are_kept() -> None:
 
 def test_whole_rows_and_filters_go_by_their_norm() -> None:
     values = [[1.0, 2.0, 0.0], [9.0, 1.0, 1.0], [2.0, 2.0, 0.0], [0.0, 0.0, 5.0]]
-    np.testing.assert_array_equal(
-        pruned(values, sparsity=0.5, structure="rows"), [[0] * 3, [9, 1, 1], [0] * 3, [0, 0, 5]]
-    )
+    np.testing.assert_array_equal(pruned(values, sparsity=0.5, structure="rows"), [[0] * 3, [9, 1, 1], [0] * 3, [0, 0, 5]])
     np.testing.assert_array_equal(pruned(values, sparsity=1 / 3, structure="filters")[:, 1], 0)
 
 

@@ -27,14 +27,7 @@ FOLDER = ROOT / "deploy" / "kubernetes"
 KUSTOMIZATIONS = ("base", "follow", "gpu")
 OTHERS = {
     # kedacore/keda, apis/keda/v1alpha1/scaledobject_types.go, and its Prometheus scaler
-    "ScaledObject": {
-        "scaleTargetRef",
-        "minReplicaCount",
-        "maxReplicaCount",
-        "pollingInterval",
-        "cooldownPeriod",
-        "triggers",
-    },
+    "ScaledObject": {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod", "triggers"},
     # prometheus-operator/prometheus-operator, pkg/apis/monitoring/v1/podmonitor_types.go
     "PodMonitor": {"selector", "podMetricsEndpoints"},
 }
@@ -142,12 +135,7 @@ def test_a_server_is_what_its_image_and_options_say(name: str) -> None:
 
 def test_a_server_that_follows_finds_the_job() -> None:
     job = KubernetesJob(
-        name="digits",
-        image="i:1",
-        command=["t.py"],
-        sizes={"ps": 1, "worker": 1},
-        checkpoints="1Gi",
-        files={"secret": b"x"},
+        name="digits", image="i:1", command=["t.py"], sizes={"ps": 1, "worker": 1}, checkpoints="1Gi", files={"secret": b"x"}
     )
     made = {(one["kind"], one["metadata"]["name"]) for one in objects(job)}
     found = built("follow")

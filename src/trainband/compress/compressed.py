@@ -240,3 +240,4 @@ def _require_free(out: Path, force: bool) -> None:
         raise YourError(f"{out} is there already; write to another path, or replace it with --force.")
     if not is_compressed(out):  # a mistyped path must not cost a directory of something else
         raise YourError(f"{out} is not a compressed model and is not replaced by one; write to another path.")
+

@@ -84,9 +84,7 @@ class Pruning:
     def __post_init__(self) -> None:
         group = _group(self.structure)
         if self.structure not in STRUCTURES and group is None:
-            raise ModelError(
-                f"structure must be one of {', '.join(STRUCTURES)}, or n:m as 2:4, got {self.structure!r}."
-            )
+            raise ModelError(f"structure must be one of {', '.join(STRUCTURES)}, or n:m as 2:4, got {self.structure!r}.")
         if group is not None:
             kept, of = group
             if not 0 < kept < of:
