@@ -88,6 +88,11 @@ class Collector:
         else:
             self._publish(self._answers)
 
+    def statuses(self) -> list[PsStatus]:
+        """What the ps that answer said last, for metrics. Any thread may ask."""
+        answers = sorted(self._answers.copy().items())
+        return [answer.status for _, answer in answers if answer.status is not None]
+
     def end(self) -> None:
         """Somebody who knows says that the job has ended."""
         self._ended = True

@@ -123,7 +123,7 @@ class DirectorySource:
             newest = self._checkpoints[0] if self._checkpoints else None
             if newest is not None:
                 state = JobSnapshot(newest.created_at, before.source, "ended", newest.created_at, heard_at=now)
-                self._feed.publish(replace(state, global_step=newest.global_step, metrics=newest.metrics))
+                self._feed.publish(replace(state, global_step=newest.global_step, metrics=newest.metrics), derive=False)
             return
         events = list(events_of(history))
         self._feed.add_events(events[self._told_events :])
@@ -132,13 +132,13 @@ class DirectorySource:
         columns = past_of(run)
         if columns["at"]:
             self._feed.set_past(columns)
-        self._feed.publish(snapshot_of(run, before.source, now))
+        self._feed.publish(snapshot_of(run, before.source, now), derive=False)
 
     def _age(self) -> None:
         """A history that does not grow any more."""
         runs, now = self._feed.runs, self._clock()
         if runs and snapshot_of(runs[0], "", now).state != self._feed.snapshot.state:
-            self._feed.publish(snapshot_of(runs[0], self._feed.snapshot.source, now))
+            self._feed.publish(snapshot_of(runs[0], self._feed.snapshot.source, now), derive=False)
 
 
 def checkpoints_in(path: Path) -> Iterator[CheckpointRow]:
@@ -202,7 +202,8 @@ def events_of(history: History) -> Iterator[Event]:
         kind, severity = _KINDS.get(event.kind, (event.kind, "info"))
         named = _TASK.search(event.text)
         text = event.text[:1].upper() + event.text[1:] if named is None or named.start() else event.text
-        text = text or f"{kind.capitalize()}."
+        text = text or kind.capitalize()
+        text = text if text.endswith((".", "!", "?")) else f"{text}."
         yield Event(
             at=event.time.timestamp(),
             kind=kind,

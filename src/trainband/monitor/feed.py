@@ -100,11 +100,15 @@ class Feed:
         self._listeners: dict[int, Callable[[], None]] = {}
         self._next_listener = 0
 
-    def publish(self, snapshot: JobSnapshot) -> tuple[Event, ...]:
-        """Takes a new snapshot; returns what has happened since the one before it."""
+    def publish(self, snapshot: JobSnapshot, *, derive: bool = True) -> tuple[Event, ...]:
+        """Takes a new snapshot; returns what has happened since the one before it.
+
+        Args:
+          derive: whether that is to be found out; where somebody else tells the events, it is not.
+        """
         with self._lock:
             before = self._snapshot
-            events = events_between(before, snapshot)
+            events = events_between(before, snapshot) if derive else ()
             self._snapshot = snapshot
             self._number += 1
             self._changes += snapshot.variables != before.variables

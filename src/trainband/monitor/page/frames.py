@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ class Frames:
                 "is_past": feed.has_past,
                 "sparks": feed.sparks(),
                 "events": events_of(feed.events_after()),
-                "viewer": {"trainband": VERSION},
+                "viewer": {"trainband": VERSION, "now": time.time()},
             }
         )
 

@@ -39,6 +39,23 @@ export function ascending(x, y) {
   return { x: keys, y: keys.map((key) => points.get(key)) };
 }
 
+/** The same points with a null in every gap that is far longer than usual: nothing was measured there. */
+export function withGaps({ x, y }) {
+  if (x.length < 4) return { x, y };
+  const steps = x.slice(1).map((at, place) => at - x[place]).sort((a, b) => a - b);
+  const most = Math.max(10, 8 * steps[Math.floor(steps.length * 0.9)]);
+  const points = { x: [], y: [] };
+  x.forEach((at, place) => {
+    if (place && at - x[place - 1] > most) {
+      points.x.push((at + x[place - 1]) / 2);
+      points.y.push(null);
+    }
+    points.x.push(at);
+    points.y.push(y[place]);
+  });
+  return points;
+}
+
 const WRITERS = { bytes: (value) => `${bytes(value)}/s`, count, rate, decimal: (value) => decimal(value) };
 
 export class Chart {
@@ -75,6 +92,8 @@ export class Chart {
   /** curves: {label, x, y, colour (name of a variable), faint}; time: whether x is one; log: of y. */
   update(curves, { time = false, log = false, xLabel = '' } = {}) {
     this.#curves = curves.filter((curve) => curve.x.length);
+    // Where several share their x, null is where one of them has no point.
+    if (time && this.#curves.length === 1) this.#curves = this.#curves.map((curve) => ({ ...curve, ...withGaps(curve) }));
     const last = this.#curves[0]?.y.at(-1);
     const text = last === undefined || last === null ? 'no values yet' : this.#write(last);
     setText(this.value, text);
@@ -154,7 +173,7 @@ export class Chart {
           fill: this.#options.area && !curve.faint ? `${colour(curve.colour)}22` : undefined,
           width: curve.faint ? 1 : 1.6,
           points: { show: curve.x.length < 2 },
-          spanGaps: true,
+          spanGaps: this.#curves.length > 1,
           value: (_, value) => (value === null || value === undefined ? '–' : this.#write(value)),
         })),
       ],

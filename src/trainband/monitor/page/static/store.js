@@ -28,6 +28,7 @@ export class Store extends EventTarget {
     this.sparks = new Map(Object.entries(data.sparks));
     this.events = data.events;
     this.viewer = data.viewer;
+    this.ahead = Date.now() / 1000 - data.viewer.now;
     this.series = data.series;
     this.changed({ ...data, series: data.is_past ? data.series : null });
     this.#take(data.job);
@@ -61,7 +62,6 @@ export class Store extends EventTarget {
     const { columns, rows } = job.workers;
     this.workers = rows.map((row) => Object.fromEntries(columns.map((name, place) => [name, row[place]])));
     this.job = job;
-    if (job.at) this.ahead = Date.now() / 1000 - job.at;
   }
 
   #addRow(job) {

@@ -25,8 +25,9 @@ export const overview = {
     ]) {
       const value = h('span', { class: 'figure' });
       const note = h('span', { class: 'note' });
-      tiles[key] = { value, note };
-      grid.append(h('div', { class: 'tile', 'data-tile': key }, h('dt', {}, label), h('dd', {}, value, note)));
+      const box = h('div', { class: 'tile', 'data-tile': key }, h('dt', {}, label), h('dd', {}, value, note));
+      tiles[key] = { value, note, box };
+      grid.append(box);
     }
     const bar = h('div', { class: 'fill' });
     const progress = h(
@@ -52,6 +53,8 @@ export const overview = {
       const { job, series } = store;
       const live = store.workers.filter((worker) => worker.presence === 'live').length;
       const up = job.ps.filter((ps) => ps.up).length;
+      // A history alone knows neither tasks nor an end.
+      for (const key of ['workers', 'ps', 'staleness', 'left']) tiles[key].box.hidden = job.state !== 'waiting' && !job.ps.length;
       const share = job.last_step ? Math.min(1, job.global_step / job.last_step) : null;
       progress.hidden = share === null;
       if (share !== null) {
@@ -61,7 +64,7 @@ export const overview = {
       tell(tiles.step, count(job.global_step), job.last_step ? `of ${count(job.last_step)} · ${Math.floor(share * 100)}%` : '');
       tell(tiles.rate, rate(job.rate), job.rule_text && `rule ${job.rule_text}`);
       tell(tiles.examples, rate(job.examples_rate), job.examples_applied ? `${count(job.examples_applied)} so far` : '');
-      tell(tiles.loss, decimal(job.loss), job.loss === null ? 'not known yet' : 'mean of the latest pushes');
+      tell(tiles.loss, decimal(job.loss), job.loss === null ? 'not known yet' : job.ps.length ? 'mean of the latest pushes' : 'the latest');
       tell(tiles.left, duration(job.left_s), job.left_s === null ? '' : `until ${clock(store.now() + job.left_s)}`);
       tell(tiles.workers, store.workers.length ? `${count(live)}` : NONE, store.workers.length ? `of ${count(store.workers.length)} known${job.chief ? ` · chief ${job.chief}` : ''}` : '');
       tell(tiles.ps, job.ps.length ? `${count(up)}` : NONE, job.ps.length ? `of ${count(job.ps.length)} · ${bytes(job.ps.reduce((sum, ps) => sum + ps.shard_bytes, 0))} of params` : 'none in this job');

@@ -1,6 +1,6 @@
 // What has happened: the speed of the job, with a mark for every event, and below it a lane for each task.
 
-import { colour } from '../charts.js';
+import { colour, withGaps } from '../charts.js';
 import { h, replace, setText, svg } from '../dom.js';
 import { clock, count, rate } from '../format.js';
 import { eventItem } from './overview.js';
@@ -97,9 +97,11 @@ export const timeline = {
         parts.push(svg('text', { x: left - 6, y: y(value) + 4, 'text-anchor': 'end', class: 'tick' }, rate(value)));
       }
       if (points.length > 1) {
-        const line = points.map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(' L');
-        parts.push(svg('path', { d: `M${x(points[0][0])},${y(0)} L${line} L${x(points.at(-1)[0])},${y(0)} Z`, fill: `${colour('--series-1')}33` }));
-        parts.push(svg('path', { d: `M${line}`, fill: 'none', stroke: colour('--series-1'), 'stroke-width': 1.4 }));
+        for (const part of stretches(points)) {
+          const line = part.map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(' L');
+          parts.push(svg('path', { d: `M${x(part[0][0])},${y(0)} L${line} L${x(part.at(-1)[0])},${y(0)} Z`, fill: `${colour('--series-1')}33` }));
+          parts.push(svg('path', { d: `M${line}`, fill: 'none', stroke: colour('--series-1'), 'stroke-width': 1.4 }));
+        }
       }
       const used = new Set();
       for (const event of events) {
@@ -142,6 +144,17 @@ export const timeline = {
     return { update, end: () => observer.disconnect() };
   },
 };
+
+/** The points, cut where nothing was measured. */
+function stretches(points) {
+  const { x, y } = withGaps({ x: points.map(([at]) => at), y: points.map(([, value]) => value) });
+  const found = [[]];
+  x.forEach((at, place) => {
+    if (y[place] === null) found.push([]);
+    else found.at(-1).push([at, y[place]]);
+  });
+  return found.filter((part) => part.length);
+}
 
 /** For each task that something happened to: from when to when it was not well. */
 function lanesOf(events, first, last) {
