@@ -152,6 +152,7 @@ def measure(
         "freshness_max_s": ages[-1],
         "updates_timed": len(ages),
         "windows": {"alone": windows[False], "followed": windows[True]},
+        "cpu_s_of_windows": {"alone": spent[False], "followed": spent[True]},
     }
 
 

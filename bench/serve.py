@@ -81,7 +81,7 @@ def main(
         click.echo(json.dumps({"model": model, "found": found}))
         return
     console = Console()
-    console.width = max(console.width, 110)  # a pipe counts as 80 columns
+    console.width = max(console.width, 130)  # a pipe counts as 80 columns
     console.print(make_table(found, model))
 
 

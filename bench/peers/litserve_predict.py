@@ -10,7 +10,7 @@ import numpy as np
 from bench.peers.serve_model import FUNCTIONS, params_of
 
 
-class Predict(litserve.LitAPI):
+class Predict(litserve.LitAPI):  # type: ignore[misc]
     """The function, for batches of its requests' images."""
 
     def setup(self, device: str) -> None:

@@ -1,7 +1,8 @@
 """Trains the model of the drawing pad on trainband's handwritten digits and exports it; takes less than a minute.
 
-    python make_model.py                             site/model: ONNX, for the page
-    python make_model.py --to litert --out digits    LiteRT, for ../devices/run_litert.py
+    python make_model.py                        writes site/model, ONNX for the page
+    python make_model.py --save ../runs/digits  keeps a checkpoint, too: for other formats, compression and serving,
+                                                each with --model make_model.py:predictor
 
 The digits that come with trainband are 1442 scans of 8x8 pixels, enlarged to MNIST's 28x28. What people draw on a
 screen is sharper, thinner and less upright. So every scan is trained on in several variants (shifted, scaled, slanted,
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 
 import trainband
 from strokes import SIDE, drawings
-from trainband.export import TARGETS
 
 HERE = Path(__file__).parent
 VARIANTS = 8
@@ -63,6 +63,14 @@ def loss(model: DigitsNet, batch: tuple[jax.Array, jax.Array]) -> tuple[jax.Arra
 def predict(model: DigitsNet, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """What is exported: images, float32[batch, 28, 28] of 0..255 -> probabilities, float32[batch, 10]."""
     return {"probabilities": jax.nn.softmax(model(batch["images"]))}
+
+
+predictor = trainband.Predictor(
+    predict,
+    module=DigitsNet(nnx.Rngs(0)),
+    example={"images": trainband.data.load().test.images[:1].astype(np.float32)},
+)
+"""For `trainband export`, `compress` and `serve`."""
 
 
 @jax.jit
@@ -107,9 +115,9 @@ def training_data(images: NDArray[np.uint8], labels: NDArray[np.int32]) -> train
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--to", default="onnx", choices=list(TARGETS), help="the format")
-    parser.add_argument("--out", type=Path, default=HERE / "site" / "model", help="the directory to make")
-    parser.add_argument("--steps", type=int, default=1200, help="updates")
+    parser.add_argument("--out", type=Path, default=HERE / "site" / "model", help="where the model for the page goes")
+    parser.add_argument("--save", type=Path, help="a directory for a checkpoint")
+    parser.add_argument("--steps", type=int, default=1200, help="updates  [default: 1200]")
     flags = parser.parse_args()
 
     digits = trainband.data.load()
@@ -120,7 +128,9 @@ def main() -> None:
     trainer = trainband.Trainer.from_nnx(model, loss, optimizer=optimizer)
     trainer.fit(training_data(train.images, train.labels), steps=flags.steps)
     print(f"held out: {trainer.evaluate([(images, test.labels)])}")
-    print(trainer.export(predict, {"images": images}, flags.out, to=flags.to, force=True))
+    if flags.save:
+        trainer.save(flags.save)
+    print(trainer.export(predict, {"images": images}, flags.out, to="onnx", force=True))
 
 
 if __name__ == "__main__":

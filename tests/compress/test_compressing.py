@@ -46,7 +46,8 @@ def predict(params: Any, batch: Any) -> jax.Array:
     )
     x = jax.nn.relu(x).reshape(x.shape[0], -1) + jnp.tile(params["embed"]["table"][batch["ids"]], (1, 8))
     x = jax.jit(lambda held, y: jax.nn.gelu(y @ held["kernel"] + held["bias"]))(params["hidden"], x)
-    return x @ params["transposed"].T + params["counts"][0, 0]
+    result: jax.Array = x @ params["transposed"].T + params["counts"][0, 0]
+    return result
 
 
 EXAMPLE = {"images": normal(5, 4, 4, 2), "ids": np.arange(5, dtype=np.int32)}
@@ -161,7 +162,9 @@ def test_every_way_to_store_a_tensor_is_saved_and_exported(tmp_path: Path) -> No
         path = made.save(tmp_path / "small", force=True)
         small = program_of(path, PREDICTOR)
         np.testing.assert_array_equal(output(small), output(made.program(base)))
-        np.testing.assert_allclose(output(program_of(path, PREDICTOR, unpack=True)), output(small), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            output(program_of(path, PREDICTOR, unpack=True)), output(small), rtol=1e-5, atol=1e-5
+        )
         assert not any(isinstance(one, Sparse) for one in load(path).unpacked().encodings.values())
         export_program(small, tmp_path / "out", "stablehlo", force=True)
         exported = load_export(tmp_path / "out")
@@ -191,7 +194,8 @@ def test_the_report_finds_the_worst_tensor_and_the_accuracy(tmp_path: Path) -> N
     scores = compress(base, int8=True, evaluate={**EXAMPLE, "labels": output(base)}).report
     assert scores is not None
     assert scores.quality is not None
-    assert (scores.quality.metric, scores.quality.before) == ("mean squared error", pytest.approx(0, abs=1e-6))
+    assert scores.quality.metric == "mean squared error"
+    assert scores.quality.before == pytest.approx(0, abs=1e-6)
 
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {

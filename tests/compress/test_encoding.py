@@ -28,11 +28,14 @@ def test_each_channel_has_a_scale_of_its_own_and_halves_go_to_even() -> None:
     encoding, stored = encode.int8("w", values, 1)
     np.testing.assert_array_equal(stored["w/values"], np.array([[127, -127], [0, 0], [2, 2], [-127, 0]], np.int8))
     np.testing.assert_allclose(stored["w/scale"], [1.0, 0.02], rtol=1e-7)
-    np.testing.assert_allclose(decoded(encoding, stored), [[127, -2.54], [0, 0], [2, 0.04], [-127, 0]], rtol=1e-6)
+    wanted = np.array([[127, -2.54], [0, 0], [2, 0.04], [-127, 0]])
+    np.testing.assert_allclose(decoded(encoding, stored), wanted, rtol=1e-6)
 
 
 def test_no_weight_is_further_off_than_half_a_step() -> None:
-    values = np.random.default_rng(0).normal(size=(3, 5, 7)).astype(np.float32) * np.array([1e-6, 1, 1e6, 3, 9])[:, None]
+    values = (
+        np.random.default_rng(0).normal(size=(3, 5, 7)).astype(np.float32) * np.array([1e-6, 1, 1e6, 3, 9])[:, None]
+    )
     values = values.astype(np.float32)
     encoding, stored = encode.int8("w", values, 1)
     off = np.abs(decoded(encoding, stored) - values)

@@ -66,7 +66,9 @@ def test_of_every_m_inputs_of_an_output_n_are_kept() -> None:
 
 def test_whole_rows_and_filters_go_by_their_norm() -> None:
     values = [[1.0, 2.0, 0.0], [9.0, 1.0, 1.0], [2.0, 2.0, 0.0], [0.0, 0.0, 5.0]]
-    np.testing.assert_array_equal(pruned(values, sparsity=0.5, structure="rows"), [[0] * 3, [9, 1, 1], [0] * 3, [0, 0, 5]])
+    np.testing.assert_array_equal(
+        pruned(values, sparsity=0.5, structure="rows"), [[0] * 3, [9, 1, 1], [0] * 3, [0, 0, 5]]
+    )
     np.testing.assert_array_equal(pruned(values, sparsity=1 / 3, structure="filters")[:, 1], 0)
 
 
@@ -124,8 +126,8 @@ def test_an_optimizer_that_says_what_params_become_is_pruned_too() -> None:
 @pytest.mark.parametrize(("ps", "policy"), [(1, None), (2, RoundRobin(max_slice_bytes=32))])
 def test_a_ps_makes_the_updates_of_one_device(name: str, ps: int, policy: Any) -> None:
     """With blocks in which several variables lie, and a limit that would slice them: whole ones are kept whole."""
-    make = lambda: Pruning(select=SMALL, every=2, end_step=4, **STRUCTURES[name]).wrap(optax.adam(1e-2))  # noqa: E731
-    optimizer, now = make(), params()
+    optimizer = Pruning(select=SMALL, every=2, end_step=4, **STRUCTURES[name]).wrap(optax.adam(1e-2))
+    now = params()
     plan = plan_of(now, optimizer, ps=ps, policy=policy)
     assert all(piece.whole for piece in plan.layout.placement.slices if len(piece.variable.shape) == 2)
     programs = [CompiledProgram(plan.shard_optimizer(i).export(), "worker:0") for i in range(ps)]
@@ -237,7 +239,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], words: str) -> None:
 
 
 def test_a_model_without_anything_to_prune_is_refused() -> None:
-    with pytest.raises(ModelError, match="there is nothing to prune: .* at least 256 elements"):
+    with pytest.raises(ModelError, match=r"there is nothing to prune: .* at least 256 elements"):
         regression(pruning=Pruning(sparsity=0.5))
     with pytest.raises(ModelError, match="only='kernel' is in the name of no tensor; there is hidden, out"):
         regression(pruning=Pruning(sparsity=0.5, select=Selection(only="kernel")))

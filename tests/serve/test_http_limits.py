@@ -6,8 +6,9 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.serve.served import Gated, program
 from trainband.errors import AddressInUse, YourError
 from trainband.serve import InferenceServer, ServedModel, ServeOptions, SourceState, SourceStatus
+from trainband.serve.app import LARGEST_BODIES
 
 PREDICT = "/v1/models/gated:predict"
 BODY = json.dumps({"instances": [[1.0, 2.0]]}).encode()
@@ -83,6 +85,28 @@ def test_bodies_are_limited_whatever_they_say() -> None:
         longer = head + f"Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY + b"abc"
         assert raw(server, longer).startswith(b"HTTP/1.1 200")
         assert raw(server, head + b"Content-Length: x\r\n\r\n").startswith(b"HTTP/1.1 400")
+        assert post(server)[0] == 200
+
+
+def test_bodies_that_are_being_sent_are_limited_together() -> None:
+    with serving(Gated(), max_body_bytes=1000) as server, ExitStack() as stack:
+        senders = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+            for _ in range(LARGEST_BODIES)
+        ]
+        for one in senders:
+            one.sendall(f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n".encode())
+        deadline = time.monotonic() + 20
+        while server.app.metrics.in_flight < LARGEST_BODIES:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        status, value, _ = post(server)
+        assert (status, value["error"]) == (503, "bodies of 64,000 bytes are being worked on; come back later.")
+        for one in senders:
+            one.close()
+        while server.app.metrics.in_flight:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
         assert post(server)[0] == 200
 
 

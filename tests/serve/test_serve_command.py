@@ -69,7 +69,7 @@ def test_sigterm_takes_readiness_back_and_finishes_what_is_under_way(tmp_path: P
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"serves scaled, version 10, at http://127\.0\.0\.1:(\d+) ", line)
+        found = re.search(r"serves scaled, version 10, on cpu, at http://127\.0\.0\.1:(\d+) ", line)
         assert found, line
         port = int(found[1])
         assert get(port, "/v2/health/ready") == 200

@@ -70,8 +70,6 @@ def switches() -> dict[str, Any]:
         "not donated": {"donate": False},
         "transform": {"worker_transform": optax.clip_by_global_norm(0.1)},
         "pruning": {"pruning": trainband.compress.Pruning(sparsity=0.7)},
-        "2:4": {"pruning": trainband.compress.Pruning(structure="2:4")},
-        "quantization": {"quantization": trainband.compress.QuantizationAware(activations=False)},
     }
     for switch, changes in switches.items():
         found[switch] = {}

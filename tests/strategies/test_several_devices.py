@@ -67,7 +67,7 @@ def test_each_trains_as_one_device(model: str, name: str, found: Found) -> None:
 
 @pytest.mark.parametrize(
     "switch",
-    ["accumulate", "bf16", "remat", "policy", "not donated", "transform", "pruning", "2:4", "quantization"],
+    ["accumulate", "bf16", "remat", "policy", "not donated", "transform", "pruning"],
 )
 def test_the_switches_are_the_same_everywhere(switch: str, found: Found) -> None:
     one = found["switches"][switch].pop("OneDevice")

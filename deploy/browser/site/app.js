@@ -127,7 +127,7 @@ try {
   const { load } = await import('./model.js');
   model = await load();
   find('about').textContent =
-    `${Math.round(model.nbytes / 1024)} kB of ONNX, ${model.steps.toLocaleString('en')} training steps, ` +
+    `${Math.round(model.nbytes / 1000)} kB of ONNX, ${model.steps.toLocaleString('en')} training steps, ` +
     'ONNX Runtime Web on WebAssembly';
   document.body.dataset.ready = 'true';
   if (pad.empty) showNothing();

@@ -118,8 +118,8 @@ def compress(
     """The command; `_HELP` is its documentation."""
     # The machine's accelerators belong to the training that runs there; this needs none.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from trainband.compress.compressing import compress as compressed_of
     from trainband.compress.compressed import is_compressed
+    from trainband.compress.compressing import compress as compressed_of
     from trainband.compress.selection import SMALLEST, Selection
     from trainband.export.source import program_of
 

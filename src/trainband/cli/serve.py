@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 """Seconds between two looks whether a signal has come."""
 
-TIMEOUTS = Timeouts()
+TIMEOUTS = Timeouts(connect_s=5.0, call_s=5.0)
+"""Of a ps that is followed: a server that is asked to end waits for no longer."""
+
 ADVICE = (
     "Give --follow the address of a ps of a job that runs, or, for a job without ps, serve its directory of checkpoints"
 )
@@ -72,6 +74,11 @@ ADVICE = (
     help="The address to listen on; 0.0.0.0 for all. Whoever reaches it may ask for predictions.",
 )
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 for a free one.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "gpu", "tpu"]),
+    help="What computes; a training may hold this machine's accelerators.  [default: $JAX_PLATFORMS, or cpu]",
+)
 @click.option("--max-batch", default=64, show_default=True, type=click.IntRange(min=1), help="Examples at once.")
 @click.option(
     "--max-delay-ms",
@@ -115,6 +122,7 @@ def serve(
     name: str,
     host: str,
     port: int,
+    device: str | None,
     max_batch: int,
     max_delay_ms: float,
     max_concurrency: int,
@@ -128,8 +136,12 @@ def serve(
     with --follow. It speaks the open inference protocol (/v2, as KServe and Triton do) and TensorFlow Serving's REST
     interface (/v1/models/NAME:predict); metrics for Prometheus are at /metrics.
     """
-    # The machine's accelerators belong to the training that runs there; ask for one by JAX_PLATFORMS.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if follow is None and source is None:
+        raise click.UsageError("Give SOURCE, or a job that runs: --follow HOST:PORT.")
+    if follow is not None and model is None:
+        raise click.UsageError("--follow serves a function of yours: name it by --model program.py:predict.")
+    os.environ["JAX_PLATFORMS"] = device or os.environ.get("JAX_PLATFORMS") or "cpu"
+    backend = _backend()
     from trainband.runtime.signals import end_for, on_request_to_end
     from trainband.serve import InferenceServer, ServeOptions
 
@@ -145,12 +157,11 @@ def serve(
     )
     tracing = {"example": example_from(example), "inputs": inputs_from(inputs), "batch": batch}
     asked: list[str] = []
-    if follow is not None:
+    if follow is not None and model is not None:
         chosen = _followed(follow, follow_interval, source, model, tracing, lambda: bool(asked))
-    elif source is not None:
-        chosen = _source(source, model, tracing, say_on_stderr)
     else:
-        raise click.UsageError("Give SOURCE, or a job that runs: --follow HOST:PORT.")
+        assert source is not None
+        chosen = _source(source, model, tracing, say_on_stderr)
     with on_request_to_end(asked.append):
         with (
             _explaining(follow, asked),
@@ -158,7 +169,7 @@ def serve(
         ):
             console = console_for_people()
             console.print(
-                f"serves {server.name}, version {server.model.current.number}, at {server.url} "
+                f"serves {server.name}, version {server.model.current.number}, on {backend}, at {server.url} "
                 f"(/v2/models/{server.name}/infer, /v1/models/{server.name}:predict)",
                 soft_wrap=True,
             )
@@ -171,7 +182,7 @@ def _followed(
     address: str,
     interval_s: float,
     directory: Path | None,
-    model: str | None,
+    model: str,
     tracing: dict[str, Any],
     stop: Callable[[], bool],
 ) -> VersionSource:
@@ -179,12 +190,10 @@ def _followed(
     from trainband.ps.reader.follower import Follower
     from trainband.serve.sources.parameter_servers import ParameterServerSource
 
-    if model is None:
-        raise click.UsageError("--follow serves a function of yours: name it by --model program.py:predict.")
     Address.parse(address, "--follow")
     predictor = predictor_from(model)
     network = Network(credentials=credentials_for(address))
-    follower = Follower(address, transport=network, interval_s=interval_s)
+    follower = Follower(address, transport=network, timeouts=TIMEOUTS, interval_s=interval_s)
     return ParameterServerSource(follower, predictor, tracing=tracing, directory=directory, stop=stop)
 
 
@@ -201,6 +210,24 @@ def _explaining(follow: str | None, asked: list[str]) -> Iterator[None]:
         raise explained(exc, follow, ADVICE, waited_s=TIMEOUTS.call_s, left_s=2.0, context="") from None
 
 
+def _backend() -> str:
+    """What JAX computes on.
+
+    Raises:
+      YourError: it has none of the kind that was asked for.
+    """
+    import jax
+
+    try:
+        return jax.default_backend()
+    except RuntimeError as exc:
+        reason = str(exc).partition(" (set JAX_PLATFORMS")[0]
+        raise YourError(
+            f"there is no {os.environ['JAX_PLATFORMS']} that JAX could use ({reason}); leave --device out to compute "
+            "on the CPU, or install JAX for it."
+        ) from exc
+
+
 def _source(path: Path, model: str | None, tracing: dict[str, Any], say: Say) -> VersionSource:
     """What kind of source a directory is."""
     from trainband.checkpoint import CheckpointDirectory
@@ -213,7 +240,7 @@ def _source(path: Path, model: str | None, tracing: dict[str, Any], say: Say) ->
         predictor = predictor_from(model)
         if CheckpointDirectory(path, say).steps():
             return CheckpointSource(path, predictor, tracing=tracing, say=say)
-        return ProgramSource(program_of(path, predictor, **tracing))
+        return ProgramSource(program_of(path, predictor, unpack=True, **tracing))
     if not (path / MANIFEST).is_file():
         raise YourError(
             f"{path} is no exported model; to serve its checkpoints, name the function: --model program.py:predict."

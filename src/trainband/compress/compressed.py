@@ -6,6 +6,7 @@ tensor is stored in them, where they come from, the ranges of activations and th
 
 from __future__ import annotations
 
+import math
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
@@ -87,7 +88,8 @@ class Compressed:
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The checkpoint's tensors as they are after all."""
-        decoded: dict[str, NDArray[Any]] = jax.tree.map(np.asarray, jax.jit(self.decode)(dict(self.stored)))
+        one = self.unpacked()
+        decoded: dict[str, NDArray[Any]] = jax.tree.map(np.asarray, jax.jit(one.decode)(dict(one.stored)))
         return decoded
 
     def program(self, program: InferenceProgram) -> InferenceProgram:
@@ -135,7 +137,7 @@ class Compressed:
         for name, one in self.encodings.items():
             if not isinstance(one, Sparse):
                 continue
-            dense = np.asarray(one.dense(name, self.stored))
+            dense = _dense(one, name, self.stored)
             parts = {part: stored.pop(part) for part in one.parts(name)}
             if one.stored == "int8":
                 encodings[name] = Int8(one.shape, one.dtype, one.axis)
@@ -224,6 +226,14 @@ def load(path: str | Path) -> Compressed:
     return Compressed(stored, record.tensors, record.ranges, record.source, record.global_step, record.report)
 
 
+def _dense(encoding: Sparse, name: str, stored: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """A tensor's values with the zeros between them, on the host."""
+    values, size = stored[f"{name}/values"], math.prod(encoding.shape)
+    dense = np.zeros(size, values.dtype)
+    dense[np.unpackbits(stored[f"{name}/bitmap"], count=size, bitorder="little") != 0] = values[: encoding.count]
+    return dense.reshape(encoding.shape)
+
+
 def _kept(encoding: Encoding, name: str, stored: Tensors) -> Any:
     """A tensor as integers with their scales, where it is stored so; else as floats."""
     if isinstance(encoding, Int8) or (isinstance(encoding, Sparse) and encoding.stored == "int8"):
@@ -240,4 +250,3 @@ def _require_free(out: Path, force: bool) -> None:
         raise YourError(f"{out} is there already; write to another path, or replace it with --force.")
     if not is_compressed(out):  # a mistyped path must not cost a directory of something else
         raise YourError(f"{out} is not a compressed model and is not replaced by one; write to another path.")
-

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import Literal
 
 from trainband.compress.encodings import Scaled
 from trainband.model.analysis.walker import called
@@ -160,7 +160,7 @@ class Walk:
         self._derivatives = derivatives
         self._met: dict[str, int] = {}
 
-    def outputs(self, program: ClosedJaxpr, inputs: Sequence[Any]) -> list[Any]:
+    def outputs(self, program: Any, inputs: Sequence[Any]) -> list[Any]:
         """The program's outputs; of the inputs, some are a `Weight`."""
         return [_floats(value) for value in self._run(program, inputs)]
 
@@ -230,7 +230,8 @@ class Walk:
 
         held = [i for i in range(len(values)) if i not in plain]
         run = jax.checkpoint(again, policy=params["policy"], prevent_cse=params["prevent_cse"])
-        return run(*(values[i] for i in plain), *(values[i].values for i in held))
+        made: list[Any] = run(*(values[i] for i in plain), *(values[i].values for i in held))
+        return made
 
     def _site(self, weight: Weight) -> str:
         count = self._met[weight.name] = self._met.get(weight.name, 0) + 1

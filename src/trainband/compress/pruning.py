@@ -26,12 +26,12 @@ class PruningState(NamedTuple):
     """The state of an optimizer that prunes.
 
     Attributes:
-      count: updates made.
+      step: updates made.
       masks: a tree like the params': `True` for a weight that is kept, and `None` for a variable that is not pruned.
       inner: the state of the optimizer that is wrapped.
     """
 
-    count: jax.Array
+    step: jax.Array
     masks: PyTree
     inner: PyTree
 
@@ -84,7 +84,9 @@ class Pruning:
     def __post_init__(self) -> None:
         group = _group(self.structure)
         if self.structure not in STRUCTURES and group is None:
-            raise ModelError(f"structure must be one of {', '.join(STRUCTURES)}, or n:m as 2:4, got {self.structure!r}.")
+            raise ModelError(
+                f"structure must be one of {', '.join(STRUCTURES)}, or n:m as 2:4, got {self.structure!r}."
+            )
         if group is not None:
             kept, of = group
             if not 0 < kept < of:
@@ -132,7 +134,7 @@ class Pruning:
                 updates = NewParams(_masked(new, masks))
             else:
                 updates = jax.tree.map(_to_zero, masks, updates, params, is_leaf=_is_none)
-            return updates, PruningState(state.count + 1, masks, inner)
+            return updates, PruningState(state.step + 1, masks, inner)
 
         return Wrapped(init, update)
 
@@ -166,10 +168,10 @@ class Pruning:
 
     def _masks(self, state: PruningState, new: PyTree) -> PyTree:
         """The masks after an update, of which the new params are known before any is set to 0."""
-        step, assured_end = state.count, self.end_step
-        assert assured_end is not None
-        late = (step - self.begin_step) % self.every == 0
-        due = (step >= self.begin_step) & (step <= assured_end) & (late | (step == assured_end))
+        step, end = state.step, self.end_step
+        assert end is not None
+        every = (step - self.begin_step) % self.every == 0
+        due = (step >= self.begin_step) & (step <= end) & (every | (step == end))
         sparsity = self.sparsity_at(step)
 
         def renewed(mask: Any, values: Any) -> Any:

@@ -95,4 +95,3 @@ def _rounded(values: Any, axis: int | None) -> Any:
     rounded = jnp.clip(jnp.round(exact / scale), -LEVELS, LEVELS) * scale
     # The difference is added, so that the gradient passes.
     return values + jax.lax.stop_gradient(rounded.astype(values.dtype) - values)
-

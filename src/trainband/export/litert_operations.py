@@ -12,13 +12,17 @@ from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from numpy.typing import NDArray
 
 from trainband.export.operations import Rewrite, part_of, unrolled_scan
+from trainband.export.rewrites import undilated_convolution
 
 _LEVELS = 127
 
 
 def rewrites(*, dynamic: bool) -> dict[str, Rewrite]:
     """See `program_jaxpr`. `dynamic`: whether a length of an input may change from call to call."""
-    return {"scan": unrolled_scan, **({"argmax": _argmax, "argmin": _argmin} if dynamic else {})}
+    found: dict[str, Rewrite] = {"conv_general_dilated": undilated_convolution, "scan": unrolled_scan}
+    if dynamic:
+        found |= {"argmax": _argmax, "argmin": _argmin, "gather": _gather, "rev": _rev, "slice": _slice}
+    return found
 
 
 def _argmax(operand: Any, *, axes: tuple[int, ...], index_dtype: Any) -> Any:
@@ -40,6 +44,51 @@ def _first_where(operand: Any, reduce: Any, axes: tuple[int, ...], index_dtype: 
     shape[axis] = length
     positions = jnp.arange(length, dtype=jnp.float32).reshape(shape)
     return jnp.min(jnp.where(found, positions, jnp.float32(length)), axis=axis).astype(index_dtype)
+
+
+def _gather(operand: Any, indices: Any, *, dimension_numbers: Any, slice_sizes: Any, **_: Any) -> Any:
+    """An index or a range that is known, which JAX writes as a gather of slices; the converter wants known lengths."""
+    axes = dimension_numbers.start_index_map
+    if not isinstance(indices, np.ndarray) or indices.shape != (len(axes),) or dimension_numbers.operand_batching_dims:
+        return None
+    for axis, start in zip(axes, indices.tolist(), strict=True):
+        operand = _range(operand, axis, min(max(start, 0), operand.shape[axis] - slice_sizes[axis]), slice_sizes[axis])
+    kept = tuple(axis for axis in range(operand.ndim) if axis not in dimension_numbers.collapsed_slice_dims)
+    if any(operand.shape[axis] != slice_sizes[axis] for axis in kept) or dimension_numbers.offset_dims != tuple(
+        range(len(kept))
+    ):
+        return None
+    return operand.reshape([operand.shape[axis] for axis in kept])
+
+
+def _slice(operand: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
+    for axis, (start, limit) in enumerate(zip(start_indices, limit_indices, strict=True)):
+        stride = 1 if strides is None else strides[axis]
+        if limit is operand.shape[axis] and start == 0 and stride == 1:
+            continue
+        if not all(isinstance(length, int | np.integer) for length in (operand.shape[axis], start, limit)):
+            return None
+        operand = _range(operand, axis, start, limit - start)
+        if stride != 1:
+            rows = [_range(operand, axis, at, 1) for at in range(0, operand.shape[axis], stride)]
+            operand = jax.lax.concatenate(rows, axis)
+    return operand
+
+
+def _rev(operand: Any, *, dimensions: Any) -> Any:
+    for axis in dimensions:
+        if not isinstance(operand.shape[axis], int):
+            return None
+        rows = jax.lax.split(operand, [1] * operand.shape[axis], axis)
+        operand = jax.lax.concatenate(rows[::-1], axis)
+    return operand
+
+
+def _range(operand: Any, axis: int, start: int, length: int) -> Any:
+    """Some rows along an axis: JAX's split is what the converter has for any number of examples."""
+    sizes = [int(size) for size in (start, length, operand.shape[axis] - start - length)]
+    parts = jax.lax.split(operand, [size for size in sizes if size], axis)
+    return parts[1 if sizes[0] else 0]
 
 
 def with_quantised_constants(closed: Any, weights: Sequence[NDArray[Any]]) -> tuple[Any, bool]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from trainband.export.operations import Rewrite, unrolled_scan
+from trainband.export.rewrites import padded, undilated_convolution
 
 
 def _dot_general(left: Any, right: Any, *, preferred_element_type: Any, **params: Any) -> Any:
@@ -45,8 +46,29 @@ def _composite(*arrays: Any, jaxpr: Any, **_: Any) -> Any:
     return jaxpr_as_fun(jaxpr)(*arrays)
 
 
+def _reshard(array: Any, **_: Any) -> Any:
+    return array + 0 if array.dtype != bool else array | False
+
+
+def _rem(left: Any, right: Any, **_: Any) -> Any:
+    """Of integers; jax2onnx's wants to know the lengths."""
+    return left - jax.lax.div(left, right) * right if jnp.issubdtype(left.dtype, jnp.integer) else None
+
+
+def _select_n(which: Any, *cases: Any) -> Any:
+    """ONNX Runtime chooses between no booleans."""
+    if len(cases) != 2 or cases[0].dtype != bool or which.dtype != bool:
+        return None
+    return (which & cases[1]) | (~which & cases[0])
+
+
 REWRITES: dict[str, Rewrite] = {
     "composite": _composite,
+    "conv_general_dilated": undilated_convolution,
+    "pad": padded,
+    "rem": _rem,
+    "reshard": _reshard,
+    "select_n": _select_n,
     "dot_general": _dot_general,
     "log2": _log2,
     "one_minus_square": _one_minus_square,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from trainband.model.inference import InferenceProgram
@@ -28,7 +30,10 @@ CALLS = {
 """Primitives that run another program and nothing else, and the parameter that holds it."""
 
 Rewrite = Callable[..., Any]
-"""`rewrite(*inputs, **params) -> output`: the same in terms of other primitives, or `None` to leave it; traceable."""
+"""`rewrite(*inputs, **params) -> output`: the same in terms of other primitives, or `None` to leave it; traceable.
+
+Small inputs that are known are NumPy's arrays.
+"""
 
 
 def program_jaxpr(
@@ -101,9 +106,14 @@ def line_of_operation(eqn: Any) -> str:
     return ""
 
 
+_SMALL = 64
+"""Elements up to which a constant is computed for rewrites to look at."""
+
+
 class _Inlining:
     def __init__(self, rewrites: Mapping[str, Rewrite]) -> None:
         self._rewrites = rewrites
+        self._constants: dict[Var, Any] = {}
 
     def of(self, closed: Any) -> Any:
         jaxpr = closed.jaxpr if isinstance(closed, ClosedJaxpr) else closed
@@ -118,9 +128,9 @@ class _Inlining:
         eqns: list[JaxprEqn] = []
         for eqn in jaxpr.eqns:
             inputs = [_read(values, atom) for atom in eqn.invars]
-            called = self._called(eqn)
+            called, inputs_of_called = self._called(eqn, inputs)
             if called is not None:
-                inner = dict(zip(called.invars, inputs, strict=True))
+                inner = dict(zip(called.invars, inputs_of_called, strict=True))
                 eqns += [_placed(one, eqn) for one in self._inlined(called, inner)]
                 values.update(zip(eqn.outvars, (_read(inner, atom) for atom in called.outvars), strict=True))
                 continue
@@ -131,27 +141,57 @@ class _Inlining:
                 for name, inner in _inner(eqn.params).items()
             }
             eqns.append(eqn.replace(invars=inputs, outvars=outputs, params=params))
+            self._note_constant(eqns[-1])
         return eqns
 
-    def _called(self, eqn: JaxprEqn) -> Any:
-        """The jaxpr that takes an equation's place; `None` if it stays."""
+    def _called(self, eqn: JaxprEqn, atoms: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """The jaxpr that takes an equation's place, and its inputs; `None` if it stays."""
         name = eqn.primitive.name
         if name in CALLS:
-            return _without_consts(eqn.params[CALLS[name]])
+            return _without_consts(eqn.params[CALLS[name]]), atoms
         if name not in self._rewrites:
-            return None
-        inputs = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in eqn.invars]
+            return None, atoms
+        constants = [self._constant(atom) for atom in atoms]
+        variables = [atom for atom, constant in zip(atoms, constants, strict=True) if constant is None]
         rewritten: list[Any] = []
 
         def rewrite(*arrays: Any) -> Any:
-            rewritten.append(self._rewrites[name](*arrays, **eqn.params))
+            given = iter(arrays)
+            inputs = [next(given) if constant is None else constant for constant in constants]
+            rewritten.append(self._rewrites[name](*inputs, **eqn.params))
             return rewritten[0]
 
-        jaxpr = jax.make_jaxpr(rewrite)(*inputs)
+        shapes = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in variables]
+        jaxpr = jax.make_jaxpr(rewrite)(*shapes)
         if rewritten[0] is None:
-            return None
+            return None, atoms
         # What it is made of may be the primitive itself, of other dtypes, say.
-        return _without_consts(_Inlining({key: one for key, one in self._rewrites.items() if key != name}).of(jaxpr))
+        others = {key: one for key, one in self._rewrites.items() if key != name}
+        return _without_consts(_Inlining(others).of(jaxpr)), variables
+
+    def _constant(self, atom: Any) -> Any:
+        """The value of an atom, where it is known; `None`, where it is not."""
+        if isinstance(atom, Literal):
+            return np.asarray(atom.val, atom.aval.dtype)
+        return self._constants.get(atom)
+
+    def _note_constant(self, eqn: JaxprEqn) -> None:
+        """Computes what an equation makes of constants, if it is small."""
+        inputs = [self._constant(atom) for atom in eqn.invars]
+        sizes = [math.prod(var.aval.shape) if _is_static(var.aval) else _SMALL + 1 for var in eqn.outvars]
+        if eqn.effects or len(sizes) != 1 or sizes[0] > _SMALL or any(value is None for value in inputs):
+            return
+        names = [Var(atom.aval) for atom in eqn.invars]
+        alone = Jaxpr((), names, eqn.outvars, [eqn.replace(invars=names)], debug_info=None)
+        with jax.ensure_compile_time_eval():
+            (value,) = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*inputs)
+            self._constants[eqn.outvars[0]] = np.asarray(value)
+
+
+def _is_static(aval: Any) -> bool:
+    return all(isinstance(length, int) for length in aval.shape) and not jax.dtypes.issubdtype(
+        aval.dtype, jax.dtypes.extended
+    )
 
 
 def _without_consts(closed: Any) -> Any:

@@ -50,10 +50,13 @@ _METHODS = {"infer": "POST", "predict": "POST", "repository": "POST"}
 _UNSTARTED = "the model is being loaded; look at /v2/health/ready."
 _WINDOW_BITS = {"identity": 0, "gzip": 31, "deflate": 15}
 """How zlib is told each Content-Encoding."""
+LARGEST_BODIES = 64
+"""How many bodies of the largest size may be held at once, or as many bytes in more and smaller ones."""
+
 _RETRY = {"Retry-After": "1"}
 
 
-@lru_cache(1024)
+@lru_cache(256)
 def route(path: str) -> tuple[str, str, str]:
     """What a path asks for, of which model, of which version: (action, model, version); empty where there is none."""
     path = path.rstrip("/") or "/"
@@ -90,6 +93,8 @@ class App:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: list[Work] = []
         self._last_error = ""
+        self._held = 0
+        """Bytes of the bodies of the requests under way."""
 
     def open(self, model: ServedModel) -> None:
         """Compiles a model for every batch size, then serves it."""
@@ -103,9 +108,9 @@ class App:
         }
 
     def close(self) -> None:
-        """Ends the thread that computes."""
-        if self._executor is not None:
-            self._executor.close()
+        """Ends the thread that computes, unless the model does not come back within `grace_s`."""
+        if self._executor is not None and not self._executor.close(self._options.grace_s):
+            self._say(f"the model has not come back within {self._options.grace_s:g} s and is left behind")
 
     @property
     def ready(self) -> bool:
@@ -113,11 +118,8 @@ class App:
         return self._executor is not None and not self.draining
 
     def count_rejected(self) -> None:
-        """Counts a version that could not be served; by any thread."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.metrics.rejected.add)
-        else:
-            self.metrics.rejected.add()
+        """Counts a version of another model; called by the thread of the source alone."""
+        self.metrics.rejected.add()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, see ASGI."""
@@ -157,13 +159,22 @@ class App:
         self._require(model, version)
         if self.metrics.in_flight >= self._options.max_concurrency:
             raise Refusal(503, f"{self.metrics.in_flight} requests are under way; come back later.", _RETRY)
+        headers = dict(scope["headers"])
+        said = number(headers, b"content-length")
+        held = self._options.max_body_bytes if said is None else said
+        if held > self._options.max_body_bytes:
+            raise self._too_large()
+        if self._held + held > LARGEST_BODIES * self._options.max_body_bytes:
+            raise Refusal(503, f"bodies of {self._held:,} bytes are being worked on; come back later.", _RETRY)
         self.metrics.in_flight += 1
+        self._held += held
         try:
-            headers = dict(scope["headers"])
             came = False
             async with asyncio.timeout(self._options.request_timeout_s):
-                body = await self._body(headers, receive)
+                body = await self._body(headers, receive, said)
                 came = True
+                self._held += len(body) - held
+                held = len(body)
                 inputs, write = self._protocols[action].read(body, headers)
                 assert self._model is not None
                 self._model.signature.check(inputs)
@@ -176,24 +187,24 @@ class App:
             raise Refusal(408, f"the body did not come {within}.", {"Connection": "close"}) from None
         finally:
             self.metrics.in_flight -= 1
+            self._held -= held
 
-    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
-        """The body of a request, whole."""
+    def _too_large(self) -> Refusal:
+        return Refusal(413, f"the body is larger than {self._options.max_body_bytes:,} bytes.", {"Connection": "close"})
+
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive, said: int | None) -> bytes:
+        """The body of a request, whole; `said` is its Content-Length."""
         limit = self._options.max_body_bytes
-        too_large = Refusal(413, f"the body is larger than {limit:,} bytes.", {"Connection": "close"})
         encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
         if encoding not in _WINDOW_BITS:
             raise Refusal(415, f"the body is encoded as {encoding}; there is {', '.join(_WINDOW_BITS)}.")
-        said = number(headers, b"content-length")
-        if said is not None and said > limit:
-            raise too_large
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Refusal(400, "the body ends too soon.")
         if not message.get("more_body"):
             body: bytes = message.get("body", b"")
             if len(body) > limit:
-                raise too_large
+                raise self._too_large()
         else:
             parts = bytearray(message.get("body", b""))
             while message.get("more_body"):
@@ -202,7 +213,7 @@ class App:
                     raise Refusal(400, f"the body ends after {len(parts)} bytes.")
                 parts += message.get("body", b"")
                 if len(parts) > limit:
-                    raise too_large
+                    raise self._too_large()
             body = bytes(parts)
         if said is not None and said != len(body):
             raise Refusal(400, f"Content-Length is {said}, and the body has {len(body)} bytes.")
@@ -213,7 +224,7 @@ class App:
             except zlib.error as exc:
                 raise Refusal(400, f"the body is not encoded as {encoding}: {exc}.") from exc
             if unpacker.unconsumed_tail:
-                raise too_large
+                raise self._too_large()
             if not unpacker.eof:
                 raise Refusal(400, f"the body ends within what is encoded as {encoding}.")
         return body

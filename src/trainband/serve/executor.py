@@ -110,13 +110,14 @@ class Executor:
             if self._idle:
                 self._changed.notify()
 
-    def close(self) -> None:
-        """Finishes what is in the queue and ends the thread."""
+    def close(self, timeout_s: float) -> bool:
+        """Finishes what is in the queue and ends the thread; says whether it has ended."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _require_separate_examples(self) -> None:
         """Serves each request alone if an example's outputs depend on the others of its batch, as by a batch's mean."""
@@ -152,8 +153,14 @@ class Executor:
                 self._run(batch)
 
     def _run(self, batch: list[Work]) -> None:
-        started = self._clock()
         version = batch[0].version or self._model.current
+        try:
+            self._compute(batch, version)
+        except Exception as exc:  # whatever a model's runtime raises is the answer to these requests
+            self._deliver([(work, exc, version) for work in batch], None)
+
+    def _compute(self, batch: list[Work], version: LoadedVersion) -> None:
+        started = self._clock()
         first = batch[0]
         if self.batched and first.examples > self._max_batch:
             part = {name: leaf[first.at : first.at + self._max_batch] for name, leaf in first.inputs.items()}
@@ -163,13 +170,9 @@ class Executor:
             part = {name: np.concatenate([work.inputs[name] for work in batch]) for name in first.inputs}
         count = self.examples(part)
         padded = self._bucket(count) if self.batched else count
-        try:
-            outputs = version.run(
-                {name: _padded(leaf, padded) for name, leaf in part.items()} if self.batched else part
-            )
-        except Exception as exc:  # whatever a model's runtime raises is the answer to these requests
-            self._deliver([(work, exc, version) for work in batch], None)
-            return
+        if self.batched:
+            part = {name: _padded(leaf, padded) for name, leaf in part.items()}
+        outputs = version.run(part)
         statistics = BatchStatistics(count, padded, self._clock() - started)
         if self.batched and first.examples > self._max_batch:
             self._note_part(first, outputs, count, version, statistics)

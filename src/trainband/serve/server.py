@@ -20,6 +20,9 @@ from trainband.serve.sources.program import ProgramSource
 START_S = 20.0
 """How long the HTTP server may take to listen."""
 
+CLOSING_S = 5.0
+"""Beyond `grace_s`, for a source to end and connections to be closed."""
+
 KEEP_ALIVE_S = 75
 """How long a connection without a request stays open: longer than the 60 s of common load balancers."""
 
@@ -134,8 +137,13 @@ class InferenceServer:
             time.sleep(self._options.drain_s)
         if self._http is not None:
             self._http.should_exit = True
+        deadline = time.monotonic() + self._options.grace_s + CLOSING_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                self._say(
+                    f"the thread {thread.name} has not ended within {self._options.grace_s:g} s and is left behind"
+                )
         self._threads = []
         self.app.close()
         if self._socket is not None:

@@ -14,7 +14,7 @@ _SIZES = tuple(float(2**power) for power in range(11))
 
 
 class ServerMetrics:
-    """Counted by the thread of the event loop alone.
+    """Each is counted by one thread alone: `rejected` by the source's, all others by the event loop's.
 
     Args:
       clock: seconds since 1970.
@@ -32,7 +32,7 @@ class ServerMetrics:
         self.batch_durations = Histogram(
             "trainband_serve_batch_duration_seconds", "From a batch's start to its outputs, copies included."
         )
-        self.rejected = Counter("trainband_serve_rejected_versions_total", "Versions that could not be served.")
+        self.rejected = Counter("trainband_serve_rejected_versions_total", "Versions of another model, passed over.")
         self.in_flight = 0
 
     def note_batch(self, batch: BatchStatistics) -> None:

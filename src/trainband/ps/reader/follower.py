@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from trainband.errors import ModelMismatch, PeerError, RefusalCode, Refused, Unreachable
+from trainband.errors import ModelMismatch, PeerError, RefusalCode, Refused, StreamClosed, Unreachable
 from trainband.model.variables import Variable
 from trainband.ps.reader.job_layout import FoundJob, find_job
 from trainband.ps.reader.job_version import Assembler, JobVersion
@@ -121,19 +121,21 @@ class Follower:
         return self._given
 
     def first(self, stop: Callable[[], bool] = lambda: False) -> JobVersion:
-        """The first version. Waits as long as the job has a ps, and no values yet.
+        """The first version. Waits for `Timeouts.start_s` while the job has a ps, and no values yet.
 
         Raises:
-          PeerError: nobody answers, or whoever answers is no ps, or takes no reader.
+          PeerError: nobody answers, or whoever answers is no ps, or takes no reader; or it was told to stop.
+          DeadlineExceeded: no values have come in time.
           ClusterError: the job's addresses mean nothing on this machine.
-          DeadlineExceeded: it was told to stop.
         """
         waiting = Waiting(self._timeouts.start_s, self._say, self._clock)
         while not stop():
             try:
                 version = self._round()
-            except Refused as exc:
-                if exc.code not in (RefusalCode.NOT_READY, RefusalCode.MOVED):
+            except PeerError as exc:
+                # Once a ps has told of the others, these may have yet to come up.
+                is_early = self._job is not None and isinstance(exc, Unreachable | StreamClosed)
+                if not is_early and not (isinstance(exc, Refused) and exc.is_for_another):
                     raise
                 self._note(FollowState.WAITING, str(exc))
             else:

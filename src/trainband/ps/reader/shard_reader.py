@@ -17,6 +17,9 @@ from trainband.wire.codec import decode_any, encode
 from trainband.wire.messages import Failure
 from trainband.wire.transport import Connection, Frame, Stream, Timeouts, Transport
 
+SLOWEST_BYTES_PER_S = 20e6
+"""Of the way to a ps: an answer that comes more slowly counts as none."""
+
 
 class ShardReader:
     """One shard. Used by one thread at a time.
@@ -28,7 +31,7 @@ class ShardReader:
       layout: of its blocks.
       places: the addresses of the ps that may hold it.
       transport: how to reach them.
-      timeouts: `connect_s` for a stream to open, `call_s` for an answer.
+      timeouts: `connect_s` for a stream to open, `call_s` for an answer, and more for a large one.
       runtime: of this task.
     """
 
@@ -127,7 +130,8 @@ class ShardReader:
         with contextlib.suppress(StreamClosed):  # what it had sent before, its last words, is still received
             stream.send(encode(question))
         began = self._runtime.clock()
-        deadline = began + self._timeouts.call_s + wait_s
+        answer_s = self._timeouts.call_s + self._layout.nbytes / SLOWEST_BYTES_PER_S
+        deadline = began + wait_s + answer_s
         while True:
             left_s = deadline - self._runtime.clock()
             frame = stream.receive(max(0.001, left_s))
@@ -136,12 +140,13 @@ class ShardReader:
                 self.took_s = self._runtime.clock() - began - told.waited_s
                 return told
             if left_s <= 0:
-                raise DeadlineExceeded(f"{address} gave no answer about {self.name} in {self._timeouts.call_s:g} s.")
+                raise DeadlineExceeded(f"{address} gave no answer about {self.name} in {answer_s + wait_s:.1f} s.")
 
     def _opened(self, address: str) -> Stream:
         if self._stream is None:
             self._connection = self._transport.connect(address, self._timeouts)
             self._stream = self._connection.open_stream(timeout_s=self._timeouts.connect_s)
+            self._stream.most_bytes = self._layout.nbytes  # rows are sent only where they are less
             self._stream.send(encode(w.Follow(self._number)))
         return self._stream
 
