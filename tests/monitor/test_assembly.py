@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from tests.monitor.jobs import ps_status, replica_state, worker_status
@@ -71,7 +73,7 @@ def test_a_job_that_was_restarted_from_a_checkpoint() -> None:
     assert kinds(silent, again) == [("reachable", ""), ("restored", ""), ("restarted", "ps:0")]
 
 
-EVENTS: list[tuple[dict[str, object], dict[str, object], str]] = [
+EVENTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     # a worker before, after -> the event
     ({}, {"presence": "lost"}, "lost"),
     ({}, {"presence": "failed", "failure": "ValueError"}, "failed"),
@@ -86,7 +88,7 @@ EVENTS: list[tuple[dict[str, object], dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("was", "now", "kind"), EVENTS, ids=lambda value: str(value)[:40])
-def test_what_happens_to_workers(was: dict[str, object], now: dict[str, object], kind: str) -> None:
+def test_what_happens_to_workers(was: dict[str, Any], now: dict[str, Any], kind: str) -> None:
     before = assembled(START, ps_status(workers=(worker_status(**was),)))
     after = assembled(before, ps_status(workers=(worker_status(**now),)))
     assert kinds(before, after) == [(kind, "worker:0")]

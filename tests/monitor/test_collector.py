@@ -116,21 +116,23 @@ def test_a_job_that_begins_late_ends_and_is_followed_by_another(watch: Watch) ->
     job = SimulatedJob(workers=1, ps=1, last_step=12, silent={0})
     watched = watch(job)
     watched.looks(2)
-    assert watched.feed.snapshot.state == "waiting"
-    assert "nobody listens" in watched.feed.snapshot.reason
+    waiting = watched.feed.snapshot
+    assert waiting.state == "waiting"
+    assert "nobody listens" in waiting.reason
     job.silent.clear()
     watched.looks(8)
-    assert watched.feed.snapshot.state == "ended"
+    states = [watched.feed.snapshot.state]
     rows = len(watched.feed.columns()["at"])
     assert rows > 1
     job.silent.add(0)
     watched.looks(2)
-    assert watched.feed.snapshot.state == "ended"
+    states.append(watched.feed.snapshot.state)
     assert len(watched.feed.columns()["at"]) == rows, "the curves stay"
     watched.job = SimulatedJob(workers=1, ps=1, now=job.now)
     watched.collector._askers.clear()  # noqa: SLF001 - as if its connection had broken
     watched.looks(2)
-    assert watched.feed.snapshot.state == "running"
+    states.append(watched.feed.snapshot.state)
+    assert states == ["ended", "ended", "running"]
 
 
 def test_another_task_at_the_address_of_a_ps_is_not_taken_for_it() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncGenerator, MutableMapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ from trainband.monitor.feed import Feed
 from trainband.monitor.page import stream
 from trainband.monitor.page.access import Access, is_loopback, token_for
 from trainband.monitor.page.app import STATIC, Application, make_app
+from trainband.monitor.page.frames import Frames
 
 HERE = "http://localhost:8470"
 TOKEN = "0123456789abcdef"
@@ -81,11 +83,13 @@ def test_it_is_read_only_and_loads_nothing_from_elsewhere() -> None:
     for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd"):
         assert got(app, path).status_code == 404, path
     ours = [
-        path for path in STATIC.rglob("*") if path.suffix in (".js", ".html", ".css") and path.parent.name != "uplot"
-    ]  # type: ignore[attr-defined]
+        path
+        for path in Path(str(STATIC)).rglob("*")
+        if path.suffix in (".js", ".html", ".css") and path.parent.name != "uplot"
+    ]
     assert len(ours) > 10
-    for path in ours:
-        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+    for file in ours:
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         for forbidden in (
             "innerHTML",
             "outerHTML",
@@ -95,7 +99,7 @@ def test_it_is_read_only_and_loads_nothing_from_elsewhere() -> None:
             "http://",
             "https://",
         ):
-            assert forbidden not in text, (path.name, forbidden)
+            assert forbidden not in text, (file.name, forbidden)
 
 
 def test_hostile_names_are_data() -> None:
@@ -146,7 +150,7 @@ def test_the_token_is_that_of_the_job() -> None:
     assert token_for(Credentials()) == ""
 
 
-async def messages(app: Application) -> AsyncIterator[tuple[str, Any]]:
+async def messages(app: Application) -> AsyncGenerator[tuple[str, Any], None]:
     """The server-sent events, until nobody asks for more."""
     queue: asyncio.Queue[bytes] = asyncio.Queue()
     left = asyncio.Event()
@@ -255,7 +259,7 @@ def test_viewers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_frame_is_made_once_for_all_and_is_small() -> None:
     job = SimulatedJob(workers=1000, ps=32)
     feed = trained(job, 2)
-    frames = stream.Frames(feed)
+    frames = Frames(feed)
     assert frames.now() is frames.now()
     _, body = frames.now()
     assert len(body) < 250_000, "a second of 1,000 workers"

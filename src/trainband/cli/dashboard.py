@@ -17,6 +17,7 @@ from trainband.cluster.address import Address
 from trainband.errors import ClusterError, PeerError, YourError
 
 if TYPE_CHECKING:
+    from trainband.monitor.directory_source import DirectorySource
     from trainband.monitor.feed import Feed
     from trainband.monitor.page.access import Access
 
@@ -81,15 +82,18 @@ def dashboard(
         raise click.UsageError("--insecure and --token-file contradict each other.", ctx)
     if address is not None:
         Address.parse(address, "HOST:PORT")
-    if checkpoint_dir is not None and not checkpoint_dir.is_dir():
-        raise YourError(f"--checkpoint-dir {checkpoint_dir} is no directory; give the checkpoint_dir of a training.")
     from trainband.monitor.feed import Feed
     from trainband.monitor.page.app import make_app
     from trainband.monitor.page.server import PageServer
 
     access = _access(address, host, token_file, insecure=insecure)
     feed = Feed(address or str(checkpoint_dir))
-    app = make_app(feed, access)
+    directory = None
+    if checkpoint_dir is not None:
+        from trainband.monitor.directory_source import DirectorySource
+
+        directory = DirectorySource(checkpoint_dir, feed, alone=address is None)
+    app = make_app(feed, access, summary=directory.summary if directory is not None else None)
     with ExitStack() as stack:
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -98,7 +102,7 @@ def dashboard(
         server = stack.enter_context(
             PageServer(app, access, host=host, port=PORT if port is None else port, search=port is None)
         )
-        end = _sources(stack, feed, address, checkpoint_dir, wait=wait or of_launcher)
+        end = _sources(stack, feed, address, directory, wait=wait or of_launcher)
         click.echo(server.url if of_launcher else f"trainband: the page is at {server.url}")
         sys.stdout.flush()
         if of_launcher:
@@ -111,7 +115,7 @@ def dashboard(
 
 
 def _sources(
-    stack: ExitStack, feed: Feed, address: str | None, checkpoint_dir: Path | None, *, wait: bool
+    stack: ExitStack, feed: Feed, address: str | None, directory: DirectorySource | None, *, wait: bool
 ) -> Callable[[], None]:
     """Starts what keeps the feed up to date. Returns what is to be called when the job has ended."""
     end: Callable[[], None] = _nothing
@@ -124,10 +128,8 @@ def _sources(
                 inquiry.ask()
         collector = stack.enter_context(Collector(address, feed))
         end = collector.end
-    if checkpoint_dir is not None:
-        from trainband.monitor.directory_source import DirectorySource
-
-        stack.enter_context(DirectorySource(checkpoint_dir, feed, alone=address is None))
+    if directory is not None:
+        stack.enter_context(directory)
     return end
 
 

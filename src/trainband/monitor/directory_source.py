@@ -18,7 +18,9 @@ from trainband.checkpoint.snapshot import Checkpoint
 from trainband.errors import CheckpointError, TrainbandError, YourError
 from trainband.monitor.feed import MOST_CHECKPOINTS, CheckpointRow, Curve, Feed, Run
 from trainband.monitor.snapshot import JobSnapshot, Severity
+from trainband.monitor.tensor_summary import PREFIX, TensorSummary, summarise
 from trainband.monitor.timeline import Event
+from trainband.ps.statistics import SliceStatus, VariableStatus
 from trainband.runtime import Clock
 
 if TYPE_CHECKING:
@@ -77,7 +79,9 @@ class DirectorySource:
         self._clock = clock
         self._checkpoints: list[CheckpointRow] = []
         self._read: tuple[object, ...] = ()
+        self._variables_of: tuple[int, tuple[VariableStatus, ...]] = (-1, ())
         self._told_events = 0
+        self._reading = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trainband-directory", daemon=True)
 
@@ -96,6 +100,18 @@ class DirectorySource:
                 self._tell(history)
         elif self._alone:
             self._age()
+
+    def summary(self, name: str) -> TensorSummary:
+        """What the values of a variable are like in the newest checkpoint. Any thread may ask, one at a time.
+
+        Raises:
+          CheckpointError: there is no checkpoint yet, or it has no such variable.
+        """
+        with self._reading:
+            newest = CheckpointDirectory(self._path, lambda _: None).newest()
+            if newest is None:
+                raise CheckpointError(f"There is no checkpoint in {self._path} yet.")
+            return summarise(newest, name)
 
     def __enter__(self) -> DirectorySource:
         self.look()
@@ -123,7 +139,10 @@ class DirectorySource:
             newest = self._checkpoints[0] if self._checkpoints else None
             if newest is not None:
                 state = JobSnapshot(newest.created_at, before.source, "ended", newest.created_at, heard_at=now)
-                self._feed.publish(replace(state, global_step=newest.global_step, metrics=newest.metrics), derive=False)
+                told = replace(
+                    state, global_step=newest.global_step, metrics=newest.metrics, variables=self._variables()
+                )
+                self._feed.publish(told, derive=False)
             return
         events = list(events_of(history))
         self._feed.add_events(events[self._told_events :])
@@ -132,13 +151,45 @@ class DirectorySource:
         columns = past_of(run)
         if columns["at"]:
             self._feed.set_past(columns)
-        self._feed.publish(snapshot_of(run, before.source, now), derive=False)
+        told = replace(snapshot_of(run, before.source, now), variables=self._variables())
+        self._feed.publish(told, derive=False)
+
+    def _variables(self) -> tuple[VariableStatus, ...]:
+        """Those of the newest checkpoint, which is read once."""
+        step = next((row.global_step for row in self._checkpoints if not row.damage), None)
+        if step is not None and step != self._variables_of[0]:
+            try:
+                found = variables_of(Checkpoint.open(CheckpointDirectory(self._path, lambda _: None).path_of(step)))
+            except CheckpointError:
+                return self._variables_of[1]  # it has been removed meanwhile: there is a newer one
+            self._variables_of = (step, found)
+        return self._variables_of[1]
 
     def _age(self) -> None:
         """A history that does not grow any more."""
         runs, now = self._feed.runs, self._clock()
         if runs and snapshot_of(runs[0], "", now).state != self._feed.snapshot.state:
-            self._feed.publish(snapshot_of(runs[0], self._feed.snapshot.source, now), derive=False)
+            told = replace(snapshot_of(runs[0], self._feed.snapshot.source, now), variables=self._variables())
+            self._feed.publish(told, derive=False)
+
+
+def variables_of(checkpoint: Checkpoint) -> tuple[VariableStatus, ...]:
+    """The params of a checkpoint, and which ps wrote which rows."""
+    manifest = checkpoint.manifest
+    return tuple(
+        VariableStatus(
+            name=name.removeprefix(PREFIX),
+            shape=tuple(whole.shape),
+            dtype=str(whole.dtype),
+            nbytes=whole.nbytes,
+            slices=tuple(
+                SliceStatus(f"ps:{part.ps}", stored.piece.start, stored.piece.stop)
+                for part, stored in manifest.places[name]
+            ),
+        )
+        for name, whole in manifest.tensors.items()
+        if name.startswith(PREFIX)
+    )
 
 
 def checkpoints_in(path: Path) -> Iterator[CheckpointRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import mimetypes
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
@@ -11,11 +12,12 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from trainband.errors import YourError
+from trainband.errors import CheckpointError, YourError
 from trainband.monitor.feed import Feed
 from trainband.monitor.page.access import Access
 from trainband.monitor.page.frames import Frames, events_of, job_of, named, runs_of
 from trainband.monitor.page.stream import EventStream, Receive, Send
+from trainband.monitor.tensor_summary import TensorSummary
 
 Scope = MutableMapping[str, Any]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -41,7 +43,13 @@ _FORBIDDEN = (
 )
 
 
-def make_app(feed: Feed, access: Access | None = None, *, metrics: Callable[[], str] | None = None) -> Application:
+def make_app(
+    feed: Feed,
+    access: Access | None = None,
+    *,
+    metrics: Callable[[], str] | None = None,
+    summary: Callable[[str], TensorSummary] | None = None,
+) -> Application:
     """The application.
 
     ::
@@ -51,6 +59,7 @@ def make_app(feed: Feed, access: Access | None = None, *, metrics: Callable[[], 
         /events           server-sent events: `full`, then `now`, `events` and `changed`
         /api/job          the newest snapshot, as the page gets it
         /api/variables    /api/checkpoints   /api/timeline   /api/series   /api/runs   /api/runs/NAME
+        /api/values?name=NAME   the norm and histogram of a variable
         /metrics          for Prometheus
         /healthz          whether this server answers; without a token
 
@@ -58,6 +67,7 @@ def make_app(feed: Feed, access: Access | None = None, *, metrics: Callable[[], 
       feed: what is shown.
       access: who may look; anybody on this machine when `None`.
       metrics: makes the text for Prometheus; `/metrics` is not there without.
+      summary: tells what the values of a variable are like, for `/api/values?name=NAME`.
 
     Raises:
       YourError: Starlette is missing.
@@ -70,7 +80,7 @@ def make_app(feed: Feed, access: Access | None = None, *, metrics: Callable[[], 
     except ImportError as exc:
         raise YourError("the page needs Starlette: pip install 'trainband[serve]'.") from exc
 
-    frames = Frames(feed)
+    frames = Frames(feed, has_values=summary is not None)
     stream = EventStream(frames)
 
     def json(value: Any) -> Response:
@@ -117,6 +127,15 @@ def make_app(feed: Feed, access: Access | None = None, *, metrics: Callable[[], 
             return PlainTextResponse("There is no such run.\n", 404)
         return json(named(found))
 
+    async def values(request: Request) -> Response:
+        if summary is None:
+            return PlainTextResponse("The values of variables are read from checkpoints: give --checkpoint-dir.\n", 404)
+        try:
+            found = await asyncio.to_thread(summary, request.query_params.get("name", ""))
+        except CheckpointError as exc:
+            return PlainTextResponse(f"{exc}\n", 404)
+        return json(named(found))
+
     async def prometheus(_: Request) -> Response:
         if metrics is None:
             return PlainTextResponse("There are no metrics here.\n", 404)
@@ -136,6 +155,7 @@ def make_app(feed: Feed, access: Access | None = None, *, metrics: Callable[[], 
         "/api/checkpoints": checkpoints,
         "/api/timeline": timeline,
         "/api/series": series,
+        "/api/values": values,
         "/api/runs": runs,
         "/api/runs/{name:path}": run,
         "/metrics": prometheus,

@@ -25,10 +25,12 @@ class Frames:
 
     Args:
       feed: what is shown.
+      has_values: whether the page may ask for the values of variables.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, *, has_values: bool = False) -> None:
         self._feed = feed
+        self._has_values = has_values
         self._lock = threading.Lock()
         self._now: tuple[int, bytes] = (-1, b"")
         self._changed: tuple[int, bytes] = (-1, b"")
@@ -57,7 +59,7 @@ class Frames:
                 "is_past": feed.has_past,
                 "sparks": feed.sparks(),
                 "events": events_of(feed.events_after()),
-                "viewer": {"trainband": VERSION, "now": time.time()},
+                "viewer": {"trainband": VERSION, "now": time.time(), "has_values": self._has_values},
             }
         )
 
