@@ -253,8 +253,9 @@ def figures(snapshot: JobSnapshot) -> Mapping[str, float | None]:
         "loss": snapshot.loss,
         "staleness": snapshot.staleness_median,
         "workers": snapshot.live_workers,
-        "bytes_in_rate": snapshot.bytes_in_rate,
-        "bytes_out_rate": snapshot.bytes_out_rate,
+        # A first look knows no speed, and an update needs a gradient.
+        "bytes_in_rate": snapshot.bytes_in_rate or (None if snapshot.rate else 0.0),
+        "bytes_out_rate": snapshot.bytes_out_rate or (None if snapshot.rate else 0.0),
     }
 
 
