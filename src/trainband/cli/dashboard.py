@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +16,6 @@ from trainband.cluster.address import Address
 from trainband.errors import ClusterError, PeerError, YourError
 
 if TYPE_CHECKING:
-    from trainband.monitor.directory_source import DirectorySource
-    from trainband.monitor.feed import Feed
     from trainband.monitor.page.access import Access
 
 PORT = 8470
@@ -88,7 +85,11 @@ def dashboard(
 
     access = _access(address, host, token_file, insecure=insecure)
     feed = Feed(address or str(checkpoint_dir))
-    directory = None
+    collector = directory = None
+    if address is not None:
+        from trainband.monitor.collector import Collector
+
+        collector = Collector(address, feed)
     if checkpoint_dir is not None:
         from trainband.monitor.directory_source import DirectorySource
 
@@ -97,40 +98,33 @@ def dashboard(
     with ExitStack() as stack:
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+            stack.callback(signal.signal, number, signal.signal(number, lambda *_: stop.set()))
         # The port first: that one is taken is said before anybody waits for a job.
         server = stack.enter_context(
             PageServer(app, access, host=host, port=PORT if port is None else port, search=port is None)
         )
-        end = _sources(stack, feed, address, directory, wait=wait or of_launcher)
+        if address is not None and not (wait or of_launcher):
+            _require_job(address)
+        for source in (collector, directory):
+            if source is not None:
+                stack.enter_context(source)
         click.echo(server.url if of_launcher else f"trainband: the page is at {server.url}")
         sys.stdout.flush()
         if of_launcher:
             threading.Thread(target=_await_launcher, args=(stop,), daemon=True).start()
         while not stop.wait(_POLL_S):
             pass
-        if of_launcher:
-            end()
+        if of_launcher and collector is not None:
+            collector.end()
             threading.Event().wait(_LINGER_S)
 
 
-def _sources(
-    stack: ExitStack, feed: Feed, address: str | None, directory: DirectorySource | None, *, wait: bool
-) -> Callable[[], None]:
-    """Starts what keeps the feed up to date. Returns what is to be called when the job has ended."""
-    end: Callable[[], None] = _nothing
-    if address is not None:
-        from trainband.monitor.collector import Collector
-        from trainband.monitor.inquiry import Inquiry
+def _require_job(address: str) -> None:
+    """Raises `PeerError` where nobody answers."""
+    from trainband.monitor.inquiry import Inquiry
 
-        if not wait:
-            with Inquiry(address, TIMEOUT_S, advice=ADVICE) as inquiry:
-                inquiry.ask()
-        collector = stack.enter_context(Collector(address, feed))
-        end = collector.end
-    if directory is not None:
-        stack.enter_context(directory)
-    return end
+    with Inquiry(address, TIMEOUT_S, advice=ADVICE) as inquiry:
+        inquiry.ask()
 
 
 def _access(address: str | None, host: str, token_file: Path | None, *, insecure: bool) -> Access:
@@ -173,7 +167,3 @@ def _await_launcher(stop: threading.Event) -> None:
     while os.read(0, 4096):
         pass
     stop.set()
-
-
-def _nothing() -> None:
-    """There is nobody to be told."""
