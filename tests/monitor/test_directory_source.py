@@ -44,7 +44,7 @@ def test_checkpoints_without_a_history(tmp_path: Path) -> None:
 
 def test_new_and_damaged_checkpoints_are_seen(tmp_path: Path) -> None:
     feed, source = watched(tmp_path, alone=False)
-    assert len(feed.checkpoints) == 0
+    assert list(feed.checkpoints) == []
     with pytest.raises(CheckpointError, match="no checkpoint"):
         source.summary("w")
     changes = feed.changes
