@@ -30,8 +30,8 @@ from rich.table import Table
 
 from bench.environments import ROOT, our_environment
 from bench.processes import CaseFailed, Processes, free_addresses
-from trainband.cli.status import Inquiry
 from trainband.errors import PeerError
+from trainband.monitor.inquiry import Inquiry
 
 SETTLE_S = 0.7
 """After each change, before anything is counted."""

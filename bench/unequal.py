@@ -32,7 +32,7 @@ from rich.table import Table
 from bench.environments import our_environment
 from bench.processes import CaseFailed, Processes, free_addresses
 from bench.ps_mnist import write_data
-from trainband.cli.status import Inquiry
+from trainband.monitor.inquiry import Inquiry
 
 TASK = "bench.tasks.trainband_unequal"
 COLOURS = {"sync": "#c62828", "sync-1-backup": "#ef8f00", "sync-balanced": "#2e7d32", "async": "#0b5394"}

@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 
-from trainband.cli.status import Inquiry
 from trainband.errors import TrainbandError
+from trainband.monitor.inquiry import Inquiry
 
 EVERY_S = 0.1
 TIMEOUT_S = 0.5

@@ -356,7 +356,7 @@ def test_the_version_of_tensorflow_may_be_left_out(
     started: list[list[str]] = []
     monkeypatch.chdir(tmp_path)
 
-    def start(_backend: object, request: JobRequest, _output: object) -> int:
+    def start(_backend: object, request: JobRequest, _output: object, **_: object) -> int:
         assert not callable(request.program)
         started.append(list(request.program))
         return 0

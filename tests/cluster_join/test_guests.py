@@ -12,7 +12,7 @@ import pytest
 from tests.machines import Machines
 from tests.programs import ROOT, Program, Programs, until
 
-from trainband.cli.status import Inquiry
+from trainband.monitor.inquiry import Inquiry
 from trainband.ps.statistics import PsStatus, WorkerStatus
 
 SCRIPT = ROOT / "tests" / "cluster_join" / "hurried.py"

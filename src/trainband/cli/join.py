@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import TypeVar
 
-from trainband.cli.question import call, explained
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.address import Address
 from trainband.cluster.identity import Identity
@@ -17,6 +16,7 @@ from trainband.errors import (
     ProtocolError,
     Refused,
 )
+from trainband.monitor.question import call, explained
 from trainband.ps.statistics import PsStatus
 from trainband.runtime import Clock
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr

@@ -35,6 +35,8 @@ class LazyCommand:
 COMMANDS = {
     "run": LazyCommand("trainband.cli.run", "run", "Run a script as all the tasks of a cluster on this machine."),
     "status": LazyCommand("trainband.cli.status", "status", "Show what a running job's tasks are doing."),
+    "dashboard": LazyCommand("trainband.cli.dashboard", "dashboard", "Show a job on a page in the browser."),
+    "top": LazyCommand("trainband.cli.top", "top", "Show a running job in the terminal, like top."),
     "doctor": LazyCommand(
         "trainband.cli.doctor", "doctor", "Show what this machine has and what trainband would use of it."
     ),

@@ -126,7 +126,7 @@ class Panel:
         if not self._await_listener():
             return
         # Late and lazily: the tasks want the cores while they start, and need no panel that is loaded by then.
-        from trainband.cli.status import Inquiry
+        from trainband.monitor.inquiry import Inquiry
         from trainband.strategies.parameter_server_replica import progress_of
         from trainband.train.console import picture
 

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from trainband.cluster.resolvers.credentials import (
 )
 from trainband.cluster.resolvers.local_jobs import environment_of, find_job_secret, is_decided
 from trainband.cluster.resolvers.transport import TRANSPORT
+from trainband.cluster.spec import ClusterSpec
 from trainband.errors import YourError
 from trainband.launch.backends.base import Backend, Run, Watcher
 from trainband.launch.backends.choice import BACKENDS, choose, read_options
@@ -61,13 +62,18 @@ have planned them. They come as worker:N with the next free N, and the job ends 
 """
 
 
-def launch(backend: Backend, request: JobRequest, output: Output) -> int:
+def launch(backend: Backend, request: JobRequest, output: Output, *, page: bool = False) -> int:
     """Runs a job to its end and shows it on `output`. Returns the exit code.
+
+    Args:
+      page: whether to serve a page of it, where it has a ps.
 
     Raises:
       YourError: the job cannot be run there as it was asked for.
     """
-    return _see_to_its_end(backend.prepare(request, _watcher(output)), output)
+    return _see_to_its_end(
+        backend.prepare(request, _watcher(output)), output, page_for=request.environment if page else None
+    )
 
 
 def _watcher(output: Output) -> Watcher:
@@ -108,10 +114,11 @@ ALONE = (
 )
 
 
-def _see_to_its_end(cluster: Run, output: Output) -> int:
+def _see_to_its_end(cluster: Run, output: Output, page_for: Mapping[str, str] | None = None) -> int:
+    """`page_for`: the environment of the process that serves a page of the job; `None` for no page."""
     with cluster:
         spec = cluster.spec
-        with nullcontext() if spec is None else output.watching(spec):
+        with nullcontext() if spec is None else output.watching(spec), _page(spec, page_for, output):
             outcome = cluster.wait()
         if outcome.failed is not None:
             width = min(100, shutil.get_terminal_size().columns)
@@ -120,6 +127,31 @@ def _see_to_its_end(cluster: Run, output: Output) -> int:
         elif outcome.kind == "succeeded" and not cluster.has_been_joined and spec and len(list(spec.tasks())) > 1:
             output.note(ALONE)
     return outcome.exit_code
+
+
+def _page(
+    spec: ClusterSpec | None, environ: Mapping[str, str] | None, output: Output
+) -> AbstractContextManager[object]:
+    if spec is None or environ is None or not spec.ps:
+        return nullcontext()
+    from trainband.cli.page_process import PageProcess
+
+    return PageProcess(spec, environ, lambda text: output.note(f"trainband: {text}"))
+
+
+def _wants_page(wanted: bool | None, on: str, *, quiet: bool) -> bool:
+    """Whether to serve a page: where it was asked for, or of a local job that somebody looks at on a terminal.
+
+    Raises:
+      YourError: it was asked for, and the extra is missing.
+    """
+    if wanted is False or (wanted is None and (on != "local" or quiet or not sys.stderr.isatty())):
+        return False
+    from trainband.cli.page_process import can_show_page
+
+    if wanted and not can_show_page():
+        raise YourError("--dashboard needs Starlette and uvicorn: pip install 'trainband[serve]'.")
+    return can_show_page()
 
 
 class RunCommand(click.Command):
@@ -169,6 +201,12 @@ class RunCommand(click.Command):
     multiple=True,
     metavar="OPTION=VALUE",
     help="An option of that platform, such as -o hostfile=hosts.txt; may be given several times.",
+)
+@click.option(
+    "--dashboard/--no-dashboard",
+    "page",
+    default=None,
+    help="Serve a page of the job and print its address.  [default: on a terminal, for local jobs with ps]",
 )
 @click.option("--quiet", is_flag=True, help="Show only what SCRIPT itself prints, and failures.")
 @click.option(
@@ -222,6 +260,7 @@ def run(
     evaluator: bool,
     on: str,
     options: tuple[str, ...],
+    page: bool | None,
     quiet: bool,
     restarts: int,
     min_workers: int | None,
@@ -287,7 +326,9 @@ def run(
                 tls=tls == "auto",
             )
             output = StreamOutput(request.tasks(), stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet)
-            code = launch(choose(on, read_options(on, options)), request, output)
+            code = launch(
+                choose(on, read_options(on, options)), request, output, page=_wants_page(page, on, quiet=quiet)
+            )
     except KeyboardInterrupt:
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
@@ -27,7 +28,7 @@ _COLOURS = tuple(f"\x1b[{code}m" for code in (36, 33, 32, 35, 34, 96, 93, 92, 95
 
 
 class Output(Protocol):
-    """Where everything goes that `trainband run` shows. Called from one thread, a line at a time."""
+    """Where everything goes that `trainband run` shows, a line at a time. `note` is called from any thread."""
 
     def line(self, task: Task, text: str, stream: str = "stdout") -> None:
         """A line that a task has printed on its `stdout` or `stderr`."""
@@ -72,6 +73,7 @@ class StreamOutput:
         self._quiet = quiet
         self._live = not quiet and stderr.isatty() and environ.get("TERM", "dumb") not in ("dumb", "unknown")
         self._above: Callable[[str], None] | None = None
+        self._lock = threading.Lock()
 
     def line(self, task: Task, text: str, stream: str = "stdout") -> None:
         """Writes one line of a task."""
@@ -113,8 +115,9 @@ class StreamOutput:
         if self._above is not None and stream.isatty():
             self._above(text)
         else:
-            stream.write(text)
-            stream.flush()
+            with self._lock:
+                stream.write(text)
+                stream.flush()
 
 
 def is_noise(line: str) -> bool:

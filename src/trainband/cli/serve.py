@@ -20,11 +20,11 @@ from trainband.cli.predictor import (
     inputs_from,
     predictor_from,
 )
-from trainband.cli.question import explained
 from trainband.cli.terminal import console_for_people
 from trainband.cluster.address import Address
 from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import AddressInUse, PeerError, YourError
+from trainband.monitor.question import explained
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.wire.network import Network
 from trainband.wire.transport import Timeouts

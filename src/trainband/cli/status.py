@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from types import TracebackType
 from typing import Any
 
 import click
@@ -12,20 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trainband.cli.question import call, explained
 from trainband.cli.terminal import console_for_people
 from trainband.cli.watch import watch
-from trainband.cluster.address import Address
-from trainband.cluster.resolvers.local_jobs import credentials_for
-from trainband.errors import PeerError
+from trainband.monitor.inquiry import Inquiry
 from trainband.ps.rules.registry import describe_rule
 from trainband.ps.statistics import PsStatus
 from trainband.runtime.formatting import printable, printable_json, rate, size
-from trainband.wire.codec import decode
 from trainband.wire.messages import UNLIMITED
-from trainband.wire.network import Network
 from trainband.wire.replication import NOBODY, ReplicaState
-from trainband.wire.transport import Timeouts
 
 WATCH_S = 1.0
 ADVICE = "Give trainband status the address of a ps of a job that runs"
@@ -69,7 +62,7 @@ def status(ctx: click.Context, address: str, as_json: bool, every_s: float | Non
         raise click.UsageError("--watch draws for people: leave it or --json out.", ctx)
     console = console_for_people()
     try:
-        with Inquiry(address, timeout_s) as inquiry:
+        with Inquiry(address, timeout_s, advice=ADVICE) as inquiry:
             if every_s is not None:
                 watch(inquiry.ask, show, console, every_s=every_s)
             elif as_json:
@@ -113,43 +106,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-class Inquiry:
-    """Asks one ps, over one connection, as often as wanted.
-
-    Args:
-      address: of the ps, `host:port`.
-      timeout_s: seconds to wait for each answer.
-    """
-
-    def __init__(self, address: str, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        Address.parse(address, "HOST:PORT")
-        network = Network(credentials=credentials_for(address))
-        self._connection = network.connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
-
-    def ask(self) -> PsStatus:
-        """The ps's status.
-
-        Raises:
-          PeerError: nobody answers there, or not in time, or it is no ps.
-        """
-        address = self._connection.address
-        try:
-            return decode(call(self._connection, "status", self._timeout_s), PsStatus, address)
-        except PeerError as exc:
-            raise explained(
-                exc, address, ADVICE, waited_s=self._timeout_s, left_s=self._timeout_s, context=""
-            ) from None
-
-    def __enter__(self) -> Inquiry:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._connection.close()
 
 
 def show(answer: PsStatus, console: Console) -> None:

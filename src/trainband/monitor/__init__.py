@@ -1,1 +1,1 @@
-"""Seeing a job: histories, and what hands its figures to trackers."""
+"""Monitor: what people and programs see of a job: histories, snapshots, a live page, metrics."""

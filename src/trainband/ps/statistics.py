@@ -114,6 +114,8 @@ class PsStatus(Struct, frozen=True):
     """Which shards this ps holds or follows."""
     update_s: float = 0.0
     """Seconds that updates of the shard that the status is of have taken, since this ps holds it."""
+    ps_addresses: tuple[str, ...] = ()
+    """Of all ps of the job, by index, as its tasks know them: a viewer that knows one finds the others."""
 
 
 class Rate:

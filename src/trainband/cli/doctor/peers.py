@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from trainband.cli.doctor.finding import Finding, missing, ok, problem
-from trainband.cli.question import call, explained
 from trainband.cluster.address import Address
 from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import (
@@ -17,6 +16,7 @@ from trainband.errors import (
     UnknownHost,
     Unreachable,
 )
+from trainband.monitor.question import call, explained
 from trainband.ps.statistics import PsStatus
 from trainband.wire.codec import decode
 from trainband.wire.network import Network

@@ -140,6 +140,7 @@ class StatusReporter:
                 chief=self._membership.chief(),
                 replicas=tuple(one.state() for one in self._replicas),
                 update_s=updater.busy_s if updater else 0.0,
+                ps_addresses=tuple(self._task.cluster.spec.address(task) for task in self._task.cluster.spec.ps),
             )
 
     def sample(self) -> None:

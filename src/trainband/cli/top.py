@@ -1,0 +1,156 @@
+"""`trainband top`: a running job in the terminal, like top."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from trainband.errors import YourError
+from trainband.monitor.collector import Collector
+from trainband.monitor.feed import Feed
+from trainband.monitor.inquiry import Inquiry
+from trainband.monitor.terminal import View, pressed, screen
+
+ADVICE = "Give trainband top the address of a ps of a job that runs"
+TIMEOUT_S = 5.0
+ESCAPE_S = 0.05
+"""Within which the rest of a key's escape sequence comes; Esc alone has none."""
+DRAW_EVERY_S = 1.0
+
+_SEQUENCES = {
+    "[A": "up",
+    "[B": "down",
+    "[C": "right",
+    "[D": "left",
+    "OA": "up",
+    "OB": "down",
+    "OC": "right",
+    "OD": "left",
+    "[5~": "pageup",
+    "[6~": "pagedown",
+    "[H": "home",
+    "[F": "end",
+    "OH": "home",
+    "OF": "end",
+    "[1~": "home",
+    "[4~": "end",
+    "[Z": "tab",
+}
+_CHARACTERS = {"\t": "tab", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x03": "q"}
+
+
+@click.command()
+@click.argument("address", metavar="HOST:PORT")
+@click.pass_context
+def top(ctx: click.Context, address: str) -> None:
+    """Shows the job that the ps at HOST:PORT serves, and goes on until q.
+
+    Arrows left and right choose what workers are sorted by, r turns that around, / filters, Tab goes from the workers
+    to the parameter servers and to what has happened.
+    """
+    console = Console()
+    if not (sys.stdin.isatty() and console.is_terminal):
+        raise YourError(
+            "trainband top needs a terminal. trainband status --watch writes to a pipe or a file, too, and trainband "
+            "status --json is for programs."
+        )
+    with Inquiry(address, TIMEOUT_S, advice=ADVICE) as inquiry:
+        inquiry.ask()
+    feed = Feed(address)
+    try:
+        with Collector(address, feed), _keys() as keyboard:
+            _show(feed, console, keyboard)
+    except KeyboardInterrupt:
+        ctx.exit(128 + signal.SIGINT)
+
+
+def _show(feed: Feed, console: Console, keyboard: int) -> None:
+    """Draws on news and on keys, until one of these ends it."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+
+    def tell() -> None:
+        with contextlib.suppress(BlockingIOError):  # it has been woken already
+            os.write(write, b".")
+
+    view, end = View(), feed.listen(tell)
+    resized = signal.signal(signal.SIGWINCH, lambda *_: tell())
+    try:
+        with Live(console=console, screen=True, auto_refresh=False, transient=True) as live:
+            while not view.over:
+                width, height = console.size
+                shown = screen(feed, view, width, height)
+                live.update(shown.picture, refresh=True)
+                ready, _, _ = select.select([keyboard, read], [], [], DRAW_EVERY_S)
+                if read in ready:
+                    os.read(read, 4096)
+                if keyboard in ready:
+                    for key in keys_in(_read(keyboard)):
+                        view = pressed(view, key, page=shown.page, rows=shown.rows)
+    finally:
+        end()
+        signal.signal(signal.SIGWINCH, resized)
+        os.close(read)
+        os.close(write)
+
+
+def keys_in(text: str) -> Iterator[str]:
+    """The keys whose characters and escape sequences these are, by the names that `pressed` knows."""
+    place = 0
+    while place < len(text):
+        character = text[place]
+        place += 1
+        if character != "\x1b":
+            yield _CHARACTERS.get(character, character)
+            continue
+        sequence = next((one for one in _SEQUENCES if text.startswith(one, place)), None)
+        if sequence is not None:
+            place += len(sequence)
+            yield _SEQUENCES[sequence]
+        elif place == len(text):
+            yield "escape"
+        else:  # a key that nothing is bound to
+            while place < len(text) and not text[place].isalpha() and text[place] != "~":
+                place += 1
+            place += 1
+
+
+def _read(keyboard: int) -> str:
+    """What has been typed; the terminal's end counts as q."""
+    data = os.read(keyboard, 1024)
+    if not data:
+        return "q"
+    if data == b"\x1b" and select.select([keyboard], [], [], ESCAPE_S)[0]:
+        data += os.read(keyboard, 1024)
+    return data.decode(errors="ignore")
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[int]:
+    """The keyboard, key by key and without echo; as it was afterwards."""
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    main = threading.current_thread() is threading.main_thread()
+    ended = signal.signal(signal.SIGTERM, _interrupt) if main else None
+    try:
+        tty.setcbreak(keyboard)
+        yield keyboard
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+        if main:
+            signal.signal(signal.SIGTERM, ended)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,334 @@
+"""DirectorySource: a checkpoint directory as viewers see it: its checkpoints, and the histories of its runs."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from trainband.checkpoint.directory import CheckpointDirectory
+from trainband.checkpoint.snapshot import Checkpoint
+from trainband.errors import CheckpointError, TrainbandError, YourError
+from trainband.monitor.feed import MOST_CHECKPOINTS, CheckpointRow, Curve, Feed, Run
+from trainband.monitor.snapshot import JobSnapshot, Severity
+from trainband.monitor.tensor_summary import PREFIX, TensorSummary, summarise
+from trainband.monitor.timeline import Event
+from trainband.ps.statistics import SliceStatus, VariableStatus
+from trainband.runtime import Clock
+
+if TYPE_CHECKING:
+    from trainband.monitor.history import History
+
+LOOK_S = 2.0
+MOST_SHARE = 0.05
+"""Of a core, for reading histories again and again: one that takes long is read less often."""
+QUIET_S = 30.0
+"""A run whose history has not grown for so long, and that tells of no end, does not go on any more."""
+MOST_RUNS = 20
+"""That are shown, the newest."""
+
+_TASK = re.compile(r"\b(?:ps|worker|chief|evaluator):\d+")
+_COLUMNS = {"steps_per_second": "rate", "examples_per_second": "examples_rate", "loss": "loss"}
+"""The names of a history's series that the page knows by other names."""
+_KINDS: dict[str, tuple[str, Severity]] = {
+    "start": ("began", "good"),
+    "end": ("ended", "good"),
+    "chief": ("chief", "info"),
+    "join": ("joined", "good"),
+    "leave": ("left", "info"),
+    "death": ("lost", "error"),
+    "failover": ("failover", "warning"),
+    "restart": ("restarted", "warning"),
+    "restore": ("restored", "warning"),
+    "checkpoint": ("checkpoint", "info"),
+    "refusal": ("non_finite", "warning"),
+    "non_finite_loss": ("non_finite", "warning"),
+    "limit": ("limit", "warning"),
+}
+"""The kind of each event of a history, as the timeline has it."""
+
+
+class DirectorySource:
+    """Keeps a feed up to date with a directory, from a thread of its own, for as long as it is open.
+
+    It reads, and changes nothing.
+
+    Args:
+      path: the `checkpoint_dir` of a training.
+      feed: what takes it.
+      alone: whether the directory is all that is known: then it tells of the state of the job, too, and of its events.
+      clock: seconds since 1970.
+
+    Raises:
+      YourError: there is no such directory.
+    """
+
+    def __init__(self, path: Path, feed: Feed, *, alone: bool, clock: Clock = time.time) -> None:
+        if not path.is_dir():
+            raise YourError(f"--checkpoint-dir {path} is no directory; give the checkpoint_dir of a training.")
+        self._path = path
+        self._feed = feed
+        self._alone = alone
+        self._clock = clock
+        self._checkpoints: list[CheckpointRow] = []
+        self._read: tuple[object, ...] = ()
+        self._variables_of: tuple[int, tuple[VariableStatus, ...]] = (-1, ())
+        self._told_events = 0
+        self._reading = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trainband-directory", daemon=True)
+
+    def look(self) -> None:
+        """Reads what is new."""
+        rows = list(checkpoints_in(self._path))
+        if rows != self._checkpoints:
+            self._checkpoints = rows
+            self._feed.set_checkpoints(rows)
+        files = _files(self._path / "history")
+        if files != self._read or self._feed.number == 0:
+            self._read = files
+            history, notes = _history_of(self._path, empty=not files)
+            self._feed.set_runs(runs_of(history) if history is not None else (), notes)
+            if self._alone:
+                self._tell(history)
+        elif self._alone:
+            self._age()
+
+    def summary(self, name: str) -> TensorSummary:
+        """What the values of a variable are like in the newest checkpoint. Any thread may ask, one at a time.
+
+        Raises:
+          CheckpointError: there is no checkpoint yet, or it has no such variable.
+        """
+        with self._reading:
+            newest = CheckpointDirectory(self._path, lambda _: None).newest()
+            if newest is None:
+                raise CheckpointError(f"There is no checkpoint in {self._path} yet.")
+            return summarise(newest, name)
+
+    def __enter__(self) -> DirectorySource:
+        self.look()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = LOOK_S
+        while not self._stop.wait(pause_s):
+            began = time.monotonic()
+            self.look()
+            pause_s = max(LOOK_S, (time.monotonic() - began) / MOST_SHARE)
+
+    def _tell(self, history: History | None) -> None:
+        now = self._clock()
+        before = self._feed.snapshot
+        runs = self._feed.runs
+        if history is None or not runs:
+            newest = self._checkpoints[0] if self._checkpoints else None
+            if newest is not None:
+                state = JobSnapshot(newest.created_at, before.source, "ended", newest.created_at, heard_at=now)
+                told = replace(
+                    state, global_step=newest.global_step, metrics=newest.metrics, variables=self._variables()
+                )
+                self._feed.publish(told, derive=False)
+            return
+        events = list(events_of(history))
+        self._feed.add_events(events[self._told_events :])
+        self._told_events = len(events)
+        run = runs[0]
+        columns = past_of(run)
+        if columns["at"]:
+            self._feed.set_past(columns)
+        told = replace(snapshot_of(run, before.source, now), variables=self._variables())
+        self._feed.publish(told, derive=False)
+
+    def _variables(self) -> tuple[VariableStatus, ...]:
+        """Those of the newest checkpoint, which is read once."""
+        step = next((row.global_step for row in self._checkpoints if not row.damage), None)
+        if step is not None and step != self._variables_of[0]:
+            try:
+                found = variables_of(Checkpoint.open(CheckpointDirectory(self._path, lambda _: None).path_of(step)))
+            except CheckpointError:
+                return self._variables_of[1]  # it has been removed meanwhile: there is a newer one
+            self._variables_of = (step, found)
+        return self._variables_of[1]
+
+    def _age(self) -> None:
+        """A history that does not grow any more."""
+        runs, now = self._feed.runs, self._clock()
+        if runs and snapshot_of(runs[0], "", now).state != self._feed.snapshot.state:
+            told = replace(snapshot_of(runs[0], self._feed.snapshot.source, now), variables=self._variables())
+            self._feed.publish(told, derive=False)
+
+
+def variables_of(checkpoint: Checkpoint) -> tuple[VariableStatus, ...]:
+    """The params of a checkpoint, and which ps wrote which rows."""
+    manifest = checkpoint.manifest
+    return tuple(
+        VariableStatus(
+            name=name.removeprefix(PREFIX),
+            shape=tuple(whole.shape),
+            dtype=str(whole.dtype),
+            nbytes=whole.nbytes,
+            slices=tuple(
+                SliceStatus(f"ps:{part.ps}", stored.piece.start, stored.piece.stop)
+                for part, stored in manifest.places[name]
+            ),
+        )
+        for name, whole in manifest.tensors.items()
+        if name.startswith(PREFIX)
+    )
+
+
+def checkpoints_in(path: Path) -> Iterator[CheckpointRow]:
+    """The checkpoints of a directory, newest first; those that are damaged say so."""
+    directory = CheckpointDirectory(path, lambda _: None)  # what is damaged is told by its own row
+    try:
+        best, steps = directory.best, directory.steps()
+    except CheckpointError:
+        return
+    for step in list(reversed(steps))[:MOST_CHECKPOINTS]:
+        where = directory.path_of(step)
+        try:
+            manifest = Checkpoint.open(where).manifest
+        except CheckpointError as exc:
+            if where.exists():  # else it has been removed meanwhile
+                yield CheckpointRow(step, 0, 0.0, path=where.name, damage=str(exc))
+            continue
+        yield CheckpointRow(
+            global_step=step,
+            nbytes=manifest.nbytes,
+            created_at=manifest.created_at,
+            best=f"{best[1]} {best[2]:.6g}" if best is not None and best[0] == step else "",
+            metrics=manifest.metrics,
+            strategy=manifest.strategy,
+            trainband=manifest.trainband,
+            path=where.name,
+        )
+
+
+def runs_of(history: History) -> tuple[Run, ...]:
+    """The runs of a history, newest first, without the series of single tasks."""
+    found = []
+    for run in reversed(history.runs[-MOST_RUNS:]):
+        curves = {}
+        mine = history.table.filter(_equal(history.table["run"], run.number))
+        for name in sorted(_names(mine["name"])):
+            if name.startswith("event/") or _TASK.match(name):
+                continue  # the page draws no curve for each of 1,000 workers
+            series = history.series(name, run=run.number)
+            at = (series.time.astype("datetime64[us]").astype("int64") / 1e6).tolist()
+            values = [value if math.isfinite(value) else None for value in series.value.tolist()]
+            curves[name] = Curve(series.global_step.tolist(), at, values)
+        found.append(
+            Run(
+                name=f"run {run.number}",
+                started_at=run.began_at.timestamp(),
+                ended_at=run.ended_at.timestamp(),
+                steps=run.last_step,
+                points=sum(len(curve.at) for curve in curves.values()),
+                reason=run.reason,
+                curves=curves,
+            )
+        )
+    return tuple(found)
+
+
+def events_of(history: History) -> Iterator[Event]:
+    """The events of a history, as the timeline has them."""
+    several = len(history.runs) > 1
+    for event in history.events:
+        kind, severity = _KINDS.get(event.kind, (event.kind, "info"))
+        named = _TASK.search(event.text)
+        text = event.text[:1].upper() + event.text[1:] if named is None or named.start() else event.text
+        text = text or kind.capitalize()
+        text = text if text.endswith((".", "!", "?")) else f"{text}."
+        yield Event(
+            at=event.time.timestamp(),
+            kind=kind,
+            severity=severity,
+            task=named[0] if named is not None else "",
+            text=f"Run {event.run}: {text}" if several else text,
+            step=event.global_step,
+        )
+
+
+def past_of(run: Run) -> dict[str, list[float | None]]:
+    """The series that the page knows, by time."""
+    rows: dict[float, dict[str, float | None]] = {}
+    for name, curve in run.curves.items():
+        if name not in _COLUMNS:
+            continue
+        for step, at, value in zip(curve.step, curve.at, curve.value, strict=True):
+            rows.setdefault(at, {"global_step": step})[_COLUMNS[name]] = value
+    columns: dict[str, list[float | None]] = {"at": [*sorted(rows)]}
+    for name in ("global_step", *_COLUMNS.values()):
+        columns[name] = [rows[at].get(name) for at in sorted(rows)]
+    return columns
+
+
+def snapshot_of(run: Run, source: str, now: float) -> JobSnapshot:
+    """The state of a run, by its history alone."""
+    goes_on = not run.reason and now - run.ended_at < QUIET_S
+    newest = {name: curve.value[-1] for name, curve in run.curves.items() if curve.value}
+    rate = newest.get("steps_per_second") or 0.0
+    return JobSnapshot(
+        at=now if goes_on else run.ended_at,
+        source=source,
+        state="running" if goes_on else "ended",
+        since=run.started_at if goes_on else run.ended_at,
+        reason=run.reason,
+        heard_at=run.ended_at,
+        global_step=run.steps,
+        rate=rate if goes_on else 0.0,
+        examples_rate=(newest.get("examples_per_second") or 0.0) if goes_on else 0.0,
+        loss=newest.get("loss"),
+        metrics={name: value for name, value in newest.items() if value is not None and not _TASK.match(name)},
+    )
+
+
+def _history_of(path: Path, *, empty: bool) -> tuple[History | None, list[str]]:
+    """The history in a directory, and what is to be said of it."""
+    if empty:
+        return None, [f"There is no history in {path}: runs keep one in the folder history of their checkpoint_dir."]
+    from trainband.monitor.history import history
+
+    try:
+        found = history(path, skip_damaged=True)
+    except TrainbandError as exc:
+        return None, [str(exc)]
+    return found, [f"A file of the history was left out. {reason}" for reason in found.damaged.values()]
+
+
+def _files(folder: Path) -> tuple[object, ...]:
+    """The files of a folder with their sizes."""
+    try:
+        return tuple(sorted((one.name, one.stat().st_size) for one in folder.iterdir()))
+    except OSError:
+        return ()
+
+
+def _names(column: Any) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: list[str] = pc.unique(column.cast(pa.string())).to_pylist()
+    return found
+
+
+def _equal(column: Any, number: int) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.equal(column, number)

@@ -1,0 +1,63 @@
+"""Inquiry: asks a ps for its status."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from trainband.cluster.address import Address
+from trainband.cluster.credentials import Credentials
+from trainband.cluster.resolvers.local_jobs import credentials_for
+from trainband.errors import PeerError
+from trainband.monitor.question import call, explained
+from trainband.ps.statistics import PsStatus
+from trainband.wire.codec import decode
+from trainband.wire.network import Network
+from trainband.wire.transport import Timeouts
+
+ADVICE = "Give the address of a ps of a job that runs"
+
+
+class Inquiry:
+    """Asks one ps, over one connection, as often as wanted.
+
+    Args:
+      address: of the ps, `host:port`.
+      timeout_s: seconds to wait for each answer.
+      advice: what to do where no ps answers; begins "Give ...", without a full stop.
+      credentials: of the job; those of the environment, or of this user's own job at the address, when `None`.
+    """
+
+    def __init__(
+        self, address: str, timeout_s: float, *, advice: str = ADVICE, credentials: Credentials | None = None
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._advice = advice
+        Address.parse(address, "HOST:PORT")
+        network = Network(credentials=credentials_for(address) if credentials is None else credentials)
+        self._connection = network.connect(address, Timeouts(connect_s=timeout_s, call_s=timeout_s))
+
+    def ask(self) -> PsStatus:
+        """The ps's status.
+
+        Raises:
+          PeerError: nobody answers there, or not in time, or it is no ps.
+        """
+        address = self._connection.address
+        try:
+            return decode(call(self._connection, "status", self._timeout_s), PsStatus, address)
+        except PeerError as exc:
+            raise explained(
+                exc, address, self._advice, waited_s=self._timeout_s, left_s=self._timeout_s, context=""
+            ) from None
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Inquiry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

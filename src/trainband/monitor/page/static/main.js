@@ -1,0 +1,146 @@
+// The page: what is common to all views, and which one is seen.
+
+import { Connection } from './connection.js';
+import { h, setAttribute, setText } from './dom.js';
+import { count, duration, clock, rate } from './format.js';
+import { Store } from './store.js';
+import { checkpoints } from './views/checkpoints.js';
+import { configuration } from './views/configuration.js';
+import { curves } from './views/curves.js';
+import { overview } from './views/overview.js';
+import { servers } from './views/servers.js';
+import { timeline } from './views/timeline.js';
+import { variables } from './views/variables.js';
+import { workers } from './views/workers.js';
+
+const VIEWS = [overview, curves, workers, servers, variables, timeline, checkpoints, configuration];
+const STATES = { waiting: 'waiting', running: 'running', ended: 'ended', unreachable: 'no answer' };
+
+const $ = (id) => document.getElementById(id);
+const store = new Store();
+let shown = null;
+let due = false;
+
+const tabs = VIEWS.map((view, place) => {
+  const link = h('a', { href: `#${view.id}`, title: `Key ${place + 1}` }, view.title, h('span', { class: 'count' }));
+  $('tabs').append(h('li', {}, link));
+  return link;
+});
+
+function show() {
+  const wanted = location.hash.slice(1);
+  if (wanted === 'main') return $('main').focus();
+  const view = VIEWS.find((one) => one.id === wanted) ?? overview;
+  if (shown?.view === view) return undefined;
+  shown?.end?.();
+  const root = h('div', { class: `view view-${view.id}` }, h('h2', { class: 'visually-hidden' }, view.title));
+  $('main').replaceChildren(root);
+  shown = { view, ...view.open(root, store) };
+  VIEWS.forEach((one, place) => {
+    if (one === view) setAttribute(tabs[place], 'aria-current', 'page');
+    else tabs[place].removeAttribute('aria-current');
+  });
+  tabs[VIEWS.indexOf(view)].scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  window.scrollTo(0, 0);
+  return draw();
+}
+
+function draw() {
+  due = false;
+  const { job } = store;
+  if (!job) return;
+  drawHead(job);
+  shown?.update();
+  document.body.dataset.ready = 'yes';
+}
+
+function drawHead(job) {
+  setText($('source'), job.source);
+  setText($('state'), STATES[job.state] ?? job.state);
+  $('state').dataset.state = job.state;
+  const of = job.last_step ? ` of ${count(job.last_step)}` : '';
+  const left = job.left_s !== null && job.state === 'running' ? ` · ${duration(job.left_s)} left` : '';
+  const speed = job.state === 'running' ? ` · ${rate(job.rate)} steps/s` : '';
+  setText($('progress-text'), job.state === 'waiting' ? '' : `step ${count(job.global_step)}${of}${speed}${left}`);
+  document.title = job.state === 'running' ? `${count(job.global_step)} · trainband` : `${STATES[job.state]} · trainband`;
+  const counts = { overview: job.alerts.length, workers: store.workers.length, servers: job.ps.length };
+  VIEWS.forEach((view, place) => {
+    const badge = tabs[place].querySelector('.count');
+    const value = counts[view.id];
+    setText(badge, value ? count(value) : '');
+    badge.classList.toggle('alarm', view.id === 'overview' && Boolean(value));
+    if (view.id === 'overview') setAttribute(badge, 'aria-label', value ? `${value} alerts` : '');
+  });
+}
+
+store.addEventListener('news', () => {
+  if (due) return;
+  due = true;
+  // Not requestAnimationFrame alone: a page in the background still keeps its title and its texts true.
+  if (document.hidden) setTimeout(draw, 0);
+  else requestAnimationFrame(draw);
+});
+
+store.addEventListener('happened', (event) => {
+  const grave = event.detail.filter((one) => one.severity === 'error' || one.kind === 'ended');
+  if (grave.length) setText($('announcer'), grave.map((one) => one.text).join(' '));
+});
+
+new Connection(store, (heard) => {
+  const banner = $('connection');
+  banner.hidden = heard === null;
+  if (heard === null) return;
+  const ended = store.job?.state === 'ended';
+  const since = clock(heard / 1000);
+  setText(
+    banner,
+    ended
+      ? `The job has ended, and so has the server of this page. What you see is how it was at ${since}.`
+      : `The server of this page has not answered since ${since}. What you see is how it was then; the page goes on when it answers.`,
+  );
+});
+
+window.addEventListener('hashchange', show);
+
+window.addEventListener('keydown', (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.closest?.('input, select, textarea');
+  if (event.key === 'Escape' && typing) return typing.blur();
+  if (typing) return;
+  const view = VIEWS[Number(event.key) - 1];
+  if (view) location.hash = view.id;
+  const filter = document.querySelector('input[type=search]');
+  if (event.key === '/' && filter) {
+    event.preventDefault();
+    filter.focus();
+  }
+});
+
+const darkness = matchMedia('(prefers-color-scheme: dark)');
+const isDark = () => (document.documentElement.dataset.theme ?? (darkness.matches ? 'dark' : 'light')) === 'dark';
+
+function themed() {
+  document.dispatchEvent(new Event('themed'));
+  due = false;
+  draw();
+}
+
+try {
+  const kept = localStorage.getItem('trainband-theme');
+  if (kept === 'dark' || kept === 'light') document.documentElement.dataset.theme = kept;
+} catch {
+  // A browser that keeps nothing shows what the system prefers.
+}
+$('theme').addEventListener('click', () => {
+  const theme = isDark() ? 'light' : 'dark';
+  document.documentElement.dataset.theme = theme;
+  try {
+    localStorage.setItem('trainband-theme', theme);
+  } catch {
+    // It lasts as long as the page is open.
+  }
+  themed();
+});
+darkness.addEventListener('change', themed);
+
+show();

@@ -1,0 +1,174 @@
+// Figures over steps or time, smoothed or not, beside those of earlier runs.
+
+import { ascending, Chart, COLOURS, smooth } from '../charts.js';
+import { h, replace } from '../dom.js';
+import { count, moment } from '../format.js';
+
+const LIVE = [
+  { key: 'loss', title: 'Loss' },
+  { key: 'rate', kept: 'steps_per_second', title: 'Steps per second', kind: 'rate' },
+  { key: 'examples_rate', kept: 'examples_per_second', title: 'Examples per second', kind: 'rate' },
+  { key: 'staleness', title: 'Staleness', unit: 'median, in updates', kind: 'count' },
+  { key: 'workers', title: 'Live workers', kind: 'count' },
+  { key: 'bytes_in_rate', title: 'Gradients in', kind: 'bytes' },
+  { key: 'bytes_out_rate', title: 'Params out', kind: 'bytes' },
+];
+/** A job of 1,000 workers would have 3,000 curves of this kind. */
+const OF_A_TASK = /^(ps|worker|chief|evaluator):\d+\//;
+
+const settings = { smoothing: 0, log: false, x: 'step', runs: new Set() };
+const loaded = new Map();
+const loading = new Set();
+let chosen = false;
+
+export const curves = {
+  id: 'curves',
+  title: 'Curves',
+  open(root, store) {
+    const grid = h('div', { class: 'charts' });
+    const shown = h('output', {}, settings.smoothing.toFixed(2));
+    const smoothing = h('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: settings.smoothing, 'aria-label': 'Smoothing' });
+    smoothing.addEventListener('input', () => {
+      settings.smoothing = Number(smoothing.value);
+      shown.textContent = settings.smoothing.toFixed(2);
+      update();
+    });
+    const log = h('input', { type: 'checkbox' });
+    log.checked = settings.log;
+    log.addEventListener('change', () => {
+      settings.log = log.checked;
+      update();
+    });
+    const over = h('select', {}, ['step', 'time', 'relative'].map((value) => h('option', { value }, { step: 'global step', time: 'time of day', relative: 'time since its start' }[value])));
+    over.value = settings.x;
+    over.addEventListener('change', () => {
+      settings.x = over.value;
+      update();
+    });
+    const runs = h('fieldset', { class: 'runs' });
+    root.append(
+      h(
+        'form',
+        { class: 'controls', onsubmit: (event) => event.preventDefault() },
+        h('label', {}, 'Smoothing ', smoothing, shown),
+        h('label', {}, log, ' Log scale'),
+        h('label', {}, 'Over ', over),
+      ),
+      runs,
+      grid,
+    );
+    const charts = new Map();
+    let runKey = null;
+
+    function drawRuns() {
+      const key = store.runs.map((run) => run.name).join('\n');
+      if (key === runKey) return;
+      runKey = key;
+      runs.hidden = !store.runs.length;
+      if (!chosen && store.runs.length) {
+        chosen = true; // the newest, until somebody chooses: it has metrics that no parameter server knows
+        void choose(store.runs[0].name, true);
+      }
+      replace(
+        runs,
+        h('legend', {}, 'Runs of the directory'),
+        store.runs.map((run, place) => {
+          const box = h('input', { type: 'checkbox' });
+          box.checked = settings.runs.has(run.name);
+          box.addEventListener('change', () => choose(run.name, box.checked));
+          const swatch = h('span', { class: 'swatch', 'aria-hidden': 'true' });
+          swatch.style.background = `var(${inkOf(place)})`;
+          return h('label', { title: `${moment(run.started_at)}, to step ${count(run.steps)}${run.reason ? `: ${run.reason}` : ''}` }, box, swatch, run.name);
+        }),
+      );
+    }
+
+    /** Blue is the live run where there is one. */
+    function inkOf(place) {
+      return COLOURS[(place + (store.isPast ? 0 : 1)) % COLOURS.length];
+    }
+
+    async function choose(name, on) {
+      if (!on) settings.runs.delete(name);
+      else settings.runs.add(name);
+      if (on) await load(name);
+      update();
+    }
+
+    async function load(name) {
+      const run = store.runs.find((one) => one.name === name);
+      if (!run || loading.has(name) || loaded.get(name)?.points === run.points) return;
+      loading.add(name);
+      try {
+        const answer = await fetch(`/api/runs/${encodeURIComponent(name)}`);
+        if (answer.ok) loaded.set(name, await answer.json());
+        else loaded.set(name, { ...run, curves: {} });
+      } catch {
+        return; // the server is away, as the banner says; the next news asks again
+      } finally {
+        loading.delete(name);
+      }
+      store.dispatchEvent(new Event('news'));
+    }
+
+    function points({ step, at, value }) {
+      if (settings.x === 'time') return ascending(at, value);
+      if (settings.x === 'relative') return ascending(at.map((one) => one - at[0]), value);
+      return ascending(step, value);
+    }
+
+    /** The live series as a history has them: a curve for each name. */
+    function live() {
+      const { at, global_step: step } = store.series;
+      return Object.fromEntries(LIVE.map(({ key, kept }) => [kept ?? key, { at, step, value: store.series[key] ?? [] }]));
+    }
+
+    function draw({ key, kept, title, unit = '', kind = 'decimal' }, sources) {
+      const curvesHere = [];
+      for (const { label, curves: found, ink } of sources) {
+        const given = found[kept ?? key];
+        if (!given?.value.some((value) => value !== null)) continue;
+        const curve = points(given);
+        if (settings.smoothing) {
+          curvesHere.push({ label: `${label}, smoothed`, x: curve.x, y: smooth(curve.y, settings.smoothing), colour: ink });
+          curvesHere.push({ label, ...curve, colour: ink, faint: true });
+        } else curvesHere.push({ label, ...curve, colour: ink });
+      }
+      if (!curvesHere.length && !charts.has(key)) return;
+      if (!charts.has(key)) {
+        const chart = new Chart({ title, unit, kind, height: 230 });
+        charts.set(key, chart);
+        grid.append(chart.element);
+      }
+      const xLabel = settings.x === 'relative' ? 'seconds' : 'step';
+      charts.get(key).update(curvesHere, { time: settings.x === 'time', log: settings.log, xLabel });
+    }
+
+    function update() {
+      drawRuns();
+      const sources = [];
+      if (store.series.at.length && !store.isPast) sources.push({ label: 'this run', curves: live(), ink: COLOURS[0] });
+      store.runs.forEach((run, place) => {
+        if (!settings.runs.has(run.name)) return;
+        if (loaded.get(run.name)?.points !== run.points) void load(run.name);
+        const found = loaded.get(run.name);
+        if (found) sources.push({ label: run.name, curves: found.curves, ink: inkOf(place) });
+      });
+      for (const one of LIVE) draw(one, sources);
+      const names = new Set(sources.flatMap((source) => Object.keys(source.curves)).filter((name) => !OF_A_TASK.test(name)));
+      for (const key of [...names].sort()) {
+        if (!LIVE.some((one) => (one.kept ?? one.key) === key)) draw({ key, title: key }, sources);
+      }
+      grid.dataset.empty = String(!charts.size);
+      if (!charts.size && !grid.firstChild) grid.append(h('p', { class: 'empty' }, 'There are no values yet.'));
+      if (charts.size) grid.querySelector('.empty')?.remove();
+    }
+
+    return {
+      update,
+      end() {
+        for (const chart of charts.values()) chart.end();
+      },
+    };
+  },
+};

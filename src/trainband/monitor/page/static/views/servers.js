@@ -1,0 +1,88 @@
+// The parameter servers, and who holds which shard.
+
+import { h, replace } from '../dom.js';
+import { bytes, count, decimal, duration, percent, rate } from '../format.js';
+import { Table } from '../table.js';
+import { badge } from './workers.js';
+
+const NUMBER = (name) => Number(name.split(':')[1]);
+
+export const servers = {
+  id: 'servers',
+  title: 'Parameter servers',
+  open(root, store) {
+    const table = new Table({
+      label: 'Parameter servers',
+      sort: { key: 'task', down: false },
+      empty: 'This job has no parameter servers.',
+      columns: [
+        { key: 'task', label: 'Server', value: (ps) => NUMBER(ps.task), text: (ps) => ps.task },
+        { key: 'state', label: 'State', value: (ps) => String(ps.up), draw: (cell, ps) => badge(cell, ps.up ? 'up' : store.job.state === 'ended' ? 'ended' : 'silent') },
+        { key: 'since', label: 'Since', right: true, value: (ps) => ps.since, text: (ps) => duration(ps.up ? ps.uptime_s : store.now() - ps.since), title: 'It runs, or is silent' },
+        { key: 'shards', label: 'Shards', draw: (cell, ps) => chips(cell, ps) },
+        { key: 'rate', label: 'Updates/s', right: true, value: (ps) => ps.rate, text: (ps) => rate(ps.rate) },
+        { key: 'busy', label: 'Updating', right: true, value: (ps) => ps.update_share, text: (ps) => percent(ps.update_share), title: 'Share of the time that it computes updates' },
+        { key: 'version', label: 'Version', right: true, value: (ps) => ps.version, text: (ps) => count(ps.version) },
+        { key: 'in', label: 'Gradients in', right: true, value: (ps) => ps.bytes_in_rate, text: (ps) => `${bytes(ps.bytes_in_rate)}/s` },
+        { key: 'out', label: 'Params out', right: true, value: (ps) => ps.bytes_out_rate, text: (ps) => `${bytes(ps.bytes_out_rate)}/s` },
+        { key: 'total', label: 'In all', right: true, value: (ps) => ps.bytes_in + ps.bytes_out, text: (ps) => bytes(ps.bytes_in + ps.bytes_out) },
+        { key: 'shard', label: 'Shard', right: true, value: (ps) => ps.shard_bytes, text: (ps) => bytes(ps.shard_bytes), title: 'Bytes of its own shard' },
+        { key: 'staleness', label: 'Staleness p99', right: true, value: (ps) => ps.staleness_p99, text: (ps) => decimal(ps.staleness_p99, 0) },
+        { key: 'address', label: 'Address', value: (ps) => ps.address, text: (ps) => ps.address, class: 'mono' },
+      ],
+    });
+    const shards = new Table({
+      label: 'Shards',
+      sort: { key: 'shard', down: false },
+      empty: 'No shard has a primary yet.',
+      columns: [
+        { key: 'shard', label: 'Shard', value: (shard) => shard.shard, text: (shard) => `shard ${shard.shard}` },
+        { key: 'primary', label: 'Primary', value: (shard) => shard.primary, text: (shard) => (shard.primary < 0 ? 'none' : `ps:${shard.primary}`) },
+        { key: 'standby', label: 'Standby', value: (shard) => shard.standby, text: (shard) => (shard.standby < 0 ? 'none' : `ps:${shard.standby}`) },
+        { key: 'term', label: 'Term', right: true, value: (shard) => shard.term, text: (shard) => count(shard.term) },
+        { key: 'version', label: 'Version', right: true, value: (shard) => shard.version, text: (shard) => count(shard.version) },
+        { key: 'behind', label: 'Standby behind', right: true, value: (shard) => shard.behind, text: (shard) => (shard.standby < 0 ? '–' : `${count(shard.behind)} records`) },
+        { key: 'transport', label: 'Transport', value: (shard) => shard.transport, text: (shard) => shard.transport || '–' },
+      ],
+    });
+    const silent = h('div', { class: 'alerts' });
+    root.append(silent, table.root, h('h3', {}, 'Shards'), shards.root);
+    return {
+      update() {
+        const { job } = store;
+        table.update(job.ps);
+        shards.update(holders(job.ps));
+        const reasons = job.state === 'ended' ? [] : job.ps.filter((ps) => !ps.up && ps.reason);
+        replace(silent, reasons.map((ps) => h('p', { class: 'alert error' }, h('span', { class: 'mark', 'aria-hidden': 'true' }, '✕'), h('span', {}, `${ps.task}: ${ps.reason}`))));
+      },
+      end() {
+        table.end();
+        shards.end();
+      },
+    };
+  },
+};
+
+/** The primary of each shard, of the latest term that any server knows of; of a silent one, unless another took over. */
+function holders(servers) {
+  const found = new Map();
+  for (const ps of servers) {
+    for (const replica of ps.replicas) {
+      const known = found.get(replica.shard);
+      if (replica.role !== 'primary' || (known && (known.up > ps.up || (known.up === ps.up && known.term >= replica.term)))) continue;
+      found.set(replica.shard, { ...replica, primary: ps.up ? NUMBER(ps.task) : -1, up: ps.up });
+    }
+  }
+  return [...found.values()];
+}
+
+function chips(cell, ps) {
+  const held = ps.replicas.filter((replica) => replica.role !== 'empty');
+  const key = JSON.stringify(held.map((replica) => [replica.shard, replica.role, replica.term]));
+  if (cell.dataset.key === key) return;
+  cell.dataset.key = key;
+  replace(
+    cell,
+    held.map((replica) => h('span', { class: `chip ${replica.role}`, title: `${replica.role} of shard ${replica.shard}, term ${replica.term}` }, `${replica.shard} ${replica.role}${replica.term > 1 ? `, term ${replica.term}` : ''}`)),
+  );
+}

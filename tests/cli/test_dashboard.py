@@ -1,0 +1,107 @@
+"""`trainband dashboard`: as a process, against a ps that serves on this machine."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.programs import LINE, Program, Programs, until
+from tests.programs import programs as programs
+from tests.ps.jobs import FAST, in_thread
+
+from trainband.cli.main import main
+from trainband.cluster import ClusterSpec
+from trainband.launch import ReservedPorts
+from trainband.monitor.inquiry import Inquiry
+from trainband.monitor.page.server import listening
+from trainband.ps.server.server import Server
+
+
+@pytest.fixture
+def job() -> Iterator[str]:
+    """The address of a ps that waits for workers."""
+    with ReservedPorts(2) as ports:
+        spec = ClusterSpec({"ps": [ports.addresses[0]], "worker": [ports.addresses[1]]})
+        server = Server(spec, job_name="ps", task_index=0, timeouts=FAST, say=lambda _: None)
+        served = in_thread(server.join, "ps")
+        try:
+            yield spec.task_address("ps", 0)
+        finally:
+            server.shutdown()
+            served.result(20.0)
+
+
+def page_of(program: Program) -> tuple[str, str]:
+    """The address that it printed, and the token in it."""
+    found = program.wait_for(r"the page is at (http://[\d.:]+/)(?:\?token=(\S+))?")
+    return found[1], found[2] or ""
+
+
+def test_it_shows_a_job_until_ctrl_c(job: str, programs: Programs) -> None:
+    program = programs.trainband("dashboard", job, "--port=0")
+    address, _ = page_of(program)
+    until(lambda: httpx.get(f"{address}api/job").json()["state"] == "running", "the first answer")
+    told = httpx.get(f"{address}api/job").json()
+    with Inquiry(job, 10.0) as inquiry:
+        status = inquiry.ask()
+    assert [view["incarnation"] for view in told["ps"]] == [status.incarnation]
+    assert status.ps_addresses == (job,)
+    program.interrupt()
+    assert program.wait() == 0
+    program.expect_no_noise()
+    programs.expect_none_left()
+
+
+REFUSED: list[tuple[list[str], str]] = [
+    ([], "give the address"),
+    (["127.0.0.1:1"], "nobody listens at 127.0.0.1:1. Give trainband dashboard the address"),
+    (["nonsense"], "HOST:PORT"),
+    (["--checkpoint-dir", "nowhere"], "is no directory"),
+    (["127.0.0.1:1", "--token-file", "nowhere"], "cannot be read"),
+    (["127.0.0.1:1", "--insecure", "--token-file", "x"], "contradict"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_shown_is_refused(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    port = ["--port=0"] if given else []
+    with pytest.raises(SystemExit) as exited:
+        main(["dashboard", *given, *port])
+    assert exited.value.code == 2
+    assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit):
+            main(["dashboard", "127.0.0.1:1", f"--port={port}"])
+        assert "choose another --host or --port" in capsys.readouterr().err
+        with listening("127.0.0.1", port, tries=50) as next_one:
+            assert next_one.getsockname()[1] > port
+
+
+@pytest.mark.slow
+def test_run_serves_a_page_of_its_job_that_ends_with_it(programs: Programs) -> None:
+    flags = ("--train_steps=60", "--pause_s=0.2")
+    run = programs.trainband("run", "--dashboard", "--ps=2", "--workers=1", str(LINE), *flags)
+    found = run.wait_for(r"the page of this job is at (http://[\d.:]+/)\?token=(\w+)")
+    headers = {"authorization": f"Bearer {found[2]}"}
+    assert httpx.get(f"{found[1]}api/job").status_code == 401
+
+    def steps() -> int:
+        told = httpx.get(f"{found[1]}api/job", headers=headers).json()
+        return int(told["global_step"]) if len(told["ps"]) == 2 else 0
+
+    until(lambda: steps() > 0, "the first steps")
+    run.succeed()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(found[1])
+    programs.expect_none_left()
