@@ -29,6 +29,7 @@ LAYERS = [
     "compress",
     "export",
     "serve",
+    "monitor",
     "train",
     "keras",
     "compat",

@@ -29,7 +29,7 @@ from trainband.runtime.signals import AskedToEnd
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
-from trainband.spmd.report import Progress, StepReport, WorkerRow
+from trainband.spmd.report import Progress, StepReport, TaskStatistics, WorkerRow
 from trainband.strategies.engine import Engine
 from trainband.strategies.gradient_step import GradientStep
 from trainband.wire.messages import UNLIMITED
@@ -67,6 +67,7 @@ class ParameterServerReplica(Engine):
         self._model_state: PyTree = None
         self._worker_state: WorkerState | None = None
         self._steps = 0
+        self._loss: Any = None
         self._has_stepped = False
         self._several_ps = len(cluster.spec.ps) > 1
         rule = plan.description.rule
@@ -212,6 +213,7 @@ class ParameterServerReplica(Engine):
         computed = self._step(self._now.params, self._carry, batch)
         value, metrics, self._carry = computed.loss, computed.metrics, computed.carry
         self._steps += 1
+        self._loss = value
         self._carries.append((self._steps, self._carry))
         used = self._now.versions
         answer = self._drain()
@@ -368,6 +370,20 @@ class ParameterServerReplica(Engine):
             return progress_of(self._client.status())
         except PeerError:
             return None
+
+    @override
+    def statistics(self) -> TaskStatistics:
+        loss = self._loss
+        return TaskStatistics(
+            task=self.task,
+            is_chief=self.is_chief,
+            global_step=self.global_step,
+            last_step=None,  # the ps know
+            steps=self._steps,
+            examples=None,  # the ps count them
+            refused=self.refused,
+            loss=None if loss is None else float(loss),
+        )
 
     @override
     def close(self, failure: str = "") -> None:

@@ -10,7 +10,9 @@ from typing import Any
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.identity import Identity
 from trainband.cluster.resolvers.joined import note_joined
+from trainband.cluster.task_metrics import publish
 from trainband.errors import ClusterError, PeerError
+from trainband.ps.metrics import ps_families
 from trainband.ps.server.program import CompileProgram
 from trainband.ps.server.programs.checker import CheckedPrograms
 from trainband.ps.server.programs.limits import ProgramLimits
@@ -129,15 +131,20 @@ class Server:
           SystemExit: SIGTERM has ended a ps before its job was complete; the code is 143.
           CheckpointError: on a ps, values were lost, and no worker can give them back.
           DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
+          AddressInUse, YourError: on a ps, metrics cannot be served where the environment asks for them.
         """
         if self._service is not None:
             note_joined()
             leave_uncollected()
-            dismiss = self._service.dismiss
+            service = self._service
             self._say(f"{self._cluster.task} is at {self._cluster.address}")
             try:
-                with self._runtime.on_request_to_end(lambda _: dismiss(), ctrl_c=False):
-                    reason = self._service.run()
+                withdraw = publish(self._cluster, lambda: list(ps_families([service.status()])), self._say)
+                try:
+                    with self._runtime.on_request_to_end(lambda _: service.dismiss(), ctrl_c=False):
+                        reason = service.run()
+                finally:
+                    withdraw()
             finally:
                 self.shutdown()
             self._say(f"{self._cluster.task} ends: {reason}")

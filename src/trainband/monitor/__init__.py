@@ -1,0 +1,1 @@
+"""What shows a job to those who watch it."""
