@@ -77,7 +77,7 @@ def serve_metrics(cluster: Cluster | None, say: Say) -> TaskMetrics | None:
       AddressInUse: another process has the port.
       YourError: what the environment says cannot be.
     """
-    global _of_process  # noqa: PLW0603 - a process has one page
+    global _of_process
     with _lock:
         if _of_process is not None:
             return _of_process
@@ -111,7 +111,7 @@ def _nothing() -> None:
 
 def close_metrics() -> None:
     """Ends the page of this process, for tests. A later `publish` begins another."""
-    global _of_process  # noqa: PLW0603
+    global _of_process
     with _lock:
         if _of_process is not None:
             _of_process.server.close()

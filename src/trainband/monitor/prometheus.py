@@ -39,9 +39,7 @@ def worker_families(statistics: TaskStatistics) -> list[Family]:
             "Global step of the last checkpoint.",
             None if checkpoint is None else checkpoint.global_step,
         ),
-        family(
-            "gauge", "checkpoint_size_bytes", "Its size.", None if checkpoint is None else float(checkpoint.nbytes)
-        ),
+        family("gauge", "checkpoint_size_bytes", "Its size.", None if checkpoint is None else float(checkpoint.nbytes)),
         family(
             "gauge",
             "checkpoint_duration_seconds",

@@ -113,9 +113,7 @@ class _Server(socketserver.TCPServer):
     allow_reuse_address = True
     request_queue_size = 32
 
-    def __init__(
-        self, host: str, port: int, answer: Callable[[], bytes], *, deadline_s: float, requests: int
-    ) -> None:
+    def __init__(self, host: str, port: int, answer: Callable[[], bytes], *, deadline_s: float, requests: int) -> None:
         self.answer = answer
         self.deadline_s = deadline_s
         self._places = threading.BoundedSemaphore(requests)
@@ -171,11 +169,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(reader, 4096)
         self._reader = reader
 
-    def do_GET(self) -> None:  # noqa: N802 - a name of http.server
+    def do_GET(self) -> None:
         """Answers with the page, or says where it is."""
         self._respond()
 
-    def do_HEAD(self) -> None:  # noqa: N802 - a name of http.server
+    def do_HEAD(self) -> None:
         """The same without the page."""
         self._respond()
 

@@ -13,6 +13,7 @@ from trainband.model.model import Model
 from trainband.monitor.prometheus import worker_families
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.logs import note_position
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Strategy
 from trainband.strategies.engine import Engine
@@ -47,7 +48,8 @@ class Job:
         self._engine: Engine | None = None
         self._restore: RestoreFrom | None = None
         self._checkpoint_dirs: list[Path] = []
-        self._withdraw_metrics: Callable[[], None] | None = None
+        self._shown: list[Callable[[], None]] = []
+        """What takes this task away again from where it is shown."""
 
     @property
     def cluster(self) -> Cluster | None:
@@ -117,16 +119,18 @@ class Job:
                 self.say(f"resumes from {checkpoint.path} (global step {checkpoint.global_step:,})")
             else:
                 self.trainings.learn(engine.trainings)
+            self._shown.append(note_position(lambda: {"global_step": engine.global_step}))
             if metrics is not None:
-                self._withdraw_metrics = metrics.add(lambda: list(worker_families(engine.statistics())))
+                self._shown.append(metrics.add(lambda: list(worker_families(engine.statistics()))))
             self.runtime.at_exit(self.close)
         return self._engine
 
     def close(self, failure: str = "") -> None:
         """Leaves the job; `failure` says why, if something went wrong. Idempotent; done at exit if not before."""
         self.runtime.not_at_exit(self.close)
-        if self._withdraw_metrics is not None:
-            self._withdraw_metrics()
+        for withdraw in self._shown:
+            withdraw()
+        self._shown.clear()
         if self._engine is not None:
             self._engine.close(failure)
 

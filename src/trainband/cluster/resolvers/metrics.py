@@ -45,8 +45,8 @@ def resolve_metrics(cluster: Cluster | None, environ: Mapping[str, str] | None =
     match = _PORT.fullmatch(text)
     if match is None or int(match[1]) > 65535:
         raise YourError(
-            f"{PORT} = {text!r}: write a port from 0 to 65535 (0: any that is free), or such as 9400+ where tasks share "
-            "a machine and each is to add its number."
+            f"{PORT} = {text!r}: write a port from 0 to 65535 (0: any that is free), or such as 9400+ where tasks "
+            "share a machine and each is to add its number."
         )
     port = int(match[1])
     if port and match[2]:
