@@ -113,8 +113,9 @@ def _help(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""A label's value, in which only `\`, `"` and newlines are written otherwise. What no UTF-8 can hold, and NUL, with
-    which Prometheus ends its reading, become the replacement character.
+    r"""A label's value, in which only `\`, `"` and newlines are written otherwise.
+
+    What no UTF-8 can hold, and NUL, at which Prometheus stops reading, become the replacement character.
     """
     text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "\ufffd")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,8 +1,8 @@
 """The log: records of modules below the logger `trainband`, each with the task that it is about.
 
 Nothing is printed of it unless a program configures Python's `logging`, or somebody asks for a level: then
-`log_to_stderr` prints it beside the console's words, which are records of the logger `trainband.console`. As JSON, these
-are among the records.
+`log_to_stderr` prints it beside the console's words, which are records of the logger `trainband.console`. As JSON,
+these are among the records.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class _Server(socketserver.TCPServer):
             self._places.release()
 
     @override
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its signature
         _logger.exception("a request for metrics from %s has failed", client_address)
 
 
@@ -199,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     @override
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - a name of http.server
         _logger.debug("metrics: %s", format % args)
 
 

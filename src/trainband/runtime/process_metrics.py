@@ -36,7 +36,7 @@ def process_families(labels: Labels) -> list[Family]:
     started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     stat = (_PROC / "stat").read_text(encoding="utf-8").splitlines()
     booted = next((float(line.split()[1]) for line in stat if line.startswith("btime ")), None)
-    descriptors = len(os.listdir(_PROC / "self" / "fd"))
+    descriptors = sum(1 for _ in (_PROC / "self" / "fd").iterdir())
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     gauges = {
         "process_resident_memory_bytes": ("Memory in use.", float(resident)),
