@@ -92,9 +92,7 @@ def inner_command(request: JobRequest, program: Sequence[str], python: str) -> l
     options = [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
     options += [name for name, is_set in (("--chief", request.chief), ("--evaluator", request.evaluator)) if is_set]
     if request.environment.get(FORMAT) == "json":
-        options.append(
-            "--plain"
-        )  # of the tasks alone: what the launcher writes is read by the one that submits the job
+        options.append("--plain")  # for the launcher, whose lines are read by the one that submits the job
     if program[0] == "-m":
         if len(program) < 2:
             raise ClusterError("the job's program is -m without the name of a module.")
