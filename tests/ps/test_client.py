@@ -28,11 +28,13 @@ from trainband.errors import (
 )
 from trainband.model.placement import RoundRobin
 from trainband.ps.description import Plan
+from trainband.ps.rules import Sync
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
 from trainband.runtime import SystemRuntime, Thread
 from trainband.runtime.signals import PREEMPTED
+from trainband.runtime.step_times import PARTS
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
 from trainband.wire.memory import MemoryTransport
@@ -336,6 +338,38 @@ def test_the_heart_keeps_the_lease_while_the_main_thread_is_busy(make: Callable[
     assert [w.presence for w in status.workers] == ["live"]
     assert status.workers[0].heard_s < 4.0
     assert not job.said
+
+
+def test_a_worker_knows_how_long_a_ps_held_its_push_for_others_and_tells_of_it(make: Callable[..., Job]) -> None:
+    plan = plan_of(PARAMS, optax.sgd(0.5), rule=Sync())
+    job = make(workers=2)
+    first, second = job.client(plan, 0), job.client(plan, 1)
+    now = first.join(first_values(plan, PARAMS))
+    second.join(first_values(plan, PARAMS))
+    first.begin(1, 9)
+    second.await_begin(1)
+
+    def send(client: JobClient) -> None:
+        client.send(gradient_of(plan, 1.0), now.versions, loss=1.0, examples=1, finite=True)
+
+    for client in (first, second):  # the first update is compiled, and has both workers in it
+        send(client)
+    second.collect()
+    now = first.collect()
+    held_s = {}
+    for collects_at_once in (True, False):
+        before = first.times.ps
+        send(first)
+        waits = in_thread(first.collect, "collect") if collects_at_once else None
+        time.sleep(0.3)  # what the slower worker computes
+        send(second)
+        second.collect()
+        now = first.collect() if waits is None else waits.result(20.0)
+        held_s[collects_at_once] = first.times.ps - before
+    assert held_s[True] > 0.2
+    assert held_s[False] < held_s[True] / 2  # the ps had held the push already when the worker began to wait
+    wait_until(lambda: all(w.time.get("ps") is not None for w in job.services[0].status().workers), "their shares")
+    assert set(job.services[0].status().workers[0].time) == {*PARTS, "other"}
 
 
 # --- trouble

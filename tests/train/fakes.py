@@ -16,6 +16,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 from tests.strategies.regression import init, loss
 
+from trainband.runtime.step_times import StepTimes
 from trainband.strategies import OneDevice, StepReport
 from trainband.strategies.base import Progress
 from trainband.train import Hook, MonitoredSession, Trainer
@@ -68,6 +69,7 @@ class FakeEngine:
         self.calls: list[Any] = []
         self.global_step = 0
         self.examples_rate = 0.0
+        self.times = StepTimes()
         self.lost = 0
 
     def take_known(self) -> Sequence[tuple[int, float]]:

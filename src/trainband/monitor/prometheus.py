@@ -25,11 +25,15 @@ def worker_families(statistics: TaskStatistics) -> list[Family]:
         return found
 
     checkpoint = one.checkpoint
+    seconds = Family("counter", "trainband_worker_step_seconds_total", "What its steps have spent, by their parts.")
+    for part, spent in one.seconds.items():
+        seconds.add(spent, *labels, ("part", part))
     return [
         family("gauge", "chief", "Whether it has the chief's duties now.", float(one.is_chief)),
         family("gauge", "global_step", "Updates of the whole job, as far as it knows.", one.global_step),
         family("gauge", "target_global_step", "Where the training ends, if it knows.", one.last_step),
         family("counter", "steps_total", "Its steps, with those before it was resumed from a checkpoint.", one.steps),
+        seconds,
         family("counter", "examples_total", "Examples of these steps, in this process.", one.examples),
         family("counter", "refused_gradients_total", "Its gradients that were not finite, and refused.", one.refused),
         family("gauge", "loss", "Its latest loss.", one.loss),
@@ -65,6 +69,12 @@ def job_families(statuses: Sequence[PsStatus]) -> list[Family]:
     stuck = {worker.task for status in statuses for worker in status.workers if worker.stalled_s > 0}
     target = Family("gauge", "trainband_job_target_steps", "Where the training ends, if that is known.")
     target.add(last if 0 < last < UNLIMITED else None)
+    spent = Family(
+        "gauge", "trainband_job_worker_time_ratio", "Share of its time that a part of its steps takes, lately."
+    )
+    for worker in first.workers:
+        for part, share in worker.time.items():
+            spent.add(share, ("worker", worker.task), ("part", part))
     text = "Bytes of variables, on all ps."
     nbytes = sum(variable.nbytes for variable in first.variables)
     return [
@@ -76,6 +86,7 @@ def job_families(statuses: Sequence[PsStatus]) -> list[Family]:
         Family("gauge", "trainband_job_stuck_workers", "Those of them that push nothing.", {(): len(stuck)}),
         Family("gauge", "trainband_job_held_shards", "Shards that a ps which answers holds.", {(): len(held)}),
         Family("gauge", "trainband_job_variables_bytes", text, {(): nbytes}),
+        spent,
         *ps_families(statuses),
     ]
 

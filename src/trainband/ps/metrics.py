@@ -75,6 +75,7 @@ def _add_ps(families: _Families, status: PsStatus) -> None:
     counter("trainband_ps_sent_bytes_total", "Params sent to workers.", status.bytes_out, task)
     text = "What gradients of a narrower dtype have saved."
     counter("trainband_ps_saved_bytes_total", text, status.bytes_saved, task)
+    counter("trainband_ps_update_seconds_total", "Time spent on updates of its shard.", status.update_s, task)
     gauge("trainband_ps_shard_bytes", "Size of the variables that it holds.", status.shard_bytes, task)
     gauge("trainband_ps_variables", "Variables of the model, on all ps.", len(status.variables), task)
     gauge("trainband_ps_loss", "Mean of the latest losses of all workers.", status.loss, task)

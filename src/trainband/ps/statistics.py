@@ -40,6 +40,8 @@ class WorkerStatus(Struct, frozen=True):
     """Pushes whose loss was NaN or infinite, though the gradient was finite."""
     share: float = 0.0
     """Of the examples of an update, where the rule divides them by speed; 0 where it does not."""
+    time: dict[str, float] = {}
+    """The share of each part of its steps in its time, lately, see `step_times.PARTS`; `other` is the rest."""
 
 
 class SliceStatus(Struct, frozen=True):
@@ -110,6 +112,8 @@ class PsStatus(Struct, frozen=True):
     """The worker that has the chief's duties now."""
     replicas: tuple[ReplicaState, ...] = ()
     """Which shards this ps holds or follows."""
+    update_s: float = 0.0
+    """Seconds that updates of the shard that the status is of have taken, since this ps holds it."""
 
 
 class Rate:

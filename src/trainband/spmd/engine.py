@@ -20,6 +20,7 @@ from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.statistics import Rate
 from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import first_batches, require_one_loss, warn_of_other_params
 from trainband.spmd.batch_sharding import BatchSharding
@@ -111,6 +112,7 @@ class SpmdEngine:
             if restore is not None:
                 checkpoints.restore(restore)
         self._begun = 0
+        self.times = StepTimes()
         self._examples = 0
         self._accumulate = model.accumulate
         self._rate = Rate()
@@ -195,6 +197,7 @@ class SpmdEngine:
             examples=self._examples,
             refused=self.refused,
             loss=pipeline.seen_loss,
+            seconds=self.times.seconds(),
             checkpoint=self._checkpoints.status,
         )
 
@@ -315,11 +318,14 @@ class SpmdEngine:
           count: how many steps it makes.
         """
         pipeline = self._pipeline
+        begin = time.perf_counter()
         metrics = pipeline.dispatch(given, count=count, real=len(batches))
         pipeline.steps += len(batches)
         for batch in batches:
             self._examples += examples_in_step(batch, self._accumulate)
         pipeline.settle(BEHIND)
+        self.times.compute += time.perf_counter() - begin
+        self.times.steps += len(batches)
         return metrics
 
     def _report(self, metrics: PyTree, losses: Any = None, steps: int = 1) -> StepReport:

@@ -54,6 +54,7 @@ class TaskStatistics:
       examples: of these steps in this process; `None` where it does not count them.
       refused: gradients that were refused as not finite, in the training under way.
       loss: of its latest step that has been looked at; `None` before.
+      seconds: what its steps have spent, by part (`runtime.step_times.PARTS`).
       checkpoint: the last one that has landed, as far as this task knows.
     """
 
@@ -65,6 +66,7 @@ class TaskStatistics:
     examples: int | None
     refused: int
     loss: float | None
+    seconds: Mapping[str, float]
     checkpoint: CheckpointStatus | None = None
 
 

@@ -13,6 +13,7 @@ from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.worker.checkpointing import SavedParts
+from trainband.runtime.step_times import StepTimes
 from trainband.spmd.report import Progress, StepReport, TaskStatistics
 
 
@@ -84,6 +85,11 @@ class Stepper(Member, Protocol):
         `Portion` then. `None` where a step takes a batch as it is.
         """
         return None
+
+    @property
+    def times(self) -> StepTimes:
+        """What this task's steps have spent their time on."""
+        ...
 
     @property
     def trainings(self) -> tuple[int, ...]:

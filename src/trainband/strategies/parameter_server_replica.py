@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -26,6 +27,7 @@ from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
 from trainband.runtime.overrides import override
 from trainband.runtime.signals import AskedToEnd
+from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
@@ -137,6 +139,11 @@ class ParameterServerReplica(Engine):
 
     @property
     @override
+    def times(self) -> StepTimes:
+        return self._client.times
+
+    @property
+    @override
     def trainings(self) -> tuple[int, ...]:
         return self._client.trainings
 
@@ -210,7 +217,11 @@ class ParameterServerReplica(Engine):
         if not self._has_stepped:
             self._has_stepped = True
             self._client.note_first_batch(digest_of(jax.tree.leaves(batch)))
+        begin = time.perf_counter()
         computed = self._step(self._now.params, self._carry, batch)
+        times = self._client.times
+        times.compute += time.perf_counter() - begin
+        times.steps += 1
         value, metrics, self._carry = computed.loss, computed.metrics, computed.carry
         self._steps += 1
         self._loss = value
@@ -383,6 +394,7 @@ class ParameterServerReplica(Engine):
             examples=None,  # the ps count them
             refused=self.refused,
             loss=None if loss is None else float(loss),
+            seconds=self.times.seconds(),
         )
 
     @override

@@ -15,6 +15,7 @@ from trainband.errors import DataError
 from trainband.model.batch import Several, owned
 from trainband.model.variables import PyTree
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.step_times import StepTimes
 from trainband.train.passes import Mark, Pass, Position, to_text
 from trainband.train.portions import Portions
 from trainband.train.read_ahead import ReadAhead
@@ -54,6 +55,7 @@ class Feed(Iterator[PyTree]):
         come (see `trainband.data.shared`): they must not wait for this one meanwhile.
       portions: makes of the batches what each step trains on, as `Portion`, where an update rule says how much that
         is; with neither `accumulate` nor `steps_per_execution`.
+      times: where the waiting for batches is noted.
       runtime: this task's.
     """
 
@@ -72,9 +74,11 @@ class Feed(Iterator[PyTree]):
         track: bool = True,
         idle: Callable[[], object] | None = None,
         portions: Portions | None = None,
+        times: StepTimes | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         """Takes no batch yet."""
+        self._times = times or StepTimes()
         self._portions = portions
         self._batches = batches
         self._once = bool(getattr(batches, "once", False))
@@ -110,14 +114,17 @@ class Feed(Iterator[PyTree]):
         """
         if self._ended:
             raise StopIteration
+        begin = self._runtime.clock()
         try:
             if self._portions is None:
                 item, self._last = self._next_item()
-                return item
-            begin = self._runtime.clock()
-            portion, self._last = self._portions.take(self._next_item)
-            portion.waited_s = self._runtime.clock() - begin
-            return portion
+            else:
+                item, self._last = self._portions.take(self._next_item)
+            waited_s = self._runtime.clock() - begin
+            self._times.data += waited_s
+            if self._portions is not None:
+                item.waited_s = waited_s
+            return item
         except BaseException:
             self._ended = True
             raise

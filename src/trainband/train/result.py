@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trainband.errors import DataError, YourError
 from trainband.model.batch import examples_in
 from trainband.model.variables import PyTree
+from trainband.runtime.step_times import TimeSpent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,7 @@ class FitResult:
       mean_staleness: of this task's updates, in updates.
       history: float64[n, 2]: (global step, loss of the batch) after each of this task's steps.
       evaluations: those of the validation, on the chief.
+      spent: what this task's time went on, from the first step's end; `None` without a step.
     """
 
     task: str
@@ -47,6 +49,7 @@ class FitResult:
     mean_staleness: float
     history: NDArray[np.float64] = field(repr=False)
     evaluations: tuple[Evaluation, ...] = ()
+    spent: TimeSpent | None = field(default=None, repr=False)
 
     @property
     def non_finite_losses(self) -> int:

@@ -263,7 +263,7 @@ class Trainer:
             retention=retention,
         )
         with session:
-            log = TrainingLog(self._model.accumulate, session.global_step)
+            log = TrainingLog(self._model.accumulate, session.global_step, self.join().times)
             if not session.should_stop():
                 for batch in session.feed(batches, repeat=steps is not None):
                     log.add(session.run(batch), batch)
@@ -483,6 +483,7 @@ class Trainer:
             track=track,
             idle=engine.pause,
             portions=None if share is None else Portions(share, accumulate),
+            times=engine.times,
             runtime=self.job.runtime,
         )
 

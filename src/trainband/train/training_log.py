@@ -10,6 +10,7 @@ import numpy as np
 
 from trainband.model.batch import Several, examples_in_step
 from trainband.model.variables import PyTree
+from trainband.runtime.step_times import Since, StepTimes
 from trainband.strategies.base import StepReport
 from trainband.strategies.engine import Stepper
 from trainband.train.result import Evaluation, FitResult
@@ -21,9 +22,12 @@ class TrainingLog:
     Args:
       accumulate: batches a step.
       began_at: the global step at which this task began it.
+      times: what this task's steps spend their time on.
     """
 
-    def __init__(self, accumulate: int, began_at: int) -> None:
+    def __init__(self, accumulate: int, began_at: int, times: StepTimes) -> None:
+        self._times = times
+        self._since: Since | None = None
         self._accumulate = accumulate
         self._began_at = began_at
         self._steps = array("q")
@@ -38,6 +42,7 @@ class TrainingLog:
         """Notes a report on a batch, or on those of a call."""
         if not self._examples:
             self._first_at, self._in_first = time.perf_counter(), report.steps
+            self._since = Since(self._times, self._first_at)
         for one in (batch.batches if isinstance(batch, Several) else (batch,))[: report.steps]:
             self._examples.append(examples_in_step(one, self._accumulate))
         self._note(((report.global_step, report.loss),) if report.known is None else report.known)
@@ -69,6 +74,7 @@ class TrainingLog:
             stopped=stopped,
             refused=engine.refused,
             mean_staleness=self._staleness / max(1, self._applied),
+            spent=None if self._since is None else self._since.spent(time.perf_counter()),
             history=np.stack([steps.astype(np.float64), np.array(self._losses)], axis=1),
             evaluations=evaluations,
         )

@@ -306,6 +306,8 @@ class Heartbeat(Struct, frozen=True):
     """See `Pause`: a ps that holds no shard is asked for no pause, and sees no push."""
     first_batch: f.Token = ""
     """A digest of the first batch that this worker has trained on; empty before."""
+    spent: f.StepSeconds = ()
+    """Seconds that its steps have spent on each of `step_times.PARTS`; empty where it says nothing of that."""
 
 
 class Pause(Struct, frozen=True):
@@ -446,6 +448,8 @@ class Params(Struct, frozen=True, tag=5, array_like=True):
     """How many of this worker's pushes are in a checkpoint that waits for its worker state; 0 where none waits."""
     share: Parts = 0
     """Of how many parts this worker's next step shall be; 0 where that is left to it."""
+    held_s: f.Seconds = 0.0
+    """For how long the ps has held the push that this answers: for those of others, and for the update."""
 
 
 class Failure(Struct, frozen=True, tag=6, array_like=True):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainband.model.placement import Placement
 from trainband.ps.membership.members import Member
 from trainband.ps.statistics import Rate, SliceStatus, VariableStatus, WorkerStatus
+from trainband.runtime.step_times import PARTS
+
+SPENT_BEATS = 4
+"""Heartbeats over which a worker's time is divided: some seconds."""
 
 LATELY = 0.05
 """The weight of the newest in a mean of a worker's."""
@@ -39,6 +44,8 @@ class Account:
     said_at: float = float("-inf")
     """When people were told that it is stuck."""
     rate: Rate = field(default_factory=Rate)
+    spent: deque[tuple[float, tuple[float, ...]]] = field(default_factory=lambda: deque(maxlen=SPENT_BEATS))
+    """When its last heartbeats came, and what its steps had spent on each of `step_times.PARTS` by then."""
 
     def note_push(self, now: float, examples: int) -> None:
         """A push of so many examples has come."""
@@ -57,6 +64,23 @@ class Account:
     def note_update(self, staleness: int) -> None:
         """One of its pushes has become an update."""
         self.staleness += LATELY * (staleness - self.staleness)
+
+    def note_spent(self, now: float, seconds: tuple[float, ...]) -> None:
+        """A heartbeat has said what its steps have spent their time on."""
+        if len(seconds) == len(PARTS):
+            self.spent.append((now, seconds))
+
+    def shares(self) -> dict[str, float]:
+        """The share of each part of its steps in its time, lately; empty where it has not said."""
+        if len(self.spent) < 2:
+            return {}
+        (began, before), (now, after) = self.spent[0], self.spent[-1]
+        passed_s = now - began
+        if passed_s <= 0:
+            return {}
+        spent = [max(0.0, new - old) for old, new in zip(before, after, strict=True)]
+        shares = {part: min(1.0, seconds / passed_s) for part, seconds in zip(PARTS, spent, strict=True)}
+        return {**shares, "other": max(0.0, 1.0 - sum(shares.values()))}
 
     def status(self, member: Member, now: float, stalled_s: float = 0.0, share: float = 0.0) -> WorkerStatus:
         """The account of `member` as a record.
@@ -81,6 +105,7 @@ class Account:
             stalled_s=stalled_s,
             non_finite_losses=self.non_finite_losses,
             share=share,
+            time=self.shares(),
         )
 
 

@@ -56,7 +56,9 @@ class MemberCalls:
     def _heartbeat(self, replica: ShardReplica, member: Member, beat: m.Heartbeat) -> m.JobState:
         if member.has_left:
             return self._status.job_state(replica)  # nothing that comes late changes that
-        self._accounts[member.number].blocked_by = beat.blocked_by
+        account = self._accounts[member.number]
+        account.blocked_by = beat.blocked_by
+        account.note_spent(self._task.clock(), beat.spent)
         self._membership.note_first_batch(member, beat.first_batch)
         # A ps that holds a shard sees the pushes: these count more than one word, which may be belated.
         sees = any(one.is_primary for one in self._replicas)

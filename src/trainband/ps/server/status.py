@@ -129,6 +129,7 @@ class StatusReporter:
                 variables=variable_statuses(layout.placement, ps) if layout else (),
                 chief=self._membership.chief(),
                 replicas=tuple(one.state() for one in self._replicas),
+                update_s=updater.busy_s if updater else 0.0,
             )
 
     def sample(self) -> None:

@@ -164,7 +164,7 @@ class Streams:
         updater = replica.model.updater
         if updater is None or not updater.shard.initialised:
             raise ProtocolError(f"{member.task} pushed a gradient that does not fit this shard (it has no values yet).")
-        layout = updater.shard.layout
+        layout, came_at = updater.shard.layout, self._task.clock()
         wire_dtype = replica.model.description.wire_dtype if replica.model.description else ""
         gradient = layout.from_wire(body, wire_dtype)
         if gradient is None:
@@ -212,7 +212,7 @@ class Streams:
             account.dropped += 1
         elif not pending.detail:
             account.note_update(pending.staleness)
-        self._send_params(stream, replica, member, pending.outcome, pending.staleness, pending.detail)
+        self._send_params(stream, replica, member, pending.outcome, pending.staleness, pending.detail, came_at=came_at)
 
     def _send_params(
         self,
@@ -224,6 +224,7 @@ class Streams:
         detail: str,
         *,
         over: bool = False,
+        came_at: float | None = None,
     ) -> None:
         with self._task.lock:
             updater = replica.model.require_primary()
@@ -237,8 +238,9 @@ class Streams:
         try:
             # Whatever is in these params, the standby has too.
             self._replicas.settle(replica, position, lambda: not stream.alive)
+            held_s = 0.0 if came_at is None else max(0.0, self._task.clock() - came_at)
             stream.send(
-                encode(m.Params(version.number, outcome, staleness, done, detail, worker_state, share)),
+                encode(m.Params(version.number, outcome, staleness, done, detail, worker_state, share, held_s)),
                 version.arrays(),
             )
         finally:

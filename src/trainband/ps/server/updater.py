@@ -87,6 +87,8 @@ class Updater:
         self.staleness = StalenessCounts()
         self.examples_applied = 0
         self.examples_dropped = 0
+        self.busy_s = 0.0
+        """Seconds that updates have taken."""
         self._held: dict[tuple[int, int], _Held] = {}
         self._waiting: dict[tuple[int, int], PendingPush] = {}
         self._compensation = delay_compensation
@@ -202,6 +204,7 @@ class Updater:
             waiting.outcome, waiting.detail = outcome, detail
 
     def _apply(self, keys: Sequence[tuple[int, int]], scale: float) -> None:
+        begin = self._runtime.clock()
         held = [self._held.pop(key) for key in keys]
         gradients = [
             self._compensated(worker, one) if self._compensation else one.gradient
@@ -214,6 +217,7 @@ class Updater:
             sources = [one.gradient for (worker, _), one in zip(keys, held, strict=True) if worker == chief]
             mean = self.shard.with_state_of(mean, sources[0] if sources else None)
         self.shard.update(mean, scale)
+        self.busy_s += self._runtime.clock() - begin
         self.after_update()
         self.examples_applied += sum(one.examples for one in held)
 

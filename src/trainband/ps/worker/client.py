@@ -30,6 +30,7 @@ from trainband.ps.worker.shard_requests import ShardRequests
 from trainband.ps.worker.steering import Steering
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.logs import task_logger
+from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.wire import messages as m
 from trainband.wire.transport import Timeouts, Transport
@@ -144,6 +145,13 @@ class JobClient:
         membership.joined = True
         self._heartbeats.join_late_ps()
         return self.pull()
+
+    @property
+    def times(self) -> StepTimes:
+        """What this worker's steps have spent their time on; the exchange with the ps is noted here, the rest is for
+        the caller to note.
+        """
+        return self._membership.times
 
     def note_first_batch(self, digest: str) -> None:
         """Has ps:0 compare the batch that this worker begins with with the others'."""

@@ -86,6 +86,7 @@ class Exchanger:
         self._finder = finder
         self._heartbeats = heartbeats
         self._log = task_logger(__name__, membership.task)
+        self._sent_at = self._held_s = 0.0
 
     def initialise(self, link: Link, values: Sequence[NDArray[Any]], *, bootstrapping: bool = False) -> None:
         """Chief only: sends a shard its first values; returns when the ps has them."""
@@ -111,6 +112,7 @@ class Exchanger:
     ) -> None:
         """Numbers the push and sends it, to all ps at once where it is large."""
         membership = self._membership
+        begin = membership.runtime.clock()
         membership.sequence, membership.paused = membership.sequence + 1, False
         shares = list(zip(self._links, gradients, versions, strict=True))
         headers = [
@@ -119,12 +121,14 @@ class Exchanger:
         if len(shares) == 1 or sum(block.nbytes for blocks in gradients for block in blocks) < AT_ONCE_BYTES:
             for (link, blocks, _), header in zip(shares, headers, strict=True):
                 self._send_one(link, header, blocks)
-            return
-        sends = [
-            partial(self._send_one, link, header, blocks)
-            for (link, blocks, _), header in zip(shares, headers, strict=True)
-        ]
-        membership.runtime.run_all(sends, "trainband-send")
+        else:
+            sends = [
+                partial(self._send_one, link, header, blocks)
+                for (link, blocks, _), header in zip(shares, headers, strict=True)
+            ]
+            membership.runtime.run_all(sends, "trainband-send")
+        self._sent_at = membership.runtime.clock()
+        membership.times.send += self._sent_at - begin
 
     def assign(
         self, blocks: Sequence[Sequence[NDArray[Any]]], slices: Sequence[tuple[Sequence[int], Sequence[int]]]
@@ -153,16 +157,36 @@ class Exchanger:
 
     def collect(self) -> Exchange:
         """Waits for all answers to the push that was sent last."""
-        return self._collect("the answer to a push")
+        begin = self._membership.runtime.clock()
+        exchange = self._collect("the answer to a push")
+        self._note_times(begin)
+        return exchange
+
+    def _note_times(self, begin: float) -> None:
+        """Notes what the wait for all answers, since `begin`, was for.
+
+        The push that was held longest is what the worker waited for; with overlap, a part of that was no wait.
+        """
+        times, now = self._membership.times, self._membership.runtime.clock()
+        waited_s = now - begin
+        hidden_s = max(0.0, begin - self._sent_at)
+        held_s = min(waited_s, max(0.0, self._held_s - hidden_s))
+        times.ps += held_s
+        times.network += waited_s - held_s
 
     def _collect(self, what: str) -> Exchange:
         params: list[Blocks] = []
         versions = []
         staleness, applied, restarted, done, refusal, worker_state = 0, True, False, True, "", None
-        share = 0
+        share, self._held_s = 0, 0.0
+        clock, several = self._membership.runtime.clock, len(self._links) > 1
         for link in self._links:
             lineage = link.lineage
+            begin = clock() if several else 0.0
             answer, blocks = self._receive(link, what)
+            if several:
+                self._membership.times.note_wait(link.name, clock() - begin)
+            self._held_s = max(self._held_s, answer.held_s)
             restarted = restarted or link.lineage != lineage
             # All ps divide alike, unless they hear of a worker's going at different steps: the word of one counts.
             share = share if params else answer.share

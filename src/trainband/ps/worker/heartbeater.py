@@ -28,6 +28,7 @@ class Heartbeater:
       runtime: this task's.
       blocked_by: the workers that this one waits for, at any ps.
       paused: whether this one's data is used up.
+      spent: the seconds that its steps have spent on each of `step_times.PARTS`.
       urgent: whether something has gone wrong, be it at another ps.
       join: joins the ps over this connection; returns this worker's number there.
       heard: called with each answer; with `None` where there was none.
@@ -45,6 +46,7 @@ class Heartbeater:
         blocked_by: Callable[[], tuple[str, ...]],
         paused: Callable[[], bool],
         first_batch: Callable[[], str],
+        spent: Callable[[], tuple[float, ...]] = tuple,
         urgent: Callable[[], bool],
         join: Callable[[Connection], int],
         heard: Callable[[int, m.JobState | None], None],
@@ -57,6 +59,7 @@ class Heartbeater:
         self._blocked_by = blocked_by
         self._paused = paused
         self._first_batch = first_batch
+        self._spent = spent
         self._urgent = urgent
         self._transport = transport
         self._timeouts = timeouts
@@ -101,7 +104,9 @@ class Heartbeater:
 
     def look(self) -> m.JobState:
         """How the job is now; a sign of life, too. Raises `PeerError` where the ps does not say."""
-        beat = m.Heartbeat(self.worker, self._incarnation, self._blocked_by(), self._paused(), self._first_batch())
+        beat = m.Heartbeat(
+            self.worker, self._incarnation, self._blocked_by(), self._paused(), self._first_batch(), self._spent()
+        )
         answer = self._connection.call("heartbeat", encode(beat), timeout_s=self._timeouts.heartbeat_s)
         return decode(answer, m.JobState, str(self))
 

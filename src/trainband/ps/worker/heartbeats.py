@@ -65,6 +65,7 @@ class Heartbeats:
                 blocked_by=lambda: membership.blocked_by,
                 paused=lambda: membership.paused,
                 first_batch=lambda: membership.first_batch,
+                spent=lambda: tuple(membership.times.seconds().values()),
                 urgent=self._is_urgent,
                 join=self._join_at,
                 heard=self._heard,

@@ -7,6 +7,7 @@ from trainband.errors import DeadlineExceeded
 from trainband.ps.description import Plan
 from trainband.ps.worker.bootstrapper import Bootstrapper
 from trainband.runtime import Runtime
+from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say, Waiting
 from trainband.version import VERSION
 from trainband.wire import messages as m
@@ -62,6 +63,8 @@ class Membership:
         """Whether this worker's data is used up."""
         self.first_batch = ""
         """A digest of the first batch that this worker has trained on; empty before."""
+        self.times = StepTimes()
+        """What this worker's steps have spent their time on."""
         self._has_given_up = False
         self.request = ""
         """The request to end that this worker has had (see `trainband.runtime.signals`); empty without one."""

@@ -1,0 +1,72 @@
+"""Where a task's time went, in a table, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainband.runtime.formatting import duration
+from trainband.runtime.step_times import TimeSpent
+
+LARGE = 0.25
+"""The share of the time from which a part of the step is worth a word."""
+
+UNEVEN = 0.6
+"""The share of one ps in the waiting from which that ps is the one to look at: of two even ones, each has half, and the
+first is waited for longest where all are alike."""
+
+_WORDS = {
+    "data": "waiting for data",
+    "compute": "computing",
+    "send": "sending gradients",
+    "network": "on the network",
+    "ps": "at the ps: waiting for other workers, updates",
+    "other": "the rest: hooks, checkpoints, the loop",
+}
+
+
+def table(spent: TimeSpent) -> str:
+    """Lines of text: of each part that took time, seconds, share, and milliseconds a step."""
+    lines = []
+    for part, seconds in spent.seconds.items():
+        if seconds > 0:
+            a_step = 1e3 * seconds / spent.steps if spent.steps else 0.0
+            lines.append(f"{spent.share(part):7.1%}  {a_step:9.3f} ms a step  {duration(seconds):>8}  {_WORDS[part]}")
+    return "\n".join(lines)
+
+
+def advice(spent: TimeSpent, rule: Mapping[str, object] | None = None) -> list[str]:
+    """What to do about the parts that take much of the time, the largest first; one sentence each.
+
+    Args:
+      spent: by a task.
+      rule: the update rule's settings; `None` where there is no ps.
+    """
+    parts = sorted((part for part in spent.seconds if part != "compute"), key=spent.share, reverse=True)
+    found = [_about(part, spent, rule) for part in parts if spent.share(part) >= LARGE]
+    return [
+        f"{spent.share(part):.0%} of the time goes on {_WORDS[part].partition(':')[0]}: {text}"
+        for part, text in zip([part for part in parts if spent.share(part) >= LARGE], found, strict=True)
+    ]
+
+
+def _about(part: str, spent: TimeSpent, rule: Mapping[str, object] | None) -> str:
+    waits = sum(spent.waited_for.values())
+    slowest = max(spent.waited_for, key=spent.waited_for.__getitem__, default="")
+    uneven = slowest if waits and spent.waited_for[slowest] / waits >= UNEVEN else ""
+    match part:
+        case "data":
+            return "prepare batches faster, or give fit an iterable of its own thread or process (grain)."
+        case "network":
+            where = f"most of it to {uneven}, look at its machine and network; or " if uneven else ""
+            return f"{where}use larger batches, accumulate=, wire_dtype='bfloat16', or UCX where the network has RDMA."
+        case "send":
+            return "use wire_dtype='bfloat16', or accumulate=."
+        case "ps":
+            if rule is not None and rule.get("name") == "sync":
+                return (
+                    "the workers differ in speed: use Sync(balance='speed'), Sync(backups=1) or Async(); "
+                    "or, where they do not, add a ps."
+                )
+            return f"{f'{uneven} is busiest: ' if uneven else ''}add a ps, or let workers compute more a step."
+        case _:
+            return "make hooks rarer, or use steps_per_execution= where steps are small."
