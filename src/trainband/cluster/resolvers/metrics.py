@@ -14,7 +14,7 @@ from trainband.errors import YourError
 
 PORT, HOST = "TRAINBAND_METRICS_PORT", "TRAINBAND_METRICS_HOST"
 LOOPBACK = "127.0.0.1"
-_PORT = re.compile(r"(\d{1,5})(\+?)")
+_PORT = re.compile(r"([0-9]{1,5})(\+?)")
 
 
 @dataclass(frozen=True, slots=True)
