@@ -35,6 +35,7 @@ def ps_status(task: str = "ps:0", **changes: Any) -> PsStatus:
     """A ps in the middle of a job with two workers, whose shard has a standby."""
     others = {field.name: 0 for field in msgspec.structs.fields(PsStatus) if field.type in (int, float)}
     number = int(task.partition(":")[2])
+    term = Term(2, number, 1 - number)
     values: dict[str, Any] = {
         "task": task,
         "address": "10.0.0.7:2222",
@@ -51,8 +52,6 @@ def ps_status(task: str = "ps:0", **changes: Any) -> PsStatus:
         "variables": (VariableStatus("kernel", (8, 3), "float32", 96, (SliceStatus("ps:0", 0, 8),)),),
         "checkpoint": CheckpointStatus(1400, 96, 0.25),
         "chief": "worker:0",
-        "replicas": (
-            ReplicaState(number, number, "primary", "l", Term(2, number, 1 - number), 9, 1500, "a", behind=4),
-        ),
+        "replicas": (ReplicaState(number, number, "primary", "l", term, 9, 1500, "a", behind=4),),
     }
     return PsStatus(**{**others, **values, **changes})

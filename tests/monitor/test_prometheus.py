@@ -44,7 +44,8 @@ def values_of(page: str) -> dict[str, float]:
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             labels = ",".join(f"{name}={value}" for name, value in sample.labels.items())
-            assert (key := f"{sample.name}{{{labels}}}") not in found
+            key = f"{sample.name}{{{labels}}}"
+            assert key not in found
             found[key] = sample.value
     return found
 

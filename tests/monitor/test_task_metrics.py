@@ -30,7 +30,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process is asked to serve metrics, at any port."""
+    """Asks this process to serve metrics, at any port."""
     monkeypatch.setenv(PORT, "0")
     monkeypatch.delenv(HOST, raising=False)
     yield

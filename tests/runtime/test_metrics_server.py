@@ -111,15 +111,17 @@ def test_more_requests_than_places_are_turned_away_at_once() -> None:
 
 def test_a_request_without_end_is_cut_off() -> None:
     with serving(lambda: "up 1\n") as server, connect(server) as endless:
-        with pytest.raises(OSError, match=r"."):  # the server has hung up: EPIPE or ECONNRESET
-            while True:
-                endless.sendall(b"GET /metrics HTTP/1.0\r\n" + b"X-Long: " + b"x" * 60_000)
+        headers = b"X-Long: 1\r\n" * 1_000_000
+        with pytest.raises(ConnectionError):
+            endless.sendall(b"GET /metrics HTTP/1.0\r\n" + headers)
         assert get(server.url)[0] == 200
 
 
 def test_a_port_that_is_taken_and_an_address_that_is_not_here() -> None:
-    with serving(lambda: "") as server:
-        with pytest.raises(AddressInUse, match=rf"127.0.0.1:{server.port}: another process listens there. Choose"):
-            MetricsServer(lambda: "", host="127.0.0.1", port=server.port)
+    with (
+        serving(lambda: "") as server,
+        pytest.raises(AddressInUse, match=rf"127.0.0.1:{server.port}: another process listens there. Choose"),
+    ):
+        MetricsServer(lambda: "", host="127.0.0.1", port=server.port)
     with pytest.raises(YourError, match=r"metrics cannot be served at 192.0.2.1:0: .*--metrics-host"):
         MetricsServer(lambda: "", host="192.0.2.1", port=0)

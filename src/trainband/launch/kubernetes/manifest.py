@@ -109,8 +109,8 @@ class KubernetesJob:
             raise YourError(f"kind = {self.kind!r}: write jobset, or job for a cluster without JobSet.")
         if not 0 <= self.metrics_port <= 65535 or self.metrics_port == self.port:
             raise YourError(
-                f"metrics_port = {self.metrics_port}: give a port from 1 to 65535 that is not {self.port}, at which the "
-                "tasks listen, or 0 for no metrics."
+                f"metrics_port = {self.metrics_port}: give a port from 1 to 65535 that is not {self.port}, at which "
+                "the tasks listen, or 0 for no metrics."
             )
         if self.grace_s < 1:
             raise YourError(f"grace_s must be 1 or more, got {self.grace_s}.")
