@@ -107,6 +107,8 @@ def test_a_job_is_told_of_once_though_each_of_its_ps_knows_its_workers() -> None
     assert found["trainband_job_stuck_workers{}"] == 1
     assert found["trainband_job_held_shards{}"] == 2
     assert found["trainband_ps_updates_total{task=ps:1}"] == 1500
+    assert found["trainband_ps_worker_pushes_total{task=ps:0,worker=worker:1}"] == 120
+    assert "trainband_ps_worker_pushes_total{task=ps:1,worker=worker:1}" not in found
     assert values_of(PAGES["a job that is away"]) == {"trainband_job_ps{}": 0}
 
 

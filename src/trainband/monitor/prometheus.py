@@ -56,6 +56,8 @@ def worker_families(statistics: TaskStatistics) -> list[Family]:
 def job_families(statuses: Sequence[PsStatus]) -> list[Family]:
     """A whole job, by the statuses of all its ps that answer: what each tells, and what is true of the job.
 
+    Of the workers, each ps has its own view, and only that of one ps is told here: ps:0's, where it answers.
+
     Args:
       statuses: one of each ps, as nearly of the same time as can be. None: the job cannot be reached.
     """
@@ -87,7 +89,7 @@ def job_families(statuses: Sequence[PsStatus]) -> list[Family]:
         Family("gauge", "trainband_job_held_shards", "Shards that a ps which answers holds.", {(): len(held)}),
         Family("gauge", "trainband_job_variables_bytes", text, {(): nbytes}),
         spent,
-        *ps_families(statuses),
+        *ps_families(statuses, workers_of=first.task),
     ]
 
 

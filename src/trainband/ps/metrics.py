@@ -42,14 +42,19 @@ class _Families:
         family.add(value, *labels)
 
 
-def ps_families(statuses: Iterable[PsStatus]) -> list[Family]:
-    """The statuses of one ps, or of several at the same time, each sample with the label `task` that names its ps."""
+def ps_families(statuses: Iterable[PsStatus], *, workers_of: str | None = None) -> list[Family]:
+    """The statuses of one ps, or of several at the same time, each sample with the label `task` that names its ps.
+
+    Args:
+      statuses: of the ps.
+      workers_of: the one ps whose view of the workers is told; that of each when `None`.
+    """
     families = _Families()
     for status in statuses:
         _add_ps(families, status)
         for replica in status.replicas:
             _add_replica(families, status, replica)
-        for worker in status.workers:
+        for worker in status.workers if workers_of in (None, status.task) else ():
             _add_worker(families, status, worker)
     return list(families.found.values())
 

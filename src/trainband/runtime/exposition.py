@@ -96,16 +96,21 @@ def exposition(metrics: Iterable[Metric], common: Labels = ()) -> str:
         for name, labels, value in metric.samples():
             lines[name, labels] = value
     text: list[str] = []
+    written: dict[Labels, str] = {}
+    """Of labels that many families share: those of a worker, say."""
+
+    def label_text(labels: Labels) -> str:
+        found = written.get(labels)
+        if found is None:
+            inner = ",".join(f"{key}={quoted(text)}" for key, text in (*common, *labels))
+            found = written[labels] = f"{{{inner}}}" if inner else ""
+        return found
+
     for name, metric in first.items():
         if found[name]:
             text += [f"# HELP {name} {_help(metric.description)}", f"# TYPE {name} {metric.kind}"]
-            text += [_line(line, (*common, *labels), value) for (line, labels), value in found[name].items()]
+            text += [f"{line}{label_text(labels)} {number(value)}" for (line, labels), value in found[name].items()]
     return "".join(f"{line}\n" for line in text)
-
-
-def _line(name: str, labels: Labels, value: float) -> str:
-    inner = ",".join(f"{key}={quoted(text)}" for key, text in labels)
-    return f"{name}{{{inner}}} {number(value)}" if inner else f"{name} {number(value)}"
 
 
 def _help(text: str) -> str:
@@ -125,8 +130,8 @@ def quoted(text: str) -> str:
 def number(value: float) -> str:
     """A sample's value."""
     value = float(value)
+    if -1e15 < value < 1e15:
+        return str(int(value)) if value.is_integer() else repr(value)
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    if math.isnan(value):
-        return "NaN"
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return "NaN" if math.isnan(value) else repr(value)
