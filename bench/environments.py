@@ -79,6 +79,30 @@ def torch_python(given: Path | None = None) -> Path:
     return python
 
 
+def serving_python(given: Path | None = None) -> Path:
+    """Give a Python interpreter that has the peers of `bench/serve.py`, making a virtual environment if need be.
+
+    Args:
+      given: an interpreter that has them already, which is checked; None for the one in ``.bench/serving``.
+
+    Returns:
+      The interpreter's path.
+
+    Raises:
+      click.ClickException: the given interpreter lacks one, or the installation failed.
+    """
+    wanted = ("jax", "fastapi", "uvicorn", "litserve", "uvloop", "httptools")
+    python = given or _HOME / "serving" / "bin" / "python"
+    lacking = [package for package in wanted if _version(python, package) is None]
+    if lacking and given is not None:
+        raise click.ClickException(f"{given} has no {lacking[0]}; leave --peer-python out to install it.")
+    if lacking:
+        _make(python, "FastAPI and LitServe")
+        if not _install(python, *wanted):
+            raise click.ClickException("the peers could not be installed; give an interpreter by --peer-python.")
+    return python.absolute()
+
+
 def has_torch(python: Path) -> bool:
     """Say whether an interpreter has PyTorch."""
     return _version(python, "torch") is not None

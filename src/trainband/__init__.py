@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainband import errors as errors
     from trainband import export as export
     from trainband import keras as keras
+    from trainband import serve as serve
     from trainband.checkpoint import Retention as Retention
     from trainband.cluster import Cluster as Cluster
     from trainband.cluster import ClusterSpec as ClusterSpec
@@ -101,7 +102,7 @@ _HOMES = {
     "flight_client": "ps.flight_client",
 }
 _MODULES = ("cluster", "data", "errors")
-_FRONT_ENDS = ("compat", "compress", "export", "keras")
+_FRONT_ENDS = ("compat", "compress", "export", "keras", "serve")
 """For those who have what they are for; so they are no part of `from trainband import *`."""
 
 __all__ = ["__version__", *_MODULES, *_HOMES]

@@ -98,7 +98,7 @@ def test_what_computes_something_else_is_not_put_in_place(tmp_path: Path, monkey
             run = real.load(directory, written)
             return lambda inputs: {name: leaf + (name == "scores") * 0.01 for name, leaf in run(inputs).items()}
 
-    monkeypatch.setattr(exporting_module, "target", lambda _: Wrong())
+    monkeypatch.setattr(exporting_module, "target", lambda *_: Wrong())
     with pytest.raises(ModelError, match=r"'scores' differs by 0\.01.*Nothing was exported"):
         export_program(program(), tmp_path / "out", "stablehlo")
     assert list(tmp_path.iterdir()) == []

@@ -29,6 +29,7 @@ from trainband.ps.server.service import ParameterService
 from trainband.runtime import SystemRuntime
 from trainband.runtime.overrides import override
 from trainband.version import VERSION
+from trainband.wire import following as w
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode, decode_any, encode
@@ -267,6 +268,17 @@ def fuzz_stream(data: bytes) -> None:
         record = dice.one_of([m.Push(1 << 20, 0, 32, 0.5, True, 1), m.Pull(), m.Initialise(), opening])
         header = changed(record, dice) if dice.number(4) else dice.rest()
         frames.append((header, dice.one_of(bodies)))
+    live.service.stream(Frames(*frames))
+    live.check()
+
+
+def fuzz_reader(data: bytes) -> None:
+    """The frames of a reader's stream."""
+    dice, live = Dice(data), _alone()
+    frames: list[Any] = [changed(w.Follow(0), dice) if dice.number(2) else w.Follow(0)]
+    for _ in range(1 + dice.number(3)):
+        record = dice.one_of([w.Read(), w.Look(), w.Follow(0), m.Pull()])
+        frames.append(changed(record, dice) if dice.number(4) and not isinstance(record, w.Read) else record)
     live.service.stream(Frames(*frames))
     live.check()
 

@@ -20,10 +20,10 @@ from trainband.wire.codec import encode
 from trainband.wire.transport import Caller
 
 STRANGE = {
-    "observer": {"status", "state"},
-    "evaluator:0": {"status", "state"},
-    "admin": {"status", "state", "shutdown"},
-    "ps:1": {"status", "state", "invite"},
+    "observer": {"status", "state", "layout"},
+    "evaluator:0": {"status", "state", "layout"},
+    "admin": {"status", "state", "layout", "shutdown"},
+    "ps:1": {"status", "state", "layout", "invite"},
 }
 """What each of those that are no workers may ask for."""
 WORKERS_OWN = (

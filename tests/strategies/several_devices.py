@@ -69,6 +69,7 @@ def switches() -> dict[str, Any]:
         "policy": {"remat": jax.checkpoint_policies.dots_saveable},
         "not donated": {"donate": False},
         "transform": {"worker_transform": optax.clip_by_global_norm(0.1)},
+        "pruning": {"pruning": trainband.compress.Pruning(sparsity=0.7)},
     }
     for switch, changes in switches.items():
         found[switch] = {}

@@ -65,7 +65,10 @@ def test_each_trains_as_one_device(model: str, name: str, found: Found) -> None:
     assert other["accuracy"] == pytest.approx(one["accuracy"])
 
 
-@pytest.mark.parametrize("switch", ["accumulate", "bf16", "remat", "policy", "not donated", "transform"])
+@pytest.mark.parametrize(
+    "switch",
+    ["accumulate", "bf16", "remat", "policy", "not donated", "transform", "pruning"],
+)
 def test_the_switches_are_the_same_everywhere(switch: str, found: Found) -> None:
     one = found["switches"][switch].pop("OneDevice")
     for name, params in found["switches"][switch].items():

@@ -42,7 +42,9 @@ COMMANDS = {
     "checkpoint": LazyCommand(
         "trainband.cli.checkpoint", "checkpoint", "List, look into, check, compare and export checkpoints."
     ),
+    "compress": LazyCommand("trainband.cli.compress", "compress", "Write a checkpoint in fewer bytes."),
     "export": LazyCommand("trainband.cli.export", "export", "Export a checkpoint and a function for other programs."),
+    "serve": LazyCommand("trainband.cli.serve", "serve", "Serve predictions over HTTP."),
     "kubernetes": LazyCommand("trainband.cli.kubernetes", "kubernetes", "Write the manifest of a job for Kubernetes."),
     "secret": LazyCommand("trainband.cli.secret", "secret", "Make a secret for the tasks of a job."),
     "certs": LazyCommand("trainband.cli.certs", "certs", "Make certificates for the tasks of a job."),

@@ -17,12 +17,9 @@ if TYPE_CHECKING:
     from trainband.model.predictor import Predictor
     from trainband.model.signature import TensorSpec
 
-model_option = click.option(
-    "--model",
-    required=True,
-    metavar="FILE.py:NAME",
-    help="A function predict(params, batch), or a trainband.Predictor, in a file or a module.",
-)
+_MODEL_HELP = "A function predict(params, batch), a trainband.Predictor or a Keras model, in a file or a module."
+model_option = click.option("--model", required=True, metavar="FILE.py:NAME", help=_MODEL_HELP)
+optional_model_option = click.option("--model", metavar="FILE.py:NAME", help=_MODEL_HELP)
 example_option = click.option(
     "--example",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -59,8 +56,15 @@ def predictor_from(text: str) -> Predictor:
         raise YourError(f"--model {text}: {where} has no {name}.") from None
     if isinstance(found, Predictor):
         return found
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(found, keras.Model):
+        from trainband.keras.predictor import predictor_of
+
+        return predictor_of(found)
     if not callable(found):
-        raise ModelError(f"--model {text}: {name} is {found!r}, and neither a function nor a Predictor.")
+        raise ModelError(
+            f"--model {text}: {name} is {found!r}, and neither a function nor a Predictor nor a Keras model."
+        )
     return Predictor(found)
 
 

@@ -5,3 +5,4 @@ from trainband.export.artifact import load as load
 from trainband.export.exporting import ExportReport as ExportReport
 from trainband.export.exporting import export_program as export_program
 from trainband.export.targets import TARGETS as TARGETS
+from trainband.export.targets.base import Options as Options

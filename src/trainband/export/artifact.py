@@ -13,7 +13,7 @@ import msgspec
 
 from trainband.errors import YourError
 from trainband.export.targets import target
-from trainband.export.targets.base import Run
+from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
 from trainband.model.signature import Signature
 from trainband.version import VERSION
@@ -79,14 +79,16 @@ class Artifact:
             if not path.is_file() or sha256(path) != wanted:
                 raise YourError(f"{path} is not the file that was exported; export the checkpoint again.")
 
-    def compiled(self) -> Run:
-        """`predict(inputs) -> outputs`, by the format's own runtime.
+    def compiled(self, options: Options = NO_OPTIONS) -> Run:
+        """`predict(inputs) -> outputs`, by the format's own runtime; of the options, `converter` counts.
 
         Raises:
           YourError: it cannot be loaded by the versions that are here.
         """
         try:
-            return target(self.manifest.target).load(self.path, self.manifest.format)
+            return target(self.manifest.target, Options(converter=options.converter)).load(
+                self.path, self.manifest.format
+            )
         except ValueError as exc:
             raise YourError(f"{self.path} cannot be loaded: {exc}") from exc
 

@@ -16,11 +16,14 @@ from trainband.checkpoint.disk import sync_directory
 from trainband.errors import ModelError, YourError
 from trainband.export.artifact import MANIFEST, Artifact, write_manifest
 from trainband.export.targets import target
-from trainband.export.targets.base import Run
+from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
 
 TOLERANCE = 1e-4
 """How far an output may be from the program's own, as a share of the largest absolute value in it, or of 1."""
+
+TOLERANCE_INT8 = 0.1
+"""The same with weights of 8 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,13 @@ class ExportReport:
 
 
 def export_program(
-    program: InferenceProgram, out: str | Path, to: str, *, force: bool = False, tolerance: float = TOLERANCE
+    program: InferenceProgram,
+    out: str | Path,
+    to: str,
+    *,
+    force: bool = False,
+    tolerance: float = TOLERANCE,
+    options: Options = NO_OPTIONS,
 ) -> ExportReport:
     """Writes a program into the directory `out`, which appears whole, tried and compared, or not at all.
 
@@ -56,13 +65,14 @@ def export_program(
       to: one of `TARGETS`.
       force: whether an earlier export in `out` is replaced.
       tolerance: how far outputs may be from the program's own, see `TOLERANCE`.
+      options: what only some formats have.
 
     Raises:
       YourError: `out` is there, or a library is missing.
       ModelError: the format cannot hold the program, or computes something else.
     """
     out = Path(out)
-    chosen = target(to)
+    chosen = target(to, options)
     _require_free(out, force)
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:

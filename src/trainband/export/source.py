@@ -1,48 +1,35 @@
-"""Where the weights of a program come from: a directory of checkpoints, or one checkpoint."""
+"""Where the weights of a program come from: a directory of checkpoints, one checkpoint, or a compressed model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from trainband.checkpoint import Checkpoint, CheckpointDirectory
-from trainband.checkpoint.snapshot import PARAMS_PREFIXES
-from trainband.errors import CheckpointError
+from trainband.compress.compressed import is_compressed, load
 from trainband.model.inference import InferenceProgram
 from trainband.model.predictor import Predictor
-from trainband.runtime.waiting import Say, say_on_stderr
+from trainband.model.saved_weights import newest_checkpoint as newest_checkpoint
+from trainband.model.saved_weights import weights_of as weights_of
 
 
-def newest_checkpoint(path: Path, say: Say = say_on_stderr) -> Checkpoint:
-    """A checkpoint, or the newest sound one of a directory of them.
+def program_of(path: Path, predictor: Predictor, *, unpack: bool = False, **tracing: Any) -> InferenceProgram:
+    """A predictor with the weights that lie at a path.
 
-    Raises:
-      CheckpointError: there is none.
-    """
-    home = CheckpointDirectory(path, say)
-    if home.steps():
-        found = next(iter(home.candidates()), None)
-        if found is None:
-            raise CheckpointError(f"no checkpoint in {path} can be read.")
-        return found
-    return Checkpoint.open(path)
-
-
-def weights_of(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
-    """The params and the model state, by name."""
-    names = (name for name in checkpoint.manifest.tensors if f"{name}/".startswith(PARAMS_PREFIXES))
-    return {name: checkpoint.read(name, prefer_ps=0) for name in names}
-
-
-def program_of(path: Path, predictor: Predictor, **tracing: Any) -> InferenceProgram:
-    """A predictor with the weights that lie at a path; `tracing` is for `Predictor.program`.
+    Args:
+      path: a checkpoint, a directory of them, or a compressed model.
+      predictor: what is computed with the weights.
+      unpack: take a compressed model's weights out of their bitmaps once, for a program that runs many times.
+      tracing: for `Predictor.program`.
 
     Raises:
       CheckpointError: there is no checkpoint.
+      YourError: a compressed model is damaged.
       ModelMismatch, ModelError, DataError: see `Predictor.program`.
     """
+    if is_compressed(path):
+        compressed = load(path).unpacked() if unpack else load(path)
+        named: Any = compressed.shapes  # which is all that is wanted of them
+        return compressed.program(predictor.program(named, source=str(path), **tracing))
     checkpoint = newest_checkpoint(path)
     return predictor.program(
         weights_of(checkpoint), source=str(checkpoint.path), global_step=checkpoint.global_step, **tracing

@@ -86,7 +86,7 @@ FROZEN = "digest_of_frozen"
 
 def digest_of(model: Any, frozen: Sequence[Any]) -> Any:
     """uint32[2] of the values of frozen variables, random streams that nothing draws from aside; `None` without any."""
-    seeds = {id(generator.state) for generator in _seed_generators(model)}
+    seeds = {id(generator.state) for generator in seed_generators(model)}
     counted = [variable for variable in frozen if id(variable) not in seeds]
     if not counted:
         return None
@@ -118,7 +118,7 @@ class TrainingLoss:
         self._frozen = {id(variable): variable.value for variable in parts.frozen}
         self._order = list(model.non_trainable_variables)
         self._names = {id(variable): name for name, variable in parts.changed.items()}
-        seeds = {id(generator.state) for generator in _seed_generators(model)}
+        seeds = {id(generator.state) for generator in seed_generators(model)}
         self._seeds = {name for name, variable in parts.changed.items() if id(variable) in seeds}
 
     def with_state(self, params: PyTree, state: PyTree, batch: Batch, key: Any) -> Any:
@@ -158,7 +158,8 @@ class TrainingLoss:
         return value ^ np.array([zlib.crc32(f"worker {self._rank}".encode()), 0], np.uint32)
 
 
-def _seed_generators(model: Any) -> list[Any]:
+def seed_generators(model: Any) -> list[Any]:
+    """The random streams of a model's layers."""
     found: list[Any] = []
     for layer in layers_of(model):
         found += getattr(layer, "_seed_generators", [])

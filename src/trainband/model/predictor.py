@@ -109,7 +109,11 @@ class Predictor:
           ModelError: the function cannot be traced.
         """
         tree = self._example(example, inputs)
-        specs = inputs or specs_of_example(named_leaves(tree, "input"), batch)
+        named = named_leaves(tree, "input")
+        specs = specs_of_example(named, batch)
+        if inputs:  # in the order of the tree, which a dict sorts by name
+            given = {spec.name: spec for spec in inputs}
+            specs = tuple(given[name] for name in named)
         treedef = jax.tree.structure(tree)
         self._require(weights if shapes is None else shapes, source)
         computed = on_mesh(self._of_tensors, axes=self._axes)

@@ -95,19 +95,24 @@ class Signature:
             if name not in inputs:
                 raise DataError(f"the input {name!r} is missing; the inputs are {self.expected()}.")
             given = inputs[name]
-            found = f"{given.dtype}[{', '.join(map(str, given.shape))}]"
             if given.dtype.name != spec.dtype or len(given.shape) != len(spec.shape):
-                raise DataError(f"the input {name!r} is {found}; expected {spec}.")
+                raise DataError(f"the input {name!r} is {_found(given)}; expected {spec}.")
             for length, want in zip(given.shape, spec.shape, strict=True):
                 if isinstance(want, int):
                     if length != want:
-                        raise DataError(f"the input {name!r} is {found}; expected {spec}.")
+                        raise DataError(f"the input {name!r} is {_found(given)}; expected {spec}.")
                 elif lengths.setdefault(want, length) != length:
-                    raise DataError(f"the input {name!r} is {found}, but another input has {want} {lengths[want]}.")
+                    raise DataError(
+                        f"the input {name!r} is {_found(given)}, but another input has {want} {lengths[want]}."
+                    )
 
     def expected(self) -> str:
         """The inputs in words."""
         return "; ".join(map(str, self.inputs))
+
+
+def _found(array: NDArray[Any]) -> str:
+    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
 
 
 def structs(specs: Sequence[TensorSpec]) -> dict[str, jax.ShapeDtypeStruct]:

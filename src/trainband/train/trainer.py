@@ -39,6 +39,7 @@ from trainband.train.session import MonitoredSession
 from trainband.train.training_log import TrainingLog
 
 if TYPE_CHECKING:
+    from trainband.compress import Pruning, QuantizationAware
     from trainband.export import ExportReport
     from trainband.train.nnx import NNXModule
 
@@ -75,6 +76,8 @@ class Trainer:
         1, whatever is given, where each step sends params or gradients by itself: under `ParameterServer`, and with
         `central_storage=True`. Where workers compute in step, `timeout_s` is for a call, and whoever is at the end
         of its data or of the training computes a whole call; else single steps.
+      quantization: compute the loss, in training and in evaluations, as with 8-bit weights and activations.
+      pruning: have the optimizer set weights to 0, and keep them there.
       fixed_shapes: refuse batches whose shapes change (each would be compiled again).
       console: show progress while training: live on a terminal, else a line every 10 s; on the chief only.
       say: where lines for people go.
@@ -100,11 +103,18 @@ class Trainer:
         state_merge: str = "mean",
         evaluation_loss: Callable[..., Any] | None = None,
         steps_per_execution: int = 1,
+        quantization: QuantizationAware | None = None,
+        pruning: Pruning | None = None,
         fixed_shapes: bool = True,
         console: bool = True,
         say: Say = say_on_stderr,
     ) -> None:
         self._strategy: Strategy = OneDevice() if strategy is None else checked(strategy)
+        if quantization is not None:
+            loss = quantization.loss(loss)
+            evaluation_loss = None if evaluation_loss is None else quantization.loss(evaluation_loss)
+        if pruning is not None:
+            optimizer = pruning.wrap(optimizer)
         self._model = Model(
             init=init,
             loss=loss,
@@ -120,6 +130,9 @@ class Trainer:
             steps_per_execution=steps_per_execution,
             axes=self._strategy.mesh_axes,
         )
+        for option in (quantization, pruning):
+            if option is not None:
+                option.check(self._model.shapes().params)
         self._fixed_shapes = fixed_shapes
         self.console = console
         """Whether the chief shows progress."""

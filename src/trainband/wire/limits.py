@@ -35,6 +35,7 @@ class Limits:
       fit: the largest number of a training.
       fits_missed: trainings that a ps may have missed which has been in one: a chief may have died while it began it.
       updates: that a training may ask for beyond the present version, where it asks for a number.
+      readers: of the values of one ps at the same time; each may keep a version of them.
       records: of the log in one frame.
       sources: shared data sources of a job.
       name_length: characters of a variable's, a leaf's or a source's name.
@@ -66,6 +67,7 @@ class Limits:
     fit: int = 1_000_000
     fits_missed: int = 8
     updates: int = 1 << 53
+    readers: int = 64
     records: int = 1_000_000
     sources: int = 1_024
     name_length: int = 1_024

@@ -5,20 +5,20 @@ from __future__ import annotations
 from importlib import import_module
 
 from trainband.errors import YourError
-from trainband.export.targets.base import Target
+from trainband.export.targets.base import NO_OPTIONS, Options, Target
 
-TARGETS = {"stablehlo": "StableHLO"}
+TARGETS = {"stablehlo": "StableHLO", "onnx": "ONNX", "saved-model": "SavedModel", "litert": "LiteRT"}
 """The module of each, and the class in it."""
 
 
-def target(name: str) -> Target:
+def target(name: str, options: Options = NO_OPTIONS) -> Target:
     """The target of that name; its libraries are imported when it is used.
 
     Raises:
-      YourError: there is none.
+      YourError: there is none, or it has no such option.
     """
     if name not in TARGETS:
         raise YourError(f"there is no export to {name!r}; there is {', '.join(TARGETS)}.")
     module = import_module(f"trainband.export.targets.{name.replace('-', '_')}")
-    made: Target = getattr(module, TARGETS[name])()
+    made: Target = getattr(module, TARGETS[name])(options)
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,11 +15,33 @@ Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
 """Inputs by name -> outputs by name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What formats may be told; each refuses what it has not.
+
+    Attributes:
+      converter: a Python interpreter whose environment has what the format is converted with (TensorFlow for
+        `saved-model`, litert-converter for `litert`), where that is not in this one.
+      int8: weights of 8 bits, each output channel with a scale of its own.
+    """
+
+    converter: Path | None = None
+    int8: bool = False
+
+
+NO_OPTIONS = Options()
+
+
 class Target(Protocol):
     """One format."""
 
     name: str
     """As on the command line."""
+
+    def __init__(self, options: Options = NO_OPTIONS) -> None:
+        """Raises:
+        YourError: the format has no such option.
+        """
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
         """Writes its files into an empty directory.

@@ -11,9 +11,9 @@ import jaxlib.version
 from jax import export as jax_export
 from numpy.typing import NDArray
 
-from trainband.errors import ModelError
+from trainband.errors import ModelError, YourError
 from trainband.export import loader
-from trainband.export.targets.base import Run
+from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.export.weights_file import write_weights
 from trainband.model.inference import InferenceProgram
 from trainband.model.signature import structs
@@ -28,6 +28,12 @@ class StableHLO:
     """See the module."""
 
     name = "stablehlo"
+
+    def __init__(self, options: Options = NO_OPTIONS) -> None:
+        if options.int8:
+            raise YourError(
+                "--int8 is for litert; for stablehlo, compress the checkpoint (trainband compress) and export that."
+            )
 
     def write(self, program: InferenceProgram, directory: Path) -> dict[str, Any]:
         """See `Target`."""

@@ -64,6 +64,8 @@ class Control:
             replica = self._replica(shard)
             if name == "state":
                 return encode(self._status.job_state(replica))
+            if name == "layout":
+                return encode(self._status.layout())
             if name == "vacancy":
                 return encode(self._open_calls.vacancy())
         if name == "status":

@@ -8,6 +8,7 @@ from trainband.ps.membership.job_end import Elsewhere, Verdict, verdict
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.other_ps import OtherPs
+from trainband.ps.server.readers import Readers
 from trainband.ps.server.reserved_pieces import ReservedPieces
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
@@ -34,6 +35,7 @@ class Lifecycle:
       reserved_pieces: what a checkpoint has reserved for workers.
       status: whose rates are kept fresh.
       other_ps: are asked how the job is where no worker is left.
+      readers: hear of the end before it comes.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Lifecycle:
         reserved_pieces: ReservedPieces,
         status: StatusReporter,
         other_ps: OtherPs,
+        readers: Readers,
     ) -> None:
         self._task = task
         self._membership = membership
@@ -54,6 +57,7 @@ class Lifecycle:
         self._reserved_pieces = reserved_pieces
         self._status = status
         self._other_ps = other_ps
+        self._readers = readers
         self._absence = Absence(task.timeouts.lease_s)
         self._dismissed = False
         self._dismissed_at: float | None = None
@@ -89,6 +93,7 @@ class Lifecycle:
                 if lost:
                     raise CheckpointError(lost)
                 if now.ended:
+                    self._task.ended = now.ended
                     return now.ended
                 if not now.waiting_for:
                     self._other_ps.forget()
@@ -109,6 +114,7 @@ class Lifecycle:
                 self._task.wake.clear()
         finally:
             self.stop()
+            self._readers.await_all_told(self._task.timeouts.grace_s)
             self._replicas.close(self._task.timeouts.grace_s)
 
     def dismiss(self) -> None:

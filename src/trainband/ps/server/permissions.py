@@ -21,6 +21,7 @@ _REPLICATE = frozenset({Role.PS})
 ROLES: Mapping[str, frozenset[Role]] = {
     "status": _READ,
     "state": _READ,
+    "layout": _READ,
     "vacancy": _WORK,
     "invite": _REPLICATE,
     "shutdown": frozenset({Role.ADMIN}),

@@ -27,6 +27,7 @@ from trainband.ps.server.member_calls import MemberCalls
 from trainband.ps.server.open_calls import OpenCalls
 from trainband.ps.server.other_ps import OtherPs
 from trainband.ps.server.program import CompiledProgram, CompileProgram
+from trainband.ps.server.readers import Readers
 from trainband.ps.server.reserved_pieces import ReservedPieces
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter, Traffic
@@ -84,6 +85,7 @@ class ParameterService:
         self.reserved_pieces = ReservedPieces(task, members, replicas)
         traffic = Traffic()
         self._status = StatusReporter(task, membership, replicas, self.stall_detector, traffic)
+        readers = Readers(task, replicas)
         self.lifecycle = Lifecycle(
             task,
             membership,
@@ -92,8 +94,9 @@ class ParameterService:
             self.reserved_pieces,
             self._status,
             OtherPs(task, replicas, transport),
+            readers,
         )
-        self.streams = Streams(task, membership, replicas, traffic)
+        self.streams = Streams(task, membership, replicas, traffic, readers)
         self._control = Control(
             task,
             membership,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,21 +16,38 @@ from trainband.errors import RefusalCode, Refused
 from trainband.model.contents import Contents, contents_of_blocks
 from trainband.model.layout import ShardLayout
 from trainband.ps.server.program import Blocks, Program
+from trainband.runtime import Event
+
+_serials = itertools.count(1)
 
 
 class ParamsVersion:
-    """The params after `number` updates. Immutable; `readers` counts who is sending or saving them."""
+    """The params after `number` updates. Immutable; `readers` counts who is sending or saving them.
 
-    __slots__ = ("blocks", "number", "readers")
+    No two have the same `serial`: values can be assigned without an update.
+    """
+
+    __slots__ = ("blocks", "number", "readers", "serial")
 
     def __init__(self, number: int, blocks: Blocks) -> None:
         self.number = number
+        self.serial = next(_serials)
         self.blocks = blocks
         self.readers = 0
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """The blocks as NumPy views, without a copy. Let go of them before the reading ends."""
         return tuple(np.asarray(block) for block in self.blocks)
+
+
+@dataclass(slots=True)
+class Wanted:
+    """A version that a reader waits for: it is kept for it when it has come."""
+
+    number: int
+    reached: Event
+    """Set when it has."""
+    version: ParamsVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +92,7 @@ class Shard:
         self._state_is_read = False
         self._spare_params: Blocks | None = None
         self._spare_state: Blocks | None = None
+        self._wanted: list[Wanted] = []
 
     @property
     def initialised(self) -> bool:
@@ -132,14 +151,11 @@ class Shard:
 
     def release_snapshot(self, snapshot: Snapshot) -> None:
         """Ends a saving. What only the snapshot still held is kept for the next one."""
-        version = snapshot.params
-        self.release(version)
         if snapshot.state is self._state:
             self._state_is_read = False
         else:
             self._spare_state = snapshot.state
-        if not version.readers and version is not self._current and version is not self._previous:
-            self._spare_params = version.blocks
+        self.give_back(snapshot.params)
 
     def update(self, gradient: Sequence[NDArray[Any]], scale: float = 1.0) -> None:
         """Applies one update, multiplied by `scale`. `gradient` is only read, and not kept."""
@@ -157,6 +173,8 @@ class Shard:
         self._state_is_read = False
         self._previous = current
         self._current = ParamsVersion(current.number + 1, params)
+        if self._wanted:
+            self._keep_wanted(self._current)
 
     def set_number(self, leaf: int, value: float) -> None:
         """Sets one number of the optimizer's state, such as a learning rate.
@@ -232,6 +250,36 @@ class Shard:
     def release(version: ParamsVersion) -> None:
         """Ends a reading."""
         version.readers -= 1
+
+    def give_back(self, version: ParamsVersion) -> None:
+        """Ends a reading that outlasts updates: memory that only it still held is kept for the next one."""
+        self.release(version)
+        if not version.readers and version is not self._current and version is not self._previous:
+            self._spare_params = version.blocks
+
+    @property
+    def newest(self) -> ParamsVersion:
+        """The newest version, to be looked at under the lock."""
+        return self._require()
+
+    def want(self, number: int, reached: Event) -> Wanted:
+        """Has a version that is yet to come kept for a reader, who gets it by `take`."""
+        wanted = Wanted(number, reached)
+        self._wanted.append(wanted)
+        return wanted
+
+    def take(self, wanted: Wanted) -> ParamsVersion | None:
+        """The version, as by `acquire`; `None` if it has not come, and is wanted no more."""
+        if wanted in self._wanted:
+            self._wanted.remove(wanted)
+        return wanted.version
+
+    def _keep_wanted(self, version: ParamsVersion) -> None:
+        for wanted in [one for one in self._wanted if one.number <= version.number]:
+            version.readers += 1
+            wanted.version = version
+            self._wanted.remove(wanted)
+            wanted.reached.set()
 
     def _require(self) -> ParamsVersion:
         if self._current is None:

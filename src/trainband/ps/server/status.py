@@ -13,6 +13,7 @@ from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.task_state import TaskState
 from trainband.ps.statistics import PsStatus, Rate, StalenessCounts
 from trainband.wire import messages as m
+from trainband.wire.following import JobLayout
 
 
 @dataclass(slots=True)
@@ -71,6 +72,15 @@ class StatusReporter:
             complete=self._replicas.are_complete(),
             lost=self._membership.lost,
         )
+
+    def layout(self) -> JobLayout:
+        """The ps of the job and what lies where, for readers. Called under the lock."""
+        addresses = tuple(self._task.ps_addresses())
+        model = next((one.model for one in self._replicas if one.model.description is not None), None)
+        if model is None or model.description is None:
+            return JobLayout(self._task.name, addresses)
+        found = model.description
+        return JobLayout(self._task.name, addresses, found.standbys, found.variables, found.slices, model.job)
 
     def ps_status(self, replica: ShardReplica | None = None) -> PsStatus:
         """A frozen picture of this ps with one of its replicas and, through it, of the job.

@@ -17,11 +17,13 @@ from trainband.ps.rules.base import Push as PushEvent
 from trainband.ps.server import permissions
 from trainband.ps.server.gradients import all_finite, not_finite, widened
 from trainband.ps.server.job_membership import JobMembership
+from trainband.ps.server.readers import Readers
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import Traffic
 from trainband.ps.server.task_state import TaskState
 from trainband.runtime.formatting import printable
 from trainband.runtime.waiting import NOTICE_EVERY_S, Waiting
+from trainband.wire import following as w
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode_any, encode
@@ -39,20 +41,29 @@ class Streams:
       task: what all parts of this ps share.
       membership: who is in the job.
       replicas: of the ps, one of which each stream is about.
-      traffic: counts what the streams carry.
+      traffic: counts what the streams of workers carry.
+      readers: who only reads is theirs.
     """
 
-    def __init__(self, task: TaskState, membership: JobMembership, replicas: ShardReplicas, traffic: Traffic) -> None:
+    def __init__(
+        self,
+        task: TaskState,
+        membership: JobMembership,
+        replicas: ShardReplicas,
+        traffic: Traffic,
+        readers: Readers,
+    ) -> None:
         self._task = task
         self._membership = membership
         self._members = membership.members
         self._accounts = membership.accounts
         self._replicas = replicas
         self._traffic = traffic
+        self._readers = readers
         self._non_finite_said = -NOTICE_EVERY_S
 
     def serve(self, stream: Stream, caller: Caller = ANYBODY) -> None:
-        """Serves one worker, or the primary of another replica, for as long as it lives."""
+        """Serves one worker, a reader, or the primary of another replica, for as long as it lives."""
         member: Member | None = None
         bootstrapping = False
         try:
@@ -61,6 +72,9 @@ class Streams:
                 with self._task.lock:
                     replicator = self._replicas.replicator(self._replicas.get(opened.shard))
                 replicator.taker.follow(stream, opened, lambda: self._task.stopped)
+                return
+            if isinstance(opened, w.Follow):
+                self._readers.serve(stream, opened, caller)
                 return
             if opened is None:
                 return
@@ -93,14 +107,20 @@ class Streams:
             if member is not None and not bootstrapping:
                 self._membership.stream_ended(member)
 
-    def _opened(self, stream: Stream, caller: Caller) -> tuple[Member, ShardReplica, bool] | r.ReplicationHello | None:
+    def _opened(
+        self, stream: Stream, caller: Caller
+    ) -> tuple[Member, ShardReplica, bool] | r.ReplicationHello | w.Follow | None:
         """Who has opened a stream, and whether for first values only; `None` where this ps ends first."""
         waiting = Waiting(self._task.timeouts.connect_s, self._task.say, self._task.clock)
         stream.most_bytes = 0  # a name has no body
         while not self._task.stopped:
             frame = stream.receive(self._task.timeouts.heartbeat_s)
             if frame is not None:
-                message: m.Upward | r.ReplicationHello = _decoded(frame, m.Upward | r.ReplicationHello, stream.peer)
+                message: m.Upward | r.ReplicationHello | w.Follow = _decoded(
+                    frame, m.Upward | r.ReplicationHello | w.Follow, stream.peer
+                )
+                if isinstance(message, w.Follow):
+                    return message
                 if isinstance(message, r.ReplicationHello):
                     permissions.require_primary(caller, message.ps)
                     stream.most_bytes = LIMITS.frame_bytes

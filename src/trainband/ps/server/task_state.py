@@ -49,6 +49,8 @@ class TaskState:
         self.refusals = Refusals(self.log, self.clock)
         self.stopped = False
         """Whether every stream should end."""
+        self.ended = ""
+        """Why the job has ended, where it has."""
 
     def ps_addresses(self) -> list[str]:
         """Of each ps of the cluster, in their order."""

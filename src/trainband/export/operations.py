@@ -1,0 +1,256 @@
+"""Operations: what a program computes, as one list without calls, and the line in which the user wrote each."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+
+from trainband.model.inference import InferenceProgram
+from trainband.model.signature import structs
+
+CALLS = {
+    "checkpoint": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+}
+"""Primitives that run another program and nothing else, and the parameter that holds it."""
+
+Rewrite = Callable[..., Any]
+"""`rewrite(*inputs, **params) -> output`: the same in terms of other primitives, or `None` to leave it; traceable.
+
+Small inputs that are known are NumPy's arrays.
+"""
+
+
+def program_jaxpr(
+    program: InferenceProgram,
+    *,
+    rewrites: Mapping[str, Rewrite] | None = None,
+    dtypes: Mapping[str, Any] | None = None,
+) -> Any:
+    """What a program computes: its weights, then its inputs, to its outputs, in the order of the signature.
+
+    Args:
+      program: which.
+      rewrites: for primitives that a format lacks, or has with errors.
+      dtypes: of weights that come in another one than they are stored in, by name.
+
+    Returns:
+      a closed jaxpr without calls and without operations whose result nobody needs. No output is an input, a constant,
+      or the same as another output: such have a copy.
+    """
+    names = list(program.weights)
+    weights = [
+        jax.ShapeDtypeStruct(weight.shape, (dtypes or {}).get(name, weight.dtype))
+        for name, weight in program.weights.items()
+    ]
+    inputs = structs(program.signature.inputs)
+
+    def flat(*arrays: Any) -> list[Any]:
+        given = dict(zip(names, arrays[: len(names)], strict=True))
+        outputs = program.function(given, dict(zip(inputs, arrays[len(names) :], strict=True)))
+        return [outputs[spec.name] for spec in program.signature.outputs]
+
+    inlining = _Inlining(rewrites or {})
+    traced = inlining.of(jax.make_jaxpr(flat)(*weights, *inputs.values()))
+    outvars = traced.jaxpr.outvars
+    made = {id(var) for eqn in traced.jaxpr.eqns for var in eqn.outvars}
+    if len(set(map(id, outvars))) == len(outvars) and all(id(var) in made for var in outvars):
+        return traced
+
+    def copying(*arrays: Any) -> list[Any]:
+        return [jax.numpy.copy(output) for output in flat(*arrays)]
+
+    return inlining.of(jax.make_jaxpr(copying)(*weights, *inputs.values()))
+
+
+def part_of(closed: Any, outputs: Sequence[Any]) -> Any:
+    """The part of a jaxpr that makes some of its variables."""
+    jaxpr = closed.jaxpr
+    return ClosedJaxpr(
+        jaxpr.replace(eqns=_needed(jaxpr.eqns, outputs), outvars=list(outputs), debug_info=None), closed.consts
+    )
+
+
+def operations(closed: Any) -> Iterator[JaxprEqn]:
+    """Its equations, and those of its loops and branches."""
+    for eqn in closed.jaxpr.eqns if isinstance(closed, ClosedJaxpr) else closed.eqns:
+        yield eqn
+        for inner in _inner(eqn.params).values():
+            for one in inner if isinstance(inner, tuple | list) else (inner,):
+                yield from operations(one)
+
+
+def line_of_operation(eqn: Any) -> str:
+    """The innermost line of the user's own files that asked for it, as `program.py:12`; empty if there is none."""
+    traceback = eqn.source_info.traceback
+    package = str(Path(__file__).parents[1])
+    for frame in traceback.frames if traceback is not None else ():
+        file = frame.file_name
+        if "site-packages" not in file and not file.startswith((sys.prefix, sys.base_prefix, package, "<")):
+            return f"{Path(file).name}:{frame.line_num}"
+    return ""
+
+
+_SMALL = 64
+"""Elements up to which a constant is computed for rewrites to look at."""
+
+
+class _Inlining:
+    def __init__(self, rewrites: Mapping[str, Rewrite]) -> None:
+        self._rewrites = rewrites
+        self._constants: dict[Var, Any] = {}
+
+    def of(self, closed: Any) -> Any:
+        jaxpr = closed.jaxpr if isinstance(closed, ClosedJaxpr) else closed
+        values: dict[Var, Any] = {}
+        eqns = self._inlined(jaxpr, values)
+        outvars = [_read(values, atom) for atom in jaxpr.outvars]
+        inlined = jaxpr.replace(eqns=_needed(eqns, outvars), outvars=outvars)
+        return ClosedJaxpr(inlined, closed.consts) if isinstance(closed, ClosedJaxpr) else inlined
+
+    def _inlined(self, jaxpr: Any, values: dict[Var, Any]) -> list[JaxprEqn]:
+        """Its equations; `values` says what variables are called outside, and learns those of its outputs."""
+        eqns: list[JaxprEqn] = []
+        for eqn in jaxpr.eqns:
+            inputs = [_read(values, atom) for atom in eqn.invars]
+            called, inputs_of_called = self._called(eqn, inputs)
+            if called is not None:
+                inner = dict(zip(called.invars, inputs_of_called, strict=True))
+                eqns += [_placed(one, eqn) for one in self._inlined(called, inner)]
+                values.update(zip(eqn.outvars, (_read(inner, atom) for atom in called.outvars), strict=True))
+                continue
+            outputs = [Var(var.aval) for var in eqn.outvars]
+            values.update(zip(eqn.outvars, outputs, strict=True))
+            params = eqn.params | {
+                name: type(inner)(map(self.of, inner)) if isinstance(inner, tuple | list) else self.of(inner)
+                for name, inner in _inner(eqn.params).items()
+            }
+            eqns.append(eqn.replace(invars=inputs, outvars=outputs, params=params))
+            self._note_constant(eqns[-1])
+        return eqns
+
+    def _called(self, eqn: JaxprEqn, atoms: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """The jaxpr that takes an equation's place, and its inputs; `None` if it stays."""
+        name = eqn.primitive.name
+        if name in CALLS:
+            return _without_consts(eqn.params[CALLS[name]]), atoms
+        if name not in self._rewrites:
+            return None, atoms
+        constants = [self._constant(atom) for atom in atoms]
+        variables = [atom for atom, constant in zip(atoms, constants, strict=True) if constant is None]
+        rewritten: list[Any] = []
+
+        def rewrite(*arrays: Any) -> Any:
+            given = iter(arrays)
+            inputs = [next(given) if constant is None else constant for constant in constants]
+            rewritten.append(self._rewrites[name](*inputs, **eqn.params))
+            return rewritten[0]
+
+        shapes = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in variables]
+        jaxpr = jax.make_jaxpr(rewrite)(*shapes)
+        if rewritten[0] is None:
+            return None, atoms
+        # What it is made of may be the primitive itself, of other dtypes, say.
+        others = {key: one for key, one in self._rewrites.items() if key != name}
+        return _without_consts(_Inlining(others).of(jaxpr)), variables
+
+    def _constant(self, atom: Any) -> Any:
+        """The value of an atom, where it is known; `None`, where it is not."""
+        if isinstance(atom, Literal):
+            return np.asarray(atom.val, atom.aval.dtype)
+        return self._constants.get(atom)
+
+    def _note_constant(self, eqn: JaxprEqn) -> None:
+        """Computes what an equation makes of constants, if it is small."""
+        inputs = [self._constant(atom) for atom in eqn.invars]
+        sizes = [math.prod(var.aval.shape) if _is_static(var.aval) else _SMALL + 1 for var in eqn.outvars]
+        if eqn.effects or len(sizes) != 1 or sizes[0] > _SMALL or any(value is None for value in inputs):
+            return
+        names = [Var(atom.aval) for atom in eqn.invars]
+        alone = Jaxpr((), names, eqn.outvars, [eqn.replace(invars=names)], debug_info=None)
+        with jax.ensure_compile_time_eval():
+            (value,) = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*inputs)
+            self._constants[eqn.outvars[0]] = np.asarray(value)
+
+
+def _is_static(aval: Any) -> bool:
+    return all(isinstance(length, int) for length in aval.shape) and not jax.dtypes.issubdtype(
+        aval.dtype, jax.dtypes.extended
+    )
+
+
+def _without_consts(closed: Any) -> Any:
+    """A jaxpr whose constants stand in its equations."""
+    if not isinstance(closed, ClosedJaxpr):
+        return closed
+    jaxpr = closed.jaxpr
+    if not closed.consts:
+        return jaxpr
+    constants = {var: Literal(value, var.aval) for var, value in zip(jaxpr.constvars, closed.consts, strict=True)}
+    eqns = [eqn.replace(invars=[_read(constants, atom) for atom in eqn.invars]) for eqn in jaxpr.eqns]
+    return jaxpr.replace(constvars=[], eqns=eqns, outvars=[_read(constants, atom) for atom in jaxpr.outvars])
+
+
+def _read(values: Mapping[Var, Any], atom: Any) -> Any:
+    return atom if isinstance(atom, Literal) else values.get(atom, atom)
+
+
+def _inner(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The jaxprs among the parameters of a loop or a branch."""
+    kinds = (Jaxpr, ClosedJaxpr)
+    return {
+        name: value
+        for name, value in params.items()
+        if isinstance(value, kinds) or (isinstance(value, tuple | list) and value and isinstance(value[0], kinds))
+    }
+
+
+def _placed(eqn: JaxprEqn, call: JaxprEqn) -> JaxprEqn:
+    """What a library's function is made of was asked for by the line that called it."""
+    return eqn if line_of_operation(eqn) else eqn.replace(source_info=call.source_info)
+
+
+def _needed(eqns: Sequence[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
+    needed = {id(atom) for atom in outvars}
+    kept = []
+    for eqn in reversed(eqns):
+        if eqn.effects or any(id(var) in needed for var in eqn.outvars):
+            kept.append(eqn)
+            needed.update(map(id, eqn.invars))
+    return kept[::-1]
+
+
+_UNROLLED = 128
+"""Steps of a loop up to which it is written out."""
+
+
+def unrolled_scan(*arrays: Any, jaxpr: Any, length: int, reverse: bool, **params: Any) -> list[Any] | None:
+    """A short `jax.lax.scan` without the loop, for formats whose loops are weak; a `Rewrite`."""
+    if not 0 < length <= _UNROLLED:
+        return None
+    if "ft_in" in params:
+        consts, carried, _ = (len(list(group)) for group in params["ft_in"].update(range(len(arrays))).unpack())
+    else:  # JAX before 0.12
+        consts, carried = params["num_consts"], params["num_carry"]
+    step = jaxpr_as_fun(jaxpr)
+    carry, rows = list(arrays[consts : consts + carried]), arrays[consts + carried :]
+    made: dict[int, list[Any]] = {}
+    for at in reversed(range(length)) if reverse else range(length):
+        outputs = step(*arrays[:consts], *carry, *(jax.lax.index_in_dim(row, at, keepdims=False) for row in rows))
+        carry, made[at] = outputs[:carried], outputs[carried:]
+    return [*carry, *(jax.numpy.stack(column) for column in zip(*(made[at] for at in range(length)), strict=True))]

@@ -1,0 +1,132 @@
+"""Metrics of a server, in the text format of Prometheus (version 0.0.4)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the histograms of durations."""
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Counter:
+    """A number that only grows, for each set of labels.
+
+    Args:
+      name: ends in `_total`.
+      description: for `# HELP`.
+    """
+
+    kind = "counter"
+
+    def __init__(self, name: str, description: str) -> None:
+        self.name = name
+        self.description = description
+        self._values: dict[Labels, float] = {}
+
+    def add(self, amount: float = 1.0, labels: Labels = ()) -> None:
+        """Adds to it."""
+        self._values[labels] = self._values.get(labels, 0.0) + amount
+
+    def value(self, labels: Labels = ()) -> float:
+        """What it is."""
+        return self._values.get(labels, 0.0)
+
+    def samples(self) -> Iterable[tuple[str, Labels, float]]:
+        """(name, labels, value) of every line."""
+        for labels, value in self._values.items():
+            yield self.name, labels, value
+
+
+class Histogram:
+    """How many values were at most as large as each bound, for each set of labels.
+
+    Args:
+      name: with its unit.
+      description: for `# HELP`.
+      bounds: ascending.
+    """
+
+    kind = "histogram"
+
+    def __init__(self, name: str, description: str, bounds: Sequence[float] = SECONDS) -> None:
+        self.name = name
+        self.description = description
+        self._bounds = tuple(bounds)
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+
+    def observe(self, value: float, labels: Labels = ()) -> None:
+        """Counts one value."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._sums[labels] = 0.0
+        counts[bisect_left(self._bounds, value)] += 1
+        self._sums[labels] += value
+
+    def samples(self) -> Iterable[tuple[str, Labels, float]]:
+        """(name, labels, value) of every line."""
+        for labels, counts in self._counts.items():
+            so_far = 0
+            for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
+                so_far += count
+                yield f"{self.name}_bucket", (*labels, ("le", number(bound))), so_far
+            yield f"{self.name}_sum", labels, self._sums[labels]
+            yield f"{self.name}_count", labels, so_far
+
+
+class Gauge:
+    """A value as it is when it is asked for.
+
+    Args:
+      name: with its unit.
+      description: for `# HELP`.
+      values: by labels.
+    """
+
+    kind = "gauge"
+
+    def __init__(self, name: str, description: str, values: Mapping[Labels, float]) -> None:
+        self.name = name
+        self.description = description
+        self._values = values
+
+    def samples(self) -> Iterable[tuple[str, Labels, float]]:
+        """(name, labels, value) of every line."""
+        for labels, value in self._values.items():
+            yield self.name, labels, value
+
+
+def exposition(metrics: Iterable[Counter | Histogram | Gauge], common: Labels) -> str:
+    """What a scrape answers.
+
+    Args:
+      metrics: in the order in which they appear.
+      common: labels of every line.
+    """
+    lines = []
+    for metric in metrics:
+        samples = [
+            f"{name}{{{','.join(f'{key}={quoted(text)}' for key, text in (*common, *labels))}}} {number(value)}"
+            for name, labels, value in metric.samples()
+        ]
+        if samples:
+            lines += [f"# HELP {metric.name} {metric.description}", f"# TYPE {metric.name} {metric.kind}", *samples]
+    return "\n".join(lines) + "\n"
+
+
+def quoted(text: str) -> str:
+    """A label's value."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def number(value: float) -> str:
+    """A sample's value."""
+    if value == float("inf"):
+        return "+Inf"
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))

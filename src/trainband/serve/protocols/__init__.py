@@ -1,0 +1,1 @@
+"""The protocols that requests are read and answered in, one a file."""

@@ -1,0 +1,21 @@
+"""Refusal: why a request is not answered, with the status code of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Refusal(Exception):
+    """A request that cannot be answered. It ends as a response and never leaves the server.
+
+    Args:
+      status: of HTTP.
+      message: a sentence for the client.
+      headers: further ones of the response.
+    """
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers or {}

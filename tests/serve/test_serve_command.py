@@ -1,0 +1,113 @@
+"""`trainband serve` as a process: it comes up, answers, and on SIGTERM finishes what is under way."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.serve.served import program
+from tests.serve.test_sources import commit
+from trainband.cli.serve import serve
+from trainband.errors import YourError
+from trainband.export import export_program
+
+PROGRAM = """
+import time
+import jax
+
+def wait(batch):
+    if (batch == 13).any():
+        time.sleep(1.0)
+    return batch
+
+def scaled(params, batch):
+    waited = jax.pure_callback(wait, jax.ShapeDtypeStruct(batch.shape, batch.dtype), batch)
+    return waited * params["factor"]
+"""
+
+
+def post(port: int, rows: list[list[float]], found: list[Any]) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/models/scaled:predict", json.dumps({"instances": rows}))
+    answer = connection.getresponse()
+    found.append((answer.status, json.loads(answer.read())))
+    connection.close()
+
+
+def get(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_sigterm_takes_readiness_back_and_finishes_what_is_under_way(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    commit(tmp_path / "runs", 10, 2.0)
+    words = ["runs", "--model", "program.py:scaled", "--input", "input:f32[batch,2]", "--port", "0", "--max-batch", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainband.cli.main", "serve", *words, "--drain", "0.5"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"serves scaled, version 10, on cpu, at http://127\.0\.0\.1:(\d+) ", line)
+        assert found, line
+        port = int(found[1])
+        assert get(port, "/v2/health/ready") == 200
+        answers: list[Any] = []
+        slow = threading.Thread(target=post, args=(port, [[13, 1]], answers))
+        slow.start()
+        deadline = time.monotonic() + 10
+        while 'in_flight{model="scaled"} 1' not in _text(port, "/metrics"):
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGTERM)
+        while get(port, "/v2/health/ready") != 503:
+            assert time.monotonic() < deadline
+        assert get(port, "/v2/health/live") == 200
+        post(port, [[1, 2]], answers)  # what comes nevertheless is answered, too
+        slow.join()
+        assert answers == [(200, {"predictions": [[26.0, 2.0]]}), (200, {"predictions": [[2.0, 4.0]]})]
+        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _text(port: int, path: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path)
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return text
+
+
+def test_a_directory_that_is_no_model_says_what_is_missing(tmp_path: Path) -> None:
+    commit(tmp_path / "runs", 10, 2.0)
+    answer = CliRunner().invoke(serve, [str(tmp_path / "runs")])
+    assert isinstance(answer.exception, YourError)
+    assert "name the function: --model program.py:predict" in str(answer.exception)
+    export_program(program(), tmp_path / "out", "stablehlo")
+    (tmp_path / "out" / "program.jax_export").write_bytes(b"")
+    with pytest.raises(YourError, match="is not the file that was exported"):
+        CliRunner().invoke(serve, [str(tmp_path / "out"), "--port", "0"], catch_exceptions=False)
