@@ -18,6 +18,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def main(
                 with tempfile.TemporaryDirectory(dir=home) as directory, Processes(Path(directory)) as processes:
                     try:
                         flags = ["--max-delay-ms", str(max_delay_ms)] if name.startswith("trainband") else []
-                        port = start(processes, name, model, peer, flags + (["--swaps", str(swaps)] if swaps else []))
+                        port = start(processes, name, model, peer, flags + swap_flags(swaps, Path(home)))
                         if swaps:
                             report_swaps(processes, port, Path(home), swaps, as_json)
                             return
@@ -131,7 +132,20 @@ def answers(port: int, path: str, body: bytes | None) -> bool:
         return False
 
 
-def measure(processes: Processes, name: str, port: int, home: Path, clients: int, seconds: float) -> dict[str, Any]:
+def swap_flags(swaps: int, home: Path) -> list[str]:
+    """Give the server's flags for so many swaps."""
+    return ["--swaps", str(swaps), "--done", str(home / "done")] if swaps else []
+
+
+def measure(
+    processes: Processes,
+    name: str,
+    port: int,
+    home: Path,
+    clients: int,
+    seconds: float,
+    also: Sequence[str | Path] = (),
+) -> dict[str, Any]:
     """Load a server for a while."""
     load = f"load {name} {clients}"
     path, body, headers = PREDICT, home / "predict.body", []
@@ -143,7 +157,20 @@ def measure(processes: Processes, name: str, port: int, home: Path, clients: int
             "--header",
             "Content-Type: application/octet-stream",
         ]
-    words = ["--port", port, "--path", path, "--body", body, "--clients", clients, "--seconds", seconds, *headers]
+    words = [
+        "--port",
+        port,
+        "--path",
+        path,
+        "--body",
+        body,
+        "--clients",
+        clients,
+        "--seconds",
+        seconds,
+        *headers,
+        *also,
+    ]
     command = [sys.executable, "-m", "bench.tasks.http_load", *map(str, words)]
     before = processes.usage()["server"].cpu_s
     processes.start(load, command, {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)})
@@ -157,7 +184,8 @@ def measure(processes: Processes, name: str, port: int, home: Path, clients: int
 
 def report_swaps(processes: Processes, port: int, home: Path, swaps: int, as_json: bool) -> None:
     """Load the server until it has swapped so often, and print what failed."""
-    result = measure(processes, "trainband", port, home, 64, swaps * 0.05 + 5.0)
+    result = measure(processes, "trainband", port, home, 64, swaps * 0.5 + 10.0, ["--until", home / "done"])
+    processes.wait_for("it had swapped so often", (home / "done").exists, 10.0)
     after = processes.result("server")
     value = {**after, "failed": sum(result["failures"].values()), **result}
     if as_json:

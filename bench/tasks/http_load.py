@@ -23,17 +23,20 @@ def main() -> None:
     parser.add_argument("--clients", type=int, required=True)
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds that are not counted")
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--until", type=Path, help="end when this file is there, or after --seconds at the latest")
     flags = parser.parse_args()
     body = flags.body.read_bytes()
     head = [f"POST {flags.path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}", *flags.header]
     if not any(header.lower().startswith("content-type") for header in flags.header):
         head.append("Content-Type: application/json")
     request = "\r\n".join([*head, "", ""]).encode() + body
-    print(json.dumps(load(flags.port, request, flags.clients, flags.warm_up, flags.seconds)))
+    print(json.dumps(load(flags.port, request, flags.clients, flags.warm_up, flags.seconds, flags.until)))
 
 
-def load(port: int, request: bytes, clients: int, warm_up: float, seconds: float) -> dict[str, object]:
-    """Ask for so long.
+def load(
+    port: int, request: bytes, clients: int, warm_up: float, seconds: float, until: Path | None = None
+) -> dict[str, object]:
+    """Ask for so long, or until a file is there.
 
     Returns:
       requests per second, percentiles of their durations in milliseconds, how many failed and why, and the seconds of
@@ -51,6 +54,7 @@ def load(port: int, request: bytes, clients: int, warm_up: float, seconds: float
         poll.register(one, select.EPOLLIN)
     begin = time.perf_counter()
     start, end = begin + warm_up, begin + warm_up + seconds
+    looked = begin
     for number, one in sockets.items():
         sent[number] = time.perf_counter()
         one.sendall(request)
@@ -58,6 +62,10 @@ def load(port: int, request: bytes, clients: int, warm_up: float, seconds: float
     failures: dict[str, int] = {}
     answered = 0
     while sent and time.perf_counter() < end + 10.0:
+        if until is not None and time.perf_counter() > looked + 0.1:
+            looked = time.perf_counter()
+            if until.exists():
+                end = min(end, looked)
         for number, _ in poll.poll(1.0):
             data = sockets[number].recv(1 << 18)
             text = pending[number] + data
@@ -85,7 +93,7 @@ def load(port: int, request: bytes, clients: int, warm_up: float, seconds: float
     if sent:
         failures["no answer"] = len(sent)
     return {
-        "per_s": len(durations) / seconds,
+        "per_s": len(durations) / (end - start),
         "p50_ms": _percentile(durations, 0.5),
         "p99_ms": _percentile(durations, 0.99),
         "max_ms": _percentile(durations, 1.0),

@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--max-delay-ms", type=float, default=2.0)
     parser.add_argument("--swaps", type=int, default=0)
     parser.add_argument("--swap-every", type=float, default=0.05, help="seconds between two")
+    parser.add_argument("--done", type=Path, help="made after the last swap")
     flags = parser.parse_args()
     sys.setswitchinterval(0.0005)  # as `trainband serve` does
     params = params_of(flags.model)
@@ -38,6 +40,8 @@ def main() -> None:
                 time.sleep(flags.swap_every)
                 server.model.swap({name: leaf * 0.999 for name, leaf in weights.items()}, number)
             print(json.dumps({"swaps": server.model.swaps, "version": server.model.current.number}), flush=True)
+            if flags.done is not None:
+                flags.done.touch()
         threading.Event().wait()
 
 

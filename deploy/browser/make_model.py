@@ -23,9 +23,9 @@ import optax
 from flax import nnx
 from jax.scipy.ndimage import map_coordinates
 from numpy.typing import NDArray
+from strokes import SIDE, drawings
 
 import trainband
-from strokes import SIDE, drawings
 
 HERE = Path(__file__).parent
 VARIANTS = 8
@@ -97,7 +97,9 @@ def varied(images: jax.Array, key: jax.Array) -> jax.Array:
     grid = jnp.stack(jnp.meshgrid(jnp.arange(SIDE), jnp.arange(SIDE), indexing="ij")) - centre
     at = jnp.einsum("nij,jyx->niyx", matrices, grid) + centre + shifts[:, :, None, None]
     moved = jax.vmap(lambda image, where: map_coordinates(image, list(where), order=1))(images, at) / 255.0
-    contrast = 1.0 + 1.5 * jnp.maximum(draws[6], 0.0)  # the scans are blurred; what is drawn on a screen has sharp edges
+    contrast = 1.0 + 1.5 * jnp.maximum(
+        draws[6], 0.0
+    )  # the scans are blurred; what is drawn on a screen has sharp edges
     level = 0.5 - 0.12 * draws[6]
     return 255.0 * jnp.clip((moved - level[:, None, None]) * contrast[:, None, None] + level[:, None, None], 0.0, 1.0)
 

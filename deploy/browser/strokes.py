@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +124,8 @@ def rasterise(strokes: Sequence[Stroke], width: float = WIDTH) -> NDArray[np.flo
       strokes: at most `STROKES`, in any unit.
       width: of the line, in pixels.
     """
-    return np.asarray(_drawn(_resampled(strokes)[None], np.float32([width])))[0]
+    image: NDArray[np.float32] = np.asarray(_drawn(_resampled(strokes)[None], np.array([width], np.float32))[0])
+    return image
 
 
 def _resampled(strokes: Sequence[Stroke]) -> NDArray[np.float32]:
@@ -138,14 +140,15 @@ def _resampled(strokes: Sequence[Stroke]) -> NDArray[np.float32]:
 
 
 def _bent(strokes: Sequence[Stroke], random: np.random.Generator) -> NDArray[np.float32]:
-    points = _resampled(strokes)
+    points: NDArray[Any] = _resampled(strokes)
     for wave in (3.0, 6.0, 9.0):
         phases, heights = random.uniform(0, 2 * np.pi, 2), random.normal(0, 0.06 / wave**0.5, 2)
         points = points + heights * np.sin(wave * points[..., ::-1] + phases)
     angle, slant = random.uniform(-0.22, 0.22), random.uniform(-0.15, 0.35)
     turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
     stretch = np.array([[random.uniform(0.65, 1.25), -slant], [0.0, 1.0]])
-    return (points @ (turn @ stretch).T).astype(np.float32)
+    bent: NDArray[np.float32] = (points @ (turn @ stretch).T).astype(np.float32)
+    return bent
 
 
 @jax.jit
@@ -169,4 +172,5 @@ def _drawn(paths: jax.Array, widths: jax.Array) -> jax.Array:
         mass = (image[:, None] * pixels[:, 0]).sum(axis=0) / image.sum()
         return 255.0 * ink(starts + SIDE / 2 - mass, steps, width).reshape(SIDE, SIDE)
 
-    return jax.lax.map(draw, (paths, widths), batch_size=64)
+    images: jax.Array = jax.lax.map(draw, (paths, widths), batch_size=64)
+    return images

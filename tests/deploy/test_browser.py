@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ def test_the_page_draws_as_the_training_data_were_drawn(monkeypatch: pytest.Monk
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the page said to all that was done to it, with a model that was trained and exported for this."""
     command, library = chromium(), playwright()
     site = tmp_path_factory.mktemp("page") / "site"
@@ -90,7 +89,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         address = f"http://127.0.0.1:{server.server_address[1]}/"
         said = json.loads(run(node(), "drawing_pad.mjs", library, command, address, DRAWINGS, site.parent))
         server.shutdown()
-    yield {**said, "address": address, "screenshots": site.parent}
+    return {**said, "address": address, "screenshots": site.parent}
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

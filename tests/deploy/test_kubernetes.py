@@ -1,4 +1,4 @@
-"""The manifests of a server: Kubernetes knows each field, and they agree with the server's options, paths and metrics."""
+"""The manifests of a server: Kubernetes knows each field, and they agree with what the server offers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ FOLDER = ROOT / "deploy" / "kubernetes"
 KUSTOMIZATIONS = ("base", "follow", "gpu")
 OTHERS = {
     # kedacore/keda, apis/keda/v1alpha1/scaledobject_types.go, and its Prometheus scaler
-    "ScaledObject": {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod", "triggers"},
+    "ScaledObject": {
+        "scaleTargetRef",
+        "minReplicaCount",
+        "maxReplicaCount",
+        "pollingInterval",
+        "cooldownPeriod",
+        "triggers",
+    },
     # prometheus-operator/prometheus-operator, pkg/apis/monitoring/v1/podmonitor_types.go
     "PodMonitor": {"selector", "podMetricsEndpoints"},
 }
@@ -70,12 +77,14 @@ def one_of(kind: str, found: list[Object]) -> Object:
 
 def check_options(command: click.Command, arguments: list[str]) -> dict[str, str]:
     """Sees that a command knows its options and takes their values; the options by name."""
-    known = {name: parameter for parameter in command.params for name in parameter.opts}
-    options = dict(one.split("=", 1) if "=" in one else (one, "") for one in arguments if one.startswith("--"))
-    for name, value in options.items():
+    known = {name: option for option in command.params if isinstance(option, click.Option) for name in option.opts}
+    options = {}
+    for argument in (one for one in arguments if one.startswith("--")):
+        name, _, value = argument.partition("=")
         assert name in known, f"{command.name} has no {name}"
-        if not known[name].is_flag if isinstance(known[name], click.Option) else True:
+        if not known[name].is_flag:
             known[name].type.convert(value, known[name], None)
+        options[name] = value
     return options
 
 
@@ -135,7 +144,12 @@ def test_a_server_is_what_its_image_and_options_say(name: str) -> None:
 
 def test_a_server_that_follows_finds_the_job() -> None:
     job = KubernetesJob(
-        name="digits", image="i:1", command=["t.py"], sizes={"ps": 1, "worker": 1}, checkpoints="1Gi", files={"secret": b"x"}
+        name="digits",
+        image="i:1",
+        command=["t.py"],
+        sizes={"ps": 1, "worker": 1},
+        checkpoints="1Gi",
+        files={"secret": b"x"},
     )
     made = {(one["kind"], one["metadata"]["name"]) for one in objects(job)}
     found = built("follow")

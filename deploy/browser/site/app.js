@@ -75,8 +75,11 @@ function show(probabilities, ms, finished) {
   const best = probabilities.indexOf(Math.max(...probabilities));
   const second = probabilities.indexOf(Math.max(...probabilities.filter((_, digit) => digit !== best)));
   const sure = probabilities[best];
+  const named = (digit) => `${digit === 8 ? 'an' : 'a'} ${digit}`;
   const sentence =
-    sure > 0.9 ? `This is a ${best}` : sure > 0.6 ? `Probably a ${best}` : `A ${best}, or perhaps a ${second}`;
+    sure > 0.9 ? `This is ${named(best)}`
+    : sure > 0.6 ? `Probably ${named(best)}`
+    : `Perhaps ${named(best)}, or ${named(second)}`;
   probabilities.forEach((share, digit) => {
     const { item, fill, share: text } = bars[digit];
     item.classList.toggle('best', digit === best);

@@ -71,7 +71,7 @@ class Integers(AsItIs):
             return super().product(site)
         step = largest / LEVELS if largest > 0 else 1.0
         rounded = lax.round(site.other.astype(jnp.float32) / step, lax.RoundingMethod.TO_NEAREST_EVEN)
-        other = lax.clamp(-float(LEVELS), rounded, float(LEVELS)).astype(jnp.int8)
+        other = jnp.minimum(jnp.maximum(rounded, -LEVELS), LEVELS).astype(jnp.int8)
         total = site.computed(values.values, other, jnp.int32)
         shape = [-1 if i == free[values.axis] else 1 for i in range(total.ndim)]
         result = total.astype(jnp.float32) * (values.scale * np.float32(step)).reshape(shape)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from trainband.checkpoint.disk import sync_directory
 from trainband.errors import ModelError, YourError
 from trainband.export.artifact import MANIFEST, Artifact, write_manifest
+from trainband.export.diagnosis import attempt_with, diagnosed
 from trainband.export.targets import target
 from trainband.export.targets.base import NO_OPTIONS, Options, Run
 from trainband.model.inference import InferenceProgram
@@ -77,9 +80,16 @@ def export_program(
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir(parents=True)
-        written = chosen.write(program, temporary)
-        write_manifest(temporary, program, to, written, {})
-        difference, examples = compare(program, chosen.load(temporary, written), to, tolerance)
+        try:
+            written = chosen.write(program, temporary)
+            write_manifest(temporary, program, to, written, {})
+            difference, examples = compare(program, chosen.load(temporary, written), to, tolerance)
+        except (ModelError, RuntimeError, ValueError) as exc:
+            # A runtime's own errors, too: of an operation that its version lacks, or has for other shapes alone.
+            reason = str(exc) if isinstance(exc, ModelError) else f"{program.name} in {to}: {exc}"
+            raise ModelError(
+                f"{reason.rstrip('. ')}." + diagnosed(program, to, attempt_with(options, compare))
+            ) from exc
         manifest = write_manifest(temporary, program, to, written, difference)
         if out.exists():
             aside = temporary.with_suffix(".replaced")
@@ -103,14 +113,15 @@ def compare(program: InferenceProgram, run: Run, to: str, tolerance: float = TOL
     Raises:
       ModelError: one is larger than the tolerance, or not a number where the other is one.
     """
-    predict = program.compiled()
     worst: dict[str, float] = {}
     batches = [program.example]
     dynamic = program.signature.batched
     if dynamic:
         batches.append({name: leaf[:1] for name, leaf in program.example.items()})
-    for batch in batches:
-        wanted, found = predict(batch), run(batch)
+    with _on_cpu():
+        predict = program.compiled()
+        pairs = [(predict(batch), run(batch)) for batch in batches]
+    for wanted, found in pairs:
         for name, value in wanted.items():
             if name not in found or found[name].shape != value.shape:
                 shape = found[name].shape if name in found else "missing"
@@ -124,6 +135,18 @@ def compare(program: InferenceProgram, run: Run, to: str, tolerance: float = TOL
                     "was exported."
                 )
     return worst, len(next(iter(program.example.values()))) if dynamic else 1
+
+
+def _on_cpu() -> AbstractContextManager[Any]:
+    """What JAX computes in it is computed on the CPU: a GPU rounds what it multiplies to TF32, other runtimes do not.
+
+    Where JAX may use no CPU, it stays where it is.
+    """
+    try:
+        cpu: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        return nullcontext()
+    return cpu
 
 
 def _difference(wanted: NDArray[Any], found: NDArray[Any]) -> tuple[float, float]:

@@ -81,9 +81,7 @@ def program_jaxpr(
 def part_of(closed: Any, outputs: Sequence[Any]) -> Any:
     """The part of a jaxpr that makes some of its variables."""
     jaxpr = closed.jaxpr
-    return ClosedJaxpr(
-        jaxpr.replace(eqns=_needed(jaxpr.eqns, outputs), outvars=list(outputs), debug_info=None), closed.consts
-    )
+    return ClosedJaxpr(jaxpr.replace(eqns=_needed(jaxpr.eqns, outputs), outvars=list(outputs)), closed.consts)
 
 
 def operations(closed: Any) -> Iterator[JaxprEqn]:
@@ -141,7 +139,7 @@ class _Inlining:
                 for name, inner in _inner(eqn.params).items()
             }
             eqns.append(eqn.replace(invars=inputs, outvars=outputs, params=params))
-            self._note_constant(eqns[-1])
+            self._note_constant(eqns[-1], jaxpr)
         return eqns
 
     def _called(self, eqn: JaxprEqn, atoms: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
@@ -175,14 +173,14 @@ class _Inlining:
             return np.asarray(atom.val, atom.aval.dtype)
         return self._constants.get(atom)
 
-    def _note_constant(self, eqn: JaxprEqn) -> None:
+    def _note_constant(self, eqn: JaxprEqn, jaxpr: Any) -> None:
         """Computes what an equation makes of constants, if it is small."""
         inputs = [self._constant(atom) for atom in eqn.invars]
         sizes = [math.prod(var.aval.shape) if _is_static(var.aval) else _SMALL + 1 for var in eqn.outvars]
         if eqn.effects or len(sizes) != 1 or sizes[0] > _SMALL or any(value is None for value in inputs):
             return
         names = [Var(atom.aval) for atom in eqn.invars]
-        alone = Jaxpr((), names, eqn.outvars, [eqn.replace(invars=names)], debug_info=None)
+        alone = jaxpr.replace(constvars=[], invars=names, outvars=eqn.outvars, eqns=[eqn.replace(invars=names)])
         with jax.ensure_compile_time_eval():
             (value,) = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*inputs)
             self._constants[eqn.outvars[0]] = np.asarray(value)

@@ -104,11 +104,15 @@ def make_environment(directory: Path, package: Package, say: Say) -> Path:
             raise YourError(f"--make-converter {directory}: this is something else than a virtual environment.")
         say(f"makes a virtual environment in {directory}")
         venv.create(directory, with_pip=True)
-    has = [python, "-c", f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package.module!r}) is None)"]
+    has: list[str | Path] = [
+        python,
+        "-c",
+        f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package.module!r}) is None)",
+    ]
     if subprocess.run(has, check=False, timeout=PROBE_S).returncode == 0:
         return python
     say(f"installs {package.name} there, some hundreds of megabytes; this happens once")
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package.name]
+    command: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package.name]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=INSTALL_S, check=False)
     except subprocess.TimeoutExpired:
@@ -127,8 +131,8 @@ def run_script(
       what the script has written as `answer.json`.
 
     Raises:
-      ModelError: it answers that the program cannot be converted.
-      YourError: it died, or did not end in time.
+      ModelError: it answers that the program cannot be converted, or crashed.
+      YourError: it cannot be run, or did not end in time.
     """
     (work / "request.json").write_text(json.dumps(dict(request)), encoding="utf-8")
     answer = work / "answer.json"
@@ -146,8 +150,9 @@ def run_script(
     except OSError as exc:
         raise YourError(f"{purpose}: {python} cannot be run: {exc}.") from exc
     if not answer.is_file():
-        end = f"was ended by signal {-done.returncode}" if done.returncode < 0 else f"exited with {done.returncode}"
-        raise YourError(f"{purpose}: {python} {end}: {_last_line(done.stderr)}")
+        if done.returncode < 0:  # what it converts was too much for it
+            raise ModelError(f"{purpose}: {python} was ended by signal {-done.returncode}")
+        raise YourError(f"{purpose}: {python} exited with {done.returncode}: {_last_line(done.stderr)}")
     said: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     if "error" in said:
         raise ModelError(f"{purpose}: {said['error']}")

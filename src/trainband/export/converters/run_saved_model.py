@@ -29,7 +29,7 @@ def run(work: Path, request: dict[str, Any]) -> dict[str, Any]:
         outputs = {name: tensor.numpy() for name, tensor in signature(**inputs).items()}
     except tf.errors.OpError as exc:
         return {"error": f"TensorFlow says: {exc.message[:2000]}"}
-    flat = {name: np.frombuffer(array.tobytes(), np.uint8) for name, array in outputs.items()}
+    flat: dict[str, Any] = {name: np.frombuffer(array.tobytes(), np.uint8) for name, array in outputs.items()}
     np.savez(work / "outputs.npz", **flat)
     return {"outputs": [[name, array.dtype.name, list(array.shape)] for name, array in outputs.items()]}
 
