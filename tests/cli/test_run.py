@@ -357,7 +357,7 @@ def test_the_version_of_tensorflow_may_be_left_out(
     started: list[list[str]] = []
     monkeypatch.chdir(tmp_path)
 
-    def start(_backend: object, request: JobRequest, *_: object) -> int:
+    def start(_backend: object, request: JobRequest, _output: object, **_: object) -> int:
         assert not callable(request.program)
         started.append(list(request.program))
         return 0
@@ -384,7 +384,7 @@ def test_tasks_are_told_where_to_serve_metrics(
         monkeypatch.delenv(name, raising=False)
     found: list[dict[str, str]] = []
 
-    def start(_backend: object, request: JobRequest, *_: object) -> int:
+    def start(_backend: object, request: JobRequest, _output: object, **_: object) -> int:
         found.append({name: value for name, value in request.environment.items() if name in (PORT, HOST)})
         return 0
 

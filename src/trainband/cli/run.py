@@ -68,7 +68,7 @@ have planned them. They come as worker:N with the next free N, and the job ends 
 """
 
 
-def launch(backend: Backend, request: JobRequest, output: Output, logs: TaskLogs | None = None) -> int:
+def launch(backend: Backend, request: JobRequest, output: Output, *, logs: TaskLogs | None = None) -> int:
     """Runs a job to its end and shows it on `output`. Returns the exit code.
 
     Args:
@@ -349,7 +349,7 @@ def run(
             )
             output = output_for(request.tasks())
             with _kept(log_dir, output) as logs:
-                code = launch(choose(on, read_options(on, options)), request, output, logs)
+                code = launch(choose(on, read_options(on, options)), request, output, logs=logs)
     except KeyboardInterrupt:
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
