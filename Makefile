@@ -77,13 +77,13 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 
 setup: $(VENV)/.ready-dev   ## only make the environment
 
-PLATFORMS = slurmctld slurmd slurm-client munge openssh-client openssh-server
-platforms:   ## install Slurm and sshd for the tests that need them: on Debian and Ubuntu, as root; elsewhere it only says so
+PLATFORMS = slurmctld slurmd slurm-client munge openssh-client openssh-server prometheus
+platforms:   ## install Slurm, sshd and Prometheus for the tests that need them: on Debian and Ubuntu, as root; elsewhere it only says so
 	@if { PATH="$$PATH:/usr/sbin"; command -v slurmctld && command -v slurmd && command -v srun && command -v munged && \
-	      command -v ssh && command -v sshd; } >/dev/null; then \
-	   echo "Slurm and sshd are here: $$(PATH="$$PATH:/usr/sbin" slurmctld -V)"; \
+	      command -v ssh && command -v sshd && command -v prometheus && command -v promtool; } >/dev/null; then \
+	   echo "Slurm, sshd and Prometheus are here: $$(PATH="$$PATH:/usr/sbin" slurmctld -V)"; \
 	 elif ! command -v apt-get >/dev/null; then \
-	   echo "make platforms: there is no apt-get here; the tests that need Slurm or sshd will be skipped"; \
+	   echo "make platforms: there is no apt-get here; the tests that need Slurm, sshd or Prometheus will be skipped"; \
 	 elif [ "$$(id -u)" != 0 ]; then \
 	   echo "make platforms: needs root to install $(PLATFORMS); the tests that need them will be skipped"; \
 	 elif apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \

@@ -17,6 +17,7 @@ import trainband.cli.run as run_module
 from trainband.cli.main import COMMANDS, cli, main
 from trainband.cli.run import launch, run, script_arguments
 from trainband.cli.run_output import StreamOutput, describe_failure
+from trainband.cluster.resolvers.metrics import HOST, PORT
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.launch.backends.local import Local
@@ -364,6 +365,39 @@ def test_the_version_of_tensorflow_may_be_left_out(
     monkeypatch.setattr("trainband.cli.run.launch", start)
     cli.main(["run", *given, "2", "--", "--tensorflow"], standalone_mode=False)  # a script named 2
     assert started == [["-m", "trainband.compat", *command, "2", "--tensorflow"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "environ"),
+    [
+        ([], {}),
+        (["--metrics-port", "9400"], {PORT: "9400+"}),
+        (["--metrics-port", "0", "--metrics-host", "0.0.0.0"], {PORT: "0", HOST: "0.0.0.0"}),
+    ],
+)
+def test_tasks_are_told_where_to_serve_metrics(
+    given: list[str], environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    for name in (PORT, HOST):
+        monkeypatch.delenv(name, raising=False)
+    found: list[dict[str, str]] = []
+
+    def start(_backend: object, request: JobRequest, _output: object, **_: object) -> int:
+        found.append({name: value for name, value in request.environment.items() if name in (PORT, HOST)})
+        return 0
+
+    monkeypatch.setattr("trainband.cli.run.launch", start)
+    cli.main(["run", *given, str(script)], standalone_mode=False)
+    assert found == [environ]
+
+
+def test_an_address_for_metrics_needs_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PORT, raising=False)
+    (tmp_path / "train.py").touch()
+    with pytest.raises(click.UsageError, match="--metrics-host needs --metrics-port"):
+        cli.main(["run", "--metrics-host", "::1", str(tmp_path / "train.py")], standalone_mode=False)
 
 
 def test_convert_is_for_scripts_of_tensorflow_1() -> None:

@@ -59,9 +59,9 @@ class ConvNet(nnx.Module):
 
     def __call__(self, batch: jax.Array) -> jax.Array:
         x = nnx.relu(self.norm1(self.conv1(batch[..., None])))
-        x = nnx.max_pool(x, (2, 2), strides=(2, 2))
+        x = nnx.max_pool(x, (2, 2), strides=(2, 2))  # type: ignore[no-untyped-call]
         x = nnx.relu(self.norm2(self.conv2(x)))
-        x = nnx.avg_pool(x, (2, 2), strides=(1, 1), padding="SAME")
+        x = nnx.avg_pool(x, (2, 2), strides=(1, 1), padding="SAME")  # type: ignore[no-untyped-call]
         return self.output(self.dropout(x.mean(axis=(1, 2))))
 
 

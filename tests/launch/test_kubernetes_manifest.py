@@ -14,6 +14,7 @@ from kubernetes import client
 
 from trainband.cli.main import cli
 from trainband.cluster import Task, resolve
+from trainband.cluster.resolvers.metrics import MetricsAddress, resolve_metrics
 from trainband.errors import YourError
 from trainband.launch.kubernetes.await_ps import await_ps
 from trainband.launch.kubernetes.manifest import Kind, KubernetesJob, Object, job_name, objects
@@ -152,6 +153,8 @@ def test_plain_jobs_get_a_headless_service() -> None:
         ({"name": "a" * 41}, "at most 40"),
         ({"image": ""}, "image is missing"),
         ({"kind": "deployment"}, "kind = 'deployment'"),
+        ({"metrics_port": 2222}, "metrics_port = 2222: give a port from 1 to 65535 that is not 2222"),
+        ({"metrics_port": 70000}, "metrics_port = 70000"),
     ],
 )
 def test_what_kubernetes_would_refuse_is_refused_here(changes: dict[str, Any], message: str) -> None:
@@ -159,6 +162,22 @@ def test_what_kubernetes_would_refuse_is_refused_here(changes: dict[str, Any], m
         job_of(**changes)
     with pytest.raises(YourError, match="memory = '16 GB' is no quantity"):
         Resources(memory="16 GB")
+
+
+@pytest.mark.parametrize("kind", ["jobset", "job"])
+def test_prometheus_is_asked_to_scrape_pods_with_metrics(kind: Kind) -> None:
+    assert all("annotations" not in spec["template"]["metadata"] for spec in job_specs(objects(job_of(kind))).values())
+    for spec in job_specs(objects(job_of(kind, metrics_port=9400))).values():
+        assert known_to_kubernetes("V1JobSpec", spec)
+        assert spec["template"]["metadata"]["annotations"] == {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": "9400",
+            "prometheus.io/path": "/metrics",
+        }
+        container = task_container(spec)
+        assert {"name": "metrics", "containerPort": 9400} in container["ports"]
+        environ = {one["name"]: one.get("value") for one in container["env"]}
+        assert resolve_metrics(None, environ) == MetricsAddress("0.0.0.0", 9400)
 
 
 def test_the_command_writes_yaml() -> None:

@@ -19,6 +19,7 @@ from tests.kubernetes_cluster import FakeCluster, FakePod, live, secret_files, s
 
 from trainband.cli.main import cli
 from trainband.cluster import Task
+from trainband.cluster.resolvers.metrics import PORT
 from trainband.errors import ClusterError, TrainbandError, Unreachable, YourError
 from trainband.launch.backends.base import Watcher
 from trainband.launch.backends.kubernetes import Kubernetes
@@ -26,6 +27,7 @@ from trainband.launch.kubernetes import api as api_module
 from trainband.launch.kubernetes.run import KubernetesRun
 from trainband.launch.options import Restarts
 from trainband.launch.request import JobRequest
+from trainband.runtime.logs import event
 
 CLAIM = ("PersistentVolumeClaim", "digits-checkpoints")
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
@@ -107,6 +109,35 @@ def test_a_job_runs_to_its_end_and_leaves_nothing(kind: str, tmp_path: Path) -> 
         assert owners == {root}, "what the launcher cannot delete, the cluster does with the root"
         if kind == "job":
             assert deleted == ["digits-worker", "digits-ps", "digits-files", "digits"]
+
+
+def test_every_pod_serves_metrics_at_the_same_port(tmp_path: Path) -> None:
+    cluster, heard = FakeCluster(), Heard()
+    backend = Kubernetes(image="train:1", name="digits", poll_s=0.02, kind="job")
+    with serving(cluster, tmp_path) as config:
+        environ = {"KUBECONFIG": str(config), PORT: "9400+"}
+        with backend.prepare(request_of(environ), heard.watcher()) as run:
+            assert run.wait(20).kind == "succeeded"
+        with pytest.raises(YourError, match="TRAINBAND_METRICS_PORT = '0': on Kubernetes, name the port"):
+            backend.prepare(request_of({**environ, PORT: "0"}), heard.watcher())
+    for name in ("digits-ps", "digits-worker"):
+        pod = cluster.made["Job", name]["spec"]["template"]
+        assert pod["metadata"]["annotations"]["prometheus.io/port"] == "9400"
+        (container,) = [one for one in pod["spec"]["containers"] if one["name"] == "task"]
+        assert {"name": PORT, "value": "9400"} in container["env"]
+
+
+def test_events_of_a_task_on_kubernetes_were_on_its_stderr(tmp_path: Path) -> None:
+    line = event(when=1.5, level="info", logger="trainband.console", message="m", task="worker:0")
+
+    def behave(pod: FakePod) -> None:
+        pod.start()
+        pod.say(line)
+        pod.exit(0)
+
+    with prepared(FakeCluster(behave), tmp_path) as (run, heard), run:
+        run.wait(20)
+    assert {(stream, text) for _, stream, text in heard.lines} == {("stderr", line)}
 
 
 def test_kubernetes_restarts_a_task_that_fails(tmp_path: Path) -> None:

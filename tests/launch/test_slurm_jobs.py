@@ -15,6 +15,7 @@ import pytest
 from tests.programs import ROOT
 
 from trainband.cluster import Task
+from trainband.cluster.resolvers.log_level import FORMAT
 from trainband.errors import ClusterError, YourError
 from trainband.launch.backends.base import Watcher
 from trainband.launch.backends.slurm import Slurm
@@ -135,6 +136,8 @@ def test_the_command_says_all_that_the_request_says() -> None:
     assert words[:6] == ["/py", "-m", "trainband.cli.main", "run", "--on", "slurm"]
     options = "--ps 1 --workers 2 --restarts 2 --threads 3 --tls auto --chief --evaluator -m a.b -- -x"
     assert words[6:] == options.split()
+    events = inner_command(request(environment={FORMAT: "json"}), ["train.py"], "/py")
+    assert events[6:] == "--ps 1 --workers 2 --restarts 0 --plain train.py --".split(), "its lines are read back"
     alone = inner_command(request(ps=0, min_workers=1), ["train.py"], "/py")
     assert alone[6:] == "--ps 0 --workers 2 --restarts 0 --min-workers 1 train.py --".split()
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.monitor.test_page_app import got
-from trainband.monitor.history.file import HistoryFile
-from trainband.monitor.history.schema import EVENT, FOLDER, Row, next_start
 
 from trainband.monitor.directory_source import QUIET_S, DirectorySource
 from trainband.monitor.feed import Feed
+from trainband.monitor.history.file import HistoryFile
+from trainband.monitor.history.schema import EVENT, FOLDER, Row, next_start
 from trainband.monitor.page.app import make_app
 
 BEGAN = 1_800_000_000.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -16,9 +17,9 @@ import trainband
 from trainband.cli.main import main
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.resolvers import tf_config
-from trainband.cluster.resolvers.log_level import VARIABLE, follow_environment
+from trainband.cluster.resolvers.log_level import FORMAT, VARIABLE, follow_environment
 from trainband.errors import YourError
-from trainband.runtime.logs import ROOT, log_to_stderr, task_logger
+from trainband.runtime.logs import CONSOLE, ROOT, log_to_stderr, note_position, task_logger
 from trainband.runtime.waiting import say_on_stderr
 
 WORKER = Cluster(spec=ClusterSpec({"ps": ["a:1"], "worker": ["b:1"]}), task=Task("worker", 0))
@@ -43,9 +44,12 @@ class Kept(logging.Handler):
 def restored() -> Iterator[None]:
     """Leaves the logger `trainband` as it was."""
     before = ROOT.handlers[:], ROOT.level, ROOT.propagate
+    hook = sys.excepthook
     yield
     ROOT.handlers[:], ROOT.propagate = before[0], before[2]
     ROOT.setLevel(before[1])
+    CONSOLE.setLevel(logging.NOTSET)
+    sys.excepthook = hook
 
 
 @pytest.fixture
@@ -155,3 +159,42 @@ def test_a_task_follows_the_environment_when_it_first_uses_trainband_and_not_on_
         env={**os.environ, VARIABLE: "info", "PYTHONPATH": str(Path(trainband.__file__).parents[1])},
     )
     assert done.stdout == "0 20\n"
+
+
+def test_events_are_lines_of_json_with_what_is_said_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    follow_environment({FORMAT: "json", VARIABLE: "warning", tf_config.VARIABLE: tf_config.write(WORKER)})
+    withdraw = note_position(lambda: {"global_step": 7, "term": 2})
+    say_on_stderr("WARNING: two\nlines \x1b[2J\x7f")
+    say_on_stderr("hello")
+    withdraw()
+    withdraw()
+    task_logger("trainband.x", "ps:1").info("too low")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        task_logger("trainband.x", "ps:1").exception("failed: %s", 3)
+    text = capsys.readouterr().err
+    assert "\x7f" not in text
+    first, second, third = (json.loads(line) for line in text.splitlines())
+    assert first.pop("time")[-1] == "Z"
+    assert first == {
+        "level": "warning",
+        "logger": "trainband.console",
+        "message": "WARNING: two\n    lines \\x1b[2J\\x7f",
+        "task": "worker:0",
+        "global_step": 7,
+        "term": 2,
+    }
+    assert (second["level"], second["message"]) == ("info", "hello")
+    assert (third["level"], third["message"], third["task"]) == ("error", "failed: 3", "ps:1")
+    assert third["exception"].endswith("ValueError: no")
+    assert "global_step" not in third
+
+
+def test_json_has_a_level_of_its_own_and_other_formats_are_errors() -> None:
+    follow_environment({FORMAT: "JSON"})
+    assert ROOT.level == logging.INFO
+    follow_environment({FORMAT: "text", VARIABLE: "error"})
+    assert (ROOT.level, CONSOLE.level) == (logging.ERROR, logging.NOTSET)
+    with pytest.raises(YourError, match="TRAINBAND_LOG_FORMAT = 'xml': there is no such format; use text or json"):
+        follow_environment({FORMAT: "xml"})

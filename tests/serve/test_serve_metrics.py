@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from tests.serve.served import ask, program, served
+from trainband.runtime.exposition import exposition, quoted
 from trainband.serve import ServedModel
-from trainband.serve.metrics import Counter, Histogram, exposition, quoted
+from trainband.serve.metrics import Counter, Histogram
 
 SAMPLE = re.compile(r'(?P<name>[a-z_]+)\{(?P<labels>(?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+)\} (?P<value>\S+)')
 

@@ -82,6 +82,7 @@ def dashboard(
     from trainband.monitor.feed import Feed
     from trainband.monitor.page.app import make_app
     from trainband.monitor.page.server import PageServer
+    from trainband.monitor.prometheus import job_exposition
 
     access = _access(address, host, token_file, insecure=insecure)
     feed = Feed(address or str(checkpoint_dir))
@@ -94,7 +95,13 @@ def dashboard(
         from trainband.monitor.directory_source import DirectorySource
 
         directory = DirectorySource(checkpoint_dir, feed, alone=address is None)
-    app = make_app(feed, access, summary=directory.summary if directory is not None else None)
+    statuses = None if collector is None else collector.statuses
+    app = make_app(
+        feed,
+        access,
+        summary=directory.summary if directory is not None else None,
+        metrics=None if statuses is None else lambda: job_exposition(statuses()),
+    )
     with ExitStack() as stack:
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):

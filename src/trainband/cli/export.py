@@ -91,14 +91,14 @@ def export(
     from trainband.export.exporting import TOLERANCE, TOLERANCE_INT8, export_program
     from trainband.export.targets.base import Options
 
-    program = _program(source, model, example=example_from(example), inputs=inputs_from(inputs), batch=batch)
+    program = _program(source, model, to, example=example_from(example), inputs=inputs_from(inputs), batch=batch)
     options = Options(converter=_converter(to, converter, make_converter), int8=int8)
     tolerance = TOLERANCE_INT8 if int8 else TOLERANCE
     report = export_program(program, out, to, force=force, options=options, tolerance=tolerance)
     console_for_people().print(str(report), soft_wrap=True)
 
 
-def _program(source: Path, model: str | None, **tracing: Any) -> InferenceProgram:
+def _program(source: Path, model: str | None, to: str, **tracing: Any) -> InferenceProgram:
     if source.suffix == ".keras":
         if model is not None:
             predictor_from(model)  # which registers the classes that the file needs
@@ -109,7 +109,8 @@ def _program(source: Path, model: str | None, **tracing: Any) -> InferenceProgra
         raise YourError(f"{source} holds weights; say of which function or model: --model FILE.py:NAME.")
     from trainband.export.source import program_of
 
-    return program_of(source, predictor_from(model), **tracing)
+    # LiteRT's converter computes what is known, so that a bitmap would become larger than what it stands for.
+    return program_of(source, predictor_from(model), unpack=to == "litert", **tracing)
 
 
 def _converter(to: str, converter: Path | None, make: Path | None) -> Path | None:

@@ -76,6 +76,12 @@ def kubernetes() -> None:
     show_default=True,
     help="Seconds that a task has to end: the current step and a checkpoint must fit.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve each task's metrics for Prometheus there, with the annotations that have it scrape the pod.",
+)
 @click.option("--fs-group", type=click.IntRange(min=0), default=1000, show_default=True, help="Reads mounted files.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("script")
@@ -103,6 +109,7 @@ def manifest(
     service_account: str,
     pull_secret: str,
     grace_s: int,
+    metrics_port: int | None,
     fs_group: int,
     as_module: bool,
     script: str,
@@ -131,6 +138,7 @@ def manifest(
         tls_secret=tls_secret,
         files={} if secret or insecure else {SECRET: new_secret().encode()},
         environment={INSECURE: "1"} if insecure else {},
+        metrics_port=metrics_port or 0,
         grace_s=grace_s,
         fs_group=fs_group,
         service_account=service_account,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 import click
 
-from trainband.cluster.resolvers.log_level import VARIABLE, follow_environment
+from trainband.cluster.resolvers.log_level import FORMAT, VARIABLE, follow_environment
 from trainband.errors import TrainbandError
 from trainband.runtime.formatting import printable
-from trainband.runtime.logs import LEVELS
+from trainband.runtime.logs import FORMATS, LEVELS, NOBODY, event
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,18 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
     type=click.Choice(LEVELS),
     help="Print the log of the launcher and its tasks, from this level on, to stderr.  [default: $TRAINBAND_LOG]",
 )
-def cli(log_level: str | None) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    help="How the launcher and its tasks write to stderr: as text, or one JSON object a line.  "
+    "[default: $TRAINBAND_LOG_FORMAT, else text]",
+)
+def cli(log_level: str | None, log_format: str | None) -> None:
     """Train one model on whatever machines you have."""
     if log_level is not None:
         os.environ[VARIABLE] = log_level  # for the tasks that `run` starts, too
+    if log_format is not None:
+        os.environ[FORMAT] = log_format
     follow_environment()
 
 
@@ -116,7 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         cli.main(args=None if arguments is None else list(arguments), prog_name="trainband")
     except TrainbandError as exc:
-        click.echo(printable(f"error: {exc}", newline="\n    "), err=True)
+        text = printable(f"error: {exc}", newline="\n    ")
+        if os.environ.get(FORMAT, "").lower() == "json":
+            text = event(when=time.time(), level="error", logger="trainband.cli", message=text, task=NOBODY)
+        click.echo(text, err=True)
         sys.exit(2)
     sys.exit(0)
 

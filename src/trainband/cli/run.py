@@ -14,7 +14,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from trainband.cli.json_output import JsonOutput
 from trainband.cli.run_output import Output, StreamOutput, describe_failure, is_noise
+from trainband.cli.task_logs import TaskLogs
 from trainband.cli.tensorflow_script import for_strategy, with_version
 from trainband.cli.transport_check import check_transport
 from trainband.cluster.carrier import Carrier
@@ -26,15 +28,20 @@ from trainband.cluster.resolvers.credentials import (
     without_security,
 )
 from trainband.cluster.resolvers.local_jobs import environment_of, find_job_secret, is_decided
+from trainband.cluster.resolvers.log_level import log_format
+from trainband.cluster.resolvers.metrics import HOST as METRICS_HOST
+from trainband.cluster.resolvers.metrics import PORT as METRICS_PORT
 from trainband.cluster.resolvers.transport import TRANSPORT
 from trainband.cluster.spec import ClusterSpec
+from trainband.cluster.task import Task
 from trainband.errors import YourError
-from trainband.launch.backends.base import Backend, Run, Watcher
+from trainband.launch.backends.base import Backend, Run, Watcher, drop
 from trainband.launch.backends.choice import BACKENDS, choose, read_options
 from trainband.launch.guests import LocalGuests
 from trainband.launch.options import Restarts
 from trainband.launch.request import JobRequest
-from trainband.runtime.formatting import printable
+from trainband.runtime.formatting import LINE_PREFIX, printable
+from trainband.runtime.waiting import say_on_stderr
 
 LAST_LINES = 20
 
@@ -62,26 +69,39 @@ have planned them. They come as worker:N with the next free N, and the job ends 
 """
 
 
-def launch(backend: Backend, request: JobRequest, output: Output, *, page: bool = False) -> int:
+def launch(
+    backend: Backend, request: JobRequest, output: Output, *, logs: TaskLogs | None = None, page: bool = False
+) -> int:
     """Runs a job to its end and shows it on `output`. Returns the exit code.
 
     Args:
+      logs: keeps what each task prints, beside that.
       page: whether to serve a page of it, where it has a ps.
 
     Raises:
       YourError: the job cannot be run there as it was asked for.
     """
-    return _see_to_its_end(
-        backend.prepare(request, _watcher(output)), output, page_for=request.environment if page else None
-    )
+    run = backend.prepare(request, _watcher(output, logs))
+    return _see_to_its_end(run, output, page_for=request.environment if page else None)
 
 
-def _watcher(output: Output) -> Watcher:
+def _watcher(output: Output, logs: TaskLogs | None) -> Watcher:
+    def line(task: Task, stream: str, text: str) -> None:
+        if logs is not None:
+            logs.line(task, text)
+        output.line(task, text, stream)
+
     return Watcher(
-        line=lambda task, stream, text: output.line(task, text, stream),
-        note=lambda text: output.note(printable(f"trainband: {text}", newline="\n    ")),
+        line=line,
+        started=drop if logs is None else logs.started,
+        note=lambda text: output.note(noted(text)),
         keep_lines=LAST_LINES,
     )
+
+
+def noted(text: str) -> str:
+    """What the launcher says, as a line of its own."""
+    return printable(f"{LINE_PREFIX}{text}", newline="\n    ")
 
 
 def join(
@@ -92,6 +112,7 @@ def join(
     threads: int | None,
     environ: Mapping[str, str],
     output: Output,
+    logs: TaskLogs | None = None,
 ) -> int:
     """Runs guests of a job to their end and shows them on `output`. Returns the exit code."""
     tasks = LocalGuests(
@@ -100,8 +121,9 @@ def join(
         environ=environ,
         restarts=Restarts(limit=restarts),
         threads=threads,
-        on_line=(watcher := _watcher(output)).line,
+        on_line=(watcher := _watcher(output, logs)).line,
         on_note=watcher.note,
+        on_start=watcher.started,
         keep_lines=LAST_LINES,
     )
     return _see_to_its_end(tasks, output)
@@ -247,6 +269,26 @@ class RunCommand(click.Command):
     help="SCRIPT is one of TensorFlow, and is run unchanged. Without a version, what it uses decides.",
 )
 @click.option("--convert", is_flag=True, help="With --tensorflow: convert SCRIPT from Python 2 first, in memory.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve each task's metrics for Prometheus: the first ps at PORT, each further task at the next; 0: any ports."
+    "  [default: $TRAINBAND_METRICS_PORT, else none]",
+)
+@click.option(
+    "--metrics-host",
+    metavar="ADDRESS",
+    help="Where tasks serve them, such as 0.0.0.0 for whoever reaches the machine."
+    "  [default: $TRAINBAND_METRICS_HOST, else 127.0.0.1]",
+)
+@click.option(
+    "--log-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Append what each task prints to a file of its own there, such as worker-1.log.",
+)
+@click.option("--plain", is_flag=True, hidden=True, help="The launcher writes text, whatever --log-format says.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--] [ARGS]...")
@@ -271,6 +313,10 @@ def run(
     transport: str | None,
     tensorflow: str | None,
     convert: bool,
+    metrics_port: int | None,
+    metrics_host: str | None,
+    log_dir: Path | None,
+    plain: bool,
     as_module: bool,
     script: str,
     arguments: tuple[str, ...],
@@ -293,22 +339,36 @@ def run(
     environ: Mapping[str, str] = os.environ
     if insecure:
         environ = {**without_security(environ), INSECURE: "1"}
-        click.echo(f"trainband: WARNING: {MEANING}", err=True)
+        say_on_stderr(f"WARNING: {MEANING}")
     elif tls not in (None, "auto"):
         environ = {**without_security(environ), TLS_DIRECTORY: str(tls)}
     if transport is not None:
         environ = {**environ, TRANSPORT: transport}
+    environ = {**environ, **_metrics(ctx, metrics_port, metrics_host, environ)}
     check_transport(environ, encrypted=tls is not None or bool(environ.get(TLS_DIRECTORY)))
+
+    def output_for(tasks: Sequence[Task]) -> Output:
+        if log_format(environ) == "json" and not plain:
+            return JsonOutput(stdout=sys.stdout, stderr=sys.stderr, quiet=quiet)
+        return StreamOutput(tasks, stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet)
+
     try:
         if job is not None:
             guests = _places(ctx, job, workers, environ)
             secret = None if is_decided(environ) else find_job_secret(job, environ)
             if secret is not None:
                 environ = {**environ, **environment_of(secret)}
-            output = StreamOutput(
-                [guest.task for guest in guests], stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet
-            )
-            code = join(command, guests=guests, restarts=restarts, threads=threads, environ=environ, output=output)
+            output = output_for([guest.task for guest in guests])
+            with _kept(log_dir, output) as logs:
+                code = join(
+                    command,
+                    guests=guests,
+                    restarts=restarts,
+                    threads=threads,
+                    environ=environ,
+                    output=output,
+                    logs=logs,
+                )
         else:
             _check_numbers(ps=ps, workers=workers, chief=chief, min_workers=min_workers)
             if ctx.get_parameter_source("host") is not ParameterSource.DEFAULT:
@@ -325,14 +385,32 @@ def run(
                 threads=threads,
                 tls=tls == "auto",
             )
-            output = StreamOutput(request.tasks(), stdout=sys.stdout, stderr=sys.stderr, environ=environ, quiet=quiet)
-            code = launch(
-                choose(on, read_options(on, options)), request, output, page=_wants_page(page, on, quiet=quiet)
-            )
+            output = output_for(request.tasks())
+            with _kept(log_dir, output) as logs:
+                code = launch(
+                    choose(on, read_options(on, options)),
+                    request,
+                    output,
+                    logs=logs,
+                    page=_wants_page(page, on, quiet=quiet),
+                )
     except KeyboardInterrupt:
         # Ctrl-C while the tasks were being started: they have been ended on the way out.
         code = 128 + signal.SIGINT
     ctx.exit(code)
+
+
+def _metrics(ctx: click.Context, port: int | None, host: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which tasks are told where to serve their metrics. They may share a machine."""
+    if host is not None and port is None and not environ.get(METRICS_PORT):
+        raise click.UsageError("--metrics-host needs --metrics-port, or no task serves metrics.", ctx)
+    found = {} if port is None else {METRICS_PORT: f"{port}+" if port else "0"}
+    return found if host is None else {**found, METRICS_HOST: host}
+
+
+def _kept(directory: Path | None, output: Output) -> AbstractContextManager[TaskLogs | None]:
+    """What keeps the tasks' lines, where somebody has named a directory for it."""
+    return nullcontext() if directory is None else TaskLogs(directory, lambda text: output.note(noted(text)))
 
 
 def _check_numbers(*, ps: int, workers: int, chief: bool, min_workers: int | None) -> None:

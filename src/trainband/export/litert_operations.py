@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from trainband.export.operations import Rewrite, part_of, unrolled_scan

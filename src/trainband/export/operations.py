@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun  # type: ignore[attr-defined]
 
 from trainband.model.inference import InferenceProgram
 from trainband.model.signature import structs
@@ -170,16 +170,18 @@ class _Inlining:
     def _constant(self, atom: Any) -> Any:
         """The value of an atom, where it is known; `None`, where it is not."""
         if isinstance(atom, Literal):
-            return np.asarray(atom.val, atom.aval.dtype)
+            aval: Any = atom.aval
+            return np.asarray(atom.val, aval.dtype)
         return self._constants.get(atom)
 
     def _note_constant(self, eqn: JaxprEqn, jaxpr: Any) -> None:
         """Computes what an equation makes of constants, if it is small."""
         inputs = [self._constant(atom) for atom in eqn.invars]
-        sizes = [math.prod(var.aval.shape) if _is_static(var.aval) else _SMALL + 1 for var in eqn.outvars]
+        avals: list[Any] = [var.aval for var in eqn.outvars]
+        sizes = [math.prod(aval.shape) if _is_static(aval) else _SMALL + 1 for aval in avals]
         if eqn.effects or len(sizes) != 1 or sizes[0] > _SMALL or any(value is None for value in inputs):
             return
-        names = [Var(atom.aval) for atom in eqn.invars]
+        names: list[Any] = [Var(atom.aval) for atom in eqn.invars]
         alone = jaxpr.replace(constvars=[], invars=names, outvars=eqn.outvars, eqns=[eqn.replace(invars=names)])
         with jax.ensure_compile_time_eval():
             (value,) = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*inputs)
@@ -187,7 +189,7 @@ class _Inlining:
 
 
 def _is_static(aval: Any) -> bool:
-    return all(isinstance(length, int) for length in aval.shape) and not jax.dtypes.issubdtype(
+    return all(isinstance(length, int) for length in aval.shape) and not jax.numpy.issubdtype(
         aval.dtype, jax.dtypes.extended
     )
 

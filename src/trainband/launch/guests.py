@@ -26,6 +26,7 @@ class LocalGuests(SupervisedCluster):
 
     Args:
       guests: one for each process, all with the same spec.
+      on_start: called with each task that is started, and again when it is restarted.
       command, environ, threads, on_line, on_note, keep_lines, grace, restarts, clock: as for `LocalCluster`.
 
     Raises:
@@ -41,6 +42,7 @@ class LocalGuests(SupervisedCluster):
         threads: int | None = None,
         on_line: Callable[[Task, str, str], None] | None = None,
         on_note: Callable[[str], None] | None = None,
+        on_start: Callable[[Task], None] | None = None,
         keep_lines: int = 20,
         grace: Grace = _GRACE,
         restarts: Restarts = _RESTARTS,
@@ -54,7 +56,7 @@ class LocalGuests(SupervisedCluster):
         if len(set(names)) < len(names) or any(guest.spec != guests[0].spec for guest in guests):
             raise ClusterError(f"LocalGuests.guests: {', '.join(names)} are not different workers of one job.")
         request = JobRequest(program=command, ps=0, workers=len(guests), restarts=restarts, environment=environ)
-        watcher = Watcher(line=on_line or drop, note=on_note or drop, keep_lines=keep_lines)
+        watcher = Watcher(line=on_line or drop, started=on_start or drop, note=on_note or drop, keep_lines=keep_lines)
         super().__init__(request, _GuestMachine(guests, threads), watcher, grace=grace, clock=clock)
         self._guests = list(guests)
         self._needs_secret = False  # they need the job's

@@ -299,6 +299,7 @@ class SupervisedCluster:
         running = self._machines.start(self._clusters[task], program, reaper=self._reaper, keep_lines=keep)
         self._owned.callback(running.close)
         self._tasks[task] = running
+        self._watcher.started(task)
         running.register(self._selector)
 
     def _task(self, task: Task) -> RunningTask:

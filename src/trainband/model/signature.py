@@ -122,8 +122,10 @@ def _scope() -> Any:
 
 
 def structs(specs: Sequence[TensorSpec]) -> dict[str, jax.ShapeDtypeStruct]:
-    """The specs as JAX has them, for tracing. Lengths with a name are symbolic dimensions; those of one name are equal in
-    all that is traced, so that what was traced can be traced again as a part of something else.
+    """The specs as JAX has them, for tracing.
+
+    Lengths with a name are symbolic dimensions; those of one name are equal in all that is traced, so that what was
+    traced can be traced again as a part of something else.
     """
     scope = _scope()
     return {

@@ -1,16 +1,21 @@
 """The log: records of modules below the logger `trainband`, each with the task that it is about.
 
 Nothing is printed of it unless a program configures Python's `logging`, or somebody asks for a level: then
-`log_to_stderr` prints it beside the console's words, which are records of the logger `trainband.console`.
+`log_to_stderr` prints it beside the console's words, which are records of the logger `trainband.console`. As JSON,
+these are among the records.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
-from trainband.runtime.formatting import printable
+from trainband.runtime.formatting import printable, printable_json
 from trainband.runtime.overrides import override
 
 ROOT = logging.getLogger("trainband")
@@ -18,8 +23,11 @@ CONSOLE = logging.getLogger("trainband.console")
 """The logger of what trainband says to people."""
 
 LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
 
 NOBODY = "-"
+EVENT_PREFIX = '{"time": '
+"""Begins every event in JSON."""
 _FORMAT = "%(asctime)s.%(msecs)03d %(task)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -46,31 +54,108 @@ class _PrintableFormatter(logging.Formatter):
         return printable(super().formatException(ei), newline="\n")
 
 
+Position = Callable[[], Mapping[str, int]]
+"""Tells where a job is: `global_step` and `term`, as far as this task knows. Called with any lock held: takes none."""
+
+_positions: list[Position] = []
+
+
+def note_position(position: Position) -> Callable[[], None]:
+    """Has events in JSON say where the job is; returns what ends that, which may be called twice.
+
+    Args:
+      position: of one part of this process; where there are several, the latest counts.
+    """
+    _positions.append(position)
+
+    def withdraw() -> None:
+        if position in _positions:
+            _positions.remove(position)
+
+    return withdraw
+
+
+def event(*, when: float, level: str, logger: str, message: str, task: str, **more: Any) -> str:
+    """One event as a line of JSON, in which every character is ASCII.
+
+    Args:
+      when: seconds since 1970.
+      level: one of `LEVELS`.
+      logger: who says it, such as `trainband.console`.
+      message: what.
+      task: whom it is about; left out where it is `NOBODY`.
+      more: further fields.
+    """
+    stamp = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    fields = {"time": stamp, "level": level, "logger": logger, "message": message}
+    return printable_json(json.dumps(fields | ({} if task == NOBODY else {"task": task}) | more))
+
+
+class _JsonFormatter(logging.Formatter):
+    """Makes each record one line of JSON; see `event`."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__()
+        self._task = task
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        more: dict[str, Any] = dict(_positions[-1]()) if _positions else {}
+        if record.exc_info:
+            more["exception"] = self.formatException(record.exc_info)
+        return event(
+            when=record.created,
+            level=record.levelname.lower(),
+            logger=record.name,
+            message=record.getMessage(),
+            task=str(getattr(record, "task", self._task)),
+            **more,
+        )
+
+
 class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in its stubs alone
-    """Writes the log to stderr, without what the console prints anyway.
+    """Writes the log to stderr: as text without what the console prints anyway, as JSON with it.
 
     Args:
       task: stands in records that name none.
+      form: one of `FORMATS`.
     """
 
-    def __init__(self, task: str = NOBODY) -> None:
+    def __init__(self, task: str = NOBODY, form: str = "text") -> None:
         super().__init__(sys.stderr)
-        self.setFormatter(_PrintableFormatter(_FORMAT, "%Y-%m-%dT%H:%M:%S", defaults={"task": task}))
-        self.addFilter(lambda record: record.name != CONSOLE.name)
+        self.takes_console = form == "json"
+        """Whether what is said to people is among the records."""
+        if form == "json":
+            self.setFormatter(_JsonFormatter(task))
+        else:
+            self.setFormatter(_PrintableFormatter(_FORMAT, "%Y-%m-%dT%H:%M:%S", defaults={"task": task}))
+            self.addFilter(lambda record: record.name != CONSOLE.name)
 
 
-def log_to_stderr(level: str, task: str = NOBODY) -> None:
+def log_to_stderr(level: str, task: str = NOBODY, form: str = "text") -> None:
     """Prints records of at least this level to stderr, with the time and the task. A second call replaces the first.
 
     Args:
-      level: one of `LEVELS`.
+      level: one of `LEVELS`. What is said to people is printed at any.
       task: of this process.
+      form: one of `FORMATS`. As JSON, the exception that ends this process is a record, too.
     """
     for handler in [one for one in ROOT.handlers if isinstance(one, LogHandler)]:
         ROOT.removeHandler(handler)
-    ROOT.addHandler(LogHandler(task))
+    ROOT.addHandler(LogHandler(task, form))
     ROOT.setLevel(level.upper())
     ROOT.propagate = False  # absl, for one, gives the root logger a handler that would print everything again
+    CONSOLE.setLevel(logging.INFO if form == "json" else logging.NOTSET)
+    if form == "json" and sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _log_exception
+
+
+def _log_exception(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
+    """Of a program that an exception ends: the traceback as one record, and no lines beside it."""
+    if not issubclass(kind, Exception) or not any(_takes_console(handler) for handler in ROOT.handlers):
+        sys.__excepthook__(kind, exc, trace)
+        return
+    ROOT.error("%s has ended this program: %s", kind.__name__, exc, exc_info=(kind, exc, trace))
 
 
 def hand_to_program(text: str) -> bool:
@@ -85,6 +170,12 @@ def hand_to_program(text: str) -> bool:
 def _is_configured() -> bool:
     """Whether the program shows our records: by a handler of its own, or by the root's, for which it set a level."""
     handlers = (*ROOT.handlers, *CONSOLE.handlers)
-    if any(not isinstance(handler, LogHandler | logging.NullHandler) for handler in handlers):
+    if any(
+        not isinstance(handler, LogHandler | logging.NullHandler) or _takes_console(handler) for handler in handlers
+    ):
         return True
     return ROOT.propagate and bool(ROOT.level or CONSOLE.level) and logging.getLogger().hasHandlers()
+
+
+def _takes_console(handler: logging.Handler) -> bool:
+    return isinstance(handler, LogHandler) and handler.takes_console

@@ -17,10 +17,10 @@ from functools import lru_cache
 from typing import Any
 
 from trainband.errors import DataError
+from trainband.runtime.exposition import CONTENT_TYPE
 from trainband.runtime.waiting import Say
 from trainband.serve.batching import Tensors, Work
 from trainband.serve.executor import BatchStatistics, Delivered, Executor
-from trainband.serve.metrics import CONTENT_TYPE
 from trainband.serve.model import LoadedVersion, ServedModel
 from trainband.serve.options import ServeOptions
 from trainband.serve.protocols import tensorflow as tensorflow_serving

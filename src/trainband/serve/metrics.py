@@ -1,15 +1,14 @@
-"""Metrics of a server, in the text format of Prometheus (version 0.0.4)."""
+"""Metrics that a server counts; `runtime/exposition.py` writes them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from trainband.runtime.exposition import Labels, number
+
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the histograms of durations."""
-
-Labels = tuple[tuple[str, str], ...]
 
 
 class Counter:
@@ -77,56 +76,3 @@ class Histogram:
                 yield f"{self.name}_bucket", (*labels, ("le", number(bound))), so_far
             yield f"{self.name}_sum", labels, self._sums[labels]
             yield f"{self.name}_count", labels, so_far
-
-
-class Gauge:
-    """A value as it is when it is asked for.
-
-    Args:
-      name: with its unit.
-      description: for `# HELP`.
-      values: by labels.
-    """
-
-    kind = "gauge"
-
-    def __init__(self, name: str, description: str, values: Mapping[Labels, float]) -> None:
-        self.name = name
-        self.description = description
-        self._values = values
-
-    def samples(self) -> Iterable[tuple[str, Labels, float]]:
-        """(name, labels, value) of every line."""
-        for labels, value in self._values.items():
-            yield self.name, labels, value
-
-
-def exposition(metrics: Iterable[Counter | Histogram | Gauge], common: Labels) -> str:
-    """What a scrape answers.
-
-    Args:
-      metrics: in the order in which they appear.
-      common: labels of every line.
-    """
-    lines = []
-    for metric in metrics:
-        samples = [
-            f"{name}{{{','.join(f'{key}={quoted(text)}' for key, text in (*common, *labels))}}} {number(value)}"
-            for name, labels, value in metric.samples()
-        ]
-        if samples:
-            lines += [f"# HELP {metric.name} {metric.description}", f"# TYPE {metric.name} {metric.kind}", *samples]
-    return "\n".join(lines) + "\n"
-
-
-def quoted(text: str) -> str:
-    """A label's value."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def number(value: float) -> str:
-    """A sample's value."""
-    if value == float("inf"):
-        return "+Inf"
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))

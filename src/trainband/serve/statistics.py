@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from trainband.runtime.exposition import Family, Metric, exposition
 from trainband.serve.executor import BatchStatistics
-from trainband.serve.metrics import Counter, Gauge, Histogram, exposition
+from trainband.serve.metrics import Counter, Histogram
 from trainband.serve.model import ServedModel
 from trainband.serve.sources.base import SourceState, SourceStatus
 
@@ -53,10 +54,11 @@ class ServerMetrics:
           ready: whether the server takes requests.
         """
         gauges = [
-            Gauge("trainband_serve_ready", "Whether the server is ready.", {(): float(ready)}),
-            Gauge("trainband_serve_requests_in_flight", "Requests under way.", {(): float(self.in_flight)}),
-            Gauge("trainband_serve_queue_depth", "Requests that wait for a batch.", {(): float(waiting)}),
-            Gauge(
+            Family("gauge", "trainband_serve_ready", "Whether the server is ready.", {(): float(ready)}),
+            Family("gauge", "trainband_serve_requests_in_flight", "Requests under way.", {(): float(self.in_flight)}),
+            Family("gauge", "trainband_serve_queue_depth", "Requests that wait for a batch.", {(): float(waiting)}),
+            Family(
+                "gauge",
                 "trainband_serve_source_state",
                 "Where the versions come from: 1 for the state that it is in.",
                 {(("state", state.value),): float(state is status.state) for state in SourceState},
@@ -66,21 +68,25 @@ class ServerMetrics:
         if model is not None:
             version = model.current
             swaps.add(model.swaps)
-            gauges.append(Gauge("trainband_serve_version", "The global step that answers.", {(): version.number}))
+            gauges.append(
+                Family("gauge", "trainband_serve_version", "The global step that answers.", {(): version.number})
+            )
             if version.made_at is not None:
                 gauges += [
-                    Gauge(
+                    Family(
+                        "gauge",
                         "trainband_serve_version_age_seconds",
                         "Since training made the weights that answer.",
                         {(): max(0.0, self._clock() - version.made_at)},
                     ),
-                    Gauge(
+                    Family(
+                        "gauge",
                         "trainband_serve_version_delay_seconds",
                         "From when training made the weights that answer until they answered.",
                         {(): version.delay_s or 0.0},
                     ),
                 ]
-        metrics: list[Counter | Histogram | Gauge] = [
+        metrics: list[Metric] = [
             self.requests,
             self.durations,
             self.examples,

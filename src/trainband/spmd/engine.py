@@ -30,7 +30,7 @@ from trainband.spmd.control_flags import ControlFlags
 from trainband.spmd.end_of_training import EndOfTraining
 from trainband.spmd.pipeline import BEHIND, Pipeline
 from trainband.spmd.process_group import Group, SingleProcess
-from trainband.spmd.report import FINISHED, USED_UP, Progress, StepReport, WorkerRow
+from trainband.spmd.report import FINISHED, USED_UP, Progress, StepReport, TaskStatistics, WorkerRow
 from trainband.spmd.sharding import Rules, whole
 from trainband.spmd.shared_data import SharedData
 from trainband.spmd.step_inputs import StepInputs
@@ -186,6 +186,22 @@ class SpmdEngine:
         row = WorkerRow(self.task, "live", rate, 0.0, pipeline.seen_loss)
         status = self._checkpoints.status
         return Progress(pipeline.step, pipeline.last_step, rate, pipeline.seen_loss, (row,), examples_rate, status)
+
+    def statistics(self) -> TaskStatistics:
+        """What this process has done: every step of the job."""
+        pipeline = self._pipeline
+        return TaskStatistics(
+            task=self.task,
+            is_chief=self.is_chief,
+            global_step=pipeline.step,
+            last_step=pipeline.last_step,
+            steps=pipeline.step,
+            examples=self._examples,
+            refused=self.refused,
+            loss=pipeline.seen_loss,
+            seconds=self.times.seconds(),
+            checkpoint=self._checkpoints.status,
+        )
 
     def _rates(self) -> tuple[float, float]:
         """Steps and examples a second, lately. The display and the history ask from threads of their own."""

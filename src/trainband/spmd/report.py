@@ -54,6 +54,35 @@ class Progress:
     shards: tuple[ShardRow, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskStatistics:
+    """What one task that trains has done, as it knows by itself: nobody is asked for it.
+
+    Attributes:
+      task: its name in the cluster, or `local`.
+      is_chief: whether it has the chief's duties now.
+      global_step: updates made by the whole job, as far as this task knows.
+      last_step: where the training under way ends; `None` where this task does not know or there is no limit.
+      steps: those of this task, with those before it was resumed from a checkpoint.
+      examples: of these steps in this process; `None` where it does not count them.
+      refused: gradients that were refused as not finite, in the training under way.
+      loss: of its latest step that has been looked at; `None` before.
+      seconds: what its steps have spent, by part (`runtime.step_times.PARTS`).
+      checkpoint: the last one that has landed, as far as this task knows.
+    """
+
+    task: str
+    is_chief: bool
+    global_step: int
+    last_step: int | None
+    steps: int
+    examples: int | None
+    refused: int
+    loss: float | None
+    seconds: Mapping[str, float]
+    checkpoint: CheckpointStatus | None = None
+
+
 @dataclass(slots=True)
 class StepReport:
     """What one step of one task did. To be read only: it is not frozen because that takes 2 us of every step.

@@ -14,7 +14,7 @@ from trainband.model.worker_state import WorkerState
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.worker.checkpointing import SavedParts
 from trainband.runtime.step_times import StepTimes
-from trainband.spmd.report import Progress, StepReport
+from trainband.spmd.report import Progress, StepReport, TaskStatistics
 
 
 class Saving(Protocol):
@@ -292,6 +292,10 @@ class Coordination(Member, Protocol):
 
     def progress(self) -> Progress | None:
         """How far the job is; may be called from another thread; `None` where it cannot be told now."""
+        ...
+
+    def statistics(self) -> TaskStatistics:
+        """What this task has done, without asking anybody; may be called from another thread."""
         ...
 
     def close(self, failure: str = "") -> None:

@@ -32,7 +32,7 @@ from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
 from trainband.spmd.refusals import Refusals
-from trainband.spmd.report import Progress, ShardRow, StepReport, WorkerRow
+from trainband.spmd.report import Progress, ShardRow, StepReport, TaskStatistics, WorkerRow
 from trainband.strategies.engine import Engine
 from trainband.strategies.gradient_step import GradientStep
 from trainband.wire.messages import UNLIMITED
@@ -70,6 +70,7 @@ class ParameterServerReplica(Engine):
         self._model_state: PyTree = None
         self._worker_state: WorkerState | None = None
         self._steps = 0
+        self._loss: Any = None
         self._has_stepped = False
         self._several_ps = len(cluster.spec.ps) > 1
         rule = plan.description.rule
@@ -224,6 +225,7 @@ class ParameterServerReplica(Engine):
         times.steps += 1
         value, metrics, self._carry = computed.loss, computed.metrics, computed.carry
         self._steps += 1
+        self._loss = value
         self._carries.append((self._steps, self._carry))
         used = self._now.versions
         answer = self._drain()
@@ -383,6 +385,21 @@ class ParameterServerReplica(Engine):
 
     def _shards(self) -> tuple[ShardRow, ...]:
         return tuple(ShardRow(*place) for place in self._client.shards())
+
+    @override
+    def statistics(self) -> TaskStatistics:
+        loss = self._loss
+        return TaskStatistics(
+            task=self.task,
+            is_chief=self.is_chief,
+            global_step=self.global_step,
+            last_step=None,  # the ps know
+            steps=self._steps,
+            examples=None,  # the ps count them
+            refused=self.refused,
+            loss=None if loss is None else float(loss),
+            seconds=self.times.seconds(),
+        )
 
     @override
     def close(self, failure: str = "") -> None:

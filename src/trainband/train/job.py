@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from trainband.cluster import Cluster
+from trainband.cluster.task_metrics import serve_metrics
 from trainband.errors import TrainbandError
 from trainband.model.mesh_context import require_no_mesh
 from trainband.model.model import Model
+from trainband.monitor.prometheus import worker_families
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime import SYSTEM, Runtime
+from trainband.runtime.logs import note_position
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Strategy
 from trainband.strategies.engine import Engine
@@ -46,6 +50,8 @@ class Job:
         self._engine: Engine | None = None
         self._restore: RestoreFrom | None = None
         self._checkpoint_dirs: list[Path] = []
+        self._shown: list[Callable[[], None]] = []
+        """What takes this task away again from where it is shown."""
 
     @property
     def cluster(self) -> Cluster | None:
@@ -96,6 +102,7 @@ class Job:
         Raises:
           ModelError: the script has set a mesh by `jax.set_mesh`.
           ClusterError: this process is a task of a cluster, and the strategy knows nothing of it.
+          AddressInUse, YourError: it cannot serve its metrics where it is asked to.
         """
         require_no_mesh()
         if self._engine is None:
@@ -103,6 +110,7 @@ class Job:
             if self.strategy.serves:
                 self.strategy.serve(tuple(self._checkpoint_dirs))
                 raise SystemExit(0)
+            metrics = serve_metrics(self.cluster, self.say)
             source = _either(restore, self._restore)
             with self.runtime.sigterm_raises():  # so that the others hear that this task leaves
                 self._engine = engine = self.strategy.start(self._model, source)
@@ -113,12 +121,18 @@ class Job:
                 self.say(f"resumes from {checkpoint.path} (global step {checkpoint.global_step:,})")
             else:
                 self.trainings.learn(engine.trainings)
+            self._shown.append(note_position(lambda: {"global_step": engine.global_step}))
+            if metrics is not None:
+                self._shown.append(metrics.add(lambda: list(worker_families(engine.statistics()))))
             self.runtime.at_exit(self.close)
         return self._engine
 
     def close(self, failure: str = "") -> None:
         """Leaves the job; `failure` says why, if something went wrong. Idempotent; done at exit if not before."""
         self.runtime.not_at_exit(self.close)
+        for withdraw in self._shown:
+            withdraw()
+        self._shown.clear()
         if self._engine is not None:
             self._engine.close(failure)
 

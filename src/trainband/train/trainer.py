@@ -13,6 +13,7 @@ import numpy as np
 
 from trainband.checkpoint import Checkpoint, CheckpointDirectory, Retention
 from trainband.cluster import Cluster
+from trainband.cluster.task_metrics import serve_metrics
 from trainband.errors import ClusterError, DataError, ModelError
 from trainband.model.batch import examples_in
 from trainband.model.contents import tensor_of
@@ -509,6 +510,7 @@ class Trainer:
                 "an evaluator task needs fit(checkpoint_dir=..., validation=...): the checkpoints that it evaluates, "
                 "and the batches to do it on."
             )
+        serve_metrics(self.cluster, self.say)
         from trainband.train.evaluator import Evaluator  # here: it writes summaries, whose library takes a while
 
         Evaluator(self.evaluate_params, self._model.variables(), Path(checkpoint_dir), validation, say=self.say).run()

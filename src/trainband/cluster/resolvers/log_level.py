@@ -1,4 +1,4 @@
-"""The level of the log, from the environment variable `TRAINBAND_LOG`."""
+"""The level and the format of the log, from the environment variables `TRAINBAND_LOG` and `TRAINBAND_LOG_FORMAT`."""
 
 from __future__ import annotations
 
@@ -7,27 +7,44 @@ from collections.abc import Mapping
 
 from trainband.cluster.resolvers import tf_config
 from trainband.errors import ClusterError, YourError
-from trainband.runtime.logs import LEVELS, NOBODY, log_to_stderr
+from trainband.runtime.logs import FORMATS, LEVELS, NOBODY, log_to_stderr
 
 VARIABLE = "TRAINBAND_LOG"
+FORMAT = "TRAINBAND_LOG_FORMAT"
+"""`text` or `json`."""
 
 
 def follow_environment(environ: Mapping[str, str] | None = None) -> None:
     """Prints the log from the level on that the environment asks for; does nothing where it asks for none.
 
+    As JSON, it is printed from `info` on where no level is asked for.
+
     Args:
       environ: the environment to look in; `os.environ` when `None`.
 
     Raises:
-      YourError: there is no such level.
+      YourError: there is no such level or format.
     """
     environ = os.environ if environ is None else environ
-    level = environ.get(VARIABLE, "").lower()
+    form = log_format(environ)
+    level = environ.get(VARIABLE, "").lower() or ("info" if form == "json" else "")
     if not level:
         return
     if level not in LEVELS:
         raise YourError(f"{VARIABLE} = {environ[VARIABLE]!r}: there is no such level; use {', '.join(LEVELS)}.")
-    log_to_stderr(level, _task(environ))
+    log_to_stderr(level, _task(environ), form)
+
+
+def log_format(environ: Mapping[str, str]) -> str:
+    """The format that an environment asks for; `text` where it does not.
+
+    Raises:
+      YourError: there is no such format.
+    """
+    form = environ.get(FORMAT, "").lower() or "text"
+    if form not in FORMATS:
+        raise YourError(f"{FORMAT} = {environ[FORMAT]!r}: there is no such format; use {' or '.join(FORMATS)}.")
+    return form
 
 
 def _task(environ: Mapping[str, str]) -> str:

@@ -56,9 +56,10 @@ class SavedModel:
         with tempfile.TemporaryDirectory() as name:
             work = Path(name)
             (work / "program.stablehlo").write_bytes(portable(exported, converter.stablehlo))
-            np.savez(
-                work / "weights.npz", **{str(at): _bytes(leaf) for at, leaf in enumerate(program.weights.values())}
-            )
+            weights_as_bytes: dict[str, Any] = {
+                str(at): _bytes(leaf) for at, leaf in enumerate(program.weights.values())
+            }
+            np.savez(work / "weights.npz", **weights_as_bytes)
             request = {
                 "signature": SIGNATURE,
                 "version": exported.calling_convention_version,
@@ -83,7 +84,8 @@ class SavedModel:
         def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             with tempfile.TemporaryDirectory() as name:
                 work = Path(name)
-                np.savez(work / "inputs.npz", **{name: _bytes(array) for name, array in inputs.items()})
+                as_bytes: dict[str, Any] = {name: _bytes(array) for name, array in inputs.items()}
+                np.savez(work / "inputs.npz", **as_bytes)
                 request = {
                     "model": str(model),
                     "signature": written["signature"],

@@ -23,11 +23,13 @@ class Watcher:
 
     Attributes:
       line: called with (task, `stdout` or `stderr`, line) for each line that a task prints.
+      started: called with each task that is started, and again when it is restarted, where that is known here.
       note: called with a sentence about what happens to the tasks, or about what is awaited.
       keep_lines: how many of each task's last lines a run keeps.
     """
 
     line: Callable[[Task, str, str], None] = drop
+    started: Callable[[Task], None] = drop
     note: Callable[[str], None] = drop
     keep_lines: int = 20
 

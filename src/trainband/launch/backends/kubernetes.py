@@ -12,6 +12,7 @@ from typing import Literal
 
 from trainband.cluster.resolvers import checkpoint_dirs, joined
 from trainband.cluster.resolvers.credentials import TLS_DIRECTORY
+from trainband.cluster.resolvers.metrics import PORT as METRICS_PORT
 from trainband.errors import ClusterError, YourError
 from trainband.launch.backends.base import Watcher
 from trainband.launch.environment import COMPILATION_CACHE, travelling
@@ -28,8 +29,8 @@ _MOST_BYTES = 900_000
 """Of the files of a job together: a Secret holds 1 MiB."""
 _CALL = "import pickle, sys; file = open(sys.argv[1], 'rb'); pickle.load(file); pickle.load(file)()"
 """Calls a function that was pickled elsewhere, but leaves the other machine's paths of modules alone."""
-_OF_THIS_MACHINE = (checkpoint_dirs.VARIABLE, joined.VARIABLE, COMPILATION_CACHE)
-"""Variables that name what lies here, and nothing in a pod."""
+_OF_THIS_MACHINE = (checkpoint_dirs.VARIABLE, joined.VARIABLE, COMPILATION_CACHE, METRICS_PORT)
+"""Variables that say what holds here, and not in a pod."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,12 +133,23 @@ class Kubernetes:
             storage_class=self.storage_class,
             tls_secret=self.tls_secret,
             files=contents,
+            metrics_port=_metrics_port(request.environment.get(METRICS_PORT, "")),
             environment=dict(zip(environment, _in_pod(list(environment.values())), strict=True)),
             service_account=self.service_account,
             pull_secret=self.pull_secret,
             grace_s=self.grace_s,
             finished_s=3600,  # where the launcher is killed and cannot delete it
         )
+
+
+def _metrics_port(text: str) -> int:
+    """The port of every task's metrics, each of which has an address of its own; 0 for none."""
+    if not text:
+        return 0
+    port = text.removesuffix("+")
+    if not port.isascii() or not port.isdigit() or not int(port):
+        raise YourError(f"{METRICS_PORT} = {text!r}: on Kubernetes, name the port, such as 9400, for all pods alike.")
+    return int(port)
 
 
 def _in_pod(texts: list[str]) -> list[str]:

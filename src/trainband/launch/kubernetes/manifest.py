@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 from trainband.cluster.resolvers import checkpoint_dirs, tf_config
 from trainband.cluster.resolvers.credentials import SECRET_FILE, TLS_DIRECTORY
+from trainband.cluster.resolvers.metrics import HOST as METRICS_HOST
+from trainband.cluster.resolvers.metrics import PORT as METRICS_PORT
 from trainband.cluster.spec import ClusterSpec
 from trainband.errors import YourError
 from trainband.launch.kubernetes.pod_template import (
@@ -33,6 +35,7 @@ Kind: TypeAlias = Literal["jobset", "job"]
 
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_ANY_ADDRESS = "0.0.0.0"
 _ORDER = ("ps", "chief", "worker", "evaluator")
 _LONGEST_NAME = 40
 """So that the names of pods, such as NAME-evaluator-0-0-x7k2p, have at most 63 characters."""
@@ -59,6 +62,8 @@ class KubernetesJob:
       files: of a new Secret, by name: the job's secret, certificates, a script.
       environment: further variables of every task.
       port: at which every task listens.
+      metrics_port: at which every task serves its metrics for Prometheus, to whoever reaches the pod; none when 0. The
+        pods have the annotations by which Prometheus is usually told to scrape them, `prometheus.io/scrape` and so on.
       grace_s: seconds between SIGTERM and SIGKILL: the current step and a checkpoint must fit.
       fs_group: the group that may read the mounted files, for images whose user is not root; 0 for none.
       service_account: of the pods; empty for the default one.
@@ -85,6 +90,7 @@ class KubernetesJob:
     files: Mapping[str, bytes] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int = 2222
+    metrics_port: int = 0
     grace_s: int = 120
     fs_group: int = 1000
     service_account: str = ""
@@ -101,6 +107,11 @@ class KubernetesJob:
             raise YourError("image is missing: name a container image that has trainband and your program in it.")
         if self.kind not in ("jobset", "job"):
             raise YourError(f"kind = {self.kind!r}: write jobset, or job for a cluster without JobSet.")
+        if not 0 <= self.metrics_port <= 65535 or self.metrics_port == self.port:
+            raise YourError(
+                f"metrics_port = {self.metrics_port}: give a port from 1 to 65535 that is not {self.port}, at which "
+                "the tasks listen, or 0 for no metrics."
+            )
         if self.grace_s < 1:
             raise YourError(f"grace_s must be 1 or more, got {self.grace_s}.")
 
@@ -225,6 +236,7 @@ def _job_spec(job: KubernetesJob, name: str) -> Object:
         resources=job.ps if name == "ps" else job.workers,
         environment=_environment(job, name),
         port=job.port,
+        metrics_port=job.metrics_port,
         grace_s=job.grace_s,
         claim=job.claim,
         secret=f"{job.name}-files" if job.files else job.secret,
@@ -237,7 +249,10 @@ def _job_spec(job: KubernetesJob, name: str) -> Object:
     pod = template.pod(serves=name == "ps", awaited=awaited)
     if job.kind == "job":  # a JobSet sets it itself
         pod["subdomain"] = job.name
-    spec["template"] = {"metadata": {"labels": _labels(job, name)}, "spec": pod}
+    metadata: Object = {"labels": _labels(job, name)}
+    if annotations := template.annotations:
+        metadata["annotations"] = annotations
+    spec["template"] = {"metadata": metadata, "spec": pod}
     return spec
 
 
@@ -254,6 +269,8 @@ def _environment(job: KubernetesJob, name: str) -> dict[str, str]:
         found[SECRET_FILE] = f"{FILES}/{SECRET}"
     if job.tls_secret:
         found[TLS_DIRECTORY] = TLS
+    if job.metrics_port:
+        found |= {METRICS_PORT: str(job.metrics_port), METRICS_HOST: _ANY_ADDRESS}
     return {**found, **job.environment, tf_config.VARIABLE: config.replace(f'"{index}"', "$(TRAINBAND_INDEX)")}
 
 

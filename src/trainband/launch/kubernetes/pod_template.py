@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainband.errors import YourError
+from trainband.runtime.metrics_server import PATH
 
 RUN_LABEL, TASK_LABEL = "trainband-run", "trainband-job"
 """Labels of pods and Jobs: which run they belong to, and which of its jobs they are tasks of."""
@@ -75,6 +76,7 @@ class PodTemplate:
       resources: what a task asks for.
       environment: its variables, of which `TF_CONFIG` names `$(TRAINBAND_INDEX)`.
       port: at which it listens.
+      metrics_port: at which it serves its metrics; 0 for none.
       grace_s: seconds between SIGTERM and SIGKILL.
       claim, secret, tls_secret: the names of what is mounted; empty for none.
       image, fs_group, service_account, pull_secret: see `KubernetesJob`.
@@ -85,6 +87,7 @@ class PodTemplate:
     resources: Resources
     environment: Mapping[str, str]
     port: int
+    metrics_port: int
     grace_s: int
     claim: str
     secret: str
@@ -92,6 +95,17 @@ class PodTemplate:
     fs_group: int
     service_account: str
     pull_secret: str
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Those of a pod, by which Prometheus finds its metrics where it is set up to look for them.
+
+        Source: https://github.com/prometheus/prometheus/blob/main/documentation/examples/prometheus-kubernetes.yml
+        """
+        if not self.metrics_port:
+            return {}
+        names = ("scrape", "true"), ("port", str(self.metrics_port)), ("path", PATH)
+        return {f"prometheus.io/{name}": value for name, value in names}
 
     def pod(self, *, serves: bool, awaited: Sequence[str]) -> dict[str, Any]:
         """The `spec` of a pod.
@@ -138,7 +152,7 @@ class PodTemplate:
             "image": self.image,
             "command": ["python", *self.command],
             "env": self._env(),
-            "ports": [{"name": "trainband", "containerPort": self.port}],
+            "ports": self._ports(),
             "securityContext": {"allowPrivilegeEscalation": False},
         }
         if resources := self.resources.as_dict():
@@ -156,6 +170,10 @@ class PodTemplate:
         if mounts := self._mounts():
             container["volumeMounts"] = mounts
         return container
+
+    def _ports(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{"name": "trainband", "containerPort": self.port}]
+        return [*found, {"name": "metrics", "containerPort": self.metrics_port}] if self.metrics_port else found
 
     def _env(self) -> list[dict[str, Any]]:
         source = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX_ANNOTATION}']"}}

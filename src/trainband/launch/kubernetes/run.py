@@ -25,6 +25,7 @@ from trainband.launch.kubernetes.pod_template import RUN_LABEL
 from trainband.launch.kubernetes.pods import Pod, read_pod
 from trainband.launch.kubernetes.reminder import Reminder
 from trainband.runtime.formatting import LINE_PREFIX
+from trainband.runtime.logs import EVENT_PREFIX
 from trainband.runtime.signals import signal_pipe
 from trainband.runtime.waiting import say_on_stderr
 
@@ -240,6 +241,7 @@ class KubernetesRun:
         for uid, pod in found.items():
             before = self._pods.get(uid)
             if pod.started and uid not in self._followers:
+                self._watcher.started(pod.task)
                 self._followers[uid] = LogFollower(self._api, pod.name, self._put(pod.task))
             if pod.exit_code is not None and (before is None or before.exit_code is None):
                 self._has_exited(pod)
@@ -410,7 +412,8 @@ class KubernetesRun:
         for task, text in self._drain():
             self._last_lines[task].append(text)
             # Kubernetes keeps one log for both streams; what trainband itself says was on stderr.
-            self._watcher.line(task, "stderr" if text.startswith(LINE_PREFIX) else "stdout", text)
+            is_ours = text.startswith((LINE_PREFIX, EVENT_PREFIX))
+            self._watcher.line(task, "stderr" if is_ours else "stdout", text)
 
     def _drain(self) -> Iterator[tuple[Task, str]]:
         with contextlib.suppress(Empty):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from trainband.cluster.resolvers.log_level import FORMAT
 from trainband.errors import ClusterError
 from trainband.launch.request import JobRequest
 
@@ -90,6 +91,8 @@ def inner_command(request: JobRequest, program: Sequence[str], python: str) -> l
     }
     options = [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
     options += [name for name, is_set in (("--chief", request.chief), ("--evaluator", request.evaluator)) if is_set]
+    if request.environment.get(FORMAT) == "json":
+        options.append("--plain")  # for the launcher, whose lines are read by the one that submits the job
     if program[0] == "-m":
         if len(program) < 2:
             raise ClusterError("the job's program is -m without the name of a module.")

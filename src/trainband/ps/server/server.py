@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.cluster.identity import Identity
 from trainband.cluster.resolvers.joined import note_joined
+from trainband.cluster.task_metrics import publish
 from trainband.errors import ClusterError, PeerError
+from trainband.ps.metrics import ps_families
 from trainband.ps.server.program import CompileProgram
 from trainband.ps.server.programs.checker import CheckedPrograms
 from trainband.ps.server.programs.limits import ProgramLimits
 from trainband.ps.server.service import ParameterService
 from trainband.runtime import SYSTEM, Runtime, signals
+from trainband.runtime.logs import note_position
 from trainband.runtime.system import leave_uncollected
 from trainband.runtime.waiting import Say, Waiting, say_on_stderr
 from trainband.wire import messages as m
@@ -129,15 +133,16 @@ class Server:
           SystemExit: SIGTERM has ended a ps before its job was complete; the code is 143.
           CheckpointError: on a ps, values were lost, and no worker can give them back.
           DeadlineExceeded: on a ps, every worker was lost before the job was complete, and none came back.
+          AddressInUse, YourError: on a ps, metrics cannot be served where the environment asks for them.
         """
         if self._service is not None:
             note_joined()
             leave_uncollected()
-            dismiss = self._service.dismiss
+            service = self._service
             self._say(f"{self._cluster.task} is at {self._cluster.address}")
             try:
-                with self._runtime.on_request_to_end(lambda _: dismiss(), ctrl_c=False):
-                    reason = self._service.run()
+                with self._shown(service), self._runtime.on_request_to_end(lambda _: service.dismiss(), ctrl_c=False):
+                    reason = service.run()
             finally:
                 self.shutdown()
             self._say(f"{self._cluster.task} ends: {reason}")
@@ -161,6 +166,14 @@ class Server:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
+
+    @contextmanager
+    def _shown(self, service: ParameterService) -> Iterator[None]:
+        """A context in which metrics and the log show what the ps does."""
+        with ExitStack() as stack:
+            stack.callback(note_position(service.position))
+            stack.callback(publish(self._cluster, lambda: list(ps_families([service.status()])), self._say))
+            yield
 
     def _await_end(self) -> str:
         """A ps that is silent may have died, and be on its way back, or its standby about to take over."""

@@ -143,6 +143,11 @@ class ParameterService:
         """A frozen picture of this ps and, through it, of the job."""
         return self._status.ps_status()
 
+    def position(self) -> dict[str, int]:
+        """The version of the shard that this ps is named after, and its term, for the log. Takes no lock."""
+        home = self.replicas.home
+        return {"global_step": home.version, "term": home.failover.term.number}
+
     def run(self) -> str:
         """Serves until the job ends; returns why it did, in words.
 

@@ -1,0 +1,143 @@
+"""What a ps tells Prometheus of itself and, through its workers, of the job: its status as families of samples.
+
+Rates are left to whoever reads, as is the custom: `rate(trainband_ps_updates_total[1m])`. Labels name only tasks and
+shards, so there are a few dozen samples for each ps, and about ten for each worker at each ps. No label holds a text
+that changes, such as why a worker has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from trainband.ps.statistics import PsStatus, WorkerStatus
+from trainband.runtime.exposition import Family
+from trainband.wire.messages import UNLIMITED
+from trainband.wire.replication import NOBODY, ReplicaState
+
+
+class _Families:
+    """Families by name, in the order in which they were first named."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Family] = {}
+
+    def counter(self, name: str, text: str, value: float, *labels: tuple[str, str]) -> None:
+        self._add("counter", name, text, value, labels)
+
+    def gauge(self, name: str, text: str, value: float | None, *labels: tuple[str, str]) -> None:
+        self._add("gauge", name, text, value, labels)
+
+    def _add(
+        self,
+        kind: Literal["counter", "gauge"],
+        name: str,
+        text: str,
+        value: float | None,
+        labels: tuple[tuple[str, str], ...],
+    ) -> None:
+        family = self.found.get(name)
+        if family is None:
+            family = self.found[name] = Family(kind, name, text)
+        family.add(value, *labels)
+
+
+def ps_families(statuses: Iterable[PsStatus], *, workers_of: str | None = None) -> list[Family]:
+    """The statuses of one ps, or of several at the same time, each sample with the label `task` that names its ps.
+
+    Args:
+      statuses: of the ps.
+      workers_of: the one ps whose view of the workers is told; that of each when `None`.
+    """
+    families = _Families()
+    for status in statuses:
+        _add_ps(families, status)
+        for replica in status.replicas:
+            _add_replica(families, status, replica)
+        for worker in status.workers if workers_of in (None, status.task) else ():
+            _add_worker(families, status, worker)
+    return list(families.found.values())
+
+
+def _add_ps(families: _Families, status: PsStatus) -> None:
+    task = ("task", status.task)
+    counter, gauge = families.counter, families.gauge
+    rule = str(status.rule.get("name", ""))
+    info = ("address", status.address), ("rule", rule), ("chief", status.chief)
+    gauge("trainband_ps_info", "Where a ps listens, its update rule and the chief; always 1.", 1.0, task, *info)
+    gauge("trainband_ps_uptime_seconds", "For how long it has run.", status.uptime_s, task)
+    gauge("trainband_ps_initialised", "Whether it has values.", float(status.initialised), task)
+    gauge("trainband_ps_ended", "Whether its job has ended.", float(status.ended), task)
+    counter("trainband_ps_updates_total", "Updates of its shard; of ps:0, the global step.", status.version, task)
+    limited = 0 < status.last_version < UNLIMITED
+    target = float(status.last_version) if limited else None
+    gauge("trainband_ps_target_updates", "Updates at which the training ends, if that is known.", target, task)
+    text = "Examples whose gradients are in the updates."
+    counter("trainband_ps_examples_applied_total", text, status.examples_applied, task)
+    text = "Examples whose gradients came too late, or beyond the updates that were asked for."
+    counter("trainband_ps_examples_dropped_total", text, status.examples_dropped, task)
+    counter("trainband_ps_received_bytes_total", "Gradients received.", status.bytes_in, task)
+    counter("trainband_ps_sent_bytes_total", "Params sent to workers.", status.bytes_out, task)
+    text = "What gradients of a narrower dtype have saved."
+    counter("trainband_ps_saved_bytes_total", text, status.bytes_saved, task)
+    counter("trainband_ps_update_seconds_total", "Time spent on updates of its shard.", status.update_s, task)
+    gauge("trainband_ps_shard_bytes", "Size of the variables that it holds.", status.shard_bytes, task)
+    gauge("trainband_ps_variables", "Variables of the model, on all ps.", len(status.variables), task)
+    gauge("trainband_ps_loss", "Mean of the latest losses of all workers.", status.loss, task)
+    text = "Staleness of the updates so far, in updates."
+    for statistic, value in (
+        ("median", status.staleness_median),
+        ("p99", status.staleness_p99),
+        ("max", float(status.staleness_max)),
+    ):
+        gauge("trainband_ps_staleness_updates", text, value, task, ("statistic", statistic))
+    text = "Workers for whose push an update waits."
+    gauge("trainband_ps_awaited_workers", text, len(status.waiting_for), task)
+    counts = {"live": 0, **{worker.presence: 0 for worker in status.workers}}
+    for worker in status.workers:
+        counts[worker.presence] += 1
+    for presence, count in counts.items():
+        text = "Workers, by whether they are there."
+        gauge("trainband_ps_workers", text, count, task, ("presence", presence))
+    checkpoint = status.checkpoint
+    if checkpoint is not None:
+        text = "Global step of the last checkpoint."
+        gauge("trainband_ps_checkpoint_global_step", text, checkpoint.global_step, task)
+        gauge("trainband_ps_checkpoint_size_bytes", "Its size.", checkpoint.nbytes, task)
+        gauge("trainband_ps_checkpoint_duration_seconds", "How long it took.", checkpoint.seconds, task)
+
+
+def _add_replica(families: _Families, status: PsStatus, replica: ReplicaState) -> None:
+    labels = ("task", status.task), ("shard", str(replica.shard))
+    gauge = families.gauge
+    text = "Who this ps is to a shard: 1 for the role that it has."
+    for role in ("empty", "learner", "standby", "primary"):
+        gauge("trainband_ps_replica_role", text, float(replica.role == role), *labels, ("role", role))
+    gauge("trainband_ps_replica_term", "The term that this ps knows of the shard.", replica.term.number, *labels)
+    gauge("trainband_ps_replica_updates", "The version of this replica of the shard.", replica.version, *labels)
+    if replica.role == "primary":
+        text = "Whether the shard that is held here has a standby on another ps."
+        gauge("trainband_ps_replica_has_standby", text, float(replica.term.standby != NOBODY), *labels)
+        gauge("trainband_ps_replica_lag_records", "Records not yet confirmed by it.", replica.behind, *labels)
+
+
+def _add_worker(families: _Families, status: PsStatus, worker: WorkerStatus) -> None:
+    labels = ("task", status.task), ("worker", worker.task)
+    counter, gauge = families.counter, families.gauge
+    process = ("host", worker.host), ("pid", str(worker.pid)), ("transport", worker.transport)
+    gauge("trainband_ps_worker_info", "Where a worker runs; always 1.", 1.0, *labels, *process)
+    gauge("trainband_ps_worker_live", "Whether it is in the job.", float(worker.presence == "live"), *labels)
+    gauge("trainband_ps_worker_failed", "Whether it has left with an error.", float(bool(worker.failure)), *labels)
+    counter("trainband_ps_worker_pushes_total", "Gradients that it has pushed.", worker.pushes, *labels)
+    counter("trainband_ps_worker_examples_total", "Examples that they were computed from.", worker.examples, *labels)
+    text = "Gradients that were not finite, and refused."
+    counter("trainband_ps_worker_refused_pushes_total", text, worker.refused, *labels)
+    counter("trainband_ps_worker_dropped_pushes_total", "Gradients that came too late.", worker.dropped, *labels)
+    text = "Losses that were NaN or infinite."
+    counter("trainband_ps_worker_nonfinite_losses_total", text, worker.non_finite_losses, *labels)
+    text = "Mean staleness of its updates, lately, in updates."
+    gauge("trainband_ps_worker_staleness_updates", text, worker.staleness, *labels)
+    gauge("trainband_ps_worker_loss", "Its latest loss.", worker.loss, *labels)
+    gauge("trainband_ps_worker_silence_seconds", "Since its last sign of life.", worker.heard_s, *labels)
+    text = "For how long it has pushed nothing though others wait for it; 0 where it is not stuck."
+    gauge("trainband_ps_worker_stalled_seconds", text, worker.stalled_s, *labels)
