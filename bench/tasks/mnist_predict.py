@@ -10,4 +10,5 @@ import jax
 def predict(params: dict[str, Any], images: jax.Array) -> jax.Array:
     """The logits of images of 784 numbers."""
     hidden = jax.nn.relu(images @ params["hidden"]["kernel"] + params["hidden"]["bias"])
-    return hidden @ params["output"]["kernel"] + params["output"]["bias"]
+    logits: jax.Array = hidden @ params["output"]["kernel"] + params["output"]["bias"]
+    return logits

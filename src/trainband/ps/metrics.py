@@ -138,6 +138,6 @@ def _add_worker(families: _Families, status: PsStatus, worker: WorkerStatus) -> 
     text = "Mean staleness of its updates, lately, in updates."
     gauge("trainband_ps_worker_staleness_updates", text, worker.staleness, *labels)
     gauge("trainband_ps_worker_loss", "Its latest loss.", worker.loss, *labels)
-    gauge("trainband_ps_worker_silence_seconds", "Since its last sign of life.", worker.heard_s, *labels)
+    gauge("trainband_ps_worker_silence_seconds", "Since its last heartbeat.", worker.heard_s, *labels)
     text = "For how long it has pushed nothing though others wait for it; 0 where it is not stuck."
     gauge("trainband_ps_worker_stalled_seconds", text, worker.stalled_s, *labels)

@@ -1,7 +1,7 @@
 // The stream of server-sent events, begun again for as long as the page is open.
 
 const AGAIN_MS = 1000;
-/** The server sends a sign of life every 10 s at least; a comment is none that a page sees, but every second has news. */
+/** The server sends something every 10 s at least; a comment is none that a page sees, but every second has news. */
 const SILENT_MS = 15_000;
 
 export class Connection {

@@ -36,7 +36,7 @@ export const workers = {
         { key: 'dropped', label: 'Dropped', right: true, value: (worker) => worker.dropped, text: (worker) => count(worker.dropped), title: 'Pushes that came too late' },
         { key: 'refused', label: 'Not finite', right: true, value: (worker) => worker.refused + worker.non_finite_losses, text: (worker) => count(worker.refused + worker.non_finite_losses), title: 'Gradients and losses that were NaN or infinite' },
         ...(divided ? [{ key: 'share', label: 'Share', right: true, value: (worker) => worker.share, text: (worker) => percent(worker.share), title: 'Of the examples of an update' }] : []),
-        { key: 'heard', label: 'Heard', right: true, value: (worker) => worker.heard_s, text: (worker) => (worker.heard_s < 10 ? `${worker.heard_s.toFixed(1)} s` : duration(worker.heard_s)), title: 'Since its last sign of life' },
+        { key: 'heard', label: 'Heard', right: true, value: (worker) => worker.heard_s, text: (worker) => (worker.heard_s < 10 ? `${worker.heard_s.toFixed(1)} s` : duration(worker.heard_s)), title: 'Since its last heartbeat' },
         { key: 'transport', label: 'Transport', value: (worker) => worker.transport, text: (worker) => worker.transport || '–' },
         { key: 'process', label: 'Process', value: (worker) => `${worker.host} ${worker.pid}`, text: (worker) => `${worker.pid} on ${worker.host}`, long: true, class: 'long' },
       ],
