@@ -41,8 +41,9 @@ class Kept(logging.Handler):
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """Leaves the logger `trainband` as it was."""
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leaves the logger `trainband` as it was, and knows of no jobs of other tests."""
+    monkeypatch.setattr("trainband.runtime.logs._positions", [])
     before = ROOT.handlers[:], ROOT.level, ROOT.propagate
     hook = sys.excepthook
     yield

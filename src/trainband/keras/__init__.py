@@ -12,5 +12,7 @@ Keras must compute with JAX (KERAS_BACKEND=jax).
 
 from trainband.keras.distributed import Distributed as Distributed
 from trainband.keras.distributed import distribute as distribute
+from trainband.keras.predictor import export as export
+from trainband.keras.predictor import predictor_of as predictor_of
 from trainband.keras.scope import models_belong_to as models_belong_to
 from trainband.keras.tensorboard import TensorBoard as TensorBoard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from trainband.cluster import Cluster
@@ -37,8 +38,6 @@ class Job:
         """Where lines for people go."""
         self.runtime: Runtime = getattr(strategy, "runtime", SYSTEM)
         """What this task gets from its machine."""
-        self.token = self.runtime.token()
-        """Random: tells this task's part in the job from all others where the job has no id."""
         self.trainings = Trainings()
         """The trainings of the script so far."""
         self.had_duties: bool | None = None
@@ -52,6 +51,11 @@ class Job:
         self._checkpoint_dirs: list[Path] = []
         self._shown: list[Callable[[], None]] = []
         """What takes this task away again from where it is shown."""
+
+    @cached_property
+    def token(self) -> str:
+        """Random: tells this task's part in the job from all others where the job has no id."""
+        return self.runtime.token()
 
     @property
     def cluster(self) -> Cluster | None:
