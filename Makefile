@@ -12,7 +12,7 @@ CANDIDATES = python3.13 $(call pyenv,3.13) python3.12 $(call pyenv,3.12) python3
 PROBE = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 VERSION = import sys; print(*sys.version_info[:3], sep=".")
 
-.PHONY: demo test test-all test-gpu smoke smoke-oldest fuzz lint lock docs bench setup platforms same-python clean
+.PHONY: demo test test-all test-gpu smoke smoke-oldest fuzz lint lock docs bench setup platforms converters same-python clean
 
 demo: $(VENV)/.ready   ## train on this machine with one ps and two workers
 	@$(BIN)/python -m trainband.demo
@@ -77,19 +77,27 @@ bench: $(VENV)/.ready-dev   ## measure beside TensorFlow, which is installed int
 
 setup: $(VENV)/.ready-dev   ## only make the environment
 
-PLATFORMS = slurmctld slurmd slurm-client munge openssh-client openssh-server prometheus
-platforms:   ## install Slurm, sshd and Prometheus for the tests that need them: on Debian and Ubuntu, as root; elsewhere it only says so
+PLATFORMS = slurmctld slurmd slurm-client munge openssh-client openssh-server prometheus chromium
+platforms:   ## install Slurm, sshd, Prometheus and Chromium for the tests that need them: on Debian and Ubuntu, as root; elsewhere it only says so
 	@if { PATH="$$PATH:/usr/sbin"; command -v slurmctld && command -v slurmd && command -v srun && command -v munged && \
-	      command -v ssh && command -v sshd && command -v prometheus && command -v promtool; } >/dev/null; then \
-	   echo "Slurm, sshd and Prometheus are here: $$(PATH="$$PATH:/usr/sbin" slurmctld -V)"; \
+	      command -v ssh && command -v sshd && command -v prometheus && command -v promtool && \
+	      command -v chromium; } >/dev/null; then \
+	   echo "Slurm, sshd, Prometheus and Chromium are here: $$(PATH="$$PATH:/usr/sbin" slurmctld -V)"; \
 	 elif ! command -v apt-get >/dev/null; then \
-	   echo "make platforms: there is no apt-get here; the tests that need Slurm, sshd or Prometheus will be skipped"; \
+	   echo "make platforms: there is no apt-get here; the tests that need Slurm, sshd, Prometheus or Chromium will be skipped"; \
 	 elif [ "$$(id -u)" != 0 ]; then \
 	   echo "make platforms: needs root to install $(PLATFORMS); the tests that need them will be skipped"; \
 	 elif apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \
 	     apt-get install --quiet=2 --yes --no-install-recommends $(PLATFORMS) >/dev/null; then \
 	   echo "installed $(PLATFORMS)"; \
 	 else echo "make platforms: apt-get could not install $(PLATFORMS); the tests that need them will be skipped"; fi
+
+CONVERTER = .bench/litert
+converters: $(CONVERTER)/.ready   ## make an environment with the converter to LiteRT, for the tests of that format (once; 300 MB)
+$(CONVERTER)/.ready: | $(VENV)/.made
+	@echo "installing litert-converter into $(CONVERTER) (once)"
+	@$(BIN)/python -m venv --clear $(CONVERTER) && $(CONVERTER)/bin/python -m pip install --quiet litert-converter==0.5.0 && touch $@ \
+	 || echo "make converters: litert-converter could not be installed; the tests of exports to LiteRT will be skipped"
 
 $(VENV)/.made:
 	@for python in $(if $(PYTHON),"$(PYTHON)",$(CANDIDATES)); do \
