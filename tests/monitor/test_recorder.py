@@ -161,7 +161,9 @@ def given(tmp_path: Path, give: Callable[[Recorder], object], reason: str | None
 
 def test_a_short_training_has_all_its_figures(tmp_path: Path) -> None:
     def give(recorder: Recorder) -> None:
-        recorder.note(report(2, known=[(1, 3.0), (2, 1.0)], metrics={"loss": 9.0, "event/x": 7}))
+        recorder.note(
+            report(2, known=[(1, 3.0), (2, 1.0)], metrics={"loss": 9.0, "event/x": 7, "outputs": {"a": np.ones(1)}})
+        )
         recorder.note_values({"validation/loss": np.float32(0.5), "an array": np.zeros(3)}, 2)
         recorder.event("checkpoint", "in 0.1 s", value=84.0, global_step=2)
 

@@ -286,8 +286,10 @@ class Recorder:
                     self._add_value(name, value, report.global_step)
 
     def _add_value(self, name: str, value: Any, step: int) -> None:
+        """Counts a value, if it is one number: a front end's outputs may be of any shape, or dicts of more."""
         name = str(name)
-        if np.size(value) == 1:
+        is_number = isinstance(value, int | float) or getattr(value, "size", 0) == 1
+        if is_number and str(getattr(value, "dtype", "")) != "object":
             self._curves.add(f"metric/{name}" if name.startswith(EVENT) else name, _number(value), step)
 
     def _tell_refusals(self, age: float, *, everything: bool) -> None:
