@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from trainband.runtime.step_times import TimeSpent
@@ -15,25 +13,25 @@ def spent(waited_for: dict[str, float] | None = None, **seconds: float) -> TimeS
 
 
 def test_the_table_has_a_line_for_each_part_that_took_time() -> None:
-    assert table(spent(data=0.0, network=3.0)).splitlines() == [
-        "  25.0%     10.000 ms a step       1 s  computing",
-        "  75.0%     30.000 ms a step       3 s  on the network",
+    assert table(spent(data=0.0, network=3.0)) == [
+        " 25.0%    10.000 ms  computing",
+        " 75.0%    30.000 ms  on the network",
     ]
 
 
 @pytest.mark.parametrize(
-    ("of", "rule", "words"),
+    ("of", "words"),
     [
-        (spent(data=3.0), None, "75% of the time goes on waiting for data: prepare batches faster"),
-        (spent(ps=3.0), {"name": "sync"}, r"the workers differ in speed: use Sync\(balance='speed'\)"),
-        (spent({"ps:0": 0.1, "ps:1": 2.9}, ps=3.0), {"name": "async"}, "ps:1 is busiest: add a ps"),
-        (spent({"ps:0": 1.5, "ps:1": 1.5}, network=3.0), {"name": "async"}, r"on the network: use larger batches"),
-        (spent(other=3.0), None, "make hooks rarer"),
+        (spent(data=3.0), "75% of the time is spent waiting for data: prepare batches faster"),
+        (spent(ps=3.0), "at the ps: under Sync, workers wait for the slowest: use balance='speed'"),
+        (spent({"ps:0": 0.1, "ps:1": 2.9}, ps=3.0), "at the ps: ps:1 is busiest"),
+        (spent({"ps:0": 1.5, "ps:1": 1.5}, network=3.0), "on the network: use larger batches"),
+        (spent(other=3.0), "make hooks rarer"),
     ],
 )
-def test_the_largest_part_comes_with_what_to_do(of: TimeSpent, rule: dict[str, object] | None, words: str) -> None:
-    (line,) = advice(of, rule)
-    assert re.search(words, line)
+def test_the_largest_part_comes_with_what_to_do(of: TimeSpent, words: str) -> None:
+    (line,) = advice(of)
+    assert words in line
 
 
 def test_a_training_that_computes_needs_none() -> None:

@@ -16,6 +16,7 @@ from trainband.model.variables import PyTree
 from trainband.monitor import html
 from trainband.runtime.formatting import duration, printable, rate
 from trainband.runtime.step_times import TimeSpent
+from trainband.train.time_advice import advice, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,6 +140,9 @@ class FitResult:
             lowest = min(self.evaluations, key=lambda one: one.loss if np.isfinite(one.loss) else np.inf)
             if lowest is not self.evaluations[-1]:
                 facts.append(("", f"lowest {lowest}"))
+        if self.spent is not None and self.spent.steps:
+            names = ["each step", *[""] * len(self.spent.seconds)]
+            facts += zip(names, [*table(self.spent), *advice(self.spent)], strict=False)
         facts.append(("staleness", f"{self.mean_staleness:.2f} updates in the mean"))
         if self.refused or self.non_finite_losses:
             facts.append(("not finite", f"{self.refused:,} gradients (refused), {self.non_finite_losses:,} losses"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from trainband.runtime.formatting import duration
 from trainband.runtime.step_times import TimeSpent
 
 LARGE = 0.25
@@ -20,36 +17,31 @@ _WORDS = {
     "send": "sending gradients",
     "network": "on the network",
     "ps": "at the ps: waiting for other workers, updates",
-    "other": "the rest: hooks, checkpoints, the loop",
+    "other": "on the rest: hooks, checkpoints, the loop",
 }
 
 
-def table(spent: TimeSpent) -> str:
-    """Lines of text: of each part that took time, seconds, share, and milliseconds a step."""
+def table(spent: TimeSpent) -> list[str]:
+    """A line for each part that took time: its share, milliseconds a step, and what it is."""
     lines = []
     for part, seconds in spent.seconds.items():
         if seconds > 0:
             a_step = 1e3 * seconds / spent.steps if spent.steps else 0.0
-            lines.append(f"{spent.share(part):7.1%}  {a_step:9.3f} ms a step  {duration(seconds):>8}  {_WORDS[part]}")
-    return "\n".join(lines)
+            lines.append(f"{spent.share(part):6.1%} {a_step:9.3f} ms  {_WORDS[part]}")
+    return lines
 
 
-def advice(spent: TimeSpent, rule: Mapping[str, object] | None = None) -> list[str]:
-    """What to do about the parts that take much of the time, the largest first; one sentence each.
-
-    Args:
-      spent: by a task.
-      rule: the update rule's settings; `None` where there is no ps.
-    """
+def advice(spent: TimeSpent) -> list[str]:
+    """What to do about the parts that take much of the time, the largest first; one sentence each."""
     parts = sorted((part for part in spent.seconds if part != "compute"), key=spent.share, reverse=True)
-    found = [_about(part, spent, rule) for part in parts if spent.share(part) >= LARGE]
     return [
-        f"{spent.share(part):.0%} of the time goes on {_WORDS[part].partition(':')[0]}: {text}"
-        for part, text in zip([part for part in parts if spent.share(part) >= LARGE], found, strict=True)
+        f"{spent.share(part):.0%} of the time is spent {_WORDS[part].partition(':')[0]}: {_about(part, spent)}"
+        for part in parts
+        if spent.share(part) >= LARGE
     ]
 
 
-def _about(part: str, spent: TimeSpent, rule: Mapping[str, object] | None) -> str:
+def _about(part: str, spent: TimeSpent) -> str:
     waits = sum(spent.waited_for.values())
     slowest = max(spent.waited_for, key=spent.waited_for.__getitem__, default="")
     uneven = slowest if waits and spent.waited_for[slowest] / waits >= UNEVEN else ""
@@ -62,11 +54,10 @@ def _about(part: str, spent: TimeSpent, rule: Mapping[str, object] | None) -> st
         case "send":
             return "use wire_dtype='bfloat16', or accumulate=."
         case "ps":
-            if rule is not None and rule.get("name") == "sync":
-                return (
-                    "the workers differ in speed: use Sync(balance='speed'), Sync(backups=1) or Async(); "
-                    "or, where they do not, add a ps."
-                )
-            return f"{f'{uneven} is busiest: ' if uneven else ''}add a ps, or let workers compute more a step."
+            where = f"{uneven} is busiest; " if uneven else ""
+            return (
+                f"{where}under Sync, workers wait for the slowest: use balance='speed' or backups=1, or Async(); "
+                "where they are alike, add a ps, or let workers compute more a step."
+            )
         case _:
             return "make hooks rarer, or use steps_per_execution= where steps are small."
