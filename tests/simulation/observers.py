@@ -15,6 +15,7 @@ from greenlet import getcurrent
 
 from tests.simulation import history as h
 from tests.simulation.process import Thread
+from trainband.checkpoint import CheckpointDirectory, Manifest
 from trainband.data import shared_batches
 from trainband.data.shared_batches import SharedIterator
 from trainband.errors import PeerError
@@ -569,13 +570,17 @@ def _find_worker_state(original: Any, self: JobClient) -> Any:
     return data
 
 
-@around(Checkpointer, "_commit")
-def _commit(original: Any, self: Checkpointer, order: Any, parts: Any) -> Any:
-    result = original(self, order, parts)
+@around(CheckpointDirectory, "commit")
+def _commit(original: Any, self: CheckpointDirectory, partial: Any, manifest: Manifest) -> Any:
+    result = original(self, partial, manifest)
     process = _process()
-    complete = order.about.complete
-    process.note(
-        h.Committed(process.now, process.name, parts.global_step, tuple(p.version for p in parts.parts), complete)
-    )
-    process.world.committed()
+    versions = tuple(part.version for part in manifest.parts)
+    process.note(h.Committed(process.now, process.name, manifest.global_step, versions, manifest.complete))
+    return result
+
+
+@around(Checkpointer, "_commit")
+def _committed(original: Any, self: Checkpointer, order: Any, parts: Any) -> Any:
+    result = original(self, order, parts)  # which its process may not live to see the end of
+    _process().world.committed()
     return result
