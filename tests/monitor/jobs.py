@@ -30,6 +30,7 @@ def worker_status(task: str = "worker:0", **values: object) -> WorkerStatus:
         "examples": 640,
         "heard_s": 0.2,
         "failure": "",
+        "time": {"data": 0.05, "compute": 0.5, "send": 0.05, "network": 0.15, "ps": 0.2, "other": 0.05},
     }
     return WorkerStatus(**{**fields, **values})  # type: ignore[arg-type]
 

@@ -240,3 +240,23 @@ export function drawSparkline(canvas, values, ink) {
   pen.lineJoin = 'round';
   pen.stroke();
 }
+
+/** Shares of one whole, one beside the other, each in a colour. */
+export function drawShares(canvas, shares, inks) {
+  const ratio = window.devicePixelRatio || 1;
+  const width = 96;
+  const height = 22;
+  if (canvas.width !== width * ratio) {
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+  }
+  const pen = canvas.getContext('2d');
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  let x = 0;
+  shares.forEach((share, place) => {
+    pen.fillStyle = inks[place];
+    pen.fillRect(x, 5, share * width, height - 10);
+    x += share * width;
+  });
+}

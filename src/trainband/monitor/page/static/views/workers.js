@@ -1,16 +1,27 @@
 // A row for each worker.
 
-import { colour, drawSparkline } from '../charts.js';
+import { colour, drawShares, drawSparkline } from '../charts.js';
 import { h, setText } from '../dom.js';
 import { count, decimal, duration, percent, rate } from '../format.js';
 import { Table } from '../table.js';
+
+/** The parts of a step, in the order of a bar, and the colour of each. */
+const PARTS = [
+  ['compute', 'computing', '--series-1'],
+  ['ps', 'held at the ps', '--series-2'],
+  ['network', 'on the network', '--series-6'],
+  ['send', 'sending', '--series-4'],
+  ['data', 'waiting for data', '--series-7'],
+  ['other', 'the rest', '--series-8'],
+];
 
 export const workers = {
   id: 'workers',
   title: 'Workers',
   open(root, store) {
     const divided = store.workers.some((worker) => worker.share);
-    const ink = { live: '', other: '' };
+    const timed = store.workers.some((worker) => Object.keys(worker.time ?? {}).length);
+    const ink = { live: '', other: '', parts: [] };
     const table = new Table({
       label: 'Workers',
       sort: { key: 'task', down: false },
@@ -30,6 +41,20 @@ export const workers = {
             drawSparkline(cell.firstChild, rates, worker.presence === 'live' ? ink.live : ink.other);
           },
         },
+        ...(timed ? [{
+          key: 'time',
+          label: 'Time',
+          title: PARTS.map(([, words]) => words).join(', '),
+          value: (worker) => worker.time?.compute ?? 0,
+          draw(cell, worker) {
+            if (!cell.firstChild) cell.append(h('canvas', { role: 'img', width: 96, height: 22 }));
+            const shares = PARTS.map(([part]) => worker.time?.[part] ?? 0);
+            const words = PARTS.map(([, text], place) => `${text} ${percent(shares[place])}`).join(', ');
+            cell.firstChild.setAttribute('aria-label', `time of ${worker.task}: ${words}`);
+            cell.title = words;
+            drawShares(cell.firstChild, shares, ink.parts);
+          },
+        }] : []),
         { key: 'staleness', label: 'Staleness', right: true, value: (worker) => worker.staleness, text: (worker) => decimal(worker.staleness, 1) },
         { key: 'loss', label: 'Loss', right: true, value: (worker) => worker.loss, text: (worker) => decimal(worker.loss) },
         { key: 'pushes', label: 'Pushes', right: true, value: (worker) => worker.pushes, text: (worker) => count(worker.pushes) },
@@ -47,7 +72,15 @@ export const workers = {
       summary();
     });
     const said = h('p', { class: 'secondary', role: 'status' });
-    root.append(h('div', { class: 'controls' }, filter, said), table.root);
+    const legend = h('p', { class: 'secondary' });
+    if (timed) {
+      for (const [, words, inkName] of PARTS) {
+        const mark = h('span', { class: 'mark' });
+        mark.style.background = `var(${inkName})`;
+        legend.append(mark, `${words} `);
+      }
+    }
+    root.append(h('div', { class: 'controls' }, filter, said), table.root, ...(timed ? [legend] : []));
 
     function summary() {
       const live = store.workers.filter((worker) => worker.presence === 'live');
@@ -61,6 +94,7 @@ export const workers = {
       update() {
         ink.live = colour('--series-1');
         ink.other = colour('--ink-3');
+        ink.parts = PARTS.map(([, , name]) => colour(name));
         table.update(store.workers);
         summary();
       },
