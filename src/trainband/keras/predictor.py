@@ -24,6 +24,11 @@ from trainband.runtime.overrides import override
 _PARAMS, _STATE = "params/", "model_state/"
 
 
+def _is_of_training(name: str) -> bool:
+    """Whether a tensor of a checkpoint is for training alone: the digest of frozen weights, or a random stream."""
+    return name == f"{_STATE}{FROZEN}" or name.rpartition("/")[2] == "seed_generator_state"
+
+
 class KerasPredictor(Predictor):
     """The predictor of a Keras model: what it computes with `training=False`, by the names of its jobs.
 
@@ -86,14 +91,14 @@ class KerasPredictor(Predictor):
             )
         assert given is not None
         self._check_frozen(given, source)
-        digest = f"{_STATE}{FROZEN}"
         extra = {name: np.asarray(variable.value) for name, variable in kept.items() if name not in given}
-        stored = {name: leaf for name, leaf in weights.items() if name != digest}
+        stored = {name: leaf for name, leaf in weights.items() if not _is_of_training(name)}
 
         def decoded(tensors: Tensors) -> dict[str, Any]:
             assert decode is not None
             found = decode({name: tensors[name] for name in stored})
-            return {name: leaf for name, leaf in found.items() if name != digest} | {n: tensors[n] for n in extra}
+            used = {name: leaf for name, leaf in found.items() if not _is_of_training(name)}
+            return used | {name: tensors[name] for name in extra}
 
         example = self.example if example is None else example
         return super().program(
@@ -103,7 +108,9 @@ class KerasPredictor(Predictor):
             batch=batch,
             source=source,
             global_step=global_step,
-            shapes=None if shapes is None else {**{n: s for n, s in shapes.items() if n != digest}, **extra},
+            shapes=None
+            if shapes is None
+            else {**{name: shape for name, shape in shapes.items() if not _is_of_training(name)}, **extra},
             decode=None if decode is None else decoded,
         )
 
