@@ -450,7 +450,8 @@ class Job:
         if set(versions) != {STEPS}:
             self._fail(f"the last checkpoint is of the versions {versions}, instead of {STEPS} on every ps")
         assert newest.manifest.complete
-        left = sorted(path.name for path in self._home.path.iterdir() if not path.name.startswith("step-"))
+        names = {path.name for path in self._home.path.iterdir()} - {"history"}
+        left = sorted(name for name in names if not name.startswith("step-"))
         assert not left, f"left beside the checkpoints: {left}"
         return {ps: newest.read(f"params/{name}") for ps, name in zip(PS, "ab", strict=True)}
 

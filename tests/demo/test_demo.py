@@ -25,7 +25,7 @@ def install(directory: Path) -> None:
     kept = [path for path in package.rglob("*.py") if (path.parent / "__init__.py").exists()]
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     for pattern in settings["package-data"]["trainband"]:
-        kept += package.glob(pattern)
+        kept += [path for path in package.glob(pattern) if path.is_file()]
     for path in kept:
         target = directory / path.relative_to(package.parent)
         target.parent.mkdir(parents=True, exist_ok=True)

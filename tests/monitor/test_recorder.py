@@ -223,6 +223,27 @@ def test_a_metric_that_is_still_computed_is_not_waited_for(tmp_path: Path) -> No
     assert history.names == ("loss",)
 
 
+class Failed:
+    """A value that cannot be computed, because another process is gone."""
+
+    size = 1
+    is_fully_replicated = True
+
+    def is_ready(self) -> bool:
+        return True
+
+    def __array__(self, *args: object, **kwargs: object) -> Any:
+        raise RuntimeError("Gloo all-reduce failed")
+
+
+def test_a_step_that_has_failed_is_left_out(tmp_path: Path) -> None:
+    def give(recorder: Recorder) -> None:
+        recorder.note(report(1, known=[(1, 3.0), (2, Failed())], metrics={"accuracy": Failed()}))
+
+    history = given(tmp_path, give)
+    assert {name: history.series(name).value.tolist() for name in history.names} == {"loss": [3.0]}
+
+
 def test_events_are_bounded_and_the_end_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "MOST_EVENTS", 10)
 

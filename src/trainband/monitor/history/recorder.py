@@ -262,6 +262,8 @@ class Recorder:
             self.event("restore", f"the job continues from global step {step - 1:,}", global_step=step - 1)
         self._step = step
         value = loss if isinstance(loss, float) else _number(loss)
+        if value is None:
+            return
         if math.isfinite(value):
             self._sum += value
             self._count += 1
@@ -290,7 +292,9 @@ class Recorder:
         name = str(name)
         is_number = isinstance(value, int | float) or getattr(value, "size", 0) == 1
         if is_number and str(getattr(value, "dtype", "")) != "object":
-            self._curves.add(f"metric/{name}" if name.startswith(EVENT) else name, _number(value), step)
+            number = _number(value)
+            if number is not None:
+                self._curves.add(f"metric/{name}" if name.startswith(EVENT) else name, number, step)
 
     def _tell_refusals(self, age: float, *, everything: bool) -> None:
         """Tells of refused gradients and of losses that are no numbers, as often as a series has points."""
@@ -315,8 +319,12 @@ class Recorder:
         return events[:room]
 
 
-def _number(value: Any) -> float:
-    return float(np.asarray(value).reshape(()))
+def _number(value: Any) -> float | None:
+    """A value as a number; `None` where computing it has failed, which the thread that trains finds out and tells."""
+    try:
+        return float(np.asarray(value).reshape(()))
+    except RuntimeError:  # as JAX's own are
+        return None
 
 
 def _is_there(value: Any) -> bool:
