@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +24,7 @@ KERNEL = RANDOM.normal(size=(32, 10)).astype(np.float32)
 IMAGES = RANDOM.normal(size=(20, 32)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    yield
-    sys.modules.pop("program", None)  # each test has one of its own
+pytestmark = pytest.mark.usefixtures("imports_a_program")
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +27,7 @@ number = 3
 """
 
 
-@pytest.fixture(autouse=True)
-def _as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    yield
-    sys.modules.pop("program", None)  # each test has one of its own
+pytestmark = pytest.mark.usefixtures("imports_a_program")
 
 
 @pytest.fixture

@@ -214,8 +214,8 @@ function trimmed(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-/** A line without axes, on a canvas. */
-export function drawSparkline(canvas, values, ink) {
+/** A canvas of a table's cell, cleared: its pen, and its size in CSS pixels. */
+function cleared(canvas) {
   const ratio = window.devicePixelRatio || 1;
   const width = 96;
   const height = 22;
@@ -226,6 +226,12 @@ export function drawSparkline(canvas, values, ink) {
   const pen = canvas.getContext('2d');
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
+  return { pen, width, height };
+}
+
+/** A line without axes, on a canvas. */
+export function drawSparkline(canvas, values, ink) {
+  const { pen, width, height } = cleared(canvas);
   if (!values || values.length < 2) return;
   const top = Math.max(...values, 1e-9);
   pen.beginPath();
@@ -243,16 +249,7 @@ export function drawSparkline(canvas, values, ink) {
 
 /** Shares of one whole, one beside the other, each in a colour. */
 export function drawShares(canvas, shares, inks) {
-  const ratio = window.devicePixelRatio || 1;
-  const width = 96;
-  const height = 22;
-  if (canvas.width !== width * ratio) {
-    canvas.width = width * ratio;
-    canvas.height = height * ratio;
-  }
-  const pen = canvas.getContext('2d');
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  pen.clearRect(0, 0, width, height);
+  const { pen, width, height } = cleared(canvas);
   let x = 0;
   shares.forEach((share, place) => {
     pen.fillStyle = inks[place];
