@@ -16,7 +16,6 @@ from trainband.cluster import Cluster
 from trainband.cluster.task_metrics import serve_metrics
 from trainband.errors import ClusterError, DataError, ModelError
 from trainband.model.batch import examples_in
-from trainband.model.contents import tensor_of
 from trainband.model.mesh_context import on_mesh
 from trainband.model.model import Model
 from trainband.model.optimizer import Optimizer
@@ -357,11 +356,9 @@ class Trainer:
     ) -> ExportReport | None:
         """Exports a function with the params as they now are. Joins the job if need be; the chief writes.
 
-        The export is loaded again and compared with the function itself on the example before it is put in place.
-
         Args:
           function: as for `predict`.
-          example: a batch.
+          example: a batch on which the export is compared with the function before it is put in place.
           out: the directory to make.
           to: one of `trainband.export.TARGETS`.
           batch: how many examples every call will have; any number when `None`.
@@ -374,28 +371,11 @@ class Trainer:
           ModelError: the function cannot be exported to this format, or computes something else there.
           YourError: `out` is there, or a library is missing.
         """
-        from trainband.export import export_program  # here: its libraries take a while
-        from trainband.model.predictor import Predictor
+        from trainband.train.exporting import export_of  # here: its libraries take a while
 
-        engine = self.join()
+        engine, module = self.join(), None if self._module is None else self._module.model
         with engine.busy("exports the model"):
-            params, state = engine.params(), engine.model_state()
-            if not engine.is_chief:
-                return None
-            variables = self._model.variables()
-            leaves = [*jax.tree.leaves(params), *jax.tree.leaves(state)]
-            weights = {tensor_of(entry): leaf for entry, leaf in zip(variables.entries, leaves, strict=True)}
-            predictor = Predictor(
-                function,
-                init=None if self._module is not None else self._model.init,
-                init_state=None if self._module is not None else self._model.init_state,
-                module=None if self._module is None else self._module.model,
-                axes=self._model.axes,
-            )
-            program = predictor.program(
-                weights, example=example, batch=batch, source="the training", global_step=engine.global_step
-            )
-            return export_program(program, out, to, force=force)
+            return export_of(engine, self._model, module, function, example, out, to=to, batch=batch, force=force)
 
     def save(self, directory: str | Path) -> None:
         """Writes a checkpoint of the job as it now is, into a directory of checkpoints. Joins the job if need be.
