@@ -88,3 +88,17 @@ def _free_bytes(path: Path) -> int | None:
         except OSError:
             continue
     return None
+
+
+def put_in_place(made: Path, out: Path) -> None:
+    """A file replaces one at once; a directory must make way first, and is put back if the new one cannot come."""
+    if not out.is_dir():
+        made.replace(out)
+        return
+    aside = made.with_name(f"{made.name}.replaced")
+    out.rename(aside)
+    try:
+        made.rename(out)
+    except BaseException:
+        aside.rename(out)
+        raise

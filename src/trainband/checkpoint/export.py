@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.checkpoint.disk import refusal, sync_directory
+from trainband.checkpoint.disk import put_in_place, refusal, sync_directory
 from trainband.checkpoint.manifest import DTYPES, Piece
 from trainband.checkpoint.part import _CODES as CODES
 from trainband.checkpoint.snapshot import MODEL_PREFIXES, PARAMS_PREFIXES, Checkpoint
@@ -82,7 +82,7 @@ def export(checkpoint: Checkpoint, out: Path, to: str, *, optimizer: bool = True
         made = temporary / out.name
         write(checkpoint, pieces, made)
         nbytes = _nbytes(made)
-        _put_in_place(made, out)
+        put_in_place(made, out)
         sync_directory(out.parent)
     except OSError as exc:
         raise refusal("write", out, exc, sum(piece.nbytes for piece in pieces)) from exc
@@ -105,20 +105,6 @@ def _require_free(checkpoint: Checkpoint, out: Path, to: str, force: bool) -> No
         raise YourError(f"{out} is not an Orbax checkpoint and is not replaced by one; write to another path.")
     if to != "orbax" and not out.is_file():
         raise YourError(f"{out} is not a file and is not replaced by one; write to another path.")
-
-
-def _put_in_place(made: Path, out: Path) -> None:
-    """A file replaces one at once; a directory must make way first, and is put back if the new one cannot come."""
-    if not out.is_dir():
-        made.replace(out)
-        return
-    aside = made.with_name(f"{made.name}.replaced")
-    out.rename(aside)
-    try:
-        made.rename(out)
-    except BaseException:
-        aside.rename(out)
-        raise
 
 
 def _in_rows(checkpoint: Checkpoint, tensor: str) -> Iterator[NDArray[Any]]:

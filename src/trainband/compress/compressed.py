@@ -7,8 +7,6 @@ tensor is stored in them, where they come from, the ranges of activations and th
 from __future__ import annotations
 
 import math
-import secrets
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.checkpoint.disk import refusal, sync_directory
+from trainband.checkpoint.disk import refusal
+from trainband.checkpoint.new_directory import new_directory
 from trainband.compress.activations import Integers
 from trainband.compress.encoding import plain
 from trainband.compress.encodings import Encoding, Int8, Sparse
@@ -28,6 +27,7 @@ from trainband.compress.products import walked
 from trainband.compress.report import Report
 from trainband.errors import ModelMismatch, YourError
 from trainband.model.inference import InferenceProgram, Tensors
+from trainband.model.weights_file import write_weights
 
 FORMAT_VERSION = 1
 WEIGHTS, RECORD = "weights.safetensors", "compressed.json"
@@ -155,10 +155,7 @@ class Compressed:
           YourError: `out` is there, and is not to be replaced.
           CheckpointError: the file system refuses.
         """
-        from safetensors.numpy import save_file
-
         out = Path(out)
-        _require_free(out, force)
         record = Record(
             trainband_compressed=FORMAT_VERSION,
             source=self.source,
@@ -167,26 +164,12 @@ class Compressed:
             ranges=dict(self.ranges),
             report=self.report,
         )
-        temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
         try:
-            temporary.mkdir(parents=True)
-            arrays = {name: np.asarray(array, order="C") for name, array in self.stored.items()}
-            save_file(arrays, temporary / WEIGHTS)
-            # The library makes files that nobody else may read, a server's user, say.
-            (temporary / WEIGHTS).chmod(temporary.stat().st_mode & 0o666)
-            (temporary / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
-            if out.exists():
-                aside = temporary.with_suffix(".replaced")
-                out.rename(aside)
-                temporary.rename(out)
-                shutil.rmtree(aside)
-            else:
-                temporary.rename(out)
-            sync_directory(out.parent)
+            with new_directory(out, mark=RECORD, what="a compressed model", force=force) as directory:
+                write_weights(directory / WEIGHTS, self.stored)
+                (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
         except OSError as exc:
             raise refusal("write", out, exc, self.nbytes) from exc
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
         return out
 
 
@@ -239,14 +222,3 @@ def _kept(encoding: Encoding, name: str, stored: Tensors) -> Any:
     if isinstance(encoding, Int8) or (isinstance(encoding, Sparse) and encoding.stored == "int8"):
         return encoding.scaled(name, stored)
     return encoding.decode(name, stored)
-
-
-def _require_free(out: Path, force: bool) -> None:
-    if not out.name or not out.parent.is_dir():
-        raise YourError(f"There is no directory {out.parent} to write {out.name or out} into; make it first.")
-    if not out.exists() and not out.is_symlink():
-        return
-    if not force:
-        raise YourError(f"{out} is there already; write to another path, or replace it with --force.")
-    if not is_compressed(out):  # a mistyped path must not cost a directory of something else
-        raise YourError(f"{out} is not a compressed model and is not replaced by one; write to another path.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,8 +12,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from trainband.checkpoint.disk import sync_directory
-from trainband.errors import ModelError, YourError
+from trainband.checkpoint.new_directory import new_directory
+from trainband.errors import ModelError
 from trainband.export.artifact import MANIFEST, Artifact, write_manifest
 from trainband.export.diagnosis import attempt_with, diagnosed
 from trainband.export.targets import target
@@ -76,31 +74,18 @@ def export_program(
     """
     out = Path(out)
     chosen = target(to, options)
-    _require_free(out, force)
-    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.mkdir(parents=True)
+    with new_directory(out, mark=MANIFEST, what="an exported model", force=force) as directory:
         try:
-            written = chosen.write(program, temporary)
-            write_manifest(temporary, program, to, written, {})
-            difference, examples = compare(program, chosen.load(temporary, written), to, tolerance)
+            written = chosen.write(program, directory)
+            write_manifest(directory, program, to, written, {})
+            difference, examples = compare(program, chosen.load(directory, written), to, tolerance)
         except (ModelError, RuntimeError, ValueError) as exc:
             # A runtime's own errors, too: of an operation that its version lacks, or has for other shapes alone.
             reason = str(exc) if isinstance(exc, ModelError) else f"{program.name} in {to}: {exc}"
             raise ModelError(
                 f"{reason.rstrip('. ')}." + diagnosed(program, to, attempt_with(options, compare))
             ) from exc
-        manifest = write_manifest(temporary, program, to, written, difference)
-        if out.exists():
-            aside = temporary.with_suffix(".replaced")
-            out.rename(aside)
-            temporary.rename(out)
-            shutil.rmtree(aside)
-        else:
-            temporary.rename(out)
-        sync_directory(out.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        manifest = write_manifest(directory, program, to, written, difference)
     return ExportReport(Artifact(out, manifest), difference, examples)
 
 
@@ -157,14 +142,3 @@ def _difference(wanted: NDArray[Any], found: NDArray[Any]) -> tuple[float, float
     with np.errstate(invalid="ignore"):  # inf - inf, which `same` has answered
         apart = np.where(same, 0.0, np.abs(one - other))
     return float(apart.max()), float(np.abs(one[np.isfinite(one)]).max(initial=0.0))
-
-
-def _require_free(out: Path, force: bool) -> None:
-    if not out.name or not out.parent.is_dir():
-        raise YourError(f"There is no directory {out.parent} to write {out.name or out} into; make it first.")
-    if not out.exists() and not out.is_symlink():
-        return
-    if not force:
-        raise YourError(f"{out} is there already; export to another path, or replace it with --force.")
-    if not (out / MANIFEST).is_file():  # a mistyped path must not cost a directory of something else
-        raise YourError(f"{out} is not an exported model and is not replaced by one; export to another path.")

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from trainband.errors import ModelError, YourError
 from trainband.export import loader
 from trainband.export.targets.base import NO_OPTIONS, Options, Run
-from trainband.export.weights_file import write_weights
 from trainband.model.inference import InferenceProgram
 from trainband.model.signature import structs
+from trainband.model.weights_file import write_weights
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 """What a program is lowered for; none of them need be here."""
