@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -37,6 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
     hanging.prepare(config)
     if "PYTEST_XDIST_WORKER" not in os.environ:  # else the environment is prepared already
         share_compiled_programs(optimised=config.option.markexpr != "not slow")
+
+
+def pytest_collection_finish() -> None:
+    """Has the garbage collector pass over what has been imported and collected: a look at all of it takes half a
+    second, and many tests have it look.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def our_threads() -> set[threading.Thread]:

@@ -6,12 +6,24 @@ import gc
 import os
 
 
+def opened_since(before: set[str]) -> set[str]:
+    """What is open that was not; what only garbage holds does not count.
+
+    The garbage collector, which takes long in a process that has run many tests, is asked only where there are any.
+    """
+    return open_descriptors() - before if _open() - before else set()
+
+
 def open_descriptors() -> set[str]:
     """What each open descriptor of this process is, gRPC's own polling machinery aside.
 
     Its threads, once an earlier test has had any, open and close such descriptors whenever they like.
     """
     gc.collect()
+    return _open()
+
+
+def _open() -> set[str]:
     found = set()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
         try:

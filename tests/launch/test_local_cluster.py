@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.descriptors import open_descriptors
+from tests.descriptors import open_descriptors, opened_since
 
 from trainband.cluster import Cluster, ClusterSpec, Task
 from trainband.errors import ClusterError, DeadlineExceeded, YourError
@@ -90,7 +90,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert threading.active_count() == threads
     assert {number: signal.getsignal(number) for number in handlers} == handlers
     until = time.monotonic() + DEADLINE_S
-    while (opened := open_descriptors() - descriptors) and time.monotonic() < until:
+    while (opened := opened_since(descriptors)) and time.monotonic() < until:
         time.sleep(0.05)  # a thread of gRPC's may be in the middle of something, of a test before
     assert not opened, f"the test left open: {opened}"
 
