@@ -21,7 +21,14 @@ STAGES: list[tuple[str, list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("stage", "flags", "reached"), [*STAGES[:2], pytest.param(*STAGES[2], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("stage", "flags", "reached"),
+    [
+        pytest.param(*STAGES[0], marks=pytest.mark.slow),  # in `make test`, tests/cluster_failures/test_leaving.py
+        STAGES[1],
+        pytest.param(*STAGES[2], marks=pytest.mark.slow),
+    ],
+)
 def test_ctrl_c_of_the_launcher(stage: str, flags: list[str], reached: str, programs: Programs) -> None:
     job = programs.trainband("run", "--ps=1", "--workers=2", str(LINE), *flags)
     job.wait_for(rf"^\[worker:0\] {reached}")
@@ -134,6 +141,7 @@ def test_a_worker_that_stands_still_longer_than_its_lease(
     tasks["worker:1"].fail(rf"^error: .*{ports[0]}", 40.0)
 
 
+@pytest.mark.slow  # in `make test`, tests/simulation, where processes pause
 def test_a_worker_that_stood_still_comes_back(programs: Programs, ports: tuple[str, ...]) -> None:
     flags = ["--train_steps=1000", "--pause_s=0.01", "--wait=lease_s=1,heartbeat_s=0.2"]
     tasks = programs.cluster(*flags, ps=ports[:1], workers=ports[1:3])
