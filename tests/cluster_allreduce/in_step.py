@@ -195,7 +195,7 @@ def main() -> None:
         optimizer = optax.chain(optimizer, optax.add_noise(eta=0.0, gamma=0.0, key=jax.random.key(0)))
     if flag.fault == "other numbers":
         optimizer = optax.sgd(0.1 if rank != flag.of else 0.2)
-    if flag.fault == "scalars":
+    if flag.fault in ("scalars", "other kind"):
         of_arrays = model["loss"]
         model["loss"] = lambda params, batch: of_arrays(params, batch["b"])
     if flag.fault == "constrained":
@@ -207,7 +207,7 @@ def main() -> None:
     ranks = 1 if cluster is None or alone else len(cluster.spec.workers)
     size = models.SIZE + 2 if flag.fault == "other batch" and rank == flag.of else models.SIZE
     batches = models.batches(flag.steps, size, 0 if alone else rank, ranks)
-    if flag.fault == "scalars":
+    if flag.fault in ("scalars", "other kind"):
         batches = [{"a": np.float32(1.0), "b": batch} for batch in batches]
     if flag.fault == "other data" and rank == flag.of:
         batches = batches[::-1]
