@@ -59,7 +59,7 @@ def test_two_workers_in_step_give_what_tensorflow_gives_for_the_whole_batch(
 
 @pytest.mark.parametrize(
     "script",
-    [*(pytest.param(one, marks=pytest.mark.slow) for one in ("lstm_classifier", "slim_convnet")), "keras_model"],
+    [pytest.param(one, marks=pytest.mark.slow) for one in ("lstm_classifier", "slim_convnet", "keras_model")],
 )
 def test_recurrent_slim_and_keras_networks_learn_on_a_ps_with_two_workers(
     programs: Programs, ports: tuple[str, ...], script: str
@@ -243,7 +243,9 @@ def test_what_one_worker_assigns_stays_whatever_others_push(
         assert found["seen"] >= 20 * 6
 
 
-@pytest.mark.parametrize("style", [pytest.param("downpour", marks=pytest.mark.slow), "accumulate", "elastic"])
+@pytest.mark.parametrize(
+    "style", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("downpour", "accumulate")), "elastic"]
+)
 def test_a_local_model_on_one_worker_is_trained_as_in_one_process(
     programs: Programs, ports: tuple[str, ...], tmp_path: Path, style: str
 ) -> None:

@@ -24,7 +24,8 @@ SCRIPTS = {
 }
 FALLING = {"matrix_factorisation", "sync_supervisor", "actor_critic"}
 """Where the number is to be small."""
-QUICK = {"sync_supervisor", "dataset_records"}
+QUICK = {"sync_supervisor"}
+"""The others are slow: in `make test`, `tests/compat/test_scripts.py` runs each in one process."""
 
 
 @pytest.mark.parametrize(
