@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from trainband.spmd.engine import SpmdEngine
 
 STEPS = 8
 TENSOR = {"data": 2, "model": 2}
+NAMES = ("OneDevice", "Mirrored", "central", "two", "tensor", "fsdp")
+"""Of the strategies."""
+QUICK = ("OneDevice", "Mirrored", "tensor", "fsdp")
+"""Where the others are only tried by `make test-all`."""
 
 
 def silent(_: str) -> None:
@@ -48,19 +52,19 @@ def flat(trained: trainband.Trainer) -> list[float]:
     return [float(x) for leaf in leaves for x in np.ravel(leaf)]
 
 
-def same_params(model: str) -> dict[str, Any]:
-    """The params after some steps, and an evaluation."""
+def same_params(model: str, names: Sequence[str]) -> dict[str, Any]:
+    """The params after some steps under these strategies, and an evaluation."""
     found = {}
-    for name, make in strategies(model).items():
-        trained = trainer(model, make())
+    for name in names:
+        trained = trainer(model, strategies(model)[name]())
         trained.fit(models.batches(STEPS), STEPS)
         evaluation = trained.evaluate([*models.batches(1), *models.batches(1, size=7)])
         found[name] = {"params": flat(trained), "loss": evaluation.loss, "accuracy": evaluation.metrics["accuracy"]}
     return found
 
 
-def switches() -> dict[str, Any]:
-    """Every switch of the Trainer, under each strategy."""
+def switches(names: Sequence[str]) -> dict[str, Any]:
+    """Every switch of the Trainer, under each of these strategies."""
     found: dict[str, Any] = {}
     switches: dict[str, dict[str, Any]] = {
         "accumulate": {"accumulate": 2},
@@ -73,22 +77,22 @@ def switches() -> dict[str, Any]:
     }
     for switch, changes in switches.items():
         found[switch] = {}
-        for name in ("OneDevice", "Mirrored", "central", "tensor"):
+        for name in names:
             trained = trainer("mlp", strategies("mlp")[name](), **changes)
             trained.fit(models.batches(4), 2)
             found[switch][name] = flat(trained)
     return found
 
 
-def executions() -> dict[str, Any]:
+def executions(names: Sequence[str]) -> dict[str, Any]:
     """Several steps in a call: to an exact end, with a gradient that is refused on the way, and to the data's end."""
     found: dict[str, Any] = {}
     for per_call in (1, 3):
         found[str(per_call)] = {}
-        for name, make in strategies("convnet").items():
+        for name in names:
             batches = models.batches(7)
             batches[4][0][-1, 0] = np.nan
-            trained = trainer("convnet", make(), steps_per_execution=per_call, say=silent)
+            trained = trainer("convnet", strategies("convnet")[name](), steps_per_execution=per_call, say=silent)
             first = trained.fit(batches, 8)
             second = trained.fit(batches[:4])
             found[str(per_call)][name] = {
@@ -317,13 +321,18 @@ def as_on_accelerators() -> dict[str, Any]:
 
 
 PARTS: dict[str, dict[str, Callable[[Path], Any]]] = {
-    "mlp": {"devices": lambda _: len(jax.devices()), "same mlp": lambda _: same_params("mlp")},
-    "convnet": {"same convnet": lambda _: same_params("convnet")},
-    "transformer": {"same transformer": lambda _: same_params("transformer")},
+    "mlp": {"devices": lambda _: len(jax.devices()), "same mlp": lambda _: same_params("mlp", NAMES)},
+    "convnet": {"same convnet": lambda _: same_params("convnet", NAMES)},
+    "transformer": {"same transformer": lambda _: same_params("transformer", QUICK)},
     "settings": {
-        "switches": lambda _: switches(),
-        "executions": lambda _: executions(),
+        "switches": lambda _: switches(("OneDevice", "Mirrored", "tensor")),
+        "executions": lambda _: executions(QUICK),
         "padded": lambda _: padded(),
+    },
+    "rest": {
+        "rest transformer": lambda _: same_params("transformer", ("OneDevice", "central", "two")),
+        "rest switches": lambda _: switches(("OneDevice", "central")),
+        "rest executions": lambda _: executions(("central", "two")),
     },
     "others": {
         "checkpoints": checkpoints,

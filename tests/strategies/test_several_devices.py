@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.strategies import models
-from tests.strategies.several_devices import PARTS
+from tests.strategies.several_devices import NAMES, PARTS, QUICK
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("OneDevice", "Mirrored", "central", "two", "tensor", "fsdp")
+SLOW = pytest.mark.slow
 TOLERANCE = 2e-6
 """Of params of a size about 1, after 8 steps in float32: 16 roundings."""
 COARSE = 1e-3
@@ -55,29 +55,38 @@ def apart(one: Any, other: Any) -> float:
     return float(np.abs(np.array(one) - np.array(other)).max())
 
 
-@pytest.mark.parametrize("name", NAMES[1:])
-@pytest.mark.parametrize("model", models.MODELS)
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        pytest.param(model, name, marks=SLOW if model == "transformer" and name not in QUICK else ())
+        for model in models.MODELS
+        for name in NAMES[1:]
+    ],
+)
 def test_each_trains_as_one_device(model: str, name: str, found: Found) -> None:
-    one, other = found[f"same {model}"]["OneDevice"], found[f"same {model}"][name]
+    part = found["rest transformer" if model == "transformer" and name not in QUICK else f"same {model}"]
+    one, other = part["OneDevice"], part[name]
     assert found["devices"] == 4
     assert apart(one["params"], other["params"]) < TOLERANCE
     assert other["loss"] == pytest.approx(one["loss"], abs=TOLERANCE)
     assert other["accuracy"] == pytest.approx(one["accuracy"])
 
 
+@pytest.mark.parametrize("part", ["switches", pytest.param("rest switches", marks=SLOW)])
 @pytest.mark.parametrize(
     "switch",
     ["accumulate", "bf16", "remat", "policy", "not donated", "transform", "pruning"],
 )
-def test_the_switches_are_the_same_everywhere(switch: str, found: Found) -> None:
-    one = found["switches"][switch].pop("OneDevice")
-    for name, params in found["switches"][switch].items():
+def test_the_switches_are_the_same_everywhere(switch: str, part: str, found: Found) -> None:
+    one = found[part][switch].pop("OneDevice")
+    for name, params in found[part][switch].items():
         assert apart(one, params) < (COARSE if switch == "bf16" else TOLERANCE), name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in NAMES])
 def test_several_steps_in_a_call_are_the_same_steps(name: str, found: Found) -> None:
-    one, three = found["executions"]["1"][name], found["executions"]["3"][name]
+    part = found["executions" if name in QUICK else "rest executions"]
+    one, three = part["1"][name], part["3"][name]
     assert one["steps"] == three["steps"]
     assert one["steps"][:3] == [8, 1, 12]
     assert apart(one["params"], three["params"]) < TOLERANCE
