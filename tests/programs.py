@@ -33,6 +33,8 @@ from trainband.launch import ReservedPorts
 ROOT = Path(__file__).resolve().parent.parent
 MNIST = ROOT / "examples" / "mnist.py"
 LINE = ROOT / "tests" / "line.py"
+STARTUP = ROOT / "tests" / "startup"
+"""What each Python does first."""
 DEADLINE_S = 80.0
 """For anything that must happen; what takes longer has failed. Shorter than what a whole test may take."""
 
@@ -221,7 +223,7 @@ class Programs:
         self.environ = {
             "UCX_TLS": "tcp",  # whatever network cards this machine has
             **{name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "NPROC", "PJRT_NPROC")},
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": os.pathsep.join((str(STARTUP), str(ROOT / "src"))),
             # Fewer pool threads per process: several share few cores here.
             "NPROC": "1",
             "PJRT_NPROC": "1",
