@@ -101,6 +101,7 @@ def test_ctrl_c_of_a_job_saves_it(programs: Programs, tmp_path: Path) -> None:
     assert not (tmp_path / "LOCK").exists()
 
 
+@pytest.mark.slow  # in `make test`, tests/checkpoint/test_lock.py
 def test_two_jobs_on_one_directory(programs: Programs, tmp_path: Path) -> None:
     first = run(programs, tmp_path, "--steps=100000", "--step_s=0.02")
     first.wait_for(r"^\[worker:0\] training")
@@ -110,6 +111,7 @@ def test_two_jobs_on_one_directory(programs: Programs, tmp_path: Path) -> None:
     assert first.wait() == 130
 
 
+@pytest.mark.slow  # in `make test`, tests/data/test_leases.py and the simulation
 def test_shared_data_of_a_worker_that_is_killed_goes_to_the_living(
     programs: Programs, tmp_path: Path, ports: tuple[str, ...]
 ) -> None:
