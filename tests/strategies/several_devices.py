@@ -312,8 +312,8 @@ def as_on_accelerators() -> dict[str, Any]:
     """What is computed by the programs for accelerators."""
     models.take_programs_of_accelerators()
     return {
-        "same": {model: same_params(model) for model in models.MODELS},
-        "executions": executions(),
+        "same": {model: same_params(model, NAMES) for model in models.MODELS},
+        "executions": executions(NAMES),
         "padded": padded(),
         "refused": refused_steps(),
         "predictions": predictions(),
