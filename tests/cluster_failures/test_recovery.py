@@ -78,6 +78,7 @@ def test_a_task_that_is_killed_comes_back(rule: str, task: str, said: str, progr
     assert newest.manifest.trainings == (0,)
 
 
+@pytest.mark.slow  # in `make test`, test_the_end_of_a_ps_ends_its_workers
 def test_without_checkpoints_the_death_of_a_ps_ends_the_job(programs: Programs) -> None:
     job = programs.trainband("run", "--ps=2", "--workers=2", str(SCRIPT), "--steps=100000", "--step_s=0.02")
     job.wait_for(r"^\[worker:0\] training")

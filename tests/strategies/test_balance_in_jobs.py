@@ -59,7 +59,9 @@ def train(replica: Any, part_s: float, seed: int, accumulate: int) -> list[Porti
     return paced.seen
 
 
-@pytest.mark.parametrize(("ps", "standbys", "accumulate"), [(1, 0, 1), (2, 1, 1), (1, 0, 8)])
+@pytest.mark.parametrize(
+    ("ps", "standbys", "accumulate"), [pytest.param(1, 0, 1, marks=pytest.mark.slow), (2, 1, 1), (1, 0, 8)]
+)
 def test_the_result_is_that_of_one_machine(
     make: Callable[..., RuleJob],  # noqa: F811
     ps: int,
