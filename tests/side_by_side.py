@@ -16,6 +16,7 @@ TOGETHER = (
     "tests/model/test_mean_over_examples.py",
     "tests/ps/test_program_checker.py",
     "tests/strategies/test_several_devices.py",
+    "tests/test_layers.py",
 )
 """The tests of such a file look at what a fixture of the file has found out, or has started, which takes seconds to a
 minute. Dealt out one by one, they would have it done in each process, and again after each test of another file."""

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,13 @@ def module_of(path: Path) -> tuple[str, ...]:
     return ("trainband", *(parts[:-1] if parts[-1] == "__init__" else parts))
 
 
-def imports_of(path: Path, source: str | None = None) -> Iterator[tuple[int, str]]:
+@cache
+def imports_of(path: Path, source: str | None = None) -> tuple[tuple[int, str], ...]:
     """(line, module) of everything that a file imports, at its top or inside functions, by absolute name."""
+    return tuple(_imports_of(path, source))
+
+
+def _imports_of(path: Path, source: str | None) -> Iterator[tuple[int, str]]:
     module = module_of(path)
     package = module if path.name == "__init__.py" else module[:-1]
     for node in ast.walk(ast.parse(source if source is not None else path.read_text(encoding="utf-8"))):
