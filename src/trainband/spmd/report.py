@@ -22,6 +22,9 @@ class WorkerRow:
     """Steps per second."""
     staleness: float
     loss: float | None
+    time: Mapping[str, float] = field(default_factory=dict)
+    """The share of each part of its steps in its time, lately (`runtime.step_times.PARTS` and `other`); empty where
+    nobody has said."""
 
 
 @dataclass(frozen=True, slots=True)

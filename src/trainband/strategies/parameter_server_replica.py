@@ -415,7 +415,7 @@ def _workload(portion: Portion, computed_s: float) -> Workload:
 
 def progress_of(status: PsStatus) -> Progress:
     """A ps's status as the display shows it."""
-    rows = tuple(WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss) for w in status.workers)
+    rows = tuple(WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss, w.time) for w in status.workers)
     limited = 0 < status.last_version < UNLIMITED
     return Progress(
         status.version,

@@ -279,6 +279,7 @@ class MonitoredSession(SessionView):
             self._release(kind, exc, trace)
             self._ending.leave_anyway(self._engine, exc)
             return False
+        told = self._duties.where_time_went()  # now, because the others leave at the end
         try:
             self._ending.run(self._joined(), self)
         except CheckpointError:
@@ -291,6 +292,8 @@ class MonitoredSession(SessionView):
             self._ending.leave_anyway(self._engine, failure)
             raise
         self._release(None, None, None)
+        if told:
+            self.say(told)
         # It came too late for this training, which is over; the next one shall not begin as if nothing had been asked.
         self._job.request = self._job.request or self._stop.request
         return True
