@@ -67,6 +67,19 @@ def test_a_run_that_goes_on_beside_one_that_is_over(tmp_path: Path) -> None:
     going.close()
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_job_that_its_launcher_knows_runs_until_it_says_so(tmp_path: Path, ended: bool) -> None:
+    write(tmp_path / FOLDER, 0, ended=ended).close()  # a script may begin another training, or be killed
+    feed = Feed("a job")
+    source = DirectorySource(tmp_path, feed, alone=True, lives=True, clock=lambda: BEGAN + 10_000)
+    with source:
+        assert (feed.snapshot.state, feed.snapshot.global_step, feed.snapshot.rate) == ("running", 500, 5.0)
+        source.end()
+        told = feed.snapshot
+    assert (told.state, told.global_step, told.rate) == ("ended", 500, 0.0)
+    assert told.reason == ("the steps are made" if ended else "")
+
+
 def test_a_file_that_was_cut_off_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     file = write(tmp_path / FOLDER, 0, ended=False)
     file.append([Row(BEGAN + 200, 900, "loss", 0.0)])

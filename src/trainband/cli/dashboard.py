@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trainband.cluster.address import Address
+from trainband.cluster.resolvers.joined import noted_history
 from trainband.errors import ClusterError, PeerError, YourError
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ def dashboard(
     from trainband.monitor.page.server import PageServer
     from trainband.monitor.prometheus import job_exposition
 
-    access = _access(address, host, token_file, insecure=insecure)
-    feed = Feed(address or str(checkpoint_dir))
+    access = _access(address, host, token_file, insecure=insecure, always=of_launcher)
+    feed = Feed(address or _name_of(checkpoint_dir))
     collector = directory = None
     if address is not None:
         from trainband.monitor.collector import Collector
@@ -94,7 +95,7 @@ def dashboard(
     if checkpoint_dir is not None:
         from trainband.monitor.directory_source import DirectorySource
 
-        directory = DirectorySource(checkpoint_dir, feed, alone=address is None)
+        directory = DirectorySource(checkpoint_dir, feed, alone=address is None, lives=of_launcher)
     statuses = None if collector is None else collector.statuses
     app = make_app(
         feed,
@@ -121,8 +122,9 @@ def dashboard(
             threading.Thread(target=_await_launcher, args=(stop,), daemon=True).start()
         while not stop.wait(_POLL_S):
             pass
-        if of_launcher and collector is not None:
-            collector.end()
+        if of_launcher:
+            for source in filter(None, (collector, directory)):
+                source.end()
             threading.Event().wait(_LINGER_S)
 
 
@@ -134,12 +136,22 @@ def _require_job(address: str) -> None:
         inquiry.ask()
 
 
-def _access(address: str | None, host: str, token_file: Path | None, *, insecure: bool) -> Access:
+def _name_of(directory: Path | None) -> str:
+    """What the page calls what it shows; a directory that only the launcher has made has no name for people."""
+    is_own = directory is not None and noted_history(directory) == directory
+    return "a job without checkpoint_dir" if is_own else str(directory)
+
+
+def _access(address: str | None, host: str, token_file: Path | None, *, insecure: bool, always: bool) -> Access:
     """Who may look.
+
+    Args:
+      always: whether a token is asked for even where no job with a secret is asked, and on this machine.
 
     Raises:
       YourError: the token file cannot be used.
     """
+    from trainband.cluster.resolvers.credentials import resolve_credentials
     from trainband.cluster.resolvers.local_jobs import credentials_for
     from trainband.monitor.page.access import Access, is_loopback, new_token, token_for
 
@@ -152,6 +164,8 @@ def _access(address: str | None, host: str, token_file: Path | None, *, insecure
         token = token_for(credentials_for(address)) if address is not None else ""
     except (ClusterError, PeerError) as exc:
         raise YourError(str(exc)) from exc
+    if address is None and always and not resolve_credentials(os.environ).insecure:
+        token = new_token()
     return Access(token=token or ("" if loopback else new_token()), loopback=loopback)
 
 

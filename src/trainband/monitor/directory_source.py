@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from trainband.monitor.history import History
 
 LOOK_S = 2.0
+OFTEN_S = 0.5
+"""Between two looks at a job that is known to run."""
 MOST_SHARE = 0.05
 """Of a core, for reading histories again and again: one that takes long is read less often."""
 QUIET_S = 30.0
@@ -64,18 +66,20 @@ class DirectorySource:
       path: the `checkpoint_dir` of a training.
       feed: what takes it.
       alone: whether the directory is all that is known: then it tells of the state of the job, too, and of its events.
+      lives: whether the job is known to run until `end` is called, however seldom its history grows.
       clock: seconds since 1970.
 
     Raises:
       YourError: there is no such directory.
     """
 
-    def __init__(self, path: Path, feed: Feed, *, alone: bool, clock: Clock = time.time) -> None:
+    def __init__(self, path: Path, feed: Feed, *, alone: bool, lives: bool = False, clock: Clock = time.time) -> None:
         if not path.is_dir():
             raise YourError(f"--checkpoint-dir {path} is no directory; give the checkpoint_dir of a training.")
         self._path = path
         self._feed = feed
         self._alone = alone
+        self._lives = lives
         self._clock = clock
         self._checkpoints: list[CheckpointRow] = []
         self._read: tuple[object, ...] = ()
@@ -113,6 +117,15 @@ class DirectorySource:
                 raise CheckpointError(f"There is no checkpoint in {self._path} yet.")
             return summarise(newest, name)
 
+    def end(self) -> None:
+        """Somebody who knows says that the job has ended: reads its last words."""
+        self._stop_reading()
+        self._lives = False
+        self.look()
+        now, before = self._clock(), self._feed.snapshot
+        if before.state == "running":  # its chief was killed, or says nothing of the end of its trainings
+            self._feed.publish(replace(before, at=now, state="ended", since=now, rate=0.0, examples_rate=0.0))
+
     def __enter__(self) -> DirectorySource:
         self.look()
         self._thread.start()
@@ -121,15 +134,18 @@ class DirectorySource:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._stop_reading()
+
+    def _stop_reading(self) -> None:
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
-        pause_s = LOOK_S
+        least_s = pause_s = OFTEN_S if self._lives else LOOK_S
         while not self._stop.wait(pause_s):
             began = time.monotonic()
             self.look()
-            pause_s = max(LOOK_S, (time.monotonic() - began) / MOST_SHARE)
+            pause_s = max(least_s, (time.monotonic() - began) / MOST_SHARE)
 
     def _tell(self, history: History | None) -> None:
         now = self._clock()
@@ -151,7 +167,7 @@ class DirectorySource:
         columns = past_of(run)
         if columns["at"]:
             self._feed.set_past(columns)
-        told = replace(snapshot_of(run, before.source, now), variables=self._variables())
+        told = replace(snapshot_of(run, before.source, now, lives=self._lives), variables=self._variables())
         self._feed.publish(told, derive=False)
 
     def _variables(self) -> tuple[VariableStatus, ...]:
@@ -167,10 +183,11 @@ class DirectorySource:
 
     def _age(self) -> None:
         """A history that does not grow any more."""
-        runs, now = self._feed.runs, self._clock()
-        if runs and snapshot_of(runs[0], "", now).state != self._feed.snapshot.state:
-            told = replace(snapshot_of(runs[0], self._feed.snapshot.source, now), variables=self._variables())
-            self._feed.publish(told, derive=False)
+        runs, before = self._feed.runs, self._feed.snapshot
+        if runs:
+            told = snapshot_of(runs[0], before.source, self._clock(), lives=self._lives)
+            if told.state != before.state:
+                self._feed.publish(replace(told, variables=self._variables()), derive=False)
 
 
 def variables_of(checkpoint: Checkpoint) -> tuple[VariableStatus, ...]:
@@ -279,9 +296,9 @@ def past_of(run: Run) -> dict[str, list[float | None]]:
     return columns
 
 
-def snapshot_of(run: Run, source: str, now: float) -> JobSnapshot:
-    """The state of a run, by its history alone."""
-    goes_on = not run.reason and now - run.ended_at < QUIET_S
+def snapshot_of(run: Run, source: str, now: float, *, lives: bool = False) -> JobSnapshot:
+    """The state of a run, by its history alone, unless it is known that its job lives."""
+    goes_on = lives or (not run.reason and now - run.ended_at < QUIET_S)
     newest = {name: curve.value[-1] for name, curve in run.curves.items() if curve.value}
     rate = newest.get("steps_per_second") or 0.0
     return JobSnapshot(
@@ -289,7 +306,7 @@ def snapshot_of(run: Run, source: str, now: float) -> JobSnapshot:
         source=source,
         state="running" if goes_on else "ended",
         since=run.started_at if goes_on else run.ended_at,
-        reason=run.reason,
+        reason="" if goes_on else run.reason,
         heard_at=run.ended_at,
         global_step=run.steps,
         rate=rate if goes_on else 0.0,
