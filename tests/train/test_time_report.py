@@ -63,6 +63,12 @@ def test_of_many_workers_the_mean_and_the_extremes_are_shown() -> None:
     assert [row.rpartition("  ")[0].strip() for row in rows] == ["mean of 11", "slowest, worker:9", "fastest, worker:6"]
 
 
+def test_a_worker_says_that_others_wait_for_its_data() -> None:
+    told = report_of(data=40.0, compute=60.0).waits_for_data("worker:1")
+    assert told == "worker:1 spends 40% of its time waiting for data, and all other workers wait for it."
+    assert report_of(data=10.0, compute=90.0).waits_for_data("worker:1") == ""
+
+
 @pytest.mark.parametrize(("steps", "seconds", "worth"), [(1000, 100.0, True), (10, 100.0, False), (1000, 5.0, False)])
 def test_a_trial_is_not_worth_telling(steps: int, seconds: float, worth: bool) -> None:
     assert report_of(steps, seconds).is_worth_telling is worth

@@ -123,8 +123,10 @@ def dashboard(
         while not stop.wait(_POLL_S):
             pass
         if of_launcher:
-            for source in filter(None, (collector, directory)):
-                source.end()
+            if collector is not None:
+                collector.end()
+            if directory is not None:
+                directory.end()
             threading.Event().wait(_LINGER_S)
 
 

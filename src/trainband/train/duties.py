@@ -118,7 +118,7 @@ class Duties:
             return times.text(engine.task)
         if cluster is None or cluster.spec.ps or len(cluster.spec.workers) > MOST_ROWS:
             return ""
-        return times.data_advice(engine.task)
+        return times.waits_for_data(engine.task)
 
     def look(self, engine: Member) -> bool:
         """Takes the duties over, or gives them up, where the job has another chief now; whether that is so.

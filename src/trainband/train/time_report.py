@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from trainband.runtime.formatting import duration
 from trainband.runtime.step_times import PARTS, Since, StepTimes, TimeSpent
 from trainband.strategies.base import Progress
-from trainband.train.time_advice import advice, table
+from trainband.train.time_advice import LARGE, advice, table
 
 MIN_S = 30.0
 MIN_STEPS = 20
@@ -91,15 +91,15 @@ class TimeReport:
         words = advice(TimeSpent(spent.steps, mean, spent.waited_for), who="workers")
         return "\n".join([head, *_table(_rows(shares, rates, mean)), *words[:MOST_ADVICE]])
 
-    def data_advice(self, task: str) -> str:
-        """What to do about this task's waiting for data, for which all others wait where they compute in step.
+    def waits_for_data(self, task: str) -> str:
+        """Says that others, who compute in step with this task, wait while it waits for its data.
 
-        Empty where it takes no large share of the time.
+        Empty where that takes no large share of the time.
         """
-        spent = self._spent()
-        waited_s = spent.seconds["data"]
-        of_data = TimeSpent(spent.steps, {"data": waited_s, "compute": spent.total - waited_s}, {})
-        return "".join(advice(of_data, who=task))
+        share = self._spent().share("data")
+        if share < LARGE:
+            return ""
+        return f"{task} spends {share:.0%} of its time waiting for data, and all other workers wait for it."
 
     def _spent(self) -> TimeSpent:
         return self._since.spent(self._clock())
