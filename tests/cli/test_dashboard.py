@@ -125,7 +125,7 @@ def test_run_serves_a_page_of_a_job_without_ps(programs: Programs, tmp_path: Pat
         return job
 
     until(lambda: told()["rate"] > 0 and told()["loss"] is not None, "speed and loss")
-    assert told()["state"] == "running"
+    assert (told()["state"], told()["last_step"]) == ("running", 60)
     assert told()["source"] == (given[0] if given else "a job without checkpoint_dir")
     (curves,) = httpx.get(f"{found[1]}api/runs", headers=headers).json()
     assert curves["points"] > 0

@@ -21,7 +21,7 @@ def write(folder: Path, number: int, *, ended: bool) -> HistoryFile:
     began = BEGAN + 1000 * number
     start = next_start(None, token=f"run-{number}", job="j", task="worker:0", now=began, global_step=0, resumed=False)
     file = HistoryFile(folder, start)
-    rows = [Row(began, 0, f"{EVENT}start", None, "begins")]
+    rows = [Row(began, 0, f"{EVENT}start", 1000.0, "begins")]
     for second in range(1, 101):
         at = began + second
         rows += [Row(at, second * 5, "loss", 1 / second), Row(at, second * 5, "steps_per_second", 5.0)]
@@ -48,6 +48,7 @@ def test_a_run_that_goes_on_beside_one_that_is_over(tmp_path: Path) -> None:
     assert sorted(feed.runs[0].curves) == ["loss", "steps_per_second", "validation/loss"]
     states = [feed.snapshot.state]
     assert (feed.snapshot.global_step, feed.snapshot.rate) == (500, 5.0)
+    assert (feed.snapshot.last_step, feed.snapshot.left_s) == (1000, 100.0)
     assert feed.columns()["rate"] == [5.0] * 100
     events = [(event.kind, event.task, event.text) for _, event in feed.events_after()]
     assert ("lost", "worker:1", "Run 1: worker:1 was lost.") in events
@@ -76,7 +77,7 @@ def test_a_job_that_its_launcher_knows_runs_until_it_says_so(tmp_path: Path, end
         assert (feed.snapshot.state, feed.snapshot.global_step, feed.snapshot.rate) == ("running", 500, 5.0)
         source.end()
         told = feed.snapshot
-    assert (told.state, told.global_step, told.rate) == ("ended", 500, 0.0)
+    assert (told.state, told.global_step, told.rate, told.left_s) == ("ended", 500, 0.0, None)
     assert told.reason == ("the steps are made" if ended else "")
 
 

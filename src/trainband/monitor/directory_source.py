@@ -124,7 +124,9 @@ class DirectorySource:
         self.look()
         now, before = self._clock(), self._feed.snapshot
         if before.state == "running":  # its chief was killed, or says nothing of the end of its trainings
-            self._feed.publish(replace(before, at=now, state="ended", since=now, rate=0.0, examples_rate=0.0))
+            self._feed.publish(
+                replace(before, at=now, state="ended", since=now, rate=0.0, examples_rate=0.0, left_s=None)
+            )
 
     def __enter__(self) -> DirectorySource:
         self.look()
@@ -239,6 +241,7 @@ def checkpoints_in(path: Path) -> Iterator[CheckpointRow]:
 def runs_of(history: History) -> tuple[Run, ...]:
     """The runs of a history, newest first, without the series of single tasks."""
     found = []
+    ends = {event.run: event.value for event in history.events if event.kind in ("start", "chief")}
     for run in reversed(history.runs[-MOST_RUNS:]):
         curves = {}
         mine = history.table.filter(_equal(history.table["run"], run.number))
@@ -258,6 +261,7 @@ def runs_of(history: History) -> tuple[Run, ...]:
                 points=sum(len(curve.at) for curve in curves.values()),
                 reason=run.reason,
                 curves=curves,
+                ends_at=None if (end := ends.get(run.number)) is None else int(end),
             )
         )
     return tuple(found)
@@ -309,6 +313,8 @@ def snapshot_of(run: Run, source: str, now: float, *, lives: bool = False) -> Jo
         reason="" if goes_on else run.reason,
         heard_at=run.ended_at,
         global_step=run.steps,
+        last_step=run.ends_at,
+        left_s=max(0, run.ends_at - run.steps) / rate if goes_on and run.ends_at is not None and rate > 0 else None,
         rate=rate if goes_on else 0.0,
         examples_rate=(newest.get("examples_per_second") or 0.0) if goes_on else 0.0,
         loss=newest.get("loss"),

@@ -71,6 +71,8 @@ class Run(Struct, frozen=True):
     reason: str
     """Why it ended; empty while it goes on."""
     curves: dict[str, Curve]
+    ends_at: int | None = None
+    """The global step at which it is to end; `None` where nobody has said."""
 
 
 class Feed:

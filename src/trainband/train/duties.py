@@ -54,6 +54,7 @@ class Duties:
         self._console = console
         self._history = history
         self._begun = False
+        self._last_step: int | None = None
         self._saving = ExitStack()
         self._shown = ExitStack()
         self._checkpointer: Checkpointer | None = None
@@ -80,9 +81,14 @@ class Duties:
         finally:
             self._end_history(self._ended_because)
 
-    def begin(self) -> None:
-        """The training has begun: from now on, it goes on even where another job has the directory."""
+    def begin(self, last_step: int | None = None) -> None:
+        """The training has begun: from now on, it goes on even where another job has the directory.
+
+        Args:
+          last_step: where it is to end, as far as this task knows.
+        """
         self._begun = True
+        self._last_step = last_step
         if self._job.had_duties:
             self._show()
             self._begin_history()
@@ -225,6 +231,7 @@ class Duties:
             global_step=engine.global_step,
             resumed=is_ours,
             began=began,
+            ends_at=self._last_step,
             resumes_at=None if resumes_from is None else resumes_from.global_step,
             strategy=job.strategy_name,
             runtime=job.runtime,

@@ -314,7 +314,7 @@ class MonitoredSession(SessionView):
         for hook in self._hooks.hooks:
             self._stack.callback(hook.close)
         self._stack.enter_context(self._events)
-        self._duties.begin()
+        self._duties.begin(trainings.end(stop.last_step))
         self._losses.begin(engine.global_step)
         self._hooks.begin(self)
         self._listen_for_requests_to_end(engine)

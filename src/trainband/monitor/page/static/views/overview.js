@@ -53,8 +53,10 @@ export const overview = {
       const { job, series } = store;
       const live = store.workers.filter((worker) => worker.presence === 'live').length;
       const up = job.ps.filter((ps) => ps.up).length;
-      // A history alone knows neither tasks nor an end.
-      for (const key of ['workers', 'ps', 'staleness', 'left']) tiles[key].box.hidden = job.state !== 'waiting' && !job.ps.length;
+      // A history alone knows no tasks, and not always an end.
+      const isPast = job.state !== 'waiting' && !job.ps.length;
+      for (const key of ['workers', 'ps', 'staleness']) tiles[key].box.hidden = isPast;
+      tiles.left.box.hidden = isPast && job.left_s === null;
       const share = job.last_step ? Math.min(1, job.global_step / job.last_step) : null;
       progress.hidden = share === null;
       if (share !== null) {

@@ -25,7 +25,7 @@ export const workers = {
     const table = new Table({
       label: 'Workers',
       sort: { key: 'task', down: false },
-      empty: 'No worker has joined yet, or none matches.',
+      empty: 'No worker has joined yet, or none matches. A job without parameter servers is shown by its history, which lists none.',
       words: (worker) => `${worker.task} ${worker.presence} ${worker.host} ${worker.transport} ${state(worker, store.job)}`,
       columns: [
         { key: 'task', label: 'Worker', value: (worker) => worker.task, text: (worker) => worker.task + (worker.task === store.job.chief ? ' ★' : ''), title: '★ is the chief' },
