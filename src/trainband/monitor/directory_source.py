@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOOK_S = 2.0
 OFTEN_S = 0.5
 """Between two looks at a job that is known to run."""
-MOST_SHARE = 0.05
+MOST_SHARE = 0.02
 """Of a core, for reading histories again and again: one that takes long is read less often."""
 QUIET_S = 30.0
 """A run whose history has not grown for so long, and that tells of no end, does not go on any more."""
