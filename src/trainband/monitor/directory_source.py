@@ -32,7 +32,10 @@ OFTEN_S = 0.5
 MOST_SHARE = 0.02
 """Of a core, for reading histories again and again: one that takes long is read less often."""
 QUIET_S = 30.0
-"""A run whose history has not grown for so long, and that tells of no end, does not go on any more."""
+"""A run whose history has not grown for so long, and that tells of no end, does not go on any more; of a run of many
+hours, whose points are far apart, `QUIET_POINTS` times their distance.
+"""
+QUIET_POINTS = 3
 MOST_RUNS = 20
 """That are shown, the newest."""
 
@@ -188,7 +191,7 @@ class DirectorySource:
         runs, before = self._feed.runs, self._feed.snapshot
         if runs:
             told = snapshot_of(runs[0], before.source, self._clock(), lives=self._lives)
-            if told.state != before.state:
+            if (told.state, told.rate) != (before.state, before.rate):
                 self._feed.publish(replace(told, variables=self._variables()), derive=False)
 
 
@@ -257,7 +260,7 @@ def runs_of(history: History) -> tuple[Run, ...]:
                 name=f"run {run.number}",
                 started_at=run.began_at.timestamp(),
                 ended_at=run.ended_at.timestamp(),
-                steps=run.last_step,
+                steps=_reached(mine),
                 points=sum(len(curve.at) for curve in curves.values()),
                 reason=run.reason,
                 curves=curves,
@@ -302,9 +305,14 @@ def past_of(run: Run) -> dict[str, list[float | None]]:
 
 def snapshot_of(run: Run, source: str, now: float, *, lives: bool = False) -> JobSnapshot:
     """The state of a run, by its history alone, unless it is known that its job lives."""
-    goes_on = lives or (not run.reason and now - run.ended_at < QUIET_S)
+    from trainband.monitor.history.curves import spacing
+
+    grows = now - run.ended_at < max(QUIET_S, QUIET_POINTS * spacing(run.ended_at - run.started_at))
+    goes_on = lives or (not run.reason and grows)
     newest = {name: curve.value[-1] for name, curve in run.curves.items() if curve.value}
-    rate = newest.get("steps_per_second") or 0.0
+    rate, examples_rate = (
+        (newest.get(name) or 0.0) if goes_on and grows else 0.0 for name in ("steps_per_second", "examples_per_second")
+    )
     return JobSnapshot(
         at=now if goes_on else run.ended_at,
         source=source,
@@ -314,9 +322,9 @@ def snapshot_of(run: Run, source: str, now: float, *, lives: bool = False) -> Jo
         heard_at=run.ended_at,
         global_step=run.steps,
         last_step=run.ends_at,
-        left_s=max(0, run.ends_at - run.steps) / rate if goes_on and run.ends_at is not None and rate > 0 else None,
-        rate=rate if goes_on else 0.0,
-        examples_rate=(newest.get("examples_per_second") or 0.0) if goes_on else 0.0,
+        left_s=max(0, run.ends_at - run.steps) / rate if run.ends_at is not None and rate > 0 else None,
+        rate=rate,
+        examples_rate=examples_rate,
         loss=newest.get("loss"),
         metrics={name: value for name, value in newest.items() if value is not None and not _TASK.match(name)},
     )
@@ -333,6 +341,16 @@ def _history_of(path: Path, *, empty: bool) -> tuple[History | None, list[str]]:
     except TrainbandError as exc:
         return None, [str(exc)]
     return found, [f"A file of the history was left out. {reason}" for reason in found.damaged.values()]
+
+
+def _reached(rows: Any) -> int:
+    """The last global step of a run, which is an earlier one than before where it was resumed from a checkpoint."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    resumed = pc.is_in(rows["name"].cast(pa.string()), pa.array(["event/start", "event/chief", "event/restore"]))
+    begun = pc.max(pc.indices_nonzero(resumed)).as_py() or 0
+    return pc.max(rows["global_step"].slice(begun)).as_py() or 0
 
 
 def _files(folder: Path) -> tuple[object, ...]:
