@@ -70,8 +70,8 @@ def dashboard(
 ) -> None:
     """Shows the job that the ps at HOST:PORT serves on a page, until Ctrl-C.
 
-    Nothing on the page changes the job. It is served to this machine, unless --host says otherwise; where the job has a secret, the
-    printed address has a token in it that is made from that.
+    Nothing on the page changes the job. It is served to this machine, unless --host says otherwise; where the job has a
+    secret, the printed address has a token in it that is made from that.
     """
     if of_launcher:
         os.nice(NICE)  # the job comes first, and more so while this loads its libraries
