@@ -399,6 +399,9 @@ class ParameterServerReplica(Engine):
             refused=self.refused,
             loss=None if loss is None else float(loss),
             seconds=self.times.seconds(),
+            device=self._client.resources.device,
+            device_memory_bytes=self._client.resources.memory().device,
+            device_memory_limit_bytes=self._client.resources.memory().device_limit,
         )
 
     @override
@@ -415,7 +418,10 @@ def _workload(portion: Portion, computed_s: float) -> Workload:
 
 def progress_of(status: PsStatus) -> Progress:
     """A ps's status as the display shows it."""
-    rows = tuple(WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss) for w in status.workers)
+    rows = tuple(
+        WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss, w.memory_bytes, w.device_memory_bytes)
+        for w in status.workers
+    )
     limited = 0 < status.last_version < UNLIMITED
     return Progress(
         status.version,
