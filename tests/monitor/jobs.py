@@ -177,6 +177,7 @@ class SimulatedJob:
             bytes_in=self.version * 320_000,
             bytes_out=self.version * 320_000,
             shard_bytes=40_000_000 // self.ps,
+            memory_bytes=720_000_000 + 120_000_000 // self.ps,
             update_s=0.37 * (self.now - self._began_at),
             loss=loss,
             workers=tuple(self._worker(worker, loss) for worker in range(self.workers)),
@@ -204,6 +205,10 @@ class SimulatedJob:
             heard_s=0.3 if presence == "live" else 42.0,
             failure="ValueError: the data are gone" if presence == "failed" else "",
             stalled_s=21.0 if worker in self.stuck else 0.0,
+            device="NVIDIA H100 80GB HBM3" if worker % 8 < 6 else "cpu",
+            memory_bytes=2_100_000_000 + 7_000_000 * (worker % 40),
+            device_memory_bytes=41_300_000_000 + 90_000_000 * (worker % 11) if worker % 8 < 6 else 0,
+            device_memory_limit_bytes=63_700_000_000 if worker % 8 < 6 else 0,
         )
 
     def _variables(self) -> tuple[VariableStatus, ...]:

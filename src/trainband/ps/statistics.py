@@ -51,6 +51,12 @@ class WorkerStatus(Struct, frozen=True):
     device_memory_limit_bytes: int = 0
     """How much they have for its process."""
 
+    @property
+    def memory(self) -> str:
+        """For people: of its process and, behind a plus, on devices that say so: `1.2 GB + 60.1 GB`."""
+        process = size(self.memory_bytes) if self.memory_bytes else ""
+        return f"{process} + {size(self.device_memory_bytes)}" if self.device_memory_limit_bytes else process
+
 
 class SliceStatus(Struct, frozen=True):
     """Where rows [start, stop) of a variable live."""

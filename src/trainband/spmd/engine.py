@@ -26,8 +26,8 @@ from trainband.runtime.system import SYSTEM
 from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import first_batches, require_one_loss, warn_of_other_params
 from trainband.spmd.batch_sharding import BatchSharding
-from trainband.spmd.compute_devices import ComputeDevices
 from trainband.spmd.checkpoints import Checkpoints
+from trainband.spmd.compute_devices import ComputeDevices
 from trainband.spmd.control_flags import ControlFlags
 from trainband.spmd.end_of_training import EndOfTraining
 from trainband.spmd.pipeline import BEHIND, Pipeline

@@ -2,7 +2,7 @@
 
 import { colour, drawShares, drawSparkline } from '../charts.js';
 import { h, setText } from '../dom.js';
-import { count, decimal, duration, percent, rate } from '../format.js';
+import { bytes, count, decimal, duration, NONE, percent, rate } from '../format.js';
 import { Table } from '../table.js';
 
 /** The parts of a step, in the order of a bar, and the colour of each. */
@@ -21,12 +21,13 @@ export const workers = {
   open(root, store) {
     const divided = store.workers.some((worker) => worker.share);
     const timed = store.workers.some((worker) => Object.keys(worker.time ?? {}).length);
+    const accelerated = store.workers.some((worker) => worker.device_memory_limit_bytes);
     const ink = { live: '', other: '', parts: [] };
     const table = new Table({
       label: 'Workers',
       sort: { key: 'task', down: false },
       empty: 'No worker has joined yet, or none matches.',
-      words: (worker) => `${worker.task} ${worker.presence} ${worker.host} ${worker.transport} ${state(worker, store.job)}`,
+      words: (worker) => `${worker.task} ${worker.presence} ${worker.host} ${worker.transport} ${worker.device} ${state(worker, store.job)}`,
       columns: [
         { key: 'task', label: 'Worker', value: (worker) => worker.task, text: (worker) => worker.task + (worker.task === store.job.chief ? ' ★' : ''), title: '★ is the chief' },
         { key: 'state', label: 'State', value: (worker) => state(worker, store.job), draw: (cell, worker) => badge(cell, state(worker, store.job)) },
@@ -62,11 +63,14 @@ export const workers = {
         { key: 'refused', label: 'Not finite', right: true, value: (worker) => worker.refused + worker.non_finite_losses, text: (worker) => count(worker.refused + worker.non_finite_losses), title: 'Gradients and losses that were NaN or infinite' },
         ...(divided ? [{ key: 'share', label: 'Share', right: true, value: (worker) => worker.share, text: (worker) => percent(worker.share), title: 'Of the examples of an update' }] : []),
         { key: 'heard', label: 'Heard', right: true, value: (worker) => worker.heard_s, text: (worker) => (worker.heard_s < 10 ? `${worker.heard_s.toFixed(1)} s` : duration(worker.heard_s)), title: 'Since its last heartbeat' },
+        { key: 'memory', label: 'Memory', right: true, value: (worker) => worker.memory_bytes, text: (worker) => known(worker.memory_bytes), title: 'Resident memory of its process' },
+        ...(accelerated ? [{ key: 'device-memory', label: 'Device memory', right: true, value: (worker) => worker.device_memory_bytes, text: deviceMemory, title: 'In use on its devices, and how much it can have of them' }] : []),
+        { key: 'device', label: 'Device', value: (worker) => worker.device, text: (worker) => worker.device || NONE, title: 'What it computes on' },
         { key: 'transport', label: 'Transport', value: (worker) => worker.transport, text: (worker) => worker.transport || '–' },
         { key: 'process', label: 'Process', value: (worker) => `${worker.host} ${worker.pid}`, text: (worker) => `${worker.pid} on ${worker.host}`, long: true, class: 'long' },
       ],
     });
-    const filter = h('input', { type: 'search', placeholder: 'Filter, such as worker:1, lost or a host', 'aria-label': 'Filter the workers' });
+    const filter = h('input', { type: 'search', placeholder: 'Filter, such as worker:1, lost, a host or a device', 'aria-label': 'Filter the workers' });
     filter.addEventListener('input', () => {
       table.filter(filter.value);
       summary();
@@ -102,6 +106,15 @@ export const workers = {
     };
   },
 };
+
+function known(nbytes) {
+  return nbytes ? bytes(nbytes) : NONE;
+}
+
+function deviceMemory(worker) {
+  const limit = worker.device_memory_limit_bytes;
+  return limit ? `${bytes(worker.device_memory_bytes)} of ${bytes(limit)}` : NONE;
+}
 
 function state(worker, job) {
   if (worker.presence === 'live' && worker.stalled_s) return 'stuck';
