@@ -117,6 +117,8 @@ def test_the_page_shows_the_job_and_keeps_up(browser: Browser, shown: Shown) -> 
     view(page, "workers")
     assert column(page, "Worker") == ["worker:0 ★", "worker:1", "worker:2", "worker:3"]
     assert column(page, "State") == ["live", "live", "lost", "live"]
+    assert column(page, "Memory") == ["2.1 GB"] * 4
+    assert column(page, "Device memory")[:2] == ["41.3 GB of 63.7 GB", "41.4 GB of 63.7 GB"]
     view(page, "servers")
     page.wait_for("document.querySelector('.chip.primary') !== null")
     assert column(page, "State") == ["up", "silent", "up"]

@@ -174,12 +174,12 @@ def screen(feed: Feed, view: View, width: int, height: int) -> Screen:
 def sorted_workers(job: JobSnapshot, view: View) -> list[WorkerStatus]:
     """The workers that a view shows, in its order."""
     words = view.words.lower()
-    found = [
-        worker
-        for worker in job.workers
-        if not words
-        or words in f"{worker.task} {_state(worker, job)} {worker.host} {worker.transport} {worker.device}".lower()
-    ]
+
+    def matches(worker: WorkerStatus) -> bool:
+        row = worker.task, _state(worker, job), worker.host, worker.transport, worker.device
+        return words in " ".join(row).lower()
+
+    found = [worker for worker in job.workers if not words or matches(worker)]
     return sorted(found, key=SORTS[view.sort], reverse=view.backwards)
 
 
