@@ -176,7 +176,7 @@ class SimulatedJob:
             examples_rate=self.rate * 64,
             bytes_in=self.version * 320_000,
             bytes_out=self.version * 320_000,
-            shard_bytes=40_000_000 // self.ps,
+            shard_bytes=sum(variable.nbytes for variable in self._variables()) // self.ps,
             memory_bytes=720_000_000 + 120_000_000 // self.ps,
             update_s=0.37 * (self.now - self._began_at),
             loss=loss,
