@@ -11,7 +11,7 @@ _STATM = Path("/proc/self/statm")
 def resident_bytes() -> int:
     """Resident memory of this process, in bytes; 0 where there is no /proc to say it.
 
-    Source: proc_pid_statm(5). It takes about 10 microseconds.
+    Source: proc_pid_statm(5). It takes about 20 microseconds.
     """
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
