@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -180,6 +181,7 @@ class SimulatedJob:
             memory_bytes=720_000_000 + 120_000_000 // self.ps,
             update_s=0.37 * (self.now - self._began_at),
             loss=loss,
+            learning_rate=1e-3 * 0.5 * (1 + math.cos(math.pi * self.version / self.last_step)),
             workers=tuple(self._worker(worker, loss) for worker in range(self.workers)),
             variables=self._variables(),
             chief="worker:0",

@@ -51,6 +51,7 @@ def ps_status(task: str = "ps:0", **changes: Any) -> PsStatus:
         "ended": False,
         "loss": 0.5,
         "bytes_in": 1_500_000,
+        "learning_rate": 0.125,
         "memory_bytes": 700_000_000,
         "waiting_for": (),
         "workers": (worker_status("worker:0"), worker_status("worker:1", stalled_s=7.5)),

@@ -61,6 +61,7 @@ def test_a_ps_tells_of_itself_and_its_workers() -> None:
         "trainband_ps_target_updates{task=ps:0}": 6000,
         "trainband_ps_received_bytes_total{task=ps:0}": 1_500_000,
         "trainband_ps_loss{task=ps:0}": 0.5,
+        "trainband_ps_learning_rate{task=ps:0}": 0.125,
         "trainband_ps_workers{task=ps:0,presence=live}": 2,
         "trainband_ps_checkpoint_global_step{task=ps:0}": 1400,
         "trainband_ps_replica_role{task=ps:0,shard=0,role=primary}": 1,

@@ -120,7 +120,8 @@ def show(answer: PsStatus, console: Console) -> None:
     console.print(head)
     console.print(
         f"global step {answer.version:,}{of}, {rate(answer.rate)} steps/s, loss "
-        + ("not known yet" if answer.loss is None else f"{answer.loss:.4f}"),
+        + ("not known yet" if answer.loss is None else f"{answer.loss:.4f}")
+        + ("" if answer.learning_rate is None else f", learning rate {answer.learning_rate:.4g}"),
         highlight=False,
     )
     console.print(

@@ -63,6 +63,7 @@ def assemble(before: JobSnapshot, answers: Mapping[int, Answer], at: float) -> J
         examples_dropped=told.examples_dropped,
         left_s=max(0, last - version) / told.rate if last is not None and told.rate > 0 else None,
         loss=told.loss,
+        learning_rate=told.learning_rate,
         staleness_median=told.staleness_median,
         staleness_p99=told.staleness_p99,
         staleness_max=told.staleness_max,

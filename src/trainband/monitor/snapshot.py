@@ -105,6 +105,8 @@ class JobSnapshot(Struct, frozen=True):
     left_s: float | None = None
     """Seconds until the last step at this rate."""
     loss: float | None = None
+    learning_rate: float | None = None
+    """Where the optimizer's state has it."""
     staleness_median: float = 0.0
     staleness_p99: float = 0.0
     staleness_max: int = 0

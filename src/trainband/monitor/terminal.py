@@ -239,7 +239,8 @@ def _pair(name: str, drawn: Text, text: str) -> Text:
 
 def _loss(job: JobSnapshot) -> str:
     loss = "loss not known yet" if job.loss is None else f"loss {job.loss:.4f}"
-    return f"{rate(job.examples_rate)} examples/s  {loss}"
+    learning_rate = "" if job.learning_rate is None else f"  learning rate {job.learning_rate:.4g}"
+    return f"{rate(job.examples_rate)} examples/s  {loss}{learning_rate}"
 
 
 def _tabs(job: JobSnapshot, view: View, where: str) -> Text:

@@ -86,6 +86,8 @@ def _add_ps(families: _Families, status: PsStatus) -> None:
     gauge("trainband_ps_resident_memory_bytes", text, status.memory_bytes or None, task)
     gauge("trainband_ps_variables", "Variables of the model, on all ps.", len(status.variables), task)
     gauge("trainband_ps_loss", "Mean of the latest losses of all workers.", status.loss, task)
+    text = "Learning rate of the last update, where the optimizer's state has it."
+    gauge("trainband_ps_learning_rate", text, status.learning_rate, task)
     text = "Staleness of the updates so far, in updates."
     for statistic, value in (
         ("median", status.staleness_median),

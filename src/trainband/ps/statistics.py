@@ -132,6 +132,8 @@ class PsStatus(Struct, frozen=True):
     """Of all ps of the job, by index, as its tasks know them: a viewer that knows one finds the others."""
     memory_bytes: int = 0
     """Resident memory of its process; 0 where its platform doesn't say."""
+    learning_rate: float | None = None
+    """That of the last update, where the optimizer's state has it: by `optax.inject_hyperparams`, or one of Keras's."""
 
 
 class Rate:

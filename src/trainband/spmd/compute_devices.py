@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ class ComputeDevices:
       devices: of a mesh, perhaps with those of other processes, which are left out.
     """
 
-    def __init__(self, devices: Sequence[jax.Device]) -> None:
+    def __init__(self, devices: Iterable[jax.Device]) -> None:
         # Each by its own platform: of a mesh of CPUs beside accelerators, `jax.process_index` tells another number.
         self._devices = [device for device in devices if device.process_index == device.client.process_index()]
 

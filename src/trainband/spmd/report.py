@@ -56,6 +56,8 @@ class Progress:
     checkpoint: CheckpointStatus | None = None
     """The last one that has landed."""
     shards: tuple[ShardRow, ...] = ()
+    learning_rate: float | None = None
+    """That of the last update, where the ps know it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -431,4 +431,5 @@ def progress_of(status: PsStatus) -> Progress:
         rows,
         status.examples_rate,
         status.checkpoint,
+        learning_rate=status.learning_rate,
     )

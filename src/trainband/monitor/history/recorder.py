@@ -222,6 +222,8 @@ class Recorder:
         self._looked_at = now, step
         if progress.examples_rate:
             add("examples_per_second", progress.examples_rate, step)
+        if progress.learning_rate is not None:
+            add("learning_rate", progress.learning_rate, step)
         if len(progress.workers) < 2:
             for row in progress.workers:
                 if row.memory_bytes:

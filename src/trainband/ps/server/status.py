@@ -143,6 +143,7 @@ class StatusReporter:
                 update_s=updater.busy_s if updater else 0.0,
                 ps_addresses=tuple(self._task.cluster.spec.address(task) for task in self._task.cluster.spec.ps),
                 memory_bytes=memory_bytes,
+                learning_rate=replica.model.learning_rate,
             )
 
     def sample(self) -> None:

@@ -6,6 +6,7 @@ import { count, moment } from '../format.js';
 
 const LIVE = [
   { key: 'loss', title: 'Loss' },
+  { key: 'learning_rate', title: 'Learning rate' },
   { key: 'rate', kept: 'steps_per_second', title: 'Steps per second', kind: 'rate' },
   { key: 'examples_rate', kept: 'examples_per_second', title: 'Examples per second', kind: 'rate' },
   { key: 'staleness', title: 'Staleness', unit: 'median, in updates', kind: 'count' },
