@@ -21,6 +21,8 @@ from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.statistics import Rate
 from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime import SYSTEM
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.system import SYSTEM
 from trainband.runtime.waiting import Say
@@ -186,8 +188,15 @@ class SpmdEngine:
     def progress(self) -> Progress:
         """How far the job is."""
         pipeline, (rate, examples_rate) = self._pipeline, self._rates()
-        used = self._devices.memory().used
-        row = WorkerRow(self.task, "live", rate, 0.0, pipeline.seen_loss, SYSTEM.memory_bytes(), used)
+        row = WorkerRow(
+            self.task,
+            "live",
+            rate,
+            0.0,
+            pipeline.seen_loss,
+            memory_bytes=SYSTEM.memory_bytes(),
+            device_memory_bytes=self._devices.memory().used,
+        )
         status = self._checkpoints.status
         return Progress(pipeline.step, pipeline.last_step, rate, pipeline.seen_loss, (row,), examples_rate, status)
 
@@ -209,6 +218,10 @@ class SpmdEngine:
             device_memory_bytes=memory.used,
             device_memory_limit_bytes=memory.limit,
         )
+
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        """See `Engine.recording`: no clock of another task is known."""
+        return recorder.recording(self.task, SYSTEM.host, SYSTEM.pid)
 
     def _rates(self) -> tuple[float, float]:
         """Steps and examples a second, lately. The display and the history ask from threads of their own."""
@@ -328,13 +341,13 @@ class SpmdEngine:
           count: how many steps it makes.
         """
         pipeline = self._pipeline
-        begin = time.perf_counter()
+        begin = time.monotonic()
         metrics = pipeline.dispatch(given, count=count, real=len(batches))
         pipeline.steps += len(batches)
         for batch in batches:
             self._examples += examples_in_step(batch, self._accumulate)
         pipeline.settle(BEHIND)
-        self.times.compute += time.perf_counter() - begin
+        self.times.note("compute", begin, time.monotonic())
         self.times.steps += len(batches)
         return metrics
 
