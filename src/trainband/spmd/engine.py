@@ -24,7 +24,6 @@ from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.runtime import SYSTEM
 from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
-from trainband.runtime.system import SYSTEM
 from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import first_batches, require_one_loss, warn_of_other_params
 from trainband.spmd.batch_sharding import BatchSharding
