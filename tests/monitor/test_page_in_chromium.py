@@ -147,8 +147,24 @@ def test_the_page_outlives_its_server(browser: Browser, shown: Shown) -> None:
     shown.train(3)
     shown.start()
     page.wait_for("document.getElementById('connection').hidden")
-    assert tile(page, "step") == f"{shown.job.version:,}"
+    page.wait_for(f"document.querySelector('[data-tile=step] .figure').innerText === '{shown.job.version:,}'")
     assert [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text and "ERR_IN" not in text] == []
+
+
+def test_a_page_that_opens_with_a_table_shows_what_each_task_uses(browser: Browser, shown: Shown) -> None:
+    page = opened(browser, f"{shown.start()}#workers")
+    assert column(page, "Time") == [""] * 4, "it is drawn"
+    assert column(page, "Memory") == ["2.1 GB"] * 4
+    assert column(page, "Device memory")[:2] == ["41.3 GB of 63.7 GB", "41.4 GB of 63.7 GB"]
+    assert "Share" not in page.text("thead"), "the rule does not divide the examples"
+    view(page, "servers")
+    assert column(page, "Memory") == ["760.0 MB"] * 3
+    page.evaluate("document.querySelector('table').remove()")
+    assert column(page, "Variables") == ["1", "2", "1"]
+    assert column(page, "Size") == ["4.7 MB", "9.4 MB", "4.7 MB"]
+    view(page, "configuration")
+    assert "NVIDIA H100 80GB HBM3 (4)" in page.text(".view")
+    assert page.complaints == []
 
 
 def test_1000_workers_scroll_and_filter(browser: Browser) -> None:

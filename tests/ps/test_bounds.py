@@ -243,6 +243,7 @@ CALLS: list[tuple[str, Callable[[str], Any], str]] = [
     ("adopt", lambda who: m.Adopt(0, who, "t", 1 << 60), "no checkpoint is of version"),
     ("heartbeat", lambda who: m.Heartbeat(0, who, ("\x1b[2J",)), "sent something that is no Heartbeat"),
     ("heartbeat", lambda who: m.Heartbeat(0, who, first_batch="x" * 65), "sent something that is no Heartbeat"),
+    ("heartbeat", lambda who: m.Heartbeat(0, who, memory=m.Memory(-1)), "sent something that is no Heartbeat"),
     ("worker_state", lambda who: m.LeftWorkerState(0, who, -1, b""), "sent something that is no LeftWorkerState"),
     ("leave", lambda who: m.Leave(-1, who, ""), "sent something that is no Leave"),
     ("leave", lambda who: m.Leave(0, who, "x" * (LIMITS.text_length + 1)), "sent something that is no Leave"),

@@ -40,7 +40,12 @@ MOST_RUNS = 20
 """That are shown, the newest."""
 
 _TASK = re.compile(r"\b(?:ps|worker|chief|evaluator):\d+")
-_COLUMNS = {"steps_per_second": "rate", "examples_per_second": "examples_rate", "loss": "loss"}
+_COLUMNS = {
+    "steps_per_second": "rate",
+    "examples_per_second": "examples_rate",
+    "loss": "loss",
+    "learning_rate": "learning_rate",
+}
 """The names of a history's series that the page knows by other names."""
 _KINDS: dict[str, tuple[str, Severity]] = {
     "start": ("began", "good"),

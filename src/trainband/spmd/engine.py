@@ -28,6 +28,7 @@ from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import first_batches, require_one_loss, warn_of_other_params
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.checkpoints import Checkpoints
+from trainband.spmd.compute_devices import ComputeDevices
 from trainband.spmd.control_flags import ControlFlags
 from trainband.spmd.end_of_training import EndOfTraining
 from trainband.spmd.pipeline import BEHIND, Pipeline
@@ -116,6 +117,7 @@ class SpmdEngine:
                 checkpoints.restore(restore)
         self._begun = 0
         self.times = StepTimes()
+        self._devices = ComputeDevices(mesh.devices.flat)
         self._examples = 0
         self._accumulate = model.accumulate
         self._rate = Rate()
@@ -185,13 +187,21 @@ class SpmdEngine:
     def progress(self) -> Progress:
         """How far the job is."""
         pipeline, (rate, examples_rate) = self._pipeline, self._rates()
-        row = WorkerRow(self.task, "live", rate, 0.0, pipeline.seen_loss)
+        row = WorkerRow(
+            self.task,
+            "live",
+            rate,
+            0.0,
+            pipeline.seen_loss,
+            memory_bytes=SYSTEM.memory_bytes(),
+            device_memory_bytes=self._devices.memory().used,
+        )
         status = self._checkpoints.status
         return Progress(pipeline.step, pipeline.last_step, rate, pipeline.seen_loss, (row,), examples_rate, status)
 
     def statistics(self) -> TaskStatistics:
         """What this process has done: every step of the job."""
-        pipeline = self._pipeline
+        pipeline, memory = self._pipeline, self._devices.memory()
         return TaskStatistics(
             task=self.task,
             is_chief=self.is_chief,
@@ -203,6 +213,9 @@ class SpmdEngine:
             loss=pipeline.seen_loss,
             seconds=self.times.seconds(),
             checkpoint=self._checkpoints.status,
+            device=self._devices.description,
+            device_memory_bytes=memory.used,
+            device_memory_limit_bytes=memory.limit,
         )
 
     def recording(self, recorder: StepRecorder) -> StepRecording:

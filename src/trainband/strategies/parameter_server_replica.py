@@ -404,6 +404,9 @@ class ParameterServerReplica(Engine):
             refused=self.refused,
             loss=None if loss is None else float(loss),
             seconds=self.times.seconds(),
+            device=self._client.resources.device,
+            device_memory_bytes=self._client.resources.memory().device,
+            device_memory_limit_bytes=self._client.resources.memory().device_limit,
         )
 
     @override
@@ -420,7 +423,19 @@ def _workload(portion: Portion, computed_s: float) -> Workload:
 
 def progress_of(status: PsStatus) -> Progress:
     """A ps's status as the display shows it."""
-    rows = tuple(WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss, w.time) for w in status.workers)
+    rows = tuple(
+        WorkerRow(
+            w.task,
+            w.presence,
+            w.rate,
+            w.staleness,
+            w.loss,
+            w.time,
+            memory_bytes=w.memory_bytes,
+            device_memory_bytes=w.device_memory_bytes,
+        )
+        for w in status.workers
+    )
     limited = 0 < status.last_version < UNLIMITED
     return Progress(
         status.version,
@@ -430,4 +445,5 @@ def progress_of(status: PsStatus) -> Progress:
         rows,
         status.examples_rate,
         status.checkpoint,
+        learning_rate=status.learning_rate,
     )

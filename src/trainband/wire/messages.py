@@ -82,6 +82,8 @@ class Join(Struct, frozen=True):
     """See `Pause`: a ps that is new knows it at once."""
     version: f.Word = ""
     """Of trainband. One that says none is older than those that do."""
+    device: f.Word = ""
+    """What this worker computes on, for the display; empty where it is not known."""
 
 
 class Joined(Struct, frozen=True):
@@ -297,6 +299,20 @@ class Adopt(Struct, frozen=True):
     """See `Define`."""
 
 
+class Memory(Struct, frozen=True):
+    """What a worker uses, in bytes; 0 where its platform doesn't say."""
+
+    process: f.Count = 0
+    """Resident memory of the process."""
+    device: f.Count = 0
+    """In use on the devices that it computes on, all together."""
+    device_limit: f.Count = 0
+    """How much they have for this process."""
+
+
+NO_MEMORY = Memory()
+
+
 class Heartbeat(Struct, frozen=True):
     """`heartbeat` -> `JobState`: this worker is alive."""
 
@@ -310,6 +326,7 @@ class Heartbeat(Struct, frozen=True):
     """A digest of the first batch that this worker has trained on; empty before."""
     spent: f.StepSeconds = ()
     """Seconds that its steps have spent on each of `step_times.PARTS`; empty where it says nothing of that."""
+    memory: Memory = NO_MEMORY
 
 
 class Pause(Struct, frozen=True):

@@ -224,7 +224,14 @@ class Recorder:
         self._looked_at = now, step
         if progress.examples_rate:
             add("examples_per_second", progress.examples_rate, step)
+        if progress.learning_rate is not None:
+            add("learning_rate", progress.learning_rate, step)
         if len(progress.workers) < 2:
+            for row in progress.workers:
+                if row.memory_bytes:
+                    add("memory_bytes", row.memory_bytes, step)
+                if row.device_memory_bytes:
+                    add("device_memory_bytes", row.device_memory_bytes, step)
             return
         stretch = max(1.0, len(progress.workers) / STRETCH_FROM)
         for row in progress.workers:
@@ -234,6 +241,8 @@ class Recorder:
             add(f"{row.task}/staleness", row.staleness, step, stretch=stretch)
             if row.loss is not None:
                 add(f"{row.task}/loss", row.loss, step, stretch=stretch)
+            if row.memory_bytes:
+                add(f"{row.task}/memory_bytes", row.memory_bytes, step, stretch=stretch)
 
     def _write(self, *, everything: bool = False) -> None:
         """Writes what is due; everything, at the end."""

@@ -69,6 +69,7 @@ class MemberCalls:
         account = self._accounts[member.number]
         account.blocked_by = beat.blocked_by
         account.note_spent(self._task.clock(), beat.spent)
+        account.memory = beat.memory
         self._membership.note_first_batch(member, beat.first_batch)
         # A ps that holds a shard sees the pushes: these count more than one word, which may be belated.
         sees = any(one.is_primary for one in self._replicas)

@@ -94,6 +94,7 @@ class StatusReporter:
         `replica`: that of its own shard if left out, or, where another ps holds that, one that it does hold.
         Called without the lock.
         """
+        memory_bytes = self._task.runtime.memory_bytes()
         with self._task.lock:
             if replica is None or (replica is self._replicas.home and not replica.is_primary):
                 replica = next(
@@ -147,6 +148,8 @@ class StatusReporter:
                 replicas=tuple(one.state() for one in self._replicas),
                 update_s=updater.busy_s if updater else 0.0,
                 ps_addresses=tuple(self._task.cluster.spec.address(task) for task in self._task.cluster.spec.ps),
+                memory_bytes=memory_bytes,
+                learning_rate=replica.model.learning_rate,
             )
 
     def sample(self) -> None:

@@ -23,6 +23,7 @@ from trainband.ps.worker.exchange import Exchange, Exchanger
 from trainband.ps.worker.heartbeats import Heartbeats
 from trainband.ps.worker.job_setup import JobSetup
 from trainband.ps.worker.membership import Membership
+from trainband.ps.worker.resources import WorkerResources
 from trainband.ps.worker.reviver import Reviver
 from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.ps.worker.shard_link import Link
@@ -50,10 +51,17 @@ class JobClient:
         timeouts: Timeouts,
         say: Say = say_on_stderr,
         runtime: Runtime = SYSTEM,
+        resources: WorkerResources | None = None,
     ) -> None:
+        """Prepares to join.
+
+        `resources`: what this worker uses, for the display; its memory alone when left out.
+        """
         incarnation = runtime.token()
         transport = transport.speaking_as(Identity(str(cluster.task), incarnation))
-        self._membership = membership = Membership(cluster, plan, transport, timeouts, say, runtime, incarnation)
+        self._membership = membership = Membership(
+            cluster, plan, transport, timeouts, say, runtime, incarnation, resources or WorkerResources(runtime)
+        )
         ps = [(i, cluster.spec.address(task)) for i, task in enumerate(cluster.spec.ps)]
         self._links = links = [
             Link(
@@ -153,6 +161,11 @@ class JobClient:
         the caller to note.
         """
         return self._membership.times
+
+    @property
+    def resources(self) -> WorkerResources:
+        """What this worker uses."""
+        return self._membership.resources
 
     def recording(self, recorder: StepRecorder) -> StepRecording:
         """What a recorder has noted of this worker's steps, with what it knows of the clocks of the ps."""

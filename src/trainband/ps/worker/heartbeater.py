@@ -31,6 +31,7 @@ class Heartbeater:
       blocked_by: the workers that this one waits for, at any ps.
       paused: whether this one's data is used up.
       spent: the seconds that its steps have spent on each of `step_times.PARTS`.
+      memory: what it uses.
       urgent: whether something has gone wrong, be it at another ps.
       join: joins the ps over this connection; returns this worker's number there.
       heard: called with each answer; with `None` where there was none.
@@ -50,6 +51,7 @@ class Heartbeater:
         paused: Callable[[], bool],
         first_batch: Callable[[], str],
         spent: Callable[[], tuple[float, ...]] = tuple,
+        memory: Callable[[], m.Memory] = m.Memory,
         urgent: Callable[[], bool],
         join: Callable[[Connection], int],
         heard: Callable[[int, m.JobState | None], None],
@@ -63,6 +65,7 @@ class Heartbeater:
         self._paused = paused
         self._first_batch = first_batch
         self._spent = spent
+        self._memory = memory
         self._urgent = urgent
         self._transport = transport
         self._timeouts = timeouts
@@ -110,7 +113,13 @@ class Heartbeater:
     def look(self) -> m.JobState:
         """How the job is now; a sign of life, too. Raises `PeerError` where the ps does not say."""
         beat = m.Heartbeat(
-            self.worker, self._incarnation, self._blocked_by(), self._paused(), self._first_batch(), self._spent()
+            self.worker,
+            self._incarnation,
+            self._blocked_by(),
+            self._paused(),
+            self._first_batch(),
+            self._spent(),
+            self._memory(),
         )
         asked = self._clock()
         answer = self._connection.call("heartbeat", encode(beat), timeout_s=self._timeouts.heartbeat_s)

@@ -75,6 +75,7 @@ class Heartbeats:
                 paused=lambda: membership.paused,
                 first_batch=lambda: membership.first_batch,
                 spent=lambda: tuple(membership.times.seconds().values()),
+                memory=membership.resources.memory,
                 urgent=self._is_urgent,
                 join=self._join_at,
                 heard=self._heard,

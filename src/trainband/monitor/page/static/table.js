@@ -6,7 +6,8 @@ const ROW = 34;
 const SPARE = 8;
 
 /**
- * columns: {key, label, title, value(row) for sorting, text(row), draw(cell, row) instead of text, right, wide}
+ * columns: {key, label, title, value(row) for sorting, text(row), draw(cell, row) instead of text, right, wide,
+ * when(rows): whether there is anything to show in it}
  */
 export class Table {
   #columns;
@@ -54,6 +55,13 @@ export class Table {
 
   update(rows) {
     this.#rows = rows;
+    this.#columns.forEach((column, place) => {
+      if (!column.when) return;
+      const hidden = !column.when(rows);
+      if (this.#head[place].hidden === hidden) return;
+      this.#head[place].hidden = hidden;
+      for (const row of this.#pool) row.cells[place].hidden = hidden;
+    });
     this.#order();
   }
 
@@ -117,6 +125,9 @@ export class Table {
         class: [column.right && 'right', column.wide && 'wide', column.class].filter(Boolean).join(' '),
       }),
     );
+    cells.forEach((cell, place) => {
+      cell.hidden = this.#head[place].hidden;
+    });
     return { element: h('tr', {}, cells), cells };
   }
 
@@ -124,6 +135,7 @@ export class Table {
     setAttribute(row.element, 'aria-rowindex', String(place + 2));
     this.#columns.forEach((column, index) => {
       const cell = row.cells[index];
+      if (cell.hidden) return undefined;
       if (column.draw) return column.draw(cell, record);
       const text = column.text(record);
       setText(cell, text);

@@ -14,6 +14,7 @@ export const configuration = {
       update() {
         const { job } = store;
         const transports = tally(store.workers.filter((worker) => worker.transport).map((worker) => worker.transport));
+        const devices = tally(store.workers.filter((worker) => worker.device).map((worker) => worker.device));
         const hosts = new Set(store.workers.map((worker) => worker.host).filter(Boolean));
         const oldest = job.ps.reduce((longest, ps) => Math.max(longest, ps.uptime_s), 0);
         const parts = [
@@ -23,6 +24,7 @@ export const configuration = {
             ['Last step', job.last_step ? count(job.last_step) : 'not set'],
             ['Chief', job.chief || NONE],
             ['Workers', `${count(store.workers.length)} on ${count(hosts.size)} ${hosts.size === 1 ? 'machine' : 'machines'}`],
+            ['Devices of the workers', devices || NONE],
             ['Transports of the workers', transports || NONE],
             ['Model', `${count(store.variables.length)} variables, ${bytes(store.variables.reduce((sum, one) => sum + one.nbytes, 0))}`],
           ]],

@@ -6,6 +6,7 @@ import { count, moment } from '../format.js';
 
 const LIVE = [
   { key: 'loss', title: 'Loss' },
+  { key: 'learning_rate', title: 'Learning rate' },
   { key: 'rate', kept: 'steps_per_second', title: 'Steps per second', kind: 'rate' },
   { key: 'examples_rate', kept: 'examples_per_second', title: 'Examples per second', kind: 'rate' },
   { key: 'staleness', title: 'Staleness', unit: 'median, in updates', kind: 'count' },
@@ -13,6 +14,11 @@ const LIVE = [
   { key: 'bytes_in_rate', title: 'Gradients in', kind: 'bytes' },
   { key: 'bytes_out_rate', title: 'Params out', kind: 'bytes' },
 ];
+/** What a history has beside these, where it is no metric of the training. */
+const KEPT = {
+  memory_bytes: { title: 'Memory of the process', kind: 'bytes' },
+  device_memory_bytes: { title: 'Memory in use on its devices', kind: 'bytes' },
+};
 /** A job of 1,000 workers would have 3,000 curves of this kind. */
 const OF_A_TASK = /^(ps|worker|chief|evaluator):\d+\//;
 
@@ -157,7 +163,7 @@ export const curves = {
       for (const one of LIVE) draw(one, sources);
       const names = new Set(sources.flatMap((source) => Object.keys(source.curves)).filter((name) => !OF_A_TASK.test(name)));
       for (const key of [...names].sort()) {
-        if (!LIVE.some((one) => (one.kept ?? one.key) === key)) draw({ key, title: key }, sources);
+        if (!LIVE.some((one) => (one.kept ?? one.key) === key)) draw({ key, title: key, ...KEPT[key] }, sources);
       }
       grid.dataset.empty = String(!charts.size);
       if (!charts.size && !grid.firstChild) grid.append(h('p', { class: 'empty' }, 'There are no values yet.'));
