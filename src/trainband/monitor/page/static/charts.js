@@ -110,6 +110,15 @@ export class Chart {
     return undefined;
   }
 
+  #legend(value) {
+    return value === null || value === undefined ? '–' : this.#write(value);
+  }
+
+  #where(value, time) {
+    if (value === null || value === undefined) return '–';
+    return time ? clock(value) : count(value);
+  }
+
   #write(value) {
     return WRITERS[this.#options.kind](value);
   }
@@ -150,6 +159,7 @@ export class Chart {
 
   #settings({ time, log, xLabel }) {
     const ink = colour('--ink-2');
+    const inks = this.#curves.map((curve) => colour(curve.colour) + (curve.faint ? '55' : ''));
     const grid = { stroke: colour('--grid'), width: 1 };
     const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font: '11px system-ui, sans-serif' };
     const short = this.#options.kind === 'bytes' ? (value) => bytes(value) : (value) => abbreviated(value);
@@ -157,7 +167,7 @@ export class Chart {
       width: this.#box.clientWidth || 400,
       height: this.#options.height,
       cursor: { points: { size: 6 }, drag: { x: true, y: false } },
-      legend: { live: true },
+      legend: { live: true, markers: { width: 0, fill: (_, place) => inks[place - 1] } },
       padding: [10, 14, 0, 0],
       scales: { x: { time }, y: { distr: log ? 3 : 1, range: log ? undefined : this.#options.kind === 'decimal' ? fitting : fromZero } },
       hooks: { setCursor: [(plot) => this.#point(plot, time)] },
@@ -166,19 +176,25 @@ export class Chart {
         { ...axis, size: 54, values: (_, splits) => splits.map((value) => (value === null ? '' : short(value))) },
       ],
       series: [
-        { label: time ? 'time' : xLabel || 'step', value: time ? undefined : (_, value) => (value === null ? '–' : count(value)) },
-        ...this.#curves.map((curve) => ({
+        { label: time ? 'time' : xLabel || 'step', value: (plot, value, _, at) => this.#where(at === null ? lastOf(plot.data[0]) : value, time) },
+        ...this.#curves.map((curve, place) => ({
           label: curve.label,
-          stroke: colour(curve.colour) + (curve.faint ? '55' : ''),
+          stroke: inks[place],
           fill: this.#options.area && !curve.faint ? `${colour(curve.colour)}22` : undefined,
           width: curve.faint ? 1 : 1.6,
           points: { show: curve.x.length < 2 },
           spanGaps: this.#curves.length > 1,
-          value: (_, value) => (value === null || value === undefined ? '–' : this.#write(value)),
+          value: (plot, value, index, at) => this.#legend(at === null ? lastOf(plot.data[index]) : value),
         })),
       ],
     };
   }
+}
+
+/** The newest value of a curve: what a legend shows while no cursor points at another. */
+function lastOf(values) {
+  for (let place = values.length - 1; place >= 0; place -= 1) if (values[place] !== null && values[place] !== undefined) return values[place];
+  return null;
 }
 
 function fitting(_, low, high) {

@@ -7,7 +7,7 @@ export const configuration = {
   id: 'configuration',
   title: 'Configuration',
   open(root, store) {
-    const box = h('div', { class: 'two' });
+    const box = h('div', { class: 'cards' });
     root.append(box);
     let key = '';
     return {

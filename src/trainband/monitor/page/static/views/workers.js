@@ -72,13 +72,11 @@ export const workers = {
       summary();
     });
     const said = h('p', { class: 'secondary', role: 'status' });
-    const legend = h('p', { class: 'secondary' });
-    if (timed) {
-      for (const [, words, inkName] of PARTS) {
-        const mark = h('span', { class: 'mark' });
-        mark.style.background = `var(${inkName})`;
-        legend.append(mark, `${words} `);
-      }
+    const legend = h('ul', { class: 'legend', 'aria-label': 'Colours of the column Time' });
+    for (const [, words, inkName] of timed ? PARTS : []) {
+      const swatch = h('span', { class: 'swatch' });
+      swatch.style.background = `var(${inkName})`;
+      legend.append(h('li', {}, swatch, words));
     }
     root.append(h('div', { class: 'controls' }, filter, said), table.root, ...(timed ? [legend] : []));
 
