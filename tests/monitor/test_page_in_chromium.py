@@ -151,12 +151,38 @@ def test_the_page_outlives_its_server(browser: Browser, shown: Shown) -> None:
     assert [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text and "ERR_IN" not in text] == []
 
 
+def busy_s(page: Page) -> float:
+    """The processor time that the page's main thread has taken, which other load of the machine does not lengthen."""
+    found: float = next(
+        one["value"] for one in page.call("Performance.getMetrics")["metrics"] if one["name"] == "TaskDuration"
+    )
+    return found
+
+
 def test_1000_workers_scroll_and_filter(browser: Browser) -> None:
     shown = Shown(SimulatedJob(workers=1000, ps=32))
     shown.train(2)
     try:
-        page = opened(browser, shown.start())
+        page = browser.page()
+        page.resize(1280, 860)
+        page.call("Performance.enable", timeDomain="threadTicks")
+        page.open(shown.start())
+        page.wait_for("document.body?.dataset.ready === 'yes'")
+        assert busy_s(page) < 0.5, "0.11 s was measured"
         view(page, "workers")
+        before = busy_s(page)
+        page.evaluate(
+            """new Promise((done) => {
+              let frames = 0;
+              const scroll = () => {
+                document.querySelector('.table').scrollTop += 120;
+                if (++frames < 30) requestAnimationFrame(scroll);
+                else done(true);
+              };
+              requestAnimationFrame(scroll);
+            })"""
+        )
+        assert (busy_s(page) - before) / 30 < 0.05, "5 ms a frame were measured"
         spent: Any = page.evaluate(
             """(async () => {
               const table = document.querySelector('.table');

@@ -1,6 +1,6 @@
 // The page: what is common to all views, and which one is seen.
 
-import { Connection } from './connection.js';
+import { connection } from './connection.js';
 import { h, setAttribute, setText } from './dom.js';
 import { count, duration, clock, rate } from './format.js';
 import { Store } from './store.js';
@@ -86,7 +86,7 @@ store.addEventListener('happened', (event) => {
   if (grave.length) setText($('announcer'), grave.map((one) => one.text).join(' '));
 });
 
-new Connection(store, (heard) => {
+connection.follow(store, (heard) => {
   const banner = $('connection');
   banner.hidden = heard === null;
   if (heard === null) return;
