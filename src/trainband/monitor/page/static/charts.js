@@ -208,7 +208,7 @@ function fromZero(_, low, high) {
   return high > 0 ? [0, high * 1.08] : [0, 1];
 }
 
-function tickOfTime(at, step) {
+export function tickOfTime(at, step) {
   if (at === null) return '';
   const date = new Date(at * 1000);
   const two = (value) => String(value).padStart(2, '0');
