@@ -16,7 +16,9 @@ from trainband.cluster.address import Address
 from trainband.errors import ClusterError, PeerError, YourError
 
 if TYPE_CHECKING:
+    from trainband.monitor.feed import Feed
     from trainband.monitor.page.access import Access
+    from trainband.monitor.step_recordings import PageRecorder
 
 PORT = 8470
 ADVICE = (
@@ -71,8 +73,8 @@ def dashboard(
 ) -> None:
     """Shows the job that the ps at HOST:PORT serves on a page, until Ctrl-C.
 
-    The page is read only. It is served to this machine, unless --host says otherwise; where the job has a secret, the
-    printed address has a token in it that is made from that.
+    Nothing on the page changes the job. It is served to this machine, unless --host says otherwise; where the job has a
+    secret, the printed address has a token in it that is made from that.
     """
     if of_launcher:
         os.nice(NICE)  # the job comes first, and more so while this loads its libraries
@@ -98,12 +100,14 @@ def dashboard(
         from trainband.monitor.directory_source import DirectorySource
 
         directory = DirectorySource(checkpoint_dir, feed, alone=address is None)
+    recorder = None if address is None else _recorder(address, feed)
     statuses = None if collector is None else collector.statuses
     app = make_app(
         feed,
         access,
         summary=directory.summary if directory is not None else None,
         metrics=None if statuses is None else lambda: job_exposition(statuses()),
+        recorder=recorder,
     )
     with ExitStack() as stack:
         stop = threading.Event()
@@ -115,6 +119,8 @@ def dashboard(
         )
         if address is not None and not (wait or of_launcher):
             _require_job(address)
+        if recorder is not None:
+            stack.callback(recorder.close)
         for source in (collector, directory):
             if source is not None:
                 stack.enter_context(source)
@@ -127,6 +133,21 @@ def dashboard(
         if of_launcher and collector is not None:
             collector.end()
             threading.Event().wait(_LINGER_S)
+
+
+def _recorder(address: str, feed: Feed) -> PageRecorder:
+    """What records steps for the page: a ps is asked for it that answers now."""
+    import time
+
+    from trainband.cluster.resolvers.local_jobs import credentials_for
+    from trainband.monitor.inquiry import Inquiry
+    from trainband.monitor.step_recordings import PageRecorder
+
+    def connect() -> Inquiry:
+        up = next((ps.address for ps in feed.snapshot.ps if ps.up), address)
+        return Inquiry(up, TIMEOUT_S, credentials=credentials_for(address))
+
+    return PageRecorder(connect, time.time)
 
 
 def _require_job(address: str) -> None:

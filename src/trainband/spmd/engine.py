@@ -21,6 +21,8 @@ from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.statistics import Rate
 from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime import SYSTEM
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import first_batches, require_one_loss, warn_of_other_params
@@ -203,6 +205,10 @@ class SpmdEngine:
             checkpoint=self._checkpoints.status,
         )
 
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        """See `Engine.recording`: no clock of another task is known."""
+        return recorder.recording(self.task, SYSTEM.host, SYSTEM.pid)
+
     def _rates(self) -> tuple[float, float]:
         """Steps and examples a second, lately. The display and the history ask from threads of their own."""
         with self._rates_lock:
@@ -321,13 +327,13 @@ class SpmdEngine:
           count: how many steps it makes.
         """
         pipeline = self._pipeline
-        begin = time.perf_counter()
+        begin = time.monotonic()
         metrics = pipeline.dispatch(given, count=count, real=len(batches))
         pipeline.steps += len(batches)
         for batch in batches:
             self._examples += examples_in_step(batch, self._accumulate)
         pipeline.settle(BEHIND)
-        self.times.compute += time.perf_counter() - begin
+        self.times.note("compute", begin, time.monotonic())
         self.times.steps += len(batches)
         return metrics
 

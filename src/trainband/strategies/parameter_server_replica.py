@@ -28,6 +28,7 @@ from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
 from trainband.runtime.overrides import override
 from trainband.runtime.signals import AskedToEnd
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
@@ -143,6 +144,10 @@ class ParameterServerReplica(Engine):
     def times(self) -> StepTimes:
         return self._client.times
 
+    @override
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        return self._client.recording(recorder)
+
     @property
     @override
     def trainings(self) -> tuple[int, ...]:
@@ -218,10 +223,10 @@ class ParameterServerReplica(Engine):
         if not self._has_stepped:
             self._has_stepped = True
             self._client.note_first_batch(digest_of(jax.tree.leaves(batch)))
-        begin = time.perf_counter()
+        begin = time.monotonic()
         computed = self._step(self._now.params, self._carry, batch)
         times = self._client.times
-        times.compute += time.perf_counter() - begin
+        times.note("compute", begin, time.monotonic())
         times.steps += 1
         value, metrics, self._carry = computed.loss, computed.metrics, computed.carry
         self._steps += 1

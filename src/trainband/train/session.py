@@ -186,6 +186,7 @@ class MonitoredSession(SessionView):
             self.__exit__(None, None, None)
             self._ending.leave()
         report = self._hooks.run(self, lambda: self._step(engine, batch))
+        engine.times.end_step(report.global_step, report.steps)
         stop.finish_if_deferred(engine)
         if stop.request:
             stop.note(stop.request)

@@ -18,9 +18,11 @@ from msgspec import Meta, Struct
 from trainband.checkpoint.manifest import Part, Piece
 from trainband.data.leases import LeaseRequest
 from trainband.errors import RefusalCode
+from trainband.runtime.step_recording import PushMoments
 from trainband.wire import fields as f
 from trainband.wire.fields import UNLIMITED as UNLIMITED
 from trainband.wire.limits import LIMITS
+from trainband.wire.recording import RecordingOrder
 from trainband.wire.replication import ReplicaState
 from trainband.wire.workload import Parts, Workload
 
@@ -360,6 +362,10 @@ class JobState(Struct, frozen=True):
     """Whether each of them has all the updates that were asked for."""
     lost: f.Text = ""
     """See `Leave`."""
+    clock_s: f.Seconds = 0.0
+    """What the clock of this ps shows."""
+    recording: RecordingOrder | None = None
+    """Of steps that somebody wants to see, while it is awaited."""
 
 
 class Vacancy(Struct, frozen=True):
@@ -415,6 +421,8 @@ class Push(Struct, frozen=True, tag=4, array_like=True):
     """Of which training it is part: what comes after its end is dropped. 0 where nobody counts."""
     workload: Workload | None = None
     """What it took to compute, where the rule divides the examples of an update."""
+    recorded: bool = False
+    """Whether the answer shall say when the ps did what with it."""
 
 
 class Assign(Struct, frozen=True, tag=7, array_like=True):
@@ -450,6 +458,8 @@ class Params(Struct, frozen=True, tag=5, array_like=True):
     """Of how many parts this worker's next step shall be; 0 where that is left to it."""
     held_s: f.Seconds = 0.0
     """For how long the ps has held the push that this answers: for those of others, and for the update."""
+    moments: PushMoments | None = None
+    """Of the push that this answers, where it is recorded."""
 
 
 class Failure(Struct, frozen=True, tag=6, array_like=True):

@@ -30,6 +30,7 @@ from trainband.ps.worker.shard_requests import ShardRequests
 from trainband.ps.worker.steering import Steering
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.logs import task_logger
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.wire import messages as m
@@ -152,6 +153,10 @@ class JobClient:
         the caller to note.
         """
         return self._membership.times
+
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        """What a recorder has noted of this worker's steps, with what it knows of the clocks of the ps."""
+        return self._heartbeats.step_recordings.recording(recorder)
 
     def note_first_batch(self, digest: str) -> None:
         """Has ps:0 compare the batch that this worker begins with with the others'."""

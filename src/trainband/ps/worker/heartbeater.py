@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainband.errors import PeerError, Refused
+from trainband.ps.worker.clock_readings import ClockReadings
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.formatting import printable
 from trainband.wire import messages as m
@@ -26,6 +27,7 @@ class Heartbeater:
       transport: how bytes travel.
       timeouts: how long to wait for what.
       runtime: this task's.
+      readings: of the clocks of the ps, of which each answer is one.
       blocked_by: the workers that this one waits for, at any ps.
       paused: whether this one's data is used up.
       spent: the seconds that its steps have spent on each of `step_times.PARTS`.
@@ -42,6 +44,7 @@ class Heartbeater:
         transport: Transport,
         timeouts: Timeouts,
         runtime: Runtime = SYSTEM,
+        readings: ClockReadings | None = None,
         *,
         blocked_by: Callable[[], tuple[str, ...]],
         paused: Callable[[], bool],
@@ -66,6 +69,8 @@ class Heartbeater:
         self._join = join
         self._heard = heard
         self._connection = transport.connect(address, timeouts)
+        self._clock = runtime.clock
+        self._readings = readings
         self._wake = runtime.event()
         self.knocks = False
         """Whether it joins the ps by itself where this worker has not, because it was not there."""
@@ -107,8 +112,12 @@ class Heartbeater:
         beat = m.Heartbeat(
             self.worker, self._incarnation, self._blocked_by(), self._paused(), self._first_batch(), self._spent()
         )
+        asked = self._clock()
         answer = self._connection.call("heartbeat", encode(beat), timeout_s=self._timeouts.heartbeat_s)
-        return decode(answer, m.JobState, str(self))
+        answered, state = self._clock(), decode(answer, m.JobState, str(self))
+        if self._readings is not None:
+            self._readings.note(self.ps, asked, state.clock_s, answered)
+        return state
 
     def close(self) -> None:
         """Hangs up."""

@@ -8,12 +8,13 @@ import { checkpoints } from './views/checkpoints.js';
 import { configuration } from './views/configuration.js';
 import { curves } from './views/curves.js';
 import { overview } from './views/overview.js';
+import { profile } from './views/profile.js';
 import { servers } from './views/servers.js';
 import { timeline } from './views/timeline.js';
 import { variables } from './views/variables.js';
 import { workers } from './views/workers.js';
 
-const VIEWS = [overview, curves, workers, servers, variables, timeline, checkpoints, configuration];
+const VIEWS = [overview, curves, workers, servers, variables, timeline, profile, checkpoints, configuration];
 const STATES = { waiting: 'waiting', running: 'running', ended: 'ended', unreachable: 'no answer' };
 
 const $ = (id) => document.getElementById(id);
