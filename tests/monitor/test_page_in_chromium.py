@@ -19,7 +19,7 @@ from trainband.monitor.page.app import make_app
 from trainband.monitor.page.server import PageServer
 
 SCRIPT = "<script>document.title='taken'</script>"
-VIEWS = ("overview", "curves", "workers", "servers", "variables", "timeline", "checkpoints", "configuration")
+VIEWS = ("overview", "curves", "workers", "servers", "variables", "timeline", "profile", "checkpoints", "configuration")
 
 
 class Shown:

@@ -32,7 +32,7 @@ export const configuration = {
             ['trainband', store.viewer.trainband ?? NONE],
             ['Metrics for Prometheus', '/metrics'],
             ['The same for programs', '/api/job, /api/series, /api/timeline, /api/checkpoints, /api/variables'],
-            ['Keys', '1 to 8: the views · / : filter · Esc: leave the filter'],
+            ['Keys', '1 to 9: the views · / : filter · Esc: leave the filter'],
           ]],
         ];
         const newKey = JSON.stringify(parts);
