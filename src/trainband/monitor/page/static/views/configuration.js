@@ -4,8 +4,6 @@ import { h, replace } from '../dom.js';
 import { bytes, count, moment, NONE } from '../format.js';
 
 export const configuration = {
-  id: 'configuration',
-  title: 'Configuration',
   open(root, store) {
     const box = h('div', { class: 'cards' });
     root.append(box);

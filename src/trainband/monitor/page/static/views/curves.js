@@ -22,8 +22,6 @@ const loading = new Set();
 let chosen = false;
 
 export const curves = {
-  id: 'curves',
-  title: 'Curves',
   open(root, store) {
     const learnt = h('div', { class: 'charts' });
     const speed = h('div', { class: 'charts' });

@@ -10,8 +10,6 @@ const MOST_EVENTS = 8;
 const OF_A_JOB = /:\d+$/;
 
 export const overview = {
-  id: 'overview',
-  title: 'Overview',
   open(root, store) {
     const tiles = {};
     const grid = h('dl', { class: 'tiles' });

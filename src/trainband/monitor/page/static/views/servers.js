@@ -8,8 +8,6 @@ import { badge } from './workers.js';
 const NUMBER = (name) => Number(name.split(':')[1]);
 
 export const servers = {
-  id: 'servers',
-  title: 'Parameter servers',
   open(root, store) {
     const table = new Table({
       label: 'Parameter servers',

@@ -38,8 +38,6 @@ const SPANS = [['all', 'all'], ['300', '5 minutes'], ['3600', 'an hour'], ['8640
 const settings = { span: 'all', grave: false };
 
 export const timeline = {
-  id: 'timeline',
-  title: 'Timeline',
   open(root, store) {
     const picture = h('div', { class: 'picture' });
     const legend = h('ul', { class: 'legend', 'aria-hidden': 'true' });

@@ -16,8 +16,6 @@ const PARTS = [
 ];
 
 export const workers = {
-  id: 'workers',
-  title: 'Workers',
   open(root, store) {
     const divided = store.workers.some((worker) => worker.share);
     const timed = store.workers.some((worker) => Object.keys(worker.time ?? {}).length);
