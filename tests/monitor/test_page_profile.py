@@ -37,7 +37,7 @@ class FakePs:
         self.looks += 1
         chance = random.Random(0)
         came = [recording_of(worker, chance, self.order.steps) for worker in self.order.workers[: self.looks]]
-        return Recordings(self.order, tuple(came))
+        return Recordings(self.order, tuple(came), len(came) == 2)
 
     def close(self) -> None:
         self.closed = True

@@ -159,7 +159,7 @@ def test_nobody_waits_for_ever_for_steps() -> None:
 
         def recordings(self) -> Recordings:
             self.now += 10.0
-            return Recordings(RecordingOrder("one", 3, ("worker:0",)))
+            return Recordings(RecordingOrder("one", 3, ("worker:0",)), complete=False)
 
         def close(self) -> None:
             raise AssertionError("whoever has made it closes it")

@@ -63,7 +63,7 @@ def record(
         recordings = found.recordings
         if heard is not None:
             heard(len(recordings), len(order.workers))
-        if len(recordings) == len(order.workers):
+        if found.complete:
             break
     if not recordings:
         raise DeadlineExceeded(

@@ -44,3 +44,5 @@ class Recordings(Struct, frozen=True):
 
     order: RecordingOrder | None = None
     recordings: Annotated[tuple[StepRecording, ...], Meta(max_length=LIMITS.recorded_workers)] = ()
+    complete: bool = True
+    """Whether nothing more is awaited: the others have left, or train no more."""

@@ -9,7 +9,7 @@ from trainband.ps.server.checkpoint_calls import CheckpointCalls
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.member_calls import MemberCalls
 from trainband.ps.server.open_calls import OpenCalls
-from trainband.ps.server.recordings import StepRecordings
+from trainband.ps.server.recording_orders import RecordingOrders
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
@@ -45,7 +45,7 @@ class Control:
         open_calls: OpenCalls,
         member_calls: MemberCalls,
         checkpoint_calls: CheckpointCalls,
-        recordings: StepRecordings,
+        recordings: RecordingOrders,
     ) -> None:
         self._task = task
         self._membership = membership

@@ -14,7 +14,7 @@ from trainband.errors import RefusalCode, Refused
 from trainband.ps.membership.members import Member
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.job_membership import JobMembership
-from trainband.ps.server.recordings import StepRecordings
+from trainband.ps.server.recording_orders import RecordingOrders
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
@@ -44,7 +44,7 @@ class MemberCalls:
         membership: JobMembership,
         replicas: ShardReplicas,
         status: StatusReporter,
-        recordings: StepRecordings,
+        recordings: RecordingOrders,
     ) -> None:
         self._task = task
         self._membership = membership

@@ -9,7 +9,7 @@ from trainband.ps.membership.members import Presence
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.job_membership import JobMembership
-from trainband.ps.server.recordings import StepRecordings
+from trainband.ps.server.recording_orders import RecordingOrders
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.task_state import TaskState
 from trainband.ps.statistics import PsStatus, Rate, StalenessCounts
@@ -46,7 +46,7 @@ class StatusReporter:
         replicas: ShardReplicas,
         stall_detector: StallDetector,
         traffic: Traffic,
-        recordings: StepRecordings,
+        recordings: RecordingOrders,
     ) -> None:
         self._task = task
         self._membership = membership

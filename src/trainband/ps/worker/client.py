@@ -156,7 +156,7 @@ class JobClient:
 
     def recording(self, recorder: StepRecorder) -> StepRecording:
         """What a recorder has noted of this worker's steps, with what it knows of the clocks of the ps."""
-        return self._heartbeats.step_recordings.recording(recorder)
+        return self._heartbeats.recordings.recording(recorder)
 
     def note_first_batch(self, digest: str) -> None:
         """Has ps:0 compare the batch that this worker begins with with the others'."""

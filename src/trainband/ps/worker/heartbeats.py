@@ -11,8 +11,8 @@ from trainband.ps.worker.clock_readings import ClockReadings
 from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.heartbeater import Heartbeater
 from trainband.ps.worker.membership import PREEMPTED_WAIT_S, Membership
+from trainband.ps.worker.ordered_recordings import OrderedRecordings
 from trainband.ps.worker.shard_link import Link, Place
-from trainband.ps.worker.step_recordings import StepRecordings
 from trainband.runtime.logs import task_logger
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
@@ -59,7 +59,7 @@ class Heartbeats:
         self._revive = revive
         self._urgent = False
         readings = ClockReadings()
-        self.step_recordings = StepRecordings(membership, readings)
+        self.recordings = OrderedRecordings(membership, readings)
         """What is recorded of this worker's steps."""
         self._log = task_logger(__name__, membership.task)
         self.heartbeaters = [
@@ -198,7 +198,7 @@ class Heartbeats:
         self._revive()
 
     def _record_steps(self, ps: int, order: RecordingOrder | None) -> None:
-        recorded = self.step_recordings.heard(ps, order)
+        recorded = self.recordings.heard(ps, order)
         if recorded is None:
             return
         heartbeater = self.heartbeaters[ps]

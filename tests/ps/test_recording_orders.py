@@ -49,6 +49,9 @@ def test_workers_hear_of_an_order_until_all_have_sent_their_steps() -> None:
     assert (second.steps, come(ps)) == (7, set())
     send(ps, 0, first.order)
     assert come(ps) == set(), "it comes too late"
+    ps.call("leave", m.Leave(1, life(1), ""), m.JobState)
+    send(ps, 0, second.order)
+    assert ps.call("recordings", None, Recordings).complete, "nobody waits for one that has left"
 
 
 def test_an_order_that_nobody_fulfils_is_forgotten() -> None:

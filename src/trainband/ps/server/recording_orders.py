@@ -1,4 +1,4 @@
-"""StepRecordings: orders to record steps, and what the workers send in."""
+"""RecordingOrders: orders to record steps, and what the workers send in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainband.wire import recording as rec
 from trainband.wire.limits import LIMITS
 
 
-class StepRecordings:
+class RecordingOrders:
     """One order at a time, which the workers learn with their heartbeats. Called under the lock.
 
     Args:
@@ -61,4 +61,4 @@ class StepRecordings:
 
     def recordings(self) -> rec.Recordings:
         """What has come."""
-        return rec.Recordings(self._order, tuple(self._recordings.values()))
+        return rec.Recordings(self._order, tuple(self._recordings.values()), self.wanted() is None)

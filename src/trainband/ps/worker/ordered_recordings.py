@@ -1,4 +1,4 @@
-"""StepRecordings: records steps of this worker as a ps orders it, and sends it the recording."""
+"""OrderedRecordings: records steps of this worker as a ps orders it, and sends it the recording."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Ordered:
     recorder: StepRecorder
 
 
-class StepRecordings:
+class OrderedRecordings:
     """One order after the other. Each ps's heartbeats call it from a thread of their own.
 
     Args:
