@@ -176,9 +176,10 @@ export class Chart {
         { ...axis, size: 54, values: (_, splits) => ticks(splits, short) },
       ],
       series: [
-        { label: time ? 'time' : xLabel || 'step', value: (plot, value, _, at) => this.#where(at === null ? lastOf(plot.data[0]) : value, time) },
+        { label: time ? 'time' : xLabel || 'step', value: (_, value, __, at) => (at === null ? 'latest' : this.#where(value, time)) },
         ...this.#curves.map((curve, place) => ({
           label: curve.label,
+          class: curve.faint ? 'raw' : undefined,
           stroke: inks[place],
           fill: this.#options.area && !curve.faint ? `${colour(curve.colour)}22` : undefined,
           width: curve.faint ? 1 : 1.6,
