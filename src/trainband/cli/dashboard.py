@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from trainband.monitor.step_recordings import PageRecorder
 
 PORT = 8470
-ADVICE = "Give trainband dashboard the address of a ps of a job that runs"
+ADVICE = (
+    "Give trainband dashboard the address of a ps of a job that runs, --wait to wait for one to begin, or "
+    "--checkpoint-dir to see one that is over"
+)
 TIMEOUT_S = 5.0
 NICE = 10
 _POLL_S = 0.5

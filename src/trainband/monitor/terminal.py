@@ -151,7 +151,8 @@ def screen(feed: Feed, view: View, width: int, height: int) -> Screen:
         for alert in job.alerts[:MOST_ALERTS]
     ]
     if len(job.alerts) > MOST_ALERTS:
-        alerts.append(Text(f" and {len(job.alerts) - MOST_ALERTS} more alerts", style="dim"))
+        more = len(job.alerts) - MOST_ALERTS
+        alerts.append(Text(f" and {more} more {'alert' if more == 1 else 'alerts'}", style="dim"))
     page = max(1, height - len(head) - len(alerts) - 3)
     if view.tab == "workers":
         workers = sorted_workers(job, view)

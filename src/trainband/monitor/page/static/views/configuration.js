@@ -4,10 +4,8 @@ import { h, replace } from '../dom.js';
 import { bytes, count, moment, NONE } from '../format.js';
 
 export const configuration = {
-  id: 'configuration',
-  title: 'Configuration',
   open(root, store) {
-    const box = h('div', { class: 'two' });
+    const box = h('div', { class: 'cards' });
     root.append(box);
     let key = '';
     return {
@@ -34,7 +32,7 @@ export const configuration = {
             ['trainband', store.viewer.trainband ?? NONE],
             ['Metrics for Prometheus', '/metrics'],
             ['The same for programs', '/api/job, /api/series, /api/timeline, /api/checkpoints, /api/variables'],
-            ['Keys', '1 to 8: the views · / : filter · Esc: leave the filter'],
+            ['Keys', '1 to 9: the views · / : filter · Esc: leave the filter'],
           ]],
         ];
         const newKey = JSON.stringify(parts);

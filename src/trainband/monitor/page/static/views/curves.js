@@ -2,7 +2,7 @@
 
 import { ascending, Chart, COLOURS, smooth } from '../charts.js';
 import { h, replace } from '../dom.js';
-import { count, moment } from '../format.js';
+import { clock, count, moment } from '../format.js';
 
 const LIVE = [
   { key: 'loss', title: 'Loss' },
@@ -28,10 +28,10 @@ const loading = new Set();
 let chosen = false;
 
 export const curves = {
-  id: 'curves',
-  title: 'Curves',
   open(root, store) {
-    const grid = h('div', { class: 'charts' });
+    const learnt = h('div', { class: 'charts' });
+    const speed = h('div', { class: 'charts' });
+    const empty = h('p', { class: 'empty' }, 'There are no values yet.');
     const shown = h('output', {}, settings.smoothing.toFixed(2));
     const smoothing = h('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: settings.smoothing, 'aria-label': 'Smoothing' });
     smoothing.addEventListener('input', () => {
@@ -61,7 +61,9 @@ export const curves = {
         h('label', {}, 'Over ', over),
       ),
       runs,
-      grid,
+      learnt,
+      speed,
+      empty,
     );
     const charts = new Map();
     let runKey = null;
@@ -84,7 +86,7 @@ export const curves = {
           box.addEventListener('change', () => choose(run.name, box.checked));
           const swatch = h('span', { class: 'swatch', 'aria-hidden': 'true' });
           swatch.style.background = `var(${inkOf(place)})`;
-          return h('label', { title: `${moment(run.started_at)}, to step ${count(run.steps)}${run.reason ? `: ${run.reason}` : ''}` }, box, swatch, run.name);
+          return h('label', { title: `${moment(run.started_at)}, to step ${count(run.steps)}${run.reason ? `: ${run.reason}` : ''}` }, box, swatch, run.name, h('span', { class: 'secondary' }, `${clock(run.started_at)}, to step ${count(run.steps)}`));
         }),
       );
     }
@@ -144,7 +146,7 @@ export const curves = {
       if (!charts.has(key)) {
         const chart = new Chart({ title, unit, kind, height: 230 });
         charts.set(key, chart);
-        grid.append(chart.element);
+        (key === 'loss' || !LIVE.some((one) => one.key === key) ? learnt : speed).append(chart.element);
       }
       const xLabel = settings.x === 'relative' ? 'seconds' : 'step';
       charts.get(key).update(curvesHere, { time: settings.x === 'time', log: settings.log, xLabel });
@@ -165,9 +167,7 @@ export const curves = {
       for (const key of [...names].sort()) {
         if (!LIVE.some((one) => (one.kept ?? one.key) === key)) draw({ key, title: key, ...KEPT[key] }, sources);
       }
-      grid.dataset.empty = String(!charts.size);
-      if (!charts.size && !grid.firstChild) grid.append(h('p', { class: 'empty' }, 'There are no values yet.'));
-      if (charts.size) grid.querySelector('.empty')?.remove();
+      empty.hidden = charts.size > 0;
     }
 
     return {

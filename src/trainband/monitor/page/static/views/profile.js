@@ -19,8 +19,6 @@ const MOST_ROWS = 32;
 let kept = { number: 0, trace: null };
 
 export const profile = {
-  id: 'profile',
-  title: 'Profile',
   open(root, store) {
     const steps = h('select', {}, STEPS.map((value) => h('option', { value }, count(value))));
     steps.value = '10';

@@ -8,8 +8,6 @@ import { badge } from './workers.js';
 const NUMBER = (name) => Number(name.split(':')[1]);
 
 export const servers = {
-  id: 'servers',
-  title: 'Parameter servers',
   open(root, store) {
     const table = new Table({
       label: 'Parameter servers',
@@ -100,11 +98,11 @@ function sizesOf(variables) {
 
 function chips(cell, ps) {
   const held = ps.replicas.filter((replica) => replica.role !== 'empty');
-  const key = JSON.stringify(held.map((replica) => [replica.shard, replica.role, replica.term]));
+  const key = JSON.stringify([ps.up, ...held.map((replica) => [replica.shard, replica.role, replica.term])]);
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
   replace(
     cell,
-    held.map((replica) => h('span', { class: `chip ${replica.role}`, title: `${replica.role} of shard ${replica.shard}, term ${replica.term}` }, `${replica.shard} ${replica.role}${replica.term > 1 ? `, term ${replica.term}` : ''}`)),
+    held.map((replica) => h('span', { class: `chip ${ps.up ? replica.role : 'past'}`, title: `${ps.up ? '' : 'When it was last heard: '}${replica.role} of shard ${replica.shard}, term ${replica.term}` }, `${replica.shard} ${replica.role}${replica.term > 1 ? `, term ${replica.term}` : ''}`)),
   );
 }

@@ -16,8 +16,6 @@ const PARTS = [
 ];
 
 export const workers = {
-  id: 'workers',
-  title: 'Workers',
   open(root, store) {
     const ink = { live: '', other: '', parts: [] };
     const table = new Table({
@@ -74,18 +72,25 @@ export const workers = {
       summary();
     });
     const said = h('p', { class: 'secondary', role: 'status' });
-    const legend = h('ul', { class: 'legend', 'aria-label': 'Colours of the column Time' });
-    for (const [, words, inkName] of PARTS) {
+    const legend = h('ul', { class: 'legend', 'aria-label': 'What the time of the live workers goes on' });
+    const means = PARTS.map(([part, words, inkName]) => {
       const swatch = h('span', { class: 'swatch' });
       swatch.style.background = `var(${inkName})`;
-      legend.append(h('li', {}, swatch, words));
-    }
+      const value = h('strong', {});
+      legend.append(h('li', {}, swatch, words, value));
+      return { part, value };
+    });
     root.append(h('div', { class: 'controls' }, filter, said), table.root, legend);
 
     function summary() {
       const live = store.workers.filter((worker) => worker.presence === 'live');
       const rates = live.map((worker) => worker.rate).sort((a, b) => a - b);
       const text = rates.length ? ` · each ${rate(rates[0])} to ${rate(rates.at(-1))} steps/s, median ${rate(rates[rates.length >> 1])}` : '';
+      const measured = live.filter((worker) => Object.keys(worker.time ?? {}).length);
+      for (const { part, value } of means) {
+        const sum = measured.reduce((total, worker) => total + (worker.time[part] ?? 0), 0);
+        setText(value, measured.length ? percent(sum / measured.length) : '');
+      }
       const filtered = filter.value ? ` · ${count(table.shown)} match` : '';
       setText(said, `${count(live.length)} live of ${count(store.workers.length)}${text}${filtered}`);
     }
