@@ -32,6 +32,7 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--transport", default="auto", choices=["auto", "flight", "ucx", "shared-memory"])
     parser.add_argument("--learning_rate", type=float, default=0.1)
     parser.add_argument("--momentum", type=float)
+    parser.add_argument("--standbys", type=int, default=0, help="that each shard has")
     parser.add_argument("--wait", default="", help="name=seconds of Timeouts, with commas between")
     parser.add_argument("--fault", default="")
     parser.add_argument("--of", default="", help="the one task that has the fault; default: every task")
@@ -54,6 +55,7 @@ def main() -> None:
         optimizer=optax.sgd(flag.learning_rate, momentum=flag.momentum),
         strategy=trainband.ParameterServer(
             cluster,
+            standbys=flag.standbys,
             transport=trainband.Network(flag.transport),
             timeouts=trainband.Timeouts(**waits),
         ),

@@ -39,6 +39,7 @@ PUBLIC = [
     "RoundRobin",
     "Server",
     "StepCounterHook",
+    "StepProfileHook",
     "StopAtStepHook",
     "SummarySaverHook",
     "Sync",

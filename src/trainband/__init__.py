@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from trainband.train import NanHook as NanHook
     from trainband.train import ProfilerHook as ProfilerHook
     from trainband.train import StepCounterHook as StepCounterHook
+    from trainband.train import StepProfileHook as StepProfileHook
     from trainband.train import StopAtStepHook as StopAtStepHook
     from trainband.train import SummarySaverHook as SummarySaverHook
     from trainband.train import TrackerHook as TrackerHook
@@ -92,6 +93,7 @@ _HOMES = {
     "RoundRobin": "model.placement",
     "Server": "ps.server.server",
     "StepCounterHook": "train",
+    "StepProfileHook": "train",
     "StopAtStepHook": "train",
     "SummarySaverHook": "train",
     "Sync": "ps.rules",

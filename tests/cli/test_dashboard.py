@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -86,6 +87,57 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         assert "choose another --host or --port" in capsys.readouterr().err
         with listening("127.0.0.1", port, tries=50) as next_one:
             assert next_one.getsockname()[1] > port
+
+
+TRAINS_IN_STEP = """
+import sys, time
+import jax.numpy as jnp, numpy as np, optax
+import trainband
+
+def batches():
+    while True:
+        time.sleep(0.1)
+        yield np.ones(4, np.float32)
+
+cluster = trainband.cluster.resolve()
+trainband.Trainer(
+    init=lambda key: {"w": jnp.ones(())},
+    loss=lambda params, batch: (params["w"] * batch).mean(),
+    optimizer=optax.sgd(0.01),
+    strategy=trainband.MultiWorkerMirrored(cluster),
+).fit(batches(), 60, checkpoint_dir=sys.argv[1] if len(sys.argv) > 1 else None)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("directory", [["runs"], []], ids=["directory", "no directory"])
+def test_run_serves_a_page_of_a_job_without_ps(programs: Programs, tmp_path: Path, directory: list[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINS_IN_STEP)
+    given = [str(tmp_path / name) for name in directory]
+    run = programs.trainband("run", "--dashboard", "--ps=0", "--workers=2", str(script), *given)
+    found = run.wait_for(r"the page of this job is at (http://[\d.:]+/)\?token=(\w+)")
+    headers = {"authorization": f"Bearer {found[2]}"}
+    assert httpx.get(f"{found[1]}api/job").status_code == 401
+
+    def told() -> dict[str, Any]:
+        job: dict[str, Any] = httpx.get(f"{found[1]}api/job", headers=headers).json()
+        return job
+
+    until(lambda: told()["rate"] > 0 and told()["loss"] is not None, "speed and loss")
+    assert (told()["state"], told()["last_step"]) == ("running", 60)
+    assert told()["source"] == (given[0] if given else "a job without checkpoint_dir")
+    (curves,) = httpx.get(f"{found[1]}api/runs", headers=headers).json()
+    assert curves["points"] > 0
+    states: list[str] = []
+    with httpx.stream("GET", f"{found[1]}events", headers=headers, timeout=60.0) as events:
+        for line in events.iter_lines():
+            states += re.findall(r'"state":"(\w+)"', line)
+            if states[-1:] == ["ended"]:
+                break
+    assert states[0] == "running"
+    run.succeed()
+    programs.expect_none_left()
 
 
 @pytest.mark.slow

@@ -17,10 +17,13 @@ import trainband.cli.run as run_module
 from trainband.cli.main import COMMANDS, cli, main
 from trainband.cli.run import launch, run, script_arguments
 from trainband.cli.run_output import StreamOutput, describe_failure
+from trainband.cluster.resolvers.joined import PAGE
 from trainband.cluster.resolvers.metrics import HOST, PORT
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
+from trainband.launch.backends.base import Watcher
 from trainband.launch.backends.local import Local
+from trainband.launch.events import Outcome
 from trainband.launch.request import JobRequest
 
 DEADLINE_S = 30.0
@@ -339,6 +342,66 @@ def test_another_output_can_take_the_place_of_the_streams() -> None:
     assert sorted(output.lines) == [("worker:0", "hello", "stdout"), ("worker:0", "oh", "stderr")]
     assert output.notes[0] == "trainband: worker:0 failed (exit code 5)"
     assert output.tasks == [WORKER0]
+
+
+class Elsewhere:
+    """A platform that has run a job without anybody here having seen anything of it."""
+
+    spec = shared_directory = None
+    alive: frozenset[Task] = frozenset()
+    has_been_joined = True
+
+    def prepare(self, request: JobRequest, watcher: Watcher) -> Elsewhere:
+        del watcher
+        self.environment = request.environment
+        return self
+
+    def __enter__(self) -> Elsewhere:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def wait(self, timeout_s: float | None = None) -> Outcome:
+        del timeout_s
+        return Outcome(kind="succeeded", exit_code=0)
+
+    def interrupt(self, signal_number: int) -> None: ...
+
+    def last_lines(self, task: Task) -> list[str]:
+        raise AssertionError(task)
+
+
+def test_a_page_that_cannot_be_is_no_secret() -> None:
+    output, backend = Recorder(), Elsewhere()
+    request = JobRequest(program=["train.py"], environment={}, ps=0, workers=2)
+    assert launch(backend, request, output) == 0
+    assert (output.notes, dict(backend.environment)) == ([], {})
+    assert launch(backend, request, output, page=True) == 0
+    assert ["there is no page of this job" in note for note in output.notes] == [True]
+    assert dict(backend.environment) == {PAGE: "1"}
+
+
+def test_quiet_leaves_out_all_that_trainband_says_but_for_warnings() -> None:
+    stderr = Terminal(terminal=False)
+    output = StreamOutput([WORKER0, WORKER1], stdout=stderr, stderr=stderr, environ={}, quiet=True)
+    said = [
+        "trainband: where the time went:",
+        "    60.0%  computing",
+        "Traceback",
+        "    mine",
+        "trainband: WARNING: look",
+    ]
+    for line in [*said, "    at this"]:
+        output.line(WORKER0, line, "stderr")
+        output.line(WORKER1, "    mine", "stderr")
+    kept = [line for line in stderr.writes if "worker:0" in line]
+    assert [line.strip().partition("] ")[2] for line in kept] == [
+        "Traceback",
+        "    mine",
+        "trainband: WARNING: look",
+        "    at this",
+    ]
+    assert len(stderr.writes) == len(kept) + 6
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,21 @@ def test_it_is_readable_on_a_terminal_of_80_columns(answer: PsStatus) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_memory_and_devices_are_shown_where_there_is_room(answer: PsStatus) -> None:
+    gpu = {
+        "device": "NVIDIA H100 80GB HBM3",
+        "device_memory_bytes": 41_000_000_000,
+        "device_memory_limit_bytes": 64 << 30,
+    }
+    workers = tuple(msgspec.structs.replace(one, memory_bytes=2_500_000_000, **gpu) for one in answer.workers)
+    console = Console(file=io.StringIO(), width=130)
+    show(msgspec.structs.replace(answer, memory_bytes=700_000_000, workers=workers), console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "shard 999 B, memory 700.0 MB" in text
+    assert text.count("2.5 GB + 41.0 GB NVIDIA H100 80GB HBM3") == 2
+
+
 def test_who_is_stuck(answer: PsStatus) -> None:
     stuck = [msgspec.structs.replace(one, presence="live", stalled_s=41.0, failure="") for one in answer.workers]
     console = Console(file=io.StringIO(), width=120)

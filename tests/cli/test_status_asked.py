@@ -173,6 +173,7 @@ PICTURES: list[tuple[PsStatus, str]] = [
     # no end was asked for
     (replace(EMPTY, version=1234567, last_version=UNLIMITED + 5), "global step 1,234,567, 0 steps/s"),
     (replace(EMPTY, version=7, last_version=7), "global step 7 of 7"),
+    (replace(EMPTY, loss=0.5, learning_rate=0.001), "0 steps/s, loss 0.5000, learning rate 0.001"),
     (replace(EMPTY, rule={"name": "bounded", "bound": 3}), "update rule bounded(bound=3)"),
     (replace(EMPTY, waiting_for=("worker:1", "worker:2")), "waiting for worker:1, worker:2"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -176,9 +177,11 @@ class SimulatedJob:
             examples_rate=self.rate * 64,
             bytes_in=self.version * 320_000,
             bytes_out=self.version * 320_000,
-            shard_bytes=40_000_000 // self.ps,
+            shard_bytes=sum(variable.nbytes for variable in self._variables()) // self.ps,
+            memory_bytes=720_000_000 + 120_000_000 // self.ps,
             update_s=0.37 * (self.now - self._began_at),
             loss=loss,
+            learning_rate=1e-3 * 0.5 * (1 + math.cos(math.pi * self.version / self.last_step)),
             workers=tuple(self._worker(worker, loss) for worker in range(self.workers)),
             variables=self._variables(),
             chief="worker:0",
@@ -204,6 +207,10 @@ class SimulatedJob:
             heard_s=0.3 if presence == "live" else 42.0,
             failure="ValueError: the data are gone" if presence == "failed" else "",
             stalled_s=21.0 if worker in self.stuck else 0.0,
+            device="NVIDIA H100 80GB HBM3" if worker % 8 < 6 else "cpu",
+            memory_bytes=2_100_000_000 + 7_000_000 * (worker % 40),
+            device_memory_bytes=41_300_000_000 + 90_000_000 * (worker % 11) if worker % 8 < 6 else 0,
+            device_memory_limit_bytes=63_700_000_000 if worker % 8 < 6 else 0,
         )
 
     def _variables(self) -> tuple[VariableStatus, ...]:

@@ -95,6 +95,16 @@ def test_what_happens_to_workers(was: dict[str, Any], now: dict[str, Any], kind:
     assert kinds(after, assembled(after, ps_status(workers=(worker_status(**now),)))) == [], "told once"
 
 
+def test_what_happens_to_many_at_once_is_one_event() -> None:
+    live = assembled(START, ps_status(workers=tuple(worker_status(f"worker:{number}") for number in range(1000))))
+    began, joined = events_between(START, live)
+    assert (began.kind, joined.kind, joined.severity) == ("began", "joined", "good")
+    assert joined.text == "1,000 workers joined: worker:0, worker:1, worker:2 and 997 others."
+    lost = replace(live.workers[5], presence="lost")
+    after = replace(live, workers=(*live.workers[:5], lost, *live.workers[6:]))
+    assert kinds(live, after) == [("lost", "worker:5")]
+
+
 def test_joins_checkpoints_and_standbys() -> None:
     one = assembled(START, ps_status())
     assert kinds(START, one) == [("began", ""), ("joined", "worker:0")]

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.monitor.test_page_app import got
 
-from trainband.monitor.directory_source import QUIET_S, DirectorySource
-from trainband.monitor.feed import Feed
+from trainband.monitor.directory_source import QUIET_S, DirectorySource, snapshot_of
+from trainband.monitor.feed import Curve, Feed, Run
 from trainband.monitor.history.file import HistoryFile
+from trainband.monitor.history.read import newest_start
 from trainband.monitor.history.schema import EVENT, FOLDER, Row, next_start
 from trainband.monitor.page.app import make_app
 
@@ -21,7 +22,7 @@ def write(folder: Path, number: int, *, ended: bool) -> HistoryFile:
     began = BEGAN + 1000 * number
     start = next_start(None, token=f"run-{number}", job="j", task="worker:0", now=began, global_step=0, resumed=False)
     file = HistoryFile(folder, start)
-    rows = [Row(began, 0, f"{EVENT}start", None, "begins")]
+    rows = [Row(began, 0, f"{EVENT}start", 1000.0, "begins")]
     for second in range(1, 101):
         at = began + second
         rows += [Row(at, second * 5, "loss", 1 / second), Row(at, second * 5, "steps_per_second", 5.0)]
@@ -48,6 +49,7 @@ def test_a_run_that_goes_on_beside_one_that_is_over(tmp_path: Path) -> None:
     assert sorted(feed.runs[0].curves) == ["loss", "steps_per_second", "validation/loss"]
     states = [feed.snapshot.state]
     assert (feed.snapshot.global_step, feed.snapshot.rate) == (500, 5.0)
+    assert (feed.snapshot.last_step, feed.snapshot.left_s) == (1000, 100.0)
     assert feed.columns()["rate"] == [5.0] * 100
     events = [(event.kind, event.task, event.text) for _, event in feed.events_after()]
     assert ("lost", "worker:1", "Run 1: worker:1 was lost.") in events
@@ -65,6 +67,53 @@ def test_a_run_that_goes_on_beside_one_that_is_over(tmp_path: Path) -> None:
     assert got(app, "/api/runs/run%201").json()["curves"]["loss"]["value"][0] == 1.0
     assert got(app, "/api/runs/run%203").status_code == 404
     going.close()
+
+
+def test_the_points_of_a_run_of_weeks_are_far_apart() -> None:
+    weeks_s = 14 * 86400.0
+    curve = Curve([9], [BEGAN + weeks_s], [2.0])
+    run = Run("run 1", BEGAN, BEGAN + weeks_s, 9, 1, "", {"steps_per_second": curve})
+    at = [BEGAN + weeks_s + passed_s for passed_s in (600.0, 2400.0)]
+    assert [(told.state, told.rate) for told in (snapshot_of(run, "", now) for now in at)] == [
+        ("running", 2.0),
+        ("ended", 0.0),
+    ]
+
+
+def test_a_job_that_resumes_from_a_checkpoint_is_where_that_was(tmp_path: Path) -> None:
+    write(tmp_path / FOLDER, 0, ended=False).close()
+    folder, now = tmp_path / FOLDER, BEGAN + 200
+    start = next_start(
+        newest_start(folder), token="other", job="k", task="worker:0", now=now, global_step=300, resumed=True
+    )
+    again = HistoryFile(folder, start)
+    again.append([Row(now, 300, f"{EVENT}start", 900.0, "resumes"), Row(now, 300, f"{EVENT}restore", None, "resumes")])
+    feed = Feed(str(tmp_path))
+    source = DirectorySource(tmp_path, feed, alone=True, clock=lambda: now)
+    source.look()
+    steps = [feed.snapshot.global_step]
+    again.append([Row(now + 1, 310, "loss", 0.5)])
+    source.look()
+    steps.append(feed.snapshot.global_step)
+    again.close()
+    assert (steps, feed.snapshot.last_step) == ([300, 310], 900)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_job_that_its_launcher_knows_runs_until_it_says_so(tmp_path: Path, ended: bool) -> None:
+    write(tmp_path / FOLDER, 0, ended=ended).close()  # a script may begin another training, or be killed
+    feed = Feed("a job")
+    now = BEGAN + 101
+    source = DirectorySource(tmp_path, feed, alone=True, lives=True, clock=lambda: now)
+    source.look()
+    assert (feed.snapshot.state, feed.snapshot.global_step, feed.snapshot.rate) == ("running", 500, 5.0)
+    now += 10_000
+    with source:
+        assert (feed.snapshot.state, feed.snapshot.global_step, feed.snapshot.rate) == ("running", 500, 0.0)
+        source.end()
+        told = feed.snapshot
+    assert (told.state, told.global_step, told.rate, told.left_s) == ("ended", 500, 0.0, None)
+    assert told.reason == ("the steps are made" if ended else "")
 
 
 def test_a_file_that_was_cut_off_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:

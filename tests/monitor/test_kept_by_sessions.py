@@ -9,6 +9,7 @@ import pytest
 from tests.train.fakes import ONES, mean_model
 
 import trainband
+from trainband.cluster.resolvers import joined
 from trainband.monitor.history.schema import FOLDER
 from trainband.strategies import StepReport
 from trainband.train import Hook
@@ -49,6 +50,27 @@ def test_none_without_a_directory_or_where_it_is_not_wanted(tmp_path: Path) -> N
     mean_model(say=lambda _: None, history=False).fit([ONES], 2, checkpoint_dir=tmp_path)
     assert not (tmp_path / FOLDER).exists()
     mean_model().fit([ONES], 2)
+
+
+def test_a_launcher_with_a_page_is_told_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, runs = tmp_path / "page", tmp_path / "runs"
+    page.mkdir()
+    monkeypatch.setenv(joined.VARIABLE, str(page / "joined"))
+    assert joined.page_directory() is None, "a launcher that shows none"
+    monkeypatch.setenv(joined.PAGE, "1")
+    assert joined.noted_history(page) is None
+    mean_model(say=lambda _: None).fit([ONES], 2, checkpoint_dir=runs)
+    assert joined.noted_history(page) == runs
+    assert not (page / FOLDER).exists()
+    mean_model().fit([ONES], 3)
+    assert joined.noted_history(page) == page
+    assert trainband.history(page).series("loss").global_step[-1] == 3
+    monkeypatch.setenv(joined.VARIABLE, str(page / "gone" / "joined"))
+    said: list[str] = []
+    mean_model(say=said.append, history=False).fit([ONES], 3, checkpoint_dir=tmp_path / "others")
+    assert [line.partition("(")[0] for line in said if "launcher" in line] == [
+        f"WARNING: the launcher cannot be told of {page / 'gone'} for its page "
+    ]
 
 
 def test_the_end_tells_the_error(tmp_path: Path) -> None:

@@ -7,21 +7,25 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, MutableMapping
 from pathlib import Path
+from socket import SO_RCVBUF, SOL_SOCKET, socket
 from typing import Any
 
 import httpx
 import msgspec
+import psutil
 import pytest
 from tests.monitor.jobs import SimulatedAsker, SimulatedJob
+from tests.programs import until
 
 from trainband.cli.status import as_text
 from trainband.cluster.credentials import Credentials
 from trainband.monitor.collector import Collector
 from trainband.monitor.feed import Feed
-from trainband.monitor.page import stream
+from trainband.monitor.page import server, stream
 from trainband.monitor.page.access import Access, is_loopback, token_for
 from trainband.monitor.page.app import STATIC, Application, make_app
 from trainband.monitor.page.frames import Frames
+from trainband.monitor.page.server import PageServer
 
 HERE = "http://localhost:8470"
 TOKEN = "0123456789abcdef"
@@ -247,6 +251,24 @@ def test_a_viewer_that_reads_nothing_is_cut_off_and_holds_up_nobody(monkeypatch:
         await asyncio.wait_for(deaf, 10)
 
     asyncio.run(stuck())
+
+
+def test_the_connection_of_a_viewer_that_reads_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STUCK_S", 0.05)
+    monkeypatch.setattr(server, "UNREAD_S", 1.0)
+    feed = trained(SimulatedJob(workers=1000, ps=1))
+
+    def connections() -> int:
+        """Of the server: it waits for no more than what the kernel sends yet."""
+        found = psutil.Process().net_connections("tcp")
+        return sum(one.laddr.port == page.port and one.status == psutil.CONN_ESTABLISHED for one in found)
+
+    with PageServer(make_app(feed), Access(), host="127.0.0.1", port=0, search=False) as page, socket() as viewer:
+        viewer.setsockopt(SOL_SOCKET, SO_RCVBUF, 4096)
+        viewer.connect(("127.0.0.1", page.port))
+        viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        until(lambda: connections() == 1, "the connection", 10.0)
+        until(lambda: feed.publish(feed.snapshot) == () and connections() == 0, "its end", 20.0)
 
 
 def test_viewers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

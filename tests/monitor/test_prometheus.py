@@ -29,6 +29,9 @@ TRAINING = TaskStatistics(
     loss=0.25,
     seconds={"data": 1.5, "compute": 20.25},
     checkpoint=CheckpointStatus(1400, 96, 0.25),
+    device="NVIDIA H100 80GB HBM3",
+    device_memory_bytes=41,
+    device_memory_limit_bytes=64,
 )
 PAGES = {
     "ps": exposition([*process_families((("task", "ps:0"),)), *ps_families([ps_status()])]),
@@ -58,6 +61,7 @@ def test_a_ps_tells_of_itself_and_its_workers() -> None:
         "trainband_ps_target_updates{task=ps:0}": 6000,
         "trainband_ps_received_bytes_total{task=ps:0}": 1_500_000,
         "trainband_ps_loss{task=ps:0}": 0.5,
+        "trainband_ps_learning_rate{task=ps:0}": 0.125,
         "trainband_ps_workers{task=ps:0,presence=live}": 2,
         "trainband_ps_checkpoint_global_step{task=ps:0}": 1400,
         "trainband_ps_replica_role{task=ps:0,shard=0,role=primary}": 1,
@@ -68,16 +72,29 @@ def test_a_ps_tells_of_itself_and_its_workers() -> None:
         "trainband_ps_worker_refused_pushes_total{task=ps:0,worker=worker:1}": 3,
         "trainband_ps_worker_stalled_seconds{task=ps:0,worker=worker:0}": 0,
         "trainband_ps_worker_stalled_seconds{task=ps:0,worker=worker:1}": 7.5,
+        "trainband_ps_resident_memory_bytes{task=ps:0}": 7e8,
+        "trainband_ps_worker_resident_memory_bytes{task=ps:0,worker=worker:1}": 2.5e9,
+        "trainband_ps_worker_device_memory_bytes{task=ps:0,worker=worker:1}": 4.1e10,
+        "trainband_ps_worker_device_memory_limit_bytes{task=ps:0,worker=worker:1}": 6.4e10,
     }
     assert {name: found.get(name) for name in expected} == expected
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    lost = worker_status("worker:0", "lost", loss=None)
+    lost = worker_status("worker:0", "lost", loss=None, memory_bytes=0, device_memory_limit_bytes=0)
     standby = ReplicaState(1, 0, "standby", "l", Term(3, 1, 0), 9, 1500, "a")
     status = ps_status(last_version=UNLIMITED, loss=None, checkpoint=None, workers=(lost,), replicas=(standby,))
     page = exposition(ps_families([status]))
-    for name in ("target_updates", "loss", "worker_loss", "checkpoint_", "has_standby", "lag_records"):
+    for name in (
+        "target_updates",
+        "loss",
+        "worker_loss",
+        "checkpoint_",
+        "has_standby",
+        "lag_records",
+        "worker_resident",
+        "worker_device_",
+    ):
         assert f"trainband_ps_{name}" not in page
     assert values_of(page)["trainband_ps_workers{task=ps:0,presence=lost}"] == 1
     assert values_of(page)["trainband_ps_workers{task=ps:0,presence=live}"] == 0
@@ -95,6 +112,8 @@ def test_a_task_that_trains_tells_of_itself() -> None:
         "trainband_worker_loss{task=worker:0}": 0.25,
         "trainband_worker_step_seconds_total{task=worker:0,part=compute}": 20.25,
         "trainband_worker_checkpoint_global_step{task=worker:0}": 1400,
+        "trainband_worker_device_memory_bytes{task=worker:0}": 41,
+        "trainband_worker_device_memory_limit_bytes{task=worker:0}": 64,
     }
     assert {name: found.get(name) for name in expected} == expected
 
@@ -114,7 +133,7 @@ def test_a_job_is_told_of_once_though_each_of_its_ps_knows_its_workers() -> None
 
 def test_names_that_others_chose_cannot_write_lines_of_the_page() -> None:
     hostile = '<script>"}\nup{job="x"} 0\\'
-    status = ps_status(workers=(worker_status("worker:0", host=hostile, transport=hostile),))
+    status = ps_status(workers=(worker_status("worker:0", host=hostile, transport=hostile, device=hostile),))
     page = exposition(ps_families([status]))
     (info,) = [
         sample.labels
@@ -122,7 +141,7 @@ def test_names_that_others_chose_cannot_write_lines_of_the_page() -> None:
         for sample in family.samples
         if family.name == "trainband_ps_worker_info"
     ]
-    assert (info["host"], info["transport"]) == (hostile, hostile)
+    assert (info["host"], info["transport"], info["device"]) == (hostile, hostile, hostile)
     promtool("check", "metrics", given=page)
 
 

@@ -103,7 +103,7 @@ def test_an_hour(tmp_path: Path) -> None:
             recorder.note(report(step, float(step), metrics={"accuracy": np.float32(0.5)}))
 
     def look() -> Progress:
-        rows = tuple(WorkerRow(f"worker:{i}", "live", 2.0, 0.5, 1.0) for i in range(2))
+        rows = tuple(WorkerRow(f"worker:{i}", "live", 2.0, 0.5, 1.0, memory_bytes=10**9 * i) for i in range(2))
         return Progress(step, None, 0.0, None, rows, examples_rate=64.0)
 
     runtime = Played(500.0 + 3600.0, train)
@@ -123,6 +123,7 @@ def test_an_hour(tmp_path: Path) -> None:
     assert set(history.names) == {
         *("loss", "accuracy", "steps_per_second", "examples_per_second"),
         *(f"worker:{i}/{what}" for i in range(2) for what in ("steps_per_second", "staleness", "loss")),
+        "worker:1/memory_bytes",  # of worker:0 it is not known
     }
     assert [event.kind for event in history.events] == ["start", "join", "join"]
     assert history.runs[0].strategy == "ParameterServer"

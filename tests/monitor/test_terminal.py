@@ -42,7 +42,9 @@ def test_a_screen_fits_and_has_the_figures(feed: Feed, width: int, height: int) 
         text = "\n".join(lines)
         assert f"{feed.snapshot.global_step:,}/100,000" in text
         assert "worker:50 lives, but has pushed nothing for 21 s" in text
-    assert "worker:0 ★" in "\n".join(drawn(feed, View(), width, height))
+    workers = "\n".join(drawn(feed, View(), width, height))
+    assert "worker:0 ★" in workers
+    assert ("2.1 GB + 41.3 GB" in workers, "NVIDIA H100 80GB HBM3" in workers) == (width > 105, width > 123)
 
 
 def test_keys_move_sort_filter_and_end(feed: Feed) -> None:

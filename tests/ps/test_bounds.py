@@ -20,12 +20,14 @@ from trainband.errors import DataError, ProtocolError, RefusalCode, Refused, Tra
 from trainband.ps.membership.members import FORMER, Members, Presence
 from trainband.ps.rules import Async, Sync
 from trainband.ps.rules.registry import rule_of
+from trainband.runtime.step_recording import StepRecording
 from trainband.version import VERSION
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.codec import decode, decode_any, encode
 from trainband.wire.fields import GUESTS, UNLIMITED
 from trainband.wire.limits import LIMITS, Limits
+from trainband.wire.recording import Recorded
 
 STRANGER = "5717a96e5717a96e"
 OTHER_MODEL = plan_of({**PARAMS, "b": np.ones(3, np.float32)}, optax.sgd(1.0)).description
@@ -150,6 +152,7 @@ def records(who: str) -> dict[str, Any]:
         "pause": m.Pause(0, who),
         "lease": m.Lease(0, who, lease),
         "vote": r.Vote(0, who, 1, True),
+        "recorded": Recorded(0, who, "order", StepRecording("worker:0", "here", 1, 0.0)),
     }
 
 
@@ -240,6 +243,7 @@ CALLS: list[tuple[str, Callable[[str], Any], str]] = [
     ("adopt", lambda who: m.Adopt(0, who, "t", 1 << 60), "no checkpoint is of version"),
     ("heartbeat", lambda who: m.Heartbeat(0, who, ("\x1b[2J",)), "sent something that is no Heartbeat"),
     ("heartbeat", lambda who: m.Heartbeat(0, who, first_batch="x" * 65), "sent something that is no Heartbeat"),
+    ("heartbeat", lambda who: m.Heartbeat(0, who, memory=m.Memory(-1)), "sent something that is no Heartbeat"),
     ("worker_state", lambda who: m.LeftWorkerState(0, who, -1, b""), "sent something that is no LeftWorkerState"),
     ("leave", lambda who: m.Leave(-1, who, ""), "sent something that is no Leave"),
     ("leave", lambda who: m.Leave(0, who, "x" * (LIMITS.text_length + 1)), "sent something that is no Leave"),

@@ -19,15 +19,17 @@ from trainband.wire import replication as r
 from trainband.wire.codec import encode
 from trainband.wire.transport import Caller
 
+LOOKS = ("status", "state", "layout", "record_steps", "recordings")
 STRANGE = {
-    "observer": {"status", "state", "layout"},
-    "evaluator:0": {"status", "state", "layout"},
-    "admin": {"status", "state", "layout", "shutdown"},
-    "ps:1": {"status", "state", "layout", "invite"},
+    "observer": {*LOOKS},
+    "evaluator:0": {*LOOKS},
+    "admin": {*LOOKS, "shutdown"},
+    "ps:1": {*LOOKS, "invite"},
 }
 """What each of those that are no workers may ask for."""
 WORKERS_OWN = (
     *("join", "define", "begin", "finish", "steer", "save", "save_state", "landed", "worker_state", "my_worker_state"),
+    "recorded",
     *("restore", "restore_state", "adopt", "heartbeat", "pause", "lease", "leave", "vote", "vacancy"),
 )
 

@@ -168,7 +168,9 @@ def ps() -> Ps:
 
 def test_a_ps_before_anybody_comes(ps: Ps) -> None:
     state = replace(ps.state, replicas=())
-    assert state == m.JobState(version=0, last_version=0, fit=0, initialised=False, live=(), chief="worker:0")
+    assert state == m.JobState(
+        version=0, last_version=0, fit=0, initialised=False, live=(), chief="worker:0", clock_s=1000.0
+    )
     assert [replica.role for replica in ps.state.replicas] == ["empty"]
     assert ps.service.tensors() == ()
     status = ps.status

@@ -38,10 +38,26 @@ def test_every_ps_has_the_new_rate_from_the_next_update_on(make: Callable[..., J
     now = client.join(first_values(plan, PARAMS))
     client.await_begin(1, 10)
     now = push(client, plan, now)
+    assert [ps.status().learning_rate for ps in job.services] == [FIRST] * 2
     client.steer({RATE: SECOND})
     for _ in range(2):
         now = push(client, plan, now)
+        assert [ps.status().learning_rate for ps in job.services] == [SECOND] * 2
     require(plan, now.params, FIRST + 2 * SECOND)
+    client.leave()
+
+
+def test_whoever_asks_sees_the_rate_of_a_schedule_and_disturbs_no_update(make: Callable[..., Job]) -> None:
+    rates = [1.0, 0.5, 0.25, 0.125, 0.0625]
+    plan = plan_of(PARAMS, optax.inject_hyperparams(optax.sgd)(lambda count: 0.5**count), ps=2)
+    job = make(ps=2, workers=1, timeouts=FAST)
+    client = job.client(plan, 0)
+    now = client.join(first_values(plan, PARAMS))
+    client.await_begin(1, 10)
+    for made, rate in enumerate(rates, 1):
+        now = push(client, plan, now)
+        assert [ps.status().learning_rate for ps in job.services] == [rate] * 2
+        require(plan, now.params, sum(rates[:made]))
     client.leave()
 
 

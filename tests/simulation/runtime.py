@@ -147,6 +147,9 @@ class SimulatedRuntime:
     def pid(self) -> int:
         return self._process.life
 
+    def memory_bytes(self) -> int:
+        return 0
+
     def sleep(self, seconds: float) -> None:
         sleep(self._process, seconds)
 

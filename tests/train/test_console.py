@@ -6,6 +6,8 @@ import io
 import subprocess
 import sys
 import threading
+import time
+import types
 from typing import Any
 
 import pytest
@@ -163,3 +165,53 @@ print({"rich", "tensorboardX"} & set(sys.modules))
 def test_who_shows_nothing_starts_without_the_libraries_for_it() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_A_PICTURE], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+# --- in a notebook
+
+
+class FakeNotebook:
+    """What IPython is to a program that runs in the kernel of a notebook."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.update = self.shown.append
+        display = types.ModuleType("IPython.display")
+        display.HTML = str  # type: ignore[attr-defined]
+        display.display = self.display  # type: ignore[attr-defined]
+        ipython = types.ModuleType("IPython")
+        ipython.get_ipython = lambda: types.SimpleNamespace(kernel=self)  # type: ignore[attr-defined]
+        self.modules = {"IPython": ipython, "IPython.display": display}
+
+    def display(self, shown: str, *, display_id: bool) -> FakeNotebook:
+        assert display_id
+        self.shown.append(shown)
+        return self
+
+
+def test_a_notebook_shows_one_picture_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = FakeNotebook()
+    for name, module in notebook.modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(console, "NOTEBOOK_EVERY_S", 0.01)
+    steps = iter(range(10, 10_000, 10))
+    said: list[str] = []
+    hostile = WorkerRow("<script>", "live", 1.0, 0.0, 0.5)
+
+    def source() -> Progress:
+        step = next(steps)
+        return Progress(step, 10_000, 100.0, 1.0 / step, workers=(*ROWS, hostile))
+
+    with Console(source, said.append):
+        deadline = time.monotonic() + 10.0
+        while len(notebook.shown) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(notebook.shown) >= 5
+    assert "the job begins" in notebook.shown[0]
+    last = notebook.shown[-1]
+    assert "/10,000, 100 steps/s" in last
+    assert "<svg" in last
+    assert "<progress" in last
+    assert "worker:1" in last
+    assert "<script" not in last
+    assert said == []

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING
 import click
 
 from trainband.cluster.address import Address
+from trainband.cluster.resolvers.joined import noted_history
 from trainband.errors import ClusterError, PeerError, YourError
 
 if TYPE_CHECKING:
+    from trainband.monitor.feed import Feed
     from trainband.monitor.page.access import Access
+    from trainband.monitor.step_recordings import PageRecorder
 
 PORT = 8470
-ADVICE = "Give trainband dashboard the address of a ps of a job that runs"
+ADVICE = (
+    "Give trainband dashboard the address of a ps of a job that runs, --wait to wait for one to begin, or "
+    "--checkpoint-dir to see one that is over"
+)
 TIMEOUT_S = 5.0
 NICE = 10
 _POLL_S = 0.5
@@ -68,8 +74,8 @@ def dashboard(
 ) -> None:
     """Shows the job that the ps at HOST:PORT serves on a page, until Ctrl-C.
 
-    The page is read only. It is served to this machine, unless --host says otherwise; where the job has a secret, the
-    printed address has a token in it that is made from that.
+    Nothing on the page changes the job. It is served to this machine, unless --host says otherwise; where the job has a
+    secret, the printed address has a token in it that is made from that.
     """
     if of_launcher:
         os.nice(NICE)  # the job comes first, and more so while this loads its libraries
@@ -84,8 +90,8 @@ def dashboard(
     from trainband.monitor.page.server import PageServer
     from trainband.monitor.prometheus import job_exposition
 
-    access = _access(address, host, token_file, insecure=insecure)
-    feed = Feed(address or str(checkpoint_dir))
+    access = _access(address, host, token_file, insecure=insecure, always=of_launcher)
+    feed = Feed(address or _name_of(checkpoint_dir))
     collector = directory = None
     if address is not None:
         from trainband.monitor.collector import Collector
@@ -94,13 +100,15 @@ def dashboard(
     if checkpoint_dir is not None:
         from trainband.monitor.directory_source import DirectorySource
 
-        directory = DirectorySource(checkpoint_dir, feed, alone=address is None)
+        directory = DirectorySource(checkpoint_dir, feed, alone=address is None, lives=of_launcher)
+    recorder = None if address is None else _recorder(address, feed)
     statuses = None if collector is None else collector.statuses
     app = make_app(
         feed,
         access,
         summary=directory.summary if directory is not None else None,
         metrics=None if statuses is None else lambda: job_exposition(statuses()),
+        recorder=recorder,
     )
     with ExitStack() as stack:
         stop = threading.Event()
@@ -112,6 +120,8 @@ def dashboard(
         )
         if address is not None and not (wait or of_launcher):
             _require_job(address)
+        if recorder is not None:
+            stack.callback(recorder.close)
         for source in (collector, directory):
             if source is not None:
                 stack.enter_context(source)
@@ -121,9 +131,27 @@ def dashboard(
             threading.Thread(target=_await_launcher, args=(stop,), daemon=True).start()
         while not stop.wait(_POLL_S):
             pass
-        if of_launcher and collector is not None:
-            collector.end()
+        if of_launcher:
+            if collector is not None:
+                collector.end()
+            if directory is not None:
+                directory.end()
             threading.Event().wait(_LINGER_S)
+
+
+def _recorder(address: str, feed: Feed) -> PageRecorder:
+    """What records steps for the page: a ps is asked for it that answers now."""
+    import time
+
+    from trainband.cluster.resolvers.local_jobs import credentials_for
+    from trainband.monitor.inquiry import Inquiry
+    from trainband.monitor.step_recordings import PageRecorder
+
+    def connect() -> Inquiry:
+        up = next((ps.address for ps in feed.snapshot.ps if ps.up), address)
+        return Inquiry(up, TIMEOUT_S, credentials=credentials_for(address))
+
+    return PageRecorder(connect, time.time)
 
 
 def _require_job(address: str) -> None:
@@ -134,12 +162,22 @@ def _require_job(address: str) -> None:
         inquiry.ask()
 
 
-def _access(address: str | None, host: str, token_file: Path | None, *, insecure: bool) -> Access:
+def _name_of(directory: Path | None) -> str:
+    """What the page calls what it shows; a directory that only the launcher has made has no name for people."""
+    is_own = directory is not None and noted_history(directory) == directory
+    return "a job without checkpoint_dir" if is_own else str(directory)
+
+
+def _access(address: str | None, host: str, token_file: Path | None, *, insecure: bool, always: bool) -> Access:
     """Who may look.
+
+    Args:
+      always: whether a token is asked for even where no job with a secret is asked, and on this machine.
 
     Raises:
       YourError: the token file cannot be used.
     """
+    from trainband.cluster.resolvers.credentials import resolve_credentials
     from trainband.cluster.resolvers.local_jobs import credentials_for
     from trainband.monitor.page.access import Access, is_loopback, new_token, token_for
 
@@ -152,6 +190,8 @@ def _access(address: str | None, host: str, token_file: Path | None, *, insecure
         token = token_for(credentials_for(address)) if address is not None else ""
     except (ClusterError, PeerError) as exc:
         raise YourError(str(exc)) from exc
+    if address is None and always and not resolve_credentials(os.environ).insecure:
+        token = new_token()
     return Access(token=token or ("" if loopback else new_token()), loopback=loopback)
 
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "status": LazyCommand("trainband.cli.status", "status", "Show what a running job's tasks are doing."),
     "dashboard": LazyCommand("trainband.cli.dashboard", "dashboard", "Show a job on a page in the browser."),
     "top": LazyCommand("trainband.cli.top", "top", "Show a running job in the terminal, like top."),
+    "profile": LazyCommand("trainband.cli.profile", "profile", "Record some steps of a running job as a trace."),
     "doctor": LazyCommand(
         "trainband.cli.doctor", "doctor", "Show what this machine has and what trainband would use of it."
     ),

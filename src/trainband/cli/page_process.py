@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from trainband.cluster.address import Address
+from trainband.cluster.resolvers.joined import noted_history
 from trainband.cluster.spec import ClusterSpec
 from trainband.runtime.formatting import printable
 
@@ -29,17 +31,20 @@ def can_show_page() -> bool:
 class PageProcess:
     """Serves the page of a job for as long as its context lasts, and tells its address once it is there.
 
-    It begins when ps:0 listens, so that the tasks have the cores while they start; it runs at a low priority, and
-    nothing that goes wrong with it ends or delays the job.
+    It begins when there is something to show, so that the tasks have the cores while they start; it runs at a low
+    priority, and nothing that goes wrong with it ends or delays the job.
 
     Args:
-      spec: of the job, which has a ps.
+      find: the arguments of `trainband dashboard`, once there is something to show; `None` before. Called again and
+        again from another thread; see `ps_of` and `history_of`.
       environ: of the launcher, with what decides on the security of the job.
       say: takes a line for the user; called from another thread.
     """
 
-    def __init__(self, spec: ClusterSpec, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
-        self._address = spec.address(spec.ps[0])
+    def __init__(
+        self, find: Callable[[], Sequence[str] | None], environ: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        self._find = find
         self._environ = dict(environ)
         self._say = say
         self._stop = threading.Event()
@@ -67,9 +72,10 @@ class PageProcess:
         self._thread.join()
 
     def _run(self) -> None:
-        if not self._await_listener():
-            return
-        command = [sys.executable, "-m", "trainband.cli.main", "dashboard", self._address, "--of-launcher"]
+        while (found := self._find()) is None:
+            if self._stop.wait(LOOK_S):
+                return
+        command = [sys.executable, "-m", "trainband.cli.main", "dashboard", *found, "--of-launcher"]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -91,13 +97,31 @@ class PageProcess:
             for _ in lines:
                 pass  # whoever prints much must not wait for a reader
 
-    def _await_listener(self) -> bool:
-        """Whether the ps listens; `False` when the job ended before it did."""
-        address = Address.parse(self._address, "ps:0")
-        while not self._stop.wait(LOOK_S):
-            try:
-                socket.create_connection((address.host, address.port), timeout=ANSWER_S).close()
-            except OSError:
-                continue
-            return True
-        return False
+
+def ps_of(spec: ClusterSpec) -> Callable[[], Sequence[str] | None]:
+    """Finds the first ps of a job, once it listens."""
+    address = spec.address(spec.ps[0])
+    target = Address.parse(address, "ps:0")
+
+    def find() -> Sequence[str] | None:
+        try:
+            socket.create_connection((target.host, target.port), timeout=ANSWER_S).close()
+        except OSError:
+            return None
+        return [address]
+
+    return find
+
+
+def history_of(shared: Path) -> Callable[[], Sequence[str] | None]:
+    """Finds the history of a job, once its chief has said where it is.
+
+    Args:
+      shared: the directory by which the tasks tell the launcher; see `Run.shared_directory`.
+    """
+
+    def find() -> Sequence[str] | None:
+        directory = noted_history(shared)
+        return None if directory is None else ["--checkpoint-dir", str(directory)]
+
+    return find

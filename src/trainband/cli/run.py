@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -27,12 +28,12 @@ from trainband.cluster.resolvers.credentials import (
     TLS_DIRECTORY,
     without_security,
 )
+from trainband.cluster.resolvers.joined import PAGE
 from trainband.cluster.resolvers.local_jobs import environment_of, find_job_secret, is_decided
 from trainband.cluster.resolvers.log_level import log_format
 from trainband.cluster.resolvers.metrics import HOST as METRICS_HOST
 from trainband.cluster.resolvers.metrics import PORT as METRICS_PORT
 from trainband.cluster.resolvers.transport import TRANSPORT
-from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
 from trainband.errors import YourError
 from trainband.launch.backends.base import Backend, Run, Watcher, drop
@@ -76,11 +77,13 @@ def launch(
 
     Args:
       logs: keeps what each task prints, beside that.
-      page: whether to serve a page of it, where it has a ps.
+      page: whether to serve a page of it.
 
     Raises:
       YourError: the job cannot be run there as it was asked for.
     """
+    if page and not request.ps:
+        request = replace(request, environment={**request.environment, PAGE: "1"})
     run = backend.prepare(request, _watcher(output, logs))
     return _see_to_its_end(run, output, page_for=request.environment if page else None)
 
@@ -136,11 +139,17 @@ ALONE = (
 )
 
 
+NO_PAGE = (
+    "there is no page of this job, because its tasks run elsewhere and no ps of it can be asked from here. To see it, "
+    "run `trainband dashboard --checkpoint-dir DIR` on a machine that has the checkpoint_dir of the training."
+)
+
+
 def _see_to_its_end(cluster: Run, output: Output, page_for: Mapping[str, str] | None = None) -> int:
     """`page_for`: the environment of the process that serves a page of the job; `None` for no page."""
     with cluster:
         spec = cluster.spec
-        with nullcontext() if spec is None else output.watching(spec), _page(spec, page_for, output):
+        with nullcontext() if spec is None else output.watching(spec), _page(cluster, page_for, output):
             outcome = cluster.wait()
         if outcome.failed is not None:
             width = min(100, shutil.get_terminal_size().columns)
@@ -151,14 +160,20 @@ def _see_to_its_end(cluster: Run, output: Output, page_for: Mapping[str, str] | 
     return outcome.exit_code
 
 
-def _page(
-    spec: ClusterSpec | None, environ: Mapping[str, str] | None, output: Output
-) -> AbstractContextManager[object]:
-    if spec is None or environ is None or not spec.ps:
+def _page(cluster: Run, environ: Mapping[str, str] | None, output: Output) -> AbstractContextManager[object]:
+    if environ is None:
         return nullcontext()
-    from trainband.cli.page_process import PageProcess
+    from trainband.cli.page_process import PageProcess, history_of, ps_of
 
-    return PageProcess(spec, environ, lambda text: output.note(f"trainband: {text}"))
+    spec, shared = cluster.spec, cluster.shared_directory
+    if spec is not None and spec.ps:
+        find = ps_of(spec)
+    elif shared is not None:
+        find = history_of(shared)
+    else:
+        output.note(noted(NO_PAGE))
+        return nullcontext()
+    return PageProcess(find, environ, lambda text: output.note(noted(text)))
 
 
 def _wants_page(wanted: bool | None, on: str, *, quiet: bool) -> bool:
@@ -228,7 +243,7 @@ class RunCommand(click.Command):
     "--dashboard/--no-dashboard",
     "page",
     default=None,
-    help="Serve a page of the job and print its address.  [default: on a terminal, for local jobs with ps]",
+    help="Serve a page of the job and print its address.  [default: on a terminal, for local jobs]",
 )
 @click.option("--quiet", is_flag=True, help="Show only what SCRIPT itself prints, and failures.")
 @click.option(

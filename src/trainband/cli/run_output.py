@@ -11,7 +11,7 @@ from typing import Protocol, TextIO
 
 from trainband.cluster.spec import ClusterSpec
 from trainband.cluster.task import Task
-from trainband.runtime.formatting import LINE_PREFIX, WARNING_PREFIX, printable
+from trainband.runtime.formatting import CONTINUED, LINE_PREFIX, WARNING_PREFIX, printable
 
 _NOISE = re.compile(
     r"(?!\d*$)(\[Gloo\] Rank |\d+| is connected to | peer ranks\. |Expected number of connected peer ranks is : )+"
@@ -73,13 +73,15 @@ class StreamOutput:
         self._quiet = quiet
         self._live = not quiet and stderr.isatty() and environ.get("TERM", "dumb") not in ("dumb", "unknown")
         self._above: Callable[[str], None] | None = None
+        self._leaves_out: set[Task] = set()
+        """The tasks whose last line on stderr was left out."""
         self._lock = threading.Lock()
 
     def line(self, task: Task, text: str, stream: str = "stdout") -> None:
         """Writes one line of a task."""
         if is_noise(text):
             return
-        if self._quiet and stream == "stderr" and text.startswith(LINE_PREFIX) and not text.startswith(WARNING_PREFIX):
+        if self._quiet and stream == "stderr" and self._is_left_out(task, text):
             return
         if self._coloured[stream]:
             # The reset at the end is for tasks that colour their own lines and do not finish it.
@@ -106,6 +108,15 @@ class StreamOutput:
                 yield
             finally:
                 self._above = None
+
+    def _is_left_out(self, task: Task, text: str) -> bool:
+        """Whether trainband says this in a task, or goes on with it: `say_on_stderr` indents further lines."""
+        goes_on = text.startswith(CONTINUED) and task in self._leaves_out
+        if goes_on or (text.startswith(LINE_PREFIX) and not text.startswith(WARNING_PREFIX)):
+            self._leaves_out.add(task)
+            return True
+        self._leaves_out.discard(task)
+        return False
 
     def _write(self, name: str, text: str) -> None:
         stream = self._streams[name]

@@ -21,6 +21,9 @@ from trainband.wire.messages import UNLIMITED
 from trainband.wire.replication import NOBODY, ReplicaState
 
 WATCH_S = 1.0
+WIDE = 110
+"""Columns of a terminal from which on memory and devices of workers are shown, too."""
+
 ADVICE = "Give trainband status the address of a ps of a job that runs"
 
 
@@ -117,7 +120,8 @@ def show(answer: PsStatus, console: Console) -> None:
     console.print(head)
     console.print(
         f"global step {answer.version:,}{of}, {rate(answer.rate)} steps/s, loss "
-        + ("not known yet" if answer.loss is None else f"{answer.loss:.4f}"),
+        + ("not known yet" if answer.loss is None else f"{answer.loss:.4f}")
+        + ("" if answer.learning_rate is None else f", learning rate {answer.learning_rate:.4g}"),
         highlight=False,
     )
     console.print(
@@ -128,7 +132,8 @@ def show(answer: PsStatus, console: Console) -> None:
     console.print(
         f"gradients in {size(answer.bytes_in)}"
         + (f" ({size(answer.bytes_saved)} saved)" if answer.bytes_saved else "")
-        + f", params out {size(answer.bytes_out)}, shard {size(answer.shard_bytes)}",
+        + f", params out {size(answer.bytes_out)}, shard {size(answer.shard_bytes)}"
+        + (f", memory {size(answer.memory_bytes)}" if answer.memory_bytes else ""),
         highlight=False,
     )
     for replica in answer.replicas:
@@ -143,6 +148,10 @@ def show(answer: PsStatus, console: Console) -> None:
     divided = any(worker.share for worker in answer.workers)
     if divided:
         workers.add_column("share", justify="right", no_wrap=True)
+    told = console.width >= WIDE and any(worker.memory_bytes for worker in answer.workers)
+    if told:
+        workers.add_column("memory", justify="right", no_wrap=True)
+        workers.add_column("device")
     workers.add_column("process")
     for worker in answer.workers:
         workers.add_row(
@@ -156,6 +165,7 @@ def show(answer: PsStatus, console: Console) -> None:
             f"{worker.refused:,}",
             f"{worker.heard_s:.1f} s",
             *([f"{worker.share:.0%}"] if divided else []),
+            *([worker.memory, worker.device] if told else []),
             f"{worker.pid} on {worker.host}" + (f", {worker.transport}" if worker.transport else ""),
         )
     console.print(workers)

@@ -139,6 +139,11 @@ class SupervisedCluster:
         """
         return self._joined is None or self._joined.exists()
 
+    @property
+    def shared_directory(self) -> Path | None:
+        """Where tasks on this machine tell the launcher things, within the `with` block; `None` elsewhere."""
+        return None if self._joined is None else self._joined.parent
+
     def send(self, task: Task, signal_number: int) -> None:
         """Sends a signal to a task and the processes that it has started, unless the task has exited.
 

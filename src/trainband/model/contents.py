@@ -76,6 +76,19 @@ def contents_of_state(state: PyTree, held: Sequence[Held]) -> Contents | None:
     return tuple(contents)
 
 
+def leaf_of_number(contents: Contents, name: str) -> int | None:
+    """Which leaf of an optimizer's state is the number of this name, wherever it is in it; `None` unless one is.
+
+    `optax.inject_hyperparams` and Keras's optimizers keep their learning rate there.
+    """
+    found = [
+        leaf
+        for leaf, pieces in enumerate(contents)
+        if len(pieces) == 1 and pieces[0].shape == () and pieces[0].tensor.rpartition("/")[2] == name
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def check_settings(settings: Iterable[str], scalars: Iterable[str]) -> None:
     """Raises `ModelError` unless an optimizer's state has all the numbers that are to be set."""
     known = list(scalars)

@@ -61,7 +61,7 @@ def _of_ps(job: JobSnapshot) -> Iterator[Alert]:
         for shard in range(len(job.ps)):
             if shard not in held and any(view.up for view in job.ps):
                 yield Alert("no_primary", "error", "", f"No ps that answers holds shard {shard}.")
-    # A job with replicas=0 has no standbys at all; one that has lost some has a later term than the first, or others.
+    # A job with standbys=0 has no standbys at all; one that has lost some has a later term than the first, or others.
     replicated = any(replica.standby != NOBODY or replica.term > 1 for replica in held.values())
     for shard, replica in sorted(held.items()):
         if replicated and replica.standby == NOBODY:

@@ -27,15 +27,25 @@ if TYPE_CHECKING:
     from trainband.monitor.history import History
 
 LOOK_S = 2.0
-MOST_SHARE = 0.05
+OFTEN_S = 0.5
+"""Between two looks at a job that is known to run."""
+MOST_SHARE = 0.02
 """Of a core, for reading histories again and again: one that takes long is read less often."""
 QUIET_S = 30.0
-"""A run whose history has not grown for so long, and that tells of no end, does not go on any more."""
+"""A run whose history has not grown for so long, and that tells of no end, does not go on any more; of a run of many
+hours, whose points are far apart, `QUIET_POINTS` times their distance.
+"""
+QUIET_POINTS = 3
 MOST_RUNS = 20
 """That are shown, the newest."""
 
 _TASK = re.compile(r"\b(?:ps|worker|chief|evaluator):\d+")
-_COLUMNS = {"steps_per_second": "rate", "examples_per_second": "examples_rate", "loss": "loss"}
+_COLUMNS = {
+    "steps_per_second": "rate",
+    "examples_per_second": "examples_rate",
+    "loss": "loss",
+    "learning_rate": "learning_rate",
+}
 """The names of a history's series that the page knows by other names."""
 _KINDS: dict[str, tuple[str, Severity]] = {
     "start": ("began", "good"),
@@ -64,18 +74,20 @@ class DirectorySource:
       path: the `checkpoint_dir` of a training.
       feed: what takes it.
       alone: whether the directory is all that is known: then it tells of the state of the job, too, and of its events.
+      lives: whether the job is known to run until `end` is called, however seldom its history grows.
       clock: seconds since 1970.
 
     Raises:
       YourError: there is no such directory.
     """
 
-    def __init__(self, path: Path, feed: Feed, *, alone: bool, clock: Clock = time.time) -> None:
+    def __init__(self, path: Path, feed: Feed, *, alone: bool, lives: bool = False, clock: Clock = time.time) -> None:
         if not path.is_dir():
             raise YourError(f"--checkpoint-dir {path} is no directory; give the checkpoint_dir of a training.")
         self._path = path
         self._feed = feed
         self._alone = alone
+        self._lives = lives
         self._clock = clock
         self._checkpoints: list[CheckpointRow] = []
         self._read: tuple[object, ...] = ()
@@ -113,6 +125,17 @@ class DirectorySource:
                 raise CheckpointError(f"There is no checkpoint in {self._path} yet.")
             return summarise(newest, name)
 
+    def end(self) -> None:
+        """Somebody who knows says that the job has ended: reads its last words."""
+        self._stop_reading()
+        self._lives = False
+        self.look()
+        now, before = self._clock(), self._feed.snapshot
+        if before.state == "running":  # its chief was killed, or says nothing of the end of its trainings
+            self._feed.publish(
+                replace(before, at=now, state="ended", since=now, rate=0.0, examples_rate=0.0, left_s=None)
+            )
+
     def __enter__(self) -> DirectorySource:
         self.look()
         self._thread.start()
@@ -121,15 +144,18 @@ class DirectorySource:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._stop_reading()
+
+    def _stop_reading(self) -> None:
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
-        pause_s = LOOK_S
+        least_s = pause_s = OFTEN_S if self._lives else LOOK_S
         while not self._stop.wait(pause_s):
             began = time.monotonic()
             self.look()
-            pause_s = max(LOOK_S, (time.monotonic() - began) / MOST_SHARE)
+            pause_s = max(least_s, (time.monotonic() - began) / MOST_SHARE)
 
     def _tell(self, history: History | None) -> None:
         now = self._clock()
@@ -151,7 +177,7 @@ class DirectorySource:
         columns = past_of(run)
         if columns["at"]:
             self._feed.set_past(columns)
-        told = replace(snapshot_of(run, before.source, now), variables=self._variables())
+        told = replace(snapshot_of(run, before.source, now, lives=self._lives), variables=self._variables())
         self._feed.publish(told, derive=False)
 
     def _variables(self) -> tuple[VariableStatus, ...]:
@@ -167,10 +193,11 @@ class DirectorySource:
 
     def _age(self) -> None:
         """A history that does not grow any more."""
-        runs, now = self._feed.runs, self._clock()
-        if runs and snapshot_of(runs[0], "", now).state != self._feed.snapshot.state:
-            told = replace(snapshot_of(runs[0], self._feed.snapshot.source, now), variables=self._variables())
-            self._feed.publish(told, derive=False)
+        runs, before = self._feed.runs, self._feed.snapshot
+        if runs:
+            told = snapshot_of(runs[0], before.source, self._clock(), lives=self._lives)
+            if (told.state, told.rate) != (before.state, before.rate):
+                self._feed.publish(replace(told, variables=self._variables()), derive=False)
 
 
 def variables_of(checkpoint: Checkpoint) -> tuple[VariableStatus, ...]:
@@ -222,6 +249,7 @@ def checkpoints_in(path: Path) -> Iterator[CheckpointRow]:
 def runs_of(history: History) -> tuple[Run, ...]:
     """The runs of a history, newest first, without the series of single tasks."""
     found = []
+    ends = {event.run: event.value for event in history.events if event.kind in ("start", "chief")}
     for run in reversed(history.runs[-MOST_RUNS:]):
         curves = {}
         mine = history.table.filter(_equal(history.table["run"], run.number))
@@ -237,10 +265,11 @@ def runs_of(history: History) -> tuple[Run, ...]:
                 name=f"run {run.number}",
                 started_at=run.began_at.timestamp(),
                 ended_at=run.ended_at.timestamp(),
-                steps=run.last_step,
+                steps=_reached(mine),
                 points=sum(len(curve.at) for curve in curves.values()),
                 reason=run.reason,
                 curves=curves,
+                ends_at=None if (end := ends.get(run.number)) is None else int(end),
             )
         )
     return tuple(found)
@@ -279,21 +308,28 @@ def past_of(run: Run) -> dict[str, list[float | None]]:
     return columns
 
 
-def snapshot_of(run: Run, source: str, now: float) -> JobSnapshot:
-    """The state of a run, by its history alone."""
-    goes_on = not run.reason and now - run.ended_at < QUIET_S
+def snapshot_of(run: Run, source: str, now: float, *, lives: bool = False) -> JobSnapshot:
+    """The state of a run, by its history alone, unless it is known that its job lives."""
+    from trainband.monitor.history.curves import spacing
+
+    grows = now - run.ended_at < max(QUIET_S, QUIET_POINTS * spacing(run.ended_at - run.started_at))
+    goes_on = lives or (not run.reason and grows)
     newest = {name: curve.value[-1] for name, curve in run.curves.items() if curve.value}
-    rate = newest.get("steps_per_second") or 0.0
+    rate, examples_rate = (
+        (newest.get(name) or 0.0) if goes_on and grows else 0.0 for name in ("steps_per_second", "examples_per_second")
+    )
     return JobSnapshot(
         at=now if goes_on else run.ended_at,
         source=source,
         state="running" if goes_on else "ended",
         since=run.started_at if goes_on else run.ended_at,
-        reason=run.reason,
+        reason="" if goes_on else run.reason,
         heard_at=run.ended_at,
         global_step=run.steps,
-        rate=rate if goes_on else 0.0,
-        examples_rate=(newest.get("examples_per_second") or 0.0) if goes_on else 0.0,
+        last_step=run.ends_at,
+        left_s=max(0, run.ends_at - run.steps) / rate if run.ends_at is not None and rate > 0 else None,
+        rate=rate,
+        examples_rate=examples_rate,
         loss=newest.get("loss"),
         metrics={name: value for name, value in newest.items() if value is not None and not _TASK.match(name)},
     )
@@ -310,6 +346,16 @@ def _history_of(path: Path, *, empty: bool) -> tuple[History | None, list[str]]:
     except TrainbandError as exc:
         return None, [str(exc)]
     return found, [f"A file of the history was left out. {reason}" for reason in found.damaged.values()]
+
+
+def _reached(rows: Any) -> int:
+    """The last global step of a run, which is an earlier one than before where it was resumed from a checkpoint."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    resumed = pc.is_in(rows["name"].cast(pa.string()), pa.array(["event/start", "event/chief", "event/restore"]))
+    begun = pc.max(pc.indices_nonzero(resumed)).as_py() or 0
+    return pc.max(rows["global_step"].slice(begun)).as_py() or 0
 
 
 def _files(folder: Path) -> tuple[object, ...]:

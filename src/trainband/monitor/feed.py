@@ -19,6 +19,7 @@ NAMES = (
     "rate",
     "examples_rate",
     "loss",
+    "learning_rate",
     "staleness",
     "workers",
     "bytes_in_rate",
@@ -71,6 +72,8 @@ class Run(Struct, frozen=True):
     reason: str
     """Why it ended; empty while it goes on."""
     curves: dict[str, Curve]
+    ends_at: int | None = None
+    """The global step at which it is to end; `None` where nobody has said."""
 
 
 class Feed:
@@ -251,6 +254,7 @@ def figures(snapshot: JobSnapshot) -> Mapping[str, float | None]:
         "rate": snapshot.rate,
         "examples_rate": snapshot.examples_rate,
         "loss": snapshot.loss,
+        "learning_rate": snapshot.learning_rate,
         "staleness": snapshot.staleness_median,
         "workers": snapshot.live_workers,
         # A first look knows no speed, and an update needs a gradient.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TypeVar
 
 from trainband.cluster.address import Address
 from trainband.cluster.credentials import Credentials
@@ -10,11 +11,14 @@ from trainband.cluster.resolvers.local_jobs import credentials_for
 from trainband.errors import PeerError
 from trainband.monitor.question import call, explained
 from trainband.ps.statistics import PsStatus
-from trainband.wire.codec import decode
+from trainband.wire.codec import decode, encode
 from trainband.wire.network import Network
+from trainband.wire.recording import RecordingOrder, Recordings, RecordSteps
 from trainband.wire.transport import Timeouts
 
 ADVICE = "Give the address of a ps of a job that runs"
+
+Answer = TypeVar("Answer")
 
 
 class Inquiry:
@@ -42,9 +46,24 @@ class Inquiry:
         Raises:
           PeerError: nobody answers there, or not in time, or it is no ps.
         """
+        return self._ask("status", PsStatus)
+
+    def record_steps(self, steps: int) -> RecordingOrder:
+        """Has the next steps of the job's workers recorded; returns what was ordered, perhaps by another before.
+
+        Raises:
+          PeerError: as for `ask`; or nobody trains.
+        """
+        return self._ask("record_steps", RecordingOrder, encode(RecordSteps(steps)))
+
+    def recordings(self) -> Recordings:
+        """What has come of the order that was given last. Raises `PeerError` as `ask` does."""
+        return self._ask("recordings", Recordings)
+
+    def _ask(self, action: str, kind: type[Answer], body: bytes = b"") -> Answer:
         address = self._connection.address
         try:
-            return decode(call(self._connection, "status", self._timeout_s), PsStatus, address)
+            return decode(call(self._connection, action, self._timeout_s, body=body), kind, address)
         except PeerError as exc:
             raise explained(
                 exc, address, self._advice, waited_s=self._timeout_s, left_s=self._timeout_s, context=""

@@ -25,6 +25,7 @@ def worker_families(statistics: TaskStatistics) -> list[Family]:
         return found
 
     checkpoint = one.checkpoint
+    used, limit = float(one.device_memory_bytes), float(one.device_memory_limit_bytes)
     seconds = Family("counter", "trainband_worker_step_seconds_total", "What its steps have spent, by their parts.")
     for part, spent in one.seconds.items():
         seconds.add(spent, *labels, ("part", part))
@@ -37,6 +38,8 @@ def worker_families(statistics: TaskStatistics) -> list[Family]:
         family("counter", "examples_total", "Examples of these steps, in this process.", one.examples),
         family("counter", "refused_gradients_total", "Its gradients that were not finite, and refused.", one.refused),
         family("gauge", "loss", "Its latest loss.", one.loss),
+        family("gauge", "device_memory_bytes", "Memory in use on its devices.", used if limit else None),
+        family("gauge", "device_memory_limit_bytes", "Memory of its devices that it can have.", limit or None),
         family(
             "gauge",
             "checkpoint_global_step",

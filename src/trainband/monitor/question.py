@@ -25,14 +25,18 @@ LOOK_S = 0.5
 
 
 def call(
-    connection: Connection, action: str, timeout_s: float, while_waiting: Callable[[], None] = lambda: None
+    connection: Connection,
+    action: str,
+    timeout_s: float,
+    while_waiting: Callable[[], None] = lambda: None,
+    body: bytes = b"",
 ) -> bytes:
     """The answer to a call, which Ctrl-C breaks off at once: a thread that is blocked in Flight sees no signals."""
     answer: Future[bytes] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(connection.call(action, timeout_s=timeout_s))
+            answer.set_result(connection.call(action, body, timeout_s=timeout_s))
         except BaseException as exc:
             answer.set_exception(exc)
 

@@ -66,6 +66,8 @@ class PsView(Struct, frozen=True):
     """Bytes per second, between the last two looks."""
     bytes_out_rate: float = 0.0
     shard_bytes: int = 0
+    memory_bytes: int = 0
+    """Resident memory of its process; 0 where its platform doesn't say."""
     update_s: float = 0.0
     """Seconds that updates have taken."""
     update_share: float = 0.0
@@ -103,6 +105,8 @@ class JobSnapshot(Struct, frozen=True):
     left_s: float | None = None
     """Seconds until the last step at this rate."""
     loss: float | None = None
+    learning_rate: float | None = None
+    """Where the optimizer's state has it."""
     staleness_median: float = 0.0
     staleness_p99: float = 0.0
     staleness_max: int = 0

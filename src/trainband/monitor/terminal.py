@@ -47,6 +47,7 @@ SORTS: Mapping[str, Callable[[WorkerStatus], tuple[object, ...]]] = {
     "pushes": lambda worker: (-worker.pushes, *_numbered(worker.task)),
     "dropped": lambda worker: (-worker.dropped, *_numbered(worker.task)),
     "heard": lambda worker: (-worker.heard_s, *_numbered(worker.task)),
+    "memory": lambda worker: (-worker.memory_bytes, *_numbered(worker.task)),
     "state": lambda worker: (worker.presence == "live" and not worker.stalled_s, *_numbered(worker.task)),
 }
 """By what workers can be sorted; where not by name, what stands out comes first."""
@@ -150,7 +151,8 @@ def screen(feed: Feed, view: View, width: int, height: int) -> Screen:
         for alert in job.alerts[:MOST_ALERTS]
     ]
     if len(job.alerts) > MOST_ALERTS:
-        alerts.append(Text(f" and {len(job.alerts) - MOST_ALERTS} more alerts", style="dim"))
+        more = len(job.alerts) - MOST_ALERTS
+        alerts.append(Text(f" and {more} more {'alert' if more == 1 else 'alerts'}", style="dim"))
     page = max(1, height - len(head) - len(alerts) - 3)
     if view.tab == "workers":
         workers = sorted_workers(job, view)
@@ -173,11 +175,12 @@ def screen(feed: Feed, view: View, width: int, height: int) -> Screen:
 def sorted_workers(job: JobSnapshot, view: View) -> list[WorkerStatus]:
     """The workers that a view shows, in its order."""
     words = view.words.lower()
-    found = [
-        worker
-        for worker in job.workers
-        if not words or words in f"{worker.task} {_state(worker, job)} {worker.host} {worker.transport}".lower()
-    ]
+
+    def matches(worker: WorkerStatus) -> bool:
+        row = worker.task, _state(worker, job), worker.host, worker.transport, worker.device
+        return words in " ".join(row).lower()
+
+    found = [worker for worker in job.workers if not words or matches(worker)]
     return sorted(found, key=SORTS[view.sort], reverse=view.backwards)
 
 
@@ -237,7 +240,8 @@ def _pair(name: str, drawn: Text, text: str) -> Text:
 
 def _loss(job: JobSnapshot) -> str:
     loss = "loss not known yet" if job.loss is None else f"loss {job.loss:.4f}"
-    return f"{rate(job.examples_rate)} examples/s  {loss}"
+    learning_rate = "" if job.learning_rate is None else f"  learning rate {job.learning_rate:.4g}"
+    return f"{rate(job.examples_rate)} examples/s  {loss}{learning_rate}"
 
 
 def _tabs(job: JobSnapshot, view: View, where: str) -> Text:
@@ -289,8 +293,8 @@ def _workers(
     job: JobSnapshot, workers: Sequence[WorkerStatus], sparks: Mapping[str, list[float]], view: View, width: int
 ) -> Table:
     titles = ["worker", "state", ">steps/s", "last minute", ">staleness", ">loss", ">pushes", ">heard"]
-    titles += [name for name, least in (("dropped", 95), ("transport", 118), ("process", 145)) if width >= least]
-    titles = [">dropped" if name == "dropped" else name for name in titles]
+    wider = ((">dropped", 95), (">memory", 106), ("device", 124), ("transport", 138), ("process", 160))
+    titles += [name for name, least in wider if width >= least]
     marked = [f"{title}{'▾' if title.lstrip('>') == view.sort else ''}" for title in titles]
     table = _table(*marked, least=7)
     for worker in workers:
@@ -305,6 +309,8 @@ def _workers(
             "pushes": f"{worker.pushes:,}",
             "dropped": f"{worker.dropped:,}",
             "heard": f"{worker.heard_s:.1f} s",
+            "memory": worker.memory,
+            "device": Text(printable(worker.device)),
             "transport": Text(printable(worker.transport)),
             "process": Text(f"{worker.pid} on {printable(worker.host)}"),
         }
@@ -313,7 +319,7 @@ def _workers(
 
 
 def _servers(job: JobSnapshot, servers: Sequence[PsView]) -> Table:
-    table = _table("server", "state", "shards", ">updates/s", ">version", ">in", ">out", ">shard", "address")
+    table = _table("server", "state", "shards", ">updates/s", ">version", ">in", ">out", ">shard", ">memory", "address")
     for view in servers:
         state = "up" if view.up else "ended" if job.state == "ended" else "silent"
         held = [f"{one.shard} {one.role}" + (f" t{one.term}" if one.term > 1 else "") for one in view.replicas]
@@ -326,6 +332,7 @@ def _servers(job: JobSnapshot, servers: Sequence[PsView]) -> Table:
             f"{size(round(view.bytes_in_rate))}/s",
             f"{size(round(view.bytes_out_rate))}/s",
             size(view.shard_bytes),
+            size(view.memory_bytes) if view.memory_bytes else "",
             Text(printable(view.address)),
         )
     return table

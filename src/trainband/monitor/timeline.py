@@ -37,6 +37,20 @@ _PRESENCE: dict[str, tuple[str, Severity, str]] = {
 }
 
 
+MOST_AT_ONCE = 10
+"""Workers to which the same happens within one look and that are told of one by one. A job of 1,000 workers would
+otherwise fill half of what is remembered when it begins, and again when it ends."""
+_TOGETHER = {
+    "joined": "joined",
+    "left": "left the job",
+    "lost": "are lost: their processes died or are cut off",
+    "preempted": "were asked to end and left",
+    "returned": "are back",
+    "stuck": "live, but push nothing",
+    "moving": "push again",
+}
+
+
 def events_between(before: JobSnapshot, after: JobSnapshot) -> tuple[Event, ...]:
     """What has happened from one snapshot to the next, in the order of their consequence: job, ps, shards, workers."""
     return tuple(
@@ -114,6 +128,20 @@ def _holders(job: JobSnapshot) -> dict[int, tuple[int, int, int]]:
 
 
 def _of_workers(before: JobSnapshot, after: JobSnapshot) -> Iterator[Told]:
+    """One event for each worker; where the same happens to many at once, one for all of them."""
+    by_kind: dict[str, list[Told]] = {}
+    for told in _of_each_worker(before, after):
+        by_kind.setdefault(told[0], []).append(told)
+    for kind, all_told in by_kind.items():
+        if len(all_told) <= MOST_AT_ONCE or kind not in _TOGETHER:
+            yield from all_told
+            continue
+        first = ", ".join(task for _, _, task, _ in all_told[:3])
+        text = f"{len(all_told):,} workers {_TOGETHER[kind]}: {first} and {len(all_told) - 3:,} others."
+        yield kind, all_told[0][1], "", text
+
+
+def _of_each_worker(before: JobSnapshot, after: JobSnapshot) -> Iterator[Told]:
     earlier = {worker.task: worker for worker in before.workers}
     for worker in after.workers:
         old, name = earlier.get(worker.task), worker.task

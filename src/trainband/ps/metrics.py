@@ -82,8 +82,12 @@ def _add_ps(families: _Families, status: PsStatus) -> None:
     counter("trainband_ps_saved_bytes_total", text, status.bytes_saved, task)
     counter("trainband_ps_update_seconds_total", "Time spent on updates of its shard.", status.update_s, task)
     gauge("trainband_ps_shard_bytes", "Size of the variables that it holds.", status.shard_bytes, task)
+    text = "Resident memory of its process."
+    gauge("trainband_ps_resident_memory_bytes", text, status.memory_bytes or None, task)
     gauge("trainband_ps_variables", "Variables of the model, on all ps.", len(status.variables), task)
     gauge("trainband_ps_loss", "Mean of the latest losses of all workers.", status.loss, task)
+    text = "Learning rate of the last update, where the optimizer's state has it."
+    gauge("trainband_ps_learning_rate", text, status.learning_rate, task)
     text = "Staleness of the updates so far, in updates."
     for statistic, value in (
         ("median", status.staleness_median),
@@ -125,7 +129,8 @@ def _add_worker(families: _Families, status: PsStatus, worker: WorkerStatus) -> 
     labels = ("task", status.task), ("worker", worker.task)
     counter, gauge = families.counter, families.gauge
     process = ("host", worker.host), ("pid", str(worker.pid)), ("transport", worker.transport)
-    gauge("trainband_ps_worker_info", "Where a worker runs; always 1.", 1.0, *labels, *process)
+    info = *process, ("device", worker.device)
+    gauge("trainband_ps_worker_info", "Where a worker runs and computes; always 1.", 1.0, *labels, *info)
     gauge("trainband_ps_worker_live", "Whether it is in the job.", float(worker.presence == "live"), *labels)
     gauge("trainband_ps_worker_failed", "Whether it has left with an error.", float(bool(worker.failure)), *labels)
     counter("trainband_ps_worker_pushes_total", "Gradients that it has pushed.", worker.pushes, *labels)
@@ -141,3 +146,9 @@ def _add_worker(families: _Families, status: PsStatus, worker: WorkerStatus) -> 
     gauge("trainband_ps_worker_silence_seconds", "Since its last heartbeat.", worker.heard_s, *labels)
     text = "For how long it has pushed nothing though others wait for it; 0 where it is not stuck."
     gauge("trainband_ps_worker_stalled_seconds", text, worker.stalled_s, *labels)
+    text = "Resident memory of its process."
+    gauge("trainband_ps_worker_resident_memory_bytes", text, worker.memory_bytes or None, *labels)
+    used, limit = worker.device_memory_bytes, worker.device_memory_limit_bytes
+    gauge("trainband_ps_worker_device_memory_bytes", "Memory in use on its devices.", used if limit else None, *labels)
+    text = "Memory of its devices that it can have."
+    gauge("trainband_ps_worker_device_memory_limit_bytes", text, limit or None, *labels)

@@ -42,6 +42,20 @@ class WorkerStatus(Struct, frozen=True):
     """Of the examples of an update, where the rule divides them by speed; 0 where it does not."""
     time: dict[str, float] = {}
     """The share of each part of its steps in its time, lately, see `step_times.PARTS`; `other` is the rest."""
+    device: str = ""
+    """What it computes on: `cpu`, `NVIDIA H100 80GB HBM3`, `8 × TPU v5e`; empty where it has not said."""
+    memory_bytes: int = 0
+    """Resident memory of its process; here and below, 0 where its platform doesn't say."""
+    device_memory_bytes: int = 0
+    """In use on the devices that it computes on, all together."""
+    device_memory_limit_bytes: int = 0
+    """How much they have for its process."""
+
+    @property
+    def memory(self) -> str:
+        """For people: of its process and, behind a plus, on devices that say so: `1.2 GB + 60.1 GB`."""
+        process = size(self.memory_bytes) if self.memory_bytes else ""
+        return f"{process} + {size(self.device_memory_bytes)}" if self.device_memory_limit_bytes else process
 
 
 class SliceStatus(Struct, frozen=True):
@@ -116,6 +130,10 @@ class PsStatus(Struct, frozen=True):
     """Seconds that updates of the shard that the status is of have taken, since this ps holds it."""
     ps_addresses: tuple[str, ...] = ()
     """Of all ps of the job, by index, as its tasks know them: a viewer that knows one finds the others."""
+    memory_bytes: int = 0
+    """Resident memory of its process; 0 where its platform doesn't say."""
+    learning_rate: float | None = None
+    """That of the last update, where the optimizer's state has it: by `optax.inject_hyperparams`, or one of Keras's."""
 
 
 class Rate:

@@ -80,6 +80,10 @@ class Runtime(Protocol):
         """The number of this process."""
         ...
 
+    def memory_bytes(self) -> int:
+        """Resident memory of this process; 0 where this machine doesn't say."""
+        ...
+
     def clock(self) -> float:
         """See `Clock`."""
         ...

@@ -10,6 +10,9 @@ LINE_PREFIX = "trainband: "
 
 WARNING_PREFIX = LINE_PREFIX + "WARNING"
 
+CONTINUED = "    "
+"""Begins every line of what it says but the first."""
+
 
 _INVISIBLE = re.compile(
     "["

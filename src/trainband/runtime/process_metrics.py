@@ -10,6 +10,7 @@ import resource
 from pathlib import Path
 
 from trainband.runtime.exposition import Family, Labels
+from trainband.runtime.memory import resident_bytes
 from trainband.version import VERSION
 
 _PROC = Path("/proc")
@@ -32,14 +33,14 @@ def process_families(labels: Labels) -> list[Family]:
         return found
     # After the name of the program, which may hold anything: see proc_pid_stat(5), whose fields count from 1.
     fields = (_PROC / "self" / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    virtual, resident = int(fields[20]), int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+    virtual = int(fields[20])
     started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     stat = (_PROC / "stat").read_text(encoding="utf-8").splitlines()
     booted = next((float(line.split()[1]) for line in stat if line.startswith("btime ")), None)
     descriptors = sum(1 for _ in (_PROC / "self" / "fd").iterdir())
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     gauges = {
-        "process_resident_memory_bytes": ("Memory in use.", float(resident)),
+        "process_resident_memory_bytes": ("Memory in use.", float(resident_bytes())),
         "process_virtual_memory_bytes": ("Address space in use.", float(virtual)),
         "process_open_fds": ("File descriptors in use.", float(descriptors)),
         "process_max_fds": ("File descriptors that it may use.", float(most)),

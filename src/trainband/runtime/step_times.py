@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainband.runtime.step_recording import StepRecorder
+
 PARTS = ("data", "compute", "send", "network", "ps")
 """The parts of a step, in the order in which they come:
 
@@ -26,6 +28,7 @@ class StepTimes:
       steps: that were made.
       data, compute, send, network, ps: see `PARTS`.
       waited_for: seconds by ps for its answer, once those of the ps before it were there; of several ps.
+      recorder: notes each moment while somebody wants to see it.
     """
 
     steps: int = 0
@@ -35,14 +38,29 @@ class StepTimes:
     network: float = 0.0
     ps: float = 0.0
     waited_for: dict[str, float] = field(default_factory=dict)
+    recorder: StepRecorder | None = None
+
+    def note(self, part: str, begin: float, end: float) -> None:
+        """Notes what a part of a step has taken, by a monotonic clock."""
+        setattr(self, part, getattr(self, part) + (end - begin))
+        if self.recorder is not None:
+            self.recorder.span(part, begin, end)
+
+    def end_step(self, global_step: int, steps: int = 1) -> None:
+        """Tells the recorder, where there is one, that a step is over, or a call of several."""
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.end_step(global_step, steps)
+            if recorder.is_over:
+                self.recorder = None
 
     def seconds(self) -> dict[str, float]:
         """Of each part."""
         return {part: getattr(self, part) for part in PARTS}
 
-    def note_wait(self, name: str, waited_s: float) -> None:
+    def note_wait(self, name: str, begin: float, end: float) -> None:
         """Notes a wait for the answer of the ps of this name."""
-        self.waited_for[name] = self.waited_for.get(name, 0.0) + waited_s
+        self.waited_for[name] = self.waited_for.get(name, 0.0) + (end - begin)
 
 
 @dataclass(frozen=True, slots=True)

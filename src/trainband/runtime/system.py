@@ -17,6 +17,7 @@ from typing import Any
 
 from trainband.runtime import limits, signals
 from trainband.runtime.base import Clock, Condition, Event, Lock, Thread
+from trainband.runtime.memory import resident_bytes
 from trainband.runtime.overrides import override
 
 
@@ -41,6 +42,9 @@ class SystemRuntime:
     @property
     def pid(self) -> int:
         return os.getpid()
+
+    def memory_bytes(self) -> int:
+        return resident_bytes()
 
     def condition(self, lock: Any = None) -> Condition:
         return threading.Condition(lock if lock is not None else threading.Lock())

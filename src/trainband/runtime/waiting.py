@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from trainband.errors import DeadlineExceeded
 from trainband.runtime.base import Clock
-from trainband.runtime.formatting import LINE_PREFIX, printable
+from trainband.runtime.formatting import CONTINUED, LINE_PREFIX, printable
 from trainband.runtime.logs import hand_to_program
 
 Say = Callable[[str], None]
@@ -24,7 +24,7 @@ def say_on_stderr(text: str) -> None:
     What other tasks wrote may be in it: control characters become visible, and lines after the first are indented, so
     that none looks like another line of trainband's.
     """
-    text = printable(text, newline="\n    ")
+    text = printable(text, newline=f"\n{CONTINUED}")
     if hand_to_program(text):
         return
     sys.stderr.write(f"{LINE_PREFIX}{text}\n")  # one write, because several threads may do so at once

@@ -21,11 +21,14 @@ from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.statistics import Rate
 from trainband.ps.worker.checkpointing import RestoreFrom
+from trainband.runtime import SYSTEM
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say
 from trainband.spmd.agreement import first_batches, require_one_loss, warn_of_other_params
 from trainband.spmd.batch_sharding import BatchSharding
 from trainband.spmd.checkpoints import Checkpoints
+from trainband.spmd.compute_devices import ComputeDevices
 from trainband.spmd.control_flags import ControlFlags
 from trainband.spmd.end_of_training import EndOfTraining
 from trainband.spmd.pipeline import BEHIND, Pipeline
@@ -114,6 +117,7 @@ class SpmdEngine:
                 checkpoints.restore(restore)
         self._begun = 0
         self.times = StepTimes()
+        self._devices = ComputeDevices(mesh.devices.flat)
         self._examples = 0
         self._accumulate = model.accumulate
         self._rate = Rate()
@@ -183,13 +187,21 @@ class SpmdEngine:
     def progress(self) -> Progress:
         """How far the job is."""
         pipeline, (rate, examples_rate) = self._pipeline, self._rates()
-        row = WorkerRow(self.task, "live", rate, 0.0, pipeline.seen_loss)
+        row = WorkerRow(
+            self.task,
+            "live",
+            rate,
+            0.0,
+            pipeline.seen_loss,
+            memory_bytes=SYSTEM.memory_bytes(),
+            device_memory_bytes=self._devices.memory().used,
+        )
         status = self._checkpoints.status
         return Progress(pipeline.step, pipeline.last_step, rate, pipeline.seen_loss, (row,), examples_rate, status)
 
     def statistics(self) -> TaskStatistics:
         """What this process has done: every step of the job."""
-        pipeline = self._pipeline
+        pipeline, memory = self._pipeline, self._devices.memory()
         return TaskStatistics(
             task=self.task,
             is_chief=self.is_chief,
@@ -201,7 +213,14 @@ class SpmdEngine:
             loss=pipeline.seen_loss,
             seconds=self.times.seconds(),
             checkpoint=self._checkpoints.status,
+            device=self._devices.description,
+            device_memory_bytes=memory.used,
+            device_memory_limit_bytes=memory.limit,
         )
+
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        """See `Engine.recording`: no clock of another task is known."""
+        return recorder.recording(self.task, SYSTEM.host, SYSTEM.pid)
 
     def _rates(self) -> tuple[float, float]:
         """Steps and examples a second, lately. The display and the history ask from threads of their own."""
@@ -321,13 +340,13 @@ class SpmdEngine:
           count: how many steps it makes.
         """
         pipeline = self._pipeline
-        begin = time.perf_counter()
+        begin = time.monotonic()
         metrics = pipeline.dispatch(given, count=count, real=len(batches))
         pipeline.steps += len(batches)
         for batch in batches:
             self._examples += examples_in_step(batch, self._accumulate)
         pipeline.settle(BEHIND)
-        self.times.compute += time.perf_counter() - begin
+        self.times.note("compute", begin, time.monotonic())
         self.times.steps += len(batches)
         return metrics
 

@@ -22,6 +22,13 @@ class WorkerRow:
     """Steps per second."""
     staleness: float
     loss: float | None
+    time: Mapping[str, float] = field(default_factory=dict)
+    """The share of each part of its steps in its time, lately (`runtime.step_times.PARTS` and `other`); empty where
+    nobody has said."""
+    memory_bytes: int = 0
+    """Resident memory of its process; here and below, 0 where its platform doesn't say."""
+    device_memory_bytes: int = 0
+    """In use on the devices that it computes on, all together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class Progress:
     checkpoint: CheckpointStatus | None = None
     """The last one that has landed."""
     shards: tuple[ShardRow, ...] = ()
+    learning_rate: float | None = None
+    """That of the last update, where the ps know it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +78,9 @@ class TaskStatistics:
       loss: of its latest step that has been looked at; `None` before.
       seconds: what its steps have spent, by part (`runtime.step_times.PARTS`).
       checkpoint: the last one that has landed, as far as this task knows.
+      device: what it computes on.
+      device_memory_bytes: in use there, all devices together; 0 where they don't say.
+      device_memory_limit_bytes: how much they have for this process.
     """
 
     task: str
@@ -81,6 +93,9 @@ class TaskStatistics:
     loss: float | None
     seconds: Mapping[str, float]
     checkpoint: CheckpointStatus | None = None
+    device: str = ""
+    device_memory_bytes: int = 0
+    device_memory_limit_bytes: int = 0
 
 
 @dataclass(slots=True)

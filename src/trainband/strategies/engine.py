@@ -13,6 +13,7 @@ from trainband.model.variables import PyTree
 from trainband.model.worker_state import WorkerState
 from trainband.ps.statistics import CheckpointStatus
 from trainband.ps.worker.checkpointing import SavedParts
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
 from trainband.spmd.report import Progress, StepReport, TaskStatistics
 
@@ -89,6 +90,10 @@ class Stepper(Member, Protocol):
     @property
     def times(self) -> StepTimes:
         """What this task's steps have spent their time on."""
+        ...
+
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        """What a recorder has noted of this task's steps, with what the task knows of the clocks of others."""
         ...
 
     @property

@@ -28,11 +28,13 @@ from trainband.ps.server.programs.limits import ProgramLimits
 from trainband.ps.server.server import Server
 from trainband.ps.worker.checkpointing import RestoreFrom
 from trainband.ps.worker.client import JobClient
-from trainband.runtime import limits
+from trainband.ps.worker.resources import WorkerResources
+from trainband.runtime import SYSTEM, limits
 from trainband.runtime.overrides import override
 from trainband.runtime.system import leave_uncollected
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.spmd.batch_sharding import BatchSharding
+from trainband.spmd.compute_devices import ComputeDevices
 from trainband.strategies.base import Strategy
 from trainband.strategies.description import Description, described_on_ps
 from trainband.strategies.devices import choose_device, take_gpu
@@ -287,7 +289,15 @@ class ParameterServer(Scoped, Strategy):
         balances = bool(plan.description.rule.get("balance"))
         kind_of_step = PortionedGradientStep if balances else CompiledGradientStep
         step = kind_of_step(model, self._cluster, plan, mesh, spreader)
-        client = JobClient(self._cluster, plan, transport=self._transport, timeouts=self._timeouts, say=self._say)
+        devices = ComputeDevices(mesh.devices.flat)
+        client = JobClient(
+            self._cluster,
+            plan,
+            transport=self._transport,
+            timeouts=self._timeouts,
+            say=self._say,
+            resources=WorkerResources(SYSTEM, devices.description, devices.memory),
+        )
         self._begun = ParameterServerReplica(
             self._cluster, plan, client, step, restore, overlap=self._overlap, say=self._say
         )

@@ -28,6 +28,7 @@ from trainband.ps.worker.client import JobClient
 from trainband.ps.worker.exchange import Exchange
 from trainband.runtime.overrides import override
 from trainband.runtime.signals import AskedToEnd
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say
 from trainband.spmd.gradient import Carry
@@ -143,6 +144,10 @@ class ParameterServerReplica(Engine):
     def times(self) -> StepTimes:
         return self._client.times
 
+    @override
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        return self._client.recording(recorder)
+
     @property
     @override
     def trainings(self) -> tuple[int, ...]:
@@ -218,10 +223,10 @@ class ParameterServerReplica(Engine):
         if not self._has_stepped:
             self._has_stepped = True
             self._client.note_first_batch(digest_of(jax.tree.leaves(batch)))
-        begin = time.perf_counter()
+        begin = time.monotonic()
         computed = self._step(self._now.params, self._carry, batch)
         times = self._client.times
-        times.compute += time.perf_counter() - begin
+        times.note("compute", begin, time.monotonic())
         times.steps += 1
         value, metrics, self._carry = computed.loss, computed.metrics, computed.carry
         self._steps += 1
@@ -399,6 +404,9 @@ class ParameterServerReplica(Engine):
             refused=self.refused,
             loss=None if loss is None else float(loss),
             seconds=self.times.seconds(),
+            device=self._client.resources.device,
+            device_memory_bytes=self._client.resources.memory().device,
+            device_memory_limit_bytes=self._client.resources.memory().device_limit,
         )
 
     @override
@@ -415,7 +423,19 @@ def _workload(portion: Portion, computed_s: float) -> Workload:
 
 def progress_of(status: PsStatus) -> Progress:
     """A ps's status as the display shows it."""
-    rows = tuple(WorkerRow(w.task, w.presence, w.rate, w.staleness, w.loss) for w in status.workers)
+    rows = tuple(
+        WorkerRow(
+            w.task,
+            w.presence,
+            w.rate,
+            w.staleness,
+            w.loss,
+            w.time,
+            memory_bytes=w.memory_bytes,
+            device_memory_bytes=w.device_memory_bytes,
+        )
+        for w in status.workers
+    )
     limited = 0 < status.last_version < UNLIMITED
     return Progress(
         status.version,
@@ -425,4 +445,5 @@ def progress_of(status: PsStatus) -> Progress:
         rows,
         status.examples_rate,
         status.checkpoint,
+        learning_rate=status.learning_rate,
     )

@@ -8,6 +8,7 @@ from trainband.train.hooks import LoggingHook as LoggingHook
 from trainband.train.hooks import NanHook as NanHook
 from trainband.train.hooks import ProfilerHook as ProfilerHook
 from trainband.train.hooks import StepCounterHook as StepCounterHook
+from trainband.train.hooks import StepProfileHook as StepProfileHook
 from trainband.train.hooks import StopAtStepHook as StopAtStepHook
 from trainband.train.hooks import SummarySaverHook as SummarySaverHook
 from trainband.train.hooks import TrackerHook as TrackerHook

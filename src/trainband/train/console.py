@@ -1,4 +1,4 @@
-"""The console: a live picture of a training on a terminal, a line now and then anywhere else."""
+"""The console: a live picture of a training on a terminal or in a notebook, a line now and then anywhere else."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from trainband.ps.statistics import RATE_WINDOW_S
 from trainband.runtime.formatting import duration, printable, rate
 from trainband.runtime.waiting import Say
 from trainband.strategies.base import Progress
+from trainband.train.notebook import NotebookPicture, in_notebook
 
 LIVE_EVERY_S = 0.5
 LINE_EVERY_S = 10.0
+NOTEBOOK_EVERY_S = 1.0
+"""A picture is kept in the notebook's history of messages until the next replaces it."""
 
 
 def picture(progress: Progress | None, began_at: int = 0) -> RenderableType:
@@ -81,7 +84,7 @@ class Console:
 
     Args:
       source: how far the job is; `None` when it cannot be told just now.
-      say: where the lines go when stderr is no terminal.
+      say: where the lines go when stderr is no terminal and this is no notebook.
     """
 
     def __init__(self, source: Callable[[], Progress | None], say: Say) -> None:
@@ -90,7 +93,9 @@ class Console:
         self._began_at: int | None = None
         self._stop = threading.Event()
         self._console = RichConsole(stderr=True)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True) if sys.stderr.isatty() else None
+        self._notebook = NotebookPicture() if in_notebook() else None
+        is_live = self._notebook is None and sys.stderr.isatty()
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if is_live else None
         self._thread = threading.Thread(target=self._show, name="trainband-console", daemon=True)
 
     def __enter__(self) -> Console:
@@ -104,21 +109,27 @@ class Console:
     ) -> None:
         self._stop.set()
         self._thread.join()
+        if self._notebook is not None and (progress := self._source()) is not None:
+            self._notebook.show(progress, line(progress, self._began_at or 0))  # as it stays
         if self._live is not None:
             self._live.stop()
 
     def _show(self) -> None:
         spoken = time.monotonic()
-        while not self._stop.wait(LIVE_EVERY_S):
+        while not self._stop.wait(LIVE_EVERY_S if self._notebook is None else NOTEBOOK_EVERY_S):
             silent_s = time.monotonic() - spoken
             # The rate that a line tells is that between the last looks before it.
-            if self._live is None and self._began_at is not None and silent_s < LINE_EVERY_S - RATE_WINDOW_S:
+            is_due = silent_s >= LINE_EVERY_S - RATE_WINDOW_S
+            if self._live is None and self._notebook is None and self._began_at is not None and not is_due:
                 continue
             progress = self._source()
             if self._began_at is None and progress is not None:
                 self._began_at = progress.global_step
             if self._live is not None:
                 self._live.update(picture(progress, self._began_at or 0), refresh=True)
+            elif self._notebook is not None:
+                if progress is not None:
+                    self._notebook.show(progress, line(progress, self._began_at or 0))
             elif progress is not None and silent_s >= LINE_EVERY_S:
                 spoken = time.monotonic()
                 self._say(line(progress, self._began_at or 0))

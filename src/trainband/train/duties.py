@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trainband.checkpoint import CheckpointDirectory, Retention
+from trainband.cluster.resolvers.joined import note_history, page_directory
 from trainband.ps.statistics import CheckpointStatus
-from trainband.strategies.base import StepReport
+from trainband.strategies.base import Progress, StepReport
 from trainband.strategies.engine import Member
 from trainband.train.checkpointer import Checkpointer
 from trainband.train.job import Job
+from trainband.train.time_report import MOST_ROWS, TimeReport
 
 if TYPE_CHECKING:
     from trainband.monitor.history import Recorder
@@ -51,10 +54,12 @@ class Duties:
         self._console = console
         self._history = history
         self._begun = False
+        self._last_step: int | None = None
         self._saving = ExitStack()
         self._shown = ExitStack()
         self._checkpointer: Checkpointer | None = None
         self._recorder: Recorder | None = None
+        self._times: TimeReport | None = None
         self._ended_because: str | None = None
 
     @property
@@ -76,15 +81,22 @@ class Duties:
         finally:
             self._end_history(self._ended_because)
 
-    def begin(self) -> None:
-        """The training has begun: from now on, it goes on even where another job has the directory."""
+    def begin(self, last_step: int | None = None) -> None:
+        """The training has begun: from now on, it goes on even where another job has the directory.
+
+        Args:
+          last_step: where it is to end, as far as this task knows.
+        """
         self._begun = True
+        self._last_step = last_step
         if self._job.had_duties:
             self._show()
             self._begin_history()
 
     def note(self, report: StepReport) -> None:
         """Notes a step of this task for the history, if this is the chief. Takes less than a microsecond."""
+        if self._times is None and self._console:
+            self._times = TimeReport(self._job.join().times)  # without the first step, which was compiled
         if self._recorder is not None:
             self._recorder.note(report)
 
@@ -96,6 +108,23 @@ class Duties:
     def note_end(self, reason: str) -> None:
         """Says why the session ends."""
         self._ended_because = reason
+
+    def where_time_went(self) -> str:
+        """A table of where the time of the training went, and what to do about it, for whoever reads the console.
+
+        The chief knows it. Without ps, another task only says so where all others must have waited for its data. Empty
+        where there is nothing to say, or nobody who reads it.
+        """
+        times, cluster = self._times, self._job.cluster
+        if times is None or not times.is_worth_telling:
+            return ""
+        engine = self._job.join()
+        if engine.is_chief:
+            times.note(engine.progress())
+            return times.text(engine.task)
+        if cluster is None or cluster.spec.ps or len(cluster.spec.workers) > MOST_ROWS:
+            return ""
+        return times.waits_for_data(engine.task)
 
     def look(self, engine: Member) -> bool:
         """Takes the duties over, or gives them up, where the job has another chief now; whether that is so.
@@ -161,17 +190,28 @@ class Duties:
         if self._console:
             from trainband.train.console import Console  # here: who shows nothing need not wait for rich
 
-            self._shown.enter_context(Console(self._job.join().progress, self._job.say))
+            self._shown.enter_context(Console(self._progress, self._job.say))
+
+    def _progress(self) -> Progress | None:
+        progress = self._job.join().progress()
+        if self._times is not None:
+            self._times.note(progress)
+        return progress
 
     def _begin_history(self, *, takes_over: bool = False) -> None:
-        if self._directory is None or not self._history or self._recorder is not None:
+        path = self._directory.path if self._directory is not None and self._history else None
+        page = page_directory()
+        if page is not None:
+            path = page if path is None else path
+            self._tell_launcher(page, path)
+        if path is None or self._recorder is not None:
             return
         from trainband.monitor.history import Recorder  # here: pyarrow takes a while, and few need it before
 
         job = self._job
         engine = job.join()
         restored = engine.restored
-        is_ours = restored is not None and restored.path.parent == self._directory.path
+        is_ours = restored is not None and restored.path.parent == path
         is_first = not takes_over and job.trainings.number == 1
         resumes_from = restored if is_ours and is_first else None
         if takes_over or (is_first and engine.global_step > 0 and restored is None):
@@ -183,7 +223,7 @@ class Duties:
         else:
             began = "start", f"continues at global step {engine.global_step:,}" if engine.global_step else "begins"
         self._recorder = Recorder(
-            self._directory.path,
+            path,
             engine.progress,
             job.say,
             task=engine.task,
@@ -191,10 +231,17 @@ class Duties:
             global_step=engine.global_step,
             resumed=is_ours,
             began=began,
+            ends_at=self._last_step,
             resumes_at=None if resumes_from is None else resumes_from.global_step,
             strategy=job.strategy_name,
             runtime=job.runtime,
         )
+
+    def _tell_launcher(self, page: Path, directory: Path) -> None:
+        try:
+            note_history(page, directory)
+        except OSError as exc:
+            self._job.say(f"WARNING: the launcher cannot be told of {directory} for its page ({exc}).")
 
     def _end_history(self, reason: str | None) -> None:
         recorder, self._recorder = self._recorder, None

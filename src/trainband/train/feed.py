@@ -120,10 +120,10 @@ class Feed(Iterator[PyTree]):
                 item, self._last = self._next_item()
             else:
                 item, self._last = self._portions.take(self._next_item)
-            waited_s = self._runtime.clock() - begin
-            self._times.data += waited_s
+            now = self._runtime.clock()
+            self._times.note("data", begin, now)
             if self._portions is not None:
-                item.waited_s = waited_s
+                item.waited_s = now - begin
             return item
         except BaseException:
             self._ended = True

@@ -186,6 +186,7 @@ class MonitoredSession(SessionView):
             self.__exit__(None, None, None)
             self._ending.leave()
         report = self._hooks.run(self, lambda: self._step(engine, batch))
+        engine.times.end_step(report.global_step, report.steps)
         stop.finish_if_deferred(engine)
         if stop.request:
             stop.note(stop.request)
@@ -279,6 +280,7 @@ class MonitoredSession(SessionView):
             self._release(kind, exc, trace)
             self._ending.leave_anyway(self._engine, exc)
             return False
+        told = self._duties.where_time_went()  # now, because the others leave at the end
         try:
             self._ending.run(self._joined(), self)
         except CheckpointError:
@@ -291,6 +293,8 @@ class MonitoredSession(SessionView):
             self._ending.leave_anyway(self._engine, failure)
             raise
         self._release(None, None, None)
+        if told:
+            self.say(told)
         # It came too late for this training, which is over; the next one shall not begin as if nothing had been asked.
         self._job.request = self._job.request or self._stop.request
         return True
@@ -311,7 +315,7 @@ class MonitoredSession(SessionView):
         for hook in self._hooks.hooks:
             self._stack.callback(hook.close)
         self._stack.enter_context(self._events)
-        self._duties.begin()
+        self._duties.begin(trainings.end(stop.last_step))
         self._losses.begin(engine.global_step)
         self._hooks.begin(self)
         self._listen_for_requests_to_end(engine)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from trainband.checkpoint import CheckpointDirectory
 from trainband.model.variables import PyTree
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.strategies.base import Progress
 from trainband.strategies.engine import Engine
 from trainband.train.feed import Feed
@@ -103,6 +104,30 @@ class SessionView:
     def progress(self) -> Progress | None:
         """How far the job is; `None` where it cannot be told now."""
         return self._joined().progress()
+
+    @property
+    def job(self) -> str:
+        """A random id of the running job, the same for all its tasks; empty where there is nobody to share it with."""
+        return self._joined().job
+
+    def record_steps(self, steps: int) -> StepRecorder | None:
+        """Has the next steps of this task recorded; `None` where somebody else has that done just now.
+
+        Args:
+          steps: how many.
+        """
+        times = self._joined().times
+        if times.recorder is not None:
+            return None
+        recorder = times.recorder = StepRecorder(steps)
+        return recorder
+
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        """What was recorded; ends it, if it is not over."""
+        engine = self._joined()
+        if engine.times.recorder is recorder:
+            engine.times.recorder = None
+        return engine.recording(recorder)
 
     def evaluate(self, batches: Iterable[PyTree]) -> Evaluation:
         """Loss and metrics with the params as they now are; as `Trainer.evaluate`."""

@@ -31,14 +31,25 @@ def table(spent: TimeSpent) -> list[str]:
     return lines
 
 
-def advice(spent: TimeSpent) -> list[str]:
-    """What to do about the parts that take much of the time, the largest first; one sentence each."""
+def advice(spent: TimeSpent, who: str = "") -> list[str]:
+    """What to do about the parts that take much of the time, the largest first; one sentence each.
+
+    Args:
+      spent: of a task, or the mean of several.
+      who: `workers` or a task, to be named in the sentence.
+    """
     parts = sorted((part for part in spent.seconds if part != "compute"), key=spent.share, reverse=True)
     return [
-        f"{spent.share(part):.0%} of the time is spent {_WORDS[part].partition(':')[0]}: {_about(part, spent)}"
+        f"{_spends(who, spent.share(part))} {_WORDS[part].partition(':')[0]}: {_about(part, spent)}"
         for part in parts
         if spent.share(part) >= LARGE
     ]
+
+
+def _spends(who: str, share: float) -> str:
+    if not who:
+        return f"{share:.0%} of the time is spent"
+    return f"workers spend {share:.0%} of their time" if who == "workers" else f"{who} spends {share:.0%} of its time"
 
 
 def _about(part: str, spent: TimeSpent) -> str:

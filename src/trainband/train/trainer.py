@@ -28,7 +28,7 @@ from trainband.strategies.one_device import OneDevice
 from trainband.train.checkpointer import About, Checkpointer
 from trainband.train.feed import Feed, require_batches
 from trainband.train.hook_loop import require_hooks
-from trainband.train.hooks import EarlyStopping, Hook, StopAtStepHook, ValidationHook
+from trainband.train.hooks import EarlyStopping, Hook, StepProfileHook, StopAtStepHook, ValidationHook
 from trainband.train.job import Job
 from trainband.train.passes import Position
 from trainband.train.portions import Portions
@@ -230,6 +230,8 @@ class Trainer:
         every: int | None = None,
         early_stopping: EarlyStopping | None = None,
         hooks: Sequence[Hook] = (),
+        profile_steps: tuple[int, int] | None = None,
+        profile_dir: str | Path | None = None,
     ) -> FitResult:
         """Trains until the job has made `steps` more updates, or this task's batches are used up.
 
@@ -246,6 +248,8 @@ class Trainer:
           every: global steps between two validations; about a tenth of `steps` when left out.
           early_stopping: ends the training when validation gets no better.
           hooks: what happens beside the steps.
+          profile_steps: the first and the last global step to be traced on every worker and ps, see `StepProfileHook`.
+          profile_dir: where to; `profiles` in the `checkpoint_dir` when left out.
 
         Raises:
           DataError: no batch, or one of another shape than the first.
@@ -270,10 +274,11 @@ class Trainer:
         if validation is not None:
             every = every or max(1, (steps or 1000) // 10)
             validating = [ValidationHook(validation, every_steps=every, early_stopping=early_stopping)]
+        profiling = [] if profile_steps is None else [StepProfileHook(*profile_steps, directory=profile_dir)]
         session = MonitoredSession(
             self,
             checkpoint_dir=checkpoint_dir,
-            hooks=[*stop, *validating, *hooks],
+            hooks=[*stop, *validating, *hooks, *profiling],
             save_steps=save_steps,
             save_secs=save_secs,
             retention=retention,

@@ -47,6 +47,7 @@ class Limits:
       program_bytes: of each of the two programs of an update.
       update_text_length: characters of a traced update program.
       worker_state_bytes: of what one worker must find again.
+      recorded_workers: whose steps are recorded at the same time.
       frame_bytes: of the body of a frame, where whoever receives it does not know what to expect.
     """
 
@@ -79,6 +80,7 @@ class Limits:
     program_bytes: int = 256 * MIB
     update_text_length: int = 64 * MIB
     worker_state_bytes: int = 1 * GIB
+    recorded_workers: int = 32
     frame_bytes: int = 1024 * GIB
 
 
@@ -90,6 +92,7 @@ BODY_BYTES: Mapping[str, int] = MappingProxyType(
         "define": 1 * GIB,  # the update program, with whatever constants it has
         "invite": 1 * GIB,
         "worker_state": LIMITS.worker_state_bytes + MIB,  # may hold residuals as large as the params
+        "recorded": 8 * MIB,
         "adopt": 4 * GIB,  # the worker state of all workers
     }
 )

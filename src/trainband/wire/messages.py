@@ -18,9 +18,11 @@ from msgspec import Meta, Struct
 from trainband.checkpoint.manifest import Part, Piece
 from trainband.data.leases import LeaseRequest
 from trainband.errors import RefusalCode
+from trainband.runtime.step_recording import PushMoments
 from trainband.wire import fields as f
 from trainband.wire.fields import UNLIMITED as UNLIMITED
 from trainband.wire.limits import LIMITS
+from trainband.wire.recording import RecordingOrder
 from trainband.wire.replication import ReplicaState
 from trainband.wire.workload import Parts, Workload
 
@@ -80,6 +82,8 @@ class Join(Struct, frozen=True):
     """See `Pause`: a ps that is new knows it at once."""
     version: f.Word = ""
     """Of trainband. One that says none is older than those that do."""
+    device: f.Word = ""
+    """What this worker computes on, for the display; empty where it is not known."""
 
 
 class Joined(Struct, frozen=True):
@@ -295,6 +299,20 @@ class Adopt(Struct, frozen=True):
     """See `Define`."""
 
 
+class Memory(Struct, frozen=True):
+    """What a worker uses, in bytes; 0 where its platform doesn't say."""
+
+    process: f.Count = 0
+    """Resident memory of the process."""
+    device: f.Count = 0
+    """In use on the devices that it computes on, all together."""
+    device_limit: f.Count = 0
+    """How much they have for this process."""
+
+
+NO_MEMORY = Memory()
+
+
 class Heartbeat(Struct, frozen=True):
     """`heartbeat` -> `JobState`: this worker is alive."""
 
@@ -308,6 +326,7 @@ class Heartbeat(Struct, frozen=True):
     """A digest of the first batch that this worker has trained on; empty before."""
     spent: f.StepSeconds = ()
     """Seconds that its steps have spent on each of `step_times.PARTS`; empty where it says nothing of that."""
+    memory: Memory = NO_MEMORY
 
 
 class Pause(Struct, frozen=True):
@@ -360,6 +379,10 @@ class JobState(Struct, frozen=True):
     """Whether each of them has all the updates that were asked for."""
     lost: f.Text = ""
     """See `Leave`."""
+    clock_s: f.Seconds = 0.0
+    """What the clock of this ps shows."""
+    recording: RecordingOrder | None = None
+    """Of steps that somebody wants to see, while it is awaited."""
 
 
 class Vacancy(Struct, frozen=True):
@@ -415,6 +438,8 @@ class Push(Struct, frozen=True, tag=4, array_like=True):
     """Of which training it is part: what comes after its end is dropped. 0 where nobody counts."""
     workload: Workload | None = None
     """What it took to compute, where the rule divides the examples of an update."""
+    recorded: bool = False
+    """Whether the answer shall say when the ps did what with it."""
 
 
 class Assign(Struct, frozen=True, tag=7, array_like=True):
@@ -450,6 +475,8 @@ class Params(Struct, frozen=True, tag=5, array_like=True):
     """Of how many parts this worker's next step shall be; 0 where that is left to it."""
     held_s: f.Seconds = 0.0
     """For how long the ps has held the push that this answers: for those of others, and for the update."""
+    moments: PushMoments | None = None
+    """Of the push that this answers, where it is recorded."""
 
 
 class Failure(Struct, frozen=True, tag=6, array_like=True):

@@ -1,4 +1,6 @@
-"""How a launcher hears whether the program that it has started uses the cluster at all."""
+"""How a launcher on the same machine hears from the tasks that it has started: whether the program uses the cluster at
+all, and where the history of its training is.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,12 @@ from pathlib import Path
 VARIABLE = "TRAINBAND_JOINED"
 """The environment variable with the path of the file that the first task to take part makes."""
 
+PAGE = "TRAINBAND_PAGE"
+"""The environment variable that is not empty where the launcher shows a page of the history."""
+
+_HISTORY = "history_of"
+"""The file, beside the other, with the path of the directory that has the history."""
+
 
 def note_joined() -> None:
     """Tells the launcher, if there is one, that this task takes part in the job."""
@@ -16,3 +24,32 @@ def note_joined() -> None:
     if path:
         with contextlib.suppress(OSError):  # the launcher only knows less then
             Path(path).touch()
+
+
+def page_directory() -> Path | None:
+    """Where a history may be kept for the launcher's page if the training has no directory; `None` without a page."""
+    path = os.environ.get(VARIABLE)
+    return Path(path).parent if path and os.environ.get(PAGE) else None
+
+
+def note_history(page: Path, directory: Path) -> None:
+    """Tells the launcher which directory has the history.
+
+    Args:
+      page: see `page_directory`.
+      directory: the `checkpoint_dir` of the training, or `page` itself.
+
+    Raises:
+      OSError: that could not be written.
+    """
+    new = page / f"{_HISTORY}.{os.getpid()}"
+    new.write_text(str(directory), encoding="utf-8", errors="surrogateescape")
+    new.replace(page / _HISTORY)
+
+
+def noted_history(page: Path) -> Path | None:
+    """What `note_history` has told; `None` as long as it has told nothing."""
+    try:
+        return Path((page / _HISTORY).read_text(encoding="utf-8", errors="surrogateescape"))
+    except FileNotFoundError:
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -72,6 +73,11 @@ class Run(Protocol):
     @property
     def has_been_joined(self) -> bool:
         """Whether any task has taken part in the job, as far as is known."""
+        ...
+
+    @property
+    def shared_directory(self) -> Path | None:
+        """Where tasks on this machine tell the launcher things, see `cluster.resolvers.joined`; `None` elsewhere."""
         ...
 
     def last_lines(self, task: Task) -> list[str]:

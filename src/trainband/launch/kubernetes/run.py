@@ -104,6 +104,10 @@ class KubernetesRun:
         """True: nobody here knows better."""
         return True
 
+    @property
+    def shared_directory(self) -> None:
+        """None: pods are elsewhere."""
+
     def last_lines(self, task: Task) -> list[str]:
         """The last lines that a task has printed.
 

@@ -66,6 +66,7 @@ class SubmittedJob:
 
     spec = None
     has_been_joined = True  # the launcher there says if it is not so
+    shared_directory = None
 
     def __init__(
         self,

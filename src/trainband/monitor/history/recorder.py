@@ -57,6 +57,7 @@ class Recorder:
       resumed: whether it resumes from a checkpoint of this directory.
       began: what the first event is, and its text: `start` for a process that begins or resumes a training, `chief`
         for one that has been given the chief's duties.
+      ends_at: the global step at which the training is to end, which stands with that event; `None` without a limit.
       resumes_at: the global step of the checkpoint that the job has just been restored from, if it has.
       strategy: how the job trains.
       runtime: this task's.
@@ -74,6 +75,7 @@ class Recorder:
         global_step: int,
         resumed: bool,
         began: tuple[str, str] = ("start", ""),
+        ends_at: int | None = None,
         resumes_at: int | None = None,
         strategy: str = "",
         runtime: Runtime = SYSTEM,
@@ -117,7 +119,7 @@ class Recorder:
         self._started_s = runtime.clock()
         self._stop = runtime.event()
         self._is_over = False
-        self.event(began[0], began[1], global_step=global_step)
+        self.event(began[0], began[1], value=None if ends_at is None else float(ends_at), global_step=global_step)
         if resumes_at is not None:
             self.event("restore", f"the job continues from global step {resumes_at:,}", global_step=resumes_at)
         # Whoever is there when a job begins has just joined it.
@@ -222,7 +224,14 @@ class Recorder:
         self._looked_at = now, step
         if progress.examples_rate:
             add("examples_per_second", progress.examples_rate, step)
+        if progress.learning_rate is not None:
+            add("learning_rate", progress.learning_rate, step)
         if len(progress.workers) < 2:
+            for row in progress.workers:
+                if row.memory_bytes:
+                    add("memory_bytes", row.memory_bytes, step)
+                if row.device_memory_bytes:
+                    add("device_memory_bytes", row.device_memory_bytes, step)
             return
         stretch = max(1.0, len(progress.workers) / STRETCH_FROM)
         for row in progress.workers:
@@ -232,6 +241,8 @@ class Recorder:
             add(f"{row.task}/staleness", row.staleness, step, stretch=stretch)
             if row.loss is not None:
                 add(f"{row.task}/loss", row.loss, step, stretch=stretch)
+            if row.memory_bytes:
+                add(f"{row.task}/memory_bytes", row.memory_bytes, step, stretch=stretch)
 
     def _write(self, *, everything: bool = False) -> None:
         """Writes what is due; everything, at the end."""

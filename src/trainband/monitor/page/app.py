@@ -1,4 +1,4 @@
-"""The ASGI application of the page: read only, and nothing of it comes from another host."""
+"""The ASGI application of the page: it changes nothing of the job, and nothing of it comes from another host."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from trainband.monitor.feed import Feed
 from trainband.monitor.page.access import Access
 from trainband.monitor.page.frames import Frames, events_of, job_of, named, runs_of
 from trainband.monitor.page.stream import EventStream, Receive, Send
+from trainband.monitor.step_recordings import PageRecorder
 from trainband.monitor.tensor_summary import TensorSummary
+from trainband.wire.recording import MOST_STEPS
 
 Scope = MutableMapping[str, Any]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 STATIC = resources.files("trainband.monitor.page") / "static"
+ORDER_HEADER = "x-trainband-order"
+"""Of what orders something: no form and no script of another site can send it."""
+
 MOST_ROWS = 20_000
 """Of a series, where a program asks for it."""
 
@@ -49,6 +54,7 @@ def make_app(
     *,
     metrics: Callable[[], str] | None = None,
     summary: Callable[[str], TensorSummary] | None = None,
+    recorder: PageRecorder | None = None,
 ) -> Application:
     """The application.
 
@@ -60,6 +66,8 @@ def make_app(
         /api/job          the newest snapshot, as the page gets it
         /api/variables    /api/checkpoints   /api/timeline   /api/series   /api/runs   /api/runs/NAME
         /api/values?name=NAME   the norm and histogram of a variable
+        /api/profile      how far the recording of steps is; by POST with ?steps=N, begins one
+        /api/profile/trace.json   what was recorded, as a trace
         /metrics          for Prometheus
         /healthz          whether this server answers; without a token
 
@@ -68,6 +76,7 @@ def make_app(
       access: who may look; anybody on this machine when `None`.
       metrics: makes the text for Prometheus; `/metrics` is not there without.
       summary: tells what the values of a variable are like, for `/api/values?name=NAME`.
+      recorder: records steps of the job, where a ps can be asked for that.
 
     Raises:
       YourError: Starlette is missing.
@@ -80,7 +89,7 @@ def make_app(
     except ImportError as exc:
         raise YourError("the page needs Starlette: pip install 'trainband[serve]'.") from exc
 
-    frames = Frames(feed, has_values=summary is not None)
+    frames = Frames(feed, has_values=summary is not None, has_profile=recorder is not None)
     stream = EventStream(frames)
 
     def json(value: Any) -> Response:
@@ -136,6 +145,23 @@ def make_app(
             return PlainTextResponse(f"{exc}\n", 404)
         return json(named(found))
 
+    async def profile(request: Request) -> Response:
+        if recorder is None:
+            return PlainTextResponse("Steps are recorded by a ps, and this page knows none.\n", 404)
+        if request.method != "POST":
+            return json(recorder.state)
+        if ORDER_HEADER not in request.headers:
+            return PlainTextResponse(f"A recording is ordered with the header {ORDER_HEADER}.\n", 403)
+        steps = request.query_params.get("steps", "10")
+        if not steps.isdecimal() or not 1 <= int(steps[:9]) <= MOST_STEPS:
+            return PlainTextResponse(f"steps must be 1 to {MOST_STEPS}, got {steps[:40]!r}.\n", 400)
+        return json(recorder.start(int(steps)))
+
+    async def trace(_: Request) -> Response:
+        if recorder is None or recorder.trace is None:
+            return PlainTextResponse("Nothing has been recorded yet.\n", 404)
+        return json(recorder.trace)
+
     async def prometheus(_: Request) -> Response:
         if metrics is None:
             return PlainTextResponse("There are no metrics here.\n", 404)
@@ -156,6 +182,7 @@ def make_app(
         "/api/timeline": timeline,
         "/api/series": series,
         "/api/values": values,
+        "/api/profile/trace.json": trace,
         "/api/runs": runs,
         "/api/runs/{name:path}": run,
         "/metrics": prometheus,
@@ -164,6 +191,7 @@ def make_app(
     inner = Starlette(
         routes=[
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()),
+            Route("/api/profile", profile, methods=["GET", "POST"]),
             Route("/events", _Raw(events), methods=["GET"]),
         ]
     )

@@ -26,11 +26,13 @@ class Frames:
     Args:
       feed: what is shown.
       has_values: whether the page may ask for the values of variables.
+      has_profile: whether it may have steps recorded.
     """
 
-    def __init__(self, feed: Feed, *, has_values: bool = False) -> None:
+    def __init__(self, feed: Feed, *, has_values: bool = False, has_profile: bool = False) -> None:
         self._feed = feed
         self._has_values = has_values
+        self._has_profile = has_profile
         self._lock = threading.Lock()
         self._now: tuple[int, bytes] = (-1, b"")
         self._changed: tuple[int, bytes] = (-1, b"")
@@ -59,7 +61,12 @@ class Frames:
                 "is_past": feed.has_past,
                 "sparks": feed.sparks(),
                 "events": events_of(feed.events_after()),
-                "viewer": {"trainband": VERSION, "now": time.time(), "has_values": self._has_values},
+                "viewer": {
+                    "trainband": VERSION,
+                    "now": time.time(),
+                    "has_values": self._has_values,
+                    "has_profile": self._has_profile,
+                },
             }
         )
 

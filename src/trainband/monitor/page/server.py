@@ -18,6 +18,8 @@ PORT = 8470
 TRIES = 50
 """Ports that are tried, one after the other, where the first is taken."""
 START_S = 20.0
+UNREAD_S = 30.0
+"""After which the kernel, where it can (Linux), ends a connection whose other side takes nothing."""
 
 
 class PageServer:
@@ -116,6 +118,10 @@ def listening(host: str, port: int, tries: int = 1) -> socket.socket:
             made = socket.socket(family, kind)
             try:
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if hasattr(socket, "TCP_USER_TIMEOUT"):
+                    # Accepted sockets inherit it. uvicorn closes a connection only once all has been sent, which to a
+                    # viewer that reads nothing is never.
+                    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNREAD_S))
                 made.bind(address)
                 made.listen(128)
             except OSError:

@@ -11,6 +11,7 @@ from trainband.model.placement import Placement
 from trainband.ps.membership.members import Member
 from trainband.ps.statistics import Rate, SliceStatus, VariableStatus, WorkerStatus
 from trainband.runtime.step_times import PARTS
+from trainband.wire.messages import NO_MEMORY, Memory
 
 SPENT_BEATS = 4
 """Heartbeats over which a worker's time is divided: some seconds."""
@@ -46,6 +47,10 @@ class Account:
     rate: Rate = field(default_factory=Rate)
     spent: deque[tuple[float, tuple[float, ...]]] = field(default_factory=lambda: deque(maxlen=SPENT_BEATS))
     """When its last heartbeats came, and what its steps had spent on each of `step_times.PARTS` by then."""
+    device: str = ""
+    """What it computes on."""
+    memory: Memory = NO_MEMORY
+    """What its last heartbeat has said."""
 
     def note_push(self, now: float, examples: int) -> None:
         """A push of so many examples has come."""
@@ -106,6 +111,10 @@ class Account:
             non_finite_losses=self.non_finite_losses,
             share=share,
             time=self.shares(),
+            device=self.device,
+            memory_bytes=self.memory.process,
+            device_memory_bytes=self.memory.device,
+            device_memory_limit_bytes=self.memory.device_limit,
         )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trainband.cluster import Cluster
 from trainband.errors import ProtocolError, RefusalCode, Refused
+from trainband.model.contents import leaf_of_number
 from trainband.model.layout import JobLayout, ShardLayout
 from trainband.ps.description import placement_of
 from trainband.ps.membership.members import Members
@@ -71,6 +72,8 @@ class ShardModel:
         self.fit = 0
         self.trainings: tuple[int, ...] = ()
         self.last_version = 0
+        self._learning_rate: int | None = None
+        """Which leaf of the optimizer's state it is, if any."""
         self._failover = failover
         self._cluster = cluster
         self._task = str(cluster.task)
@@ -142,6 +145,7 @@ class ShardModel:
         rule = rule_of(description.rule).start(0, 0 if define.alone else len(workers))
         self.define, self.layout, self.program = define, layout, program
         self.job = define.job
+        self._learning_rate = leaf_of_number(define.state, "learning_rate")
         if description.standbys:
             self._failover.other = self._other(len(layout.shards))
         if self.updater is not None:
@@ -159,6 +163,12 @@ class ShardModel:
         )
         self.updater.after_update = self.saver.after_update
         self.tell_rule()
+
+    @property
+    def learning_rate(self) -> float | None:
+        """That of the optimizer's state, where it is a number there. Called under the lock, between two updates."""
+        leaf, updater = self._learning_rate, self.updater
+        return None if leaf is None or updater is None else updater.shard.number(leaf)
 
     @staticmethod
     def shard_of(define: m.Define, program: Program) -> Shard:

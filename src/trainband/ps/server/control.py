@@ -9,12 +9,14 @@ from trainband.ps.server.checkpoint_calls import CheckpointCalls
 from trainband.ps.server.job_membership import JobMembership
 from trainband.ps.server.member_calls import MemberCalls
 from trainband.ps.server.open_calls import OpenCalls
+from trainband.ps.server.recording_orders import RecordingOrders
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
 from trainband.runtime.formatting import printable
 from trainband.wire.codec import decode, encode
 from trainband.wire.limits import body_bytes
+from trainband.wire.recording import RecordSteps
 from trainband.wire.transport import ANYBODY, Caller
 
 SETTLED = ("begin", "finish", "lease", "worker_state", "pause", "steer")
@@ -31,6 +33,7 @@ class Control:
       status: for those who only look.
       open_calls: what anybody may ask.
       member_calls, checkpoint_calls: what only a member may ask. Done under the lock.
+      recordings: of steps.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Control:
         open_calls: OpenCalls,
         member_calls: MemberCalls,
         checkpoint_calls: CheckpointCalls,
+        recordings: RecordingOrders,
     ) -> None:
         self._task = task
         self._membership = membership
@@ -49,6 +53,7 @@ class Control:
         self._replicas = replicas
         self._status = status
         self._open_calls = open_calls
+        self._recordings = recordings
         self._actions = {**member_calls.actions, **checkpoint_calls.actions}
 
     def call(self, action: str, body: bytes, caller: Caller = ANYBODY) -> bytes:
@@ -68,6 +73,11 @@ class Control:
                 return encode(self._status.layout())
             if name == "vacancy":
                 return encode(self._open_calls.vacancy())
+            if name == "recordings":
+                return encode(self._recordings.recordings())
+            if name == "record_steps":
+                asked = decode(body, RecordSteps, f"whoever asked {self._task.name} to record steps")
+                return encode(self._recordings.order(asked.steps))
         if name == "status":
             return encode(self._status.ps_status(replica))
         sender = f"whoever asked {self._task.name} to {name}"

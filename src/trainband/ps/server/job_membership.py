@@ -85,7 +85,10 @@ class JobMembership:
         known = {one.number for one in self.members}
         for number in self.accounts.keys() - known:  # guests that were forgotten
             del self.accounts[number]
+        account = self.accounts[member.number]
+        account.device = join.device
         if news:
+            account.memory = m.NO_MEMORY  # of a process before this one
             member.paused = join.paused
             self._task.log.info("%s joined from process %d on %s", join.task, join.pid, join.host)
             self.came(member)

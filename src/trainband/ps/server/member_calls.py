@@ -14,35 +14,44 @@ from trainband.errors import RefusalCode, Refused
 from trainband.ps.membership.members import Member
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.job_membership import JobMembership
+from trainband.ps.server.recording_orders import RecordingOrders
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter
 from trainband.ps.server.task_state import TaskState
 from trainband.wire import messages as m
 from trainband.wire import replication as r
 from trainband.wire.limits import LIMITS
+from trainband.wire.recording import Recorded
 
 MemberAction = tuple[type[Any], str, Callable[[ShardReplica, Member, Any], Struct]]
 """The record that a call brings, the deed if it is one that only the chief may do, and what answers under the lock."""
 
 
 class MemberCalls:
-    """Signs of life, the beginning and the end of a training, votes, and leases of data.
+    """Heartbeats, the beginning and the end of a training, votes, leases of data, and recordings of steps.
 
     Args:
       task: what all parts of this ps share.
       membership: who is in the job.
       replicas: of the ps.
       status: answers with the state of the job.
+      recordings: of steps.
     """
 
     def __init__(
-        self, task: TaskState, membership: JobMembership, replicas: ShardReplicas, status: StatusReporter
+        self,
+        task: TaskState,
+        membership: JobMembership,
+        replicas: ShardReplicas,
+        status: StatusReporter,
+        recordings: RecordingOrders,
     ) -> None:
         self._task = task
         self._membership = membership
         self._accounts = membership.accounts
         self._replicas = replicas
         self._status = status
+        self._recordings = recordings
         self.actions: Mapping[str, MemberAction] = {
             "heartbeat": (m.Heartbeat, "", self._heartbeat),
             "pause": (m.Pause, "", self._pause),
@@ -51,6 +60,7 @@ class MemberCalls:
             "steer": (m.Steer, "steer the optimizer", self._steer),
             "vote": (r.Vote, "", self._vote),
             "lease": (m.Lease, "", self._lease),
+            "recorded": (Recorded, "", self._recorded),
         }
 
     def _heartbeat(self, replica: ShardReplica, member: Member, beat: m.Heartbeat) -> m.JobState:
@@ -59,6 +69,7 @@ class MemberCalls:
         account = self._accounts[member.number]
         account.blocked_by = beat.blocked_by
         account.note_spent(self._task.clock(), beat.spent)
+        account.memory = beat.memory
         self._membership.note_first_batch(member, beat.first_batch)
         # A ps that holds a shard sees the pushes: these count more than one word, which may be belated.
         sees = any(one.is_primary for one in self._replicas)
@@ -119,6 +130,10 @@ class MemberCalls:
     def _vote(self, replica: ShardReplica, member: Member, vote: r.Vote) -> m.JobState:
         if replica.failover.term.arbiter == r.arbiter_name(member.incarnation):
             self._replicas.replicator(replica).votes.granted(vote.term, vote.yes, member.task)
+        return self._status.job_state(replica)
+
+    def _recorded(self, replica: ShardReplica, member: Member, recorded: Recorded) -> m.JobState:
+        self._recordings.take(member.task, recorded.order, recorded.recording)
         return self._status.job_state(replica)
 
     def _lease(self, replica: ShardReplica, member: Member, lease: m.Lease) -> LeaseAnswer:

@@ -22,6 +22,8 @@ ROLES: Mapping[str, frozenset[Role]] = {
     "status": _READ,
     "state": _READ,
     "layout": _READ,
+    "record_steps": _READ,  # it changes nothing of the job, and costs as little as a look
+    "recordings": _READ,
     "vacancy": _WORK,
     "invite": _REPLICATE,
     "shutdown": frozenset({Role.ADMIN}),

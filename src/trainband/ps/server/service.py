@@ -28,6 +28,7 @@ from trainband.ps.server.open_calls import OpenCalls
 from trainband.ps.server.other_ps import OtherPs
 from trainband.ps.server.program import CompiledProgram, CompileProgram
 from trainband.ps.server.readers import Readers
+from trainband.ps.server.recording_orders import RecordingOrders
 from trainband.ps.server.reserved_pieces import ReservedPieces
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import StatusReporter, Traffic
@@ -83,8 +84,8 @@ class ParameterService:
             members, membership.accounts, replicas.by_shard, membership.set_aside, say, runtime.clock
         )
         self.reserved_pieces = ReservedPieces(task, members, replicas)
-        traffic = Traffic()
-        self._status = StatusReporter(task, membership, replicas, self.stall_detector, traffic)
+        traffic, recordings = Traffic(), RecordingOrders(task, membership)
+        self._status = StatusReporter(task, membership, replicas, self.stall_detector, traffic, recordings)
         readers = Readers(task, replicas)
         self.lifecycle = Lifecycle(
             task,
@@ -103,8 +104,9 @@ class ParameterService:
             replicas,
             self._status,
             OpenCalls(task, membership, replicas, self.lifecycle, self._status),
-            MemberCalls(task, membership, replicas, self._status),
+            MemberCalls(task, membership, replicas, self._status, recordings),
             CheckpointCalls(task, members, replicas, self.reserved_pieces, self._status),
+            recordings,
         )
 
     @property

@@ -198,6 +198,12 @@ class Shard:
             self._state, self._state_is_read = self.owned(self._state), False
         self._state = (*self._state[:leaf], *self.owned([number]), *self._state[leaf + 1 :])
 
+    def number(self, leaf: int) -> float | None:
+        """One number of the optimizer's state; `None` where it has none there, as before the first values."""
+        shapes = self._program.state_shapes
+        is_there = self.initialised and leaf < len(shapes) and shapes[leaf] == ()
+        return float(np.asarray(self._state[leaf])) if is_there else None
+
     def assign(self, blocks: Sequence[NDArray[Any]], replaced: Collection[int], added: Collection[int]) -> None:
         """Gives slices values, by their number in the layout, or adds to them. The version stays the same.
 

@@ -9,6 +9,7 @@ from trainband.ps.membership.members import Presence
 from trainband.ps.membership.stall_detector import StallDetector
 from trainband.ps.replication.shard_replica import ShardReplica
 from trainband.ps.server.job_membership import JobMembership
+from trainband.ps.server.recording_orders import RecordingOrders
 from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.task_state import TaskState
 from trainband.ps.statistics import PsStatus, Rate, StalenessCounts
@@ -35,6 +36,7 @@ class StatusReporter:
       replicas: of the ps.
       stall_detector: knows which workers are stuck.
       traffic: what the streams have carried.
+      recordings: of steps, that are ordered.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class StatusReporter:
         replicas: ShardReplicas,
         stall_detector: StallDetector,
         traffic: Traffic,
+        recordings: RecordingOrders,
     ) -> None:
         self._task = task
         self._membership = membership
@@ -52,6 +55,7 @@ class StatusReporter:
         self._replicas = replicas
         self._stall_detector = stall_detector
         self._traffic = traffic
+        self._recordings = recordings
         self._rate = Rate()
         self._examples_rate = Rate()
 
@@ -71,6 +75,8 @@ class StatusReporter:
             replicas=tuple(one.state() for one in self._replicas),
             complete=self._replicas.are_complete(),
             lost=self._membership.lost,
+            clock_s=self._task.clock(),
+            recording=self._recordings.wanted(),
         )
 
     def layout(self) -> JobLayout:
@@ -88,6 +94,7 @@ class StatusReporter:
         `replica`: that of its own shard if left out, or, where another ps holds that, one that it does hold.
         Called without the lock.
         """
+        memory_bytes = self._task.runtime.memory_bytes()
         with self._task.lock:
             if replica is None or (replica is self._replicas.home and not replica.is_primary):
                 replica = next(
@@ -141,6 +148,8 @@ class StatusReporter:
                 replicas=tuple(one.state() for one in self._replicas),
                 update_s=updater.busy_s if updater else 0.0,
                 ps_addresses=tuple(self._task.cluster.spec.address(task) for task in self._task.cluster.spec.ps),
+                memory_bytes=memory_bytes,
+                learning_rate=replica.model.learning_rate,
             )
 
     def sample(self) -> None:

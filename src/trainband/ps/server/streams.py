@@ -22,6 +22,7 @@ from trainband.ps.server.shard_replicas import ShardReplicas
 from trainband.ps.server.status import Traffic
 from trainband.ps.server.task_state import TaskState
 from trainband.runtime.formatting import printable
+from trainband.runtime.step_recording import PushMoments
 from trainband.runtime.waiting import NOTICE_EVERY_S, Waiting
 from trainband.wire import following as w
 from trainband.wire import messages as m
@@ -218,6 +219,7 @@ class Streams:
             else:
                 account.note_loss(push.loss)
                 event = PushEvent(member.number, push.sequence, push.version, push.examples, push.workload)
+                taken_at = self._task.clock() if push.recorded else 0.0
                 pending = replica.journal.push(event, gradient)
         if late:
             self._send_params(stream, replica, member, m.DROPPED, 0, ENOUGH, over=True)
@@ -232,7 +234,17 @@ class Streams:
             account.dropped += 1
         elif not pending.detail:
             account.note_update(pending.staleness)
-        self._send_params(stream, replica, member, pending.outcome, pending.staleness, pending.detail, came_at=came_at)
+        moments = (came_at, taken_at, *pending.updated, self._task.clock()) if push.recorded else None
+        self._send_params(
+            stream,
+            replica,
+            member,
+            pending.outcome,
+            pending.staleness,
+            pending.detail,
+            came_at=came_at,
+            moments=moments,
+        )
 
     def _send_params(
         self,
@@ -245,6 +257,7 @@ class Streams:
         *,
         over: bool = False,
         came_at: float | None = None,
+        moments: tuple[float, float, float, float, float] | None = None,
     ) -> None:
         with self._task.lock:
             updater = replica.model.require_primary()
@@ -258,9 +271,11 @@ class Streams:
         try:
             # Whatever is in these params, the standby has too.
             self._replicas.settle(replica, position, lambda: not stream.alive)
-            held_s = 0.0 if came_at is None else max(0.0, self._task.clock() - came_at)
+            now = self._task.clock()
+            held_s = 0.0 if came_at is None else max(0.0, now - came_at)
+            noted = None if moments is None else PushMoments(*moments, now)
             stream.send(
-                encode(m.Params(version.number, outcome, staleness, done, detail, worker_state, share, held_s)),
+                encode(m.Params(version.number, outcome, staleness, done, detail, worker_state, share, held_s, noted)),
                 version.arrays(),
             )
         finally:

@@ -33,18 +33,20 @@ class PendingPush:
 
     Attributes:
       answered: set when the worker may have the params.
+      updated: when the update that it is part of began and ended; zeros before.
       outcome: APPLIED or DROPPED.
       staleness: of the update.
       detail: why it was dropped; or that it was dealt with before, and what it counts for as well.
     """
 
-    __slots__ = ("answered", "detail", "outcome", "staleness")
+    __slots__ = ("answered", "detail", "outcome", "staleness", "updated")
 
     def __init__(self, answered: WaitableEvent) -> None:
         self.answered = answered
         self.outcome = m.APPLIED
         self.staleness = 0
         self.detail = ""
+        self.updated = (0.0, 0.0)
 
 
 class _Held:
@@ -217,7 +219,12 @@ class Updater:
             sources = [one.gradient for (worker, _), one in zip(keys, held, strict=True) if worker == chief]
             mean = self.shard.with_state_of(mean, sources[0] if sources else None)
         self.shard.update(mean, scale)
-        self.busy_s += self._runtime.clock() - begin
+        end = self._runtime.clock()
+        self.busy_s += end - begin
+        for key in keys:
+            pending = self._waiting.get(key)
+            if pending is not None:
+                pending.updated = begin, end
         self.after_update()
         self.examples_applied += sum(one.examples for one in held)
 

@@ -23,6 +23,7 @@ from trainband.ps.worker.exchange import Exchange, Exchanger
 from trainband.ps.worker.heartbeats import Heartbeats
 from trainband.ps.worker.job_setup import JobSetup
 from trainband.ps.worker.membership import Membership
+from trainband.ps.worker.resources import WorkerResources
 from trainband.ps.worker.reviver import Reviver
 from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.ps.worker.shard_link import Link
@@ -30,6 +31,7 @@ from trainband.ps.worker.shard_requests import ShardRequests
 from trainband.ps.worker.steering import Steering
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.logs import task_logger
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say, say_on_stderr
 from trainband.wire import messages as m
@@ -49,10 +51,17 @@ class JobClient:
         timeouts: Timeouts,
         say: Say = say_on_stderr,
         runtime: Runtime = SYSTEM,
+        resources: WorkerResources | None = None,
     ) -> None:
+        """Prepares to join.
+
+        `resources`: what this worker uses, for the display; its memory alone when left out.
+        """
         incarnation = runtime.token()
         transport = transport.speaking_as(Identity(str(cluster.task), incarnation))
-        self._membership = membership = Membership(cluster, plan, transport, timeouts, say, runtime, incarnation)
+        self._membership = membership = Membership(
+            cluster, plan, transport, timeouts, say, runtime, incarnation, resources or WorkerResources(runtime)
+        )
         ps = [(i, cluster.spec.address(task)) for i, task in enumerate(cluster.spec.ps)]
         self._links = links = [
             Link(
@@ -152,6 +161,15 @@ class JobClient:
         the caller to note.
         """
         return self._membership.times
+
+    @property
+    def resources(self) -> WorkerResources:
+        """What this worker uses."""
+        return self._membership.resources
+
+    def recording(self, recorder: StepRecorder) -> StepRecording:
+        """What a recorder has noted of this worker's steps, with what it knows of the clocks of the ps."""
+        return self._heartbeats.recordings.recording(recorder)
 
     def note_first_batch(self, digest: str) -> None:
         """Has ps:0 compare the batch that this worker begins with with the others'."""

@@ -17,6 +17,7 @@ from trainband.ps.worker.membership import PREEMPTED_WAIT_S, Membership
 from trainband.ps.worker.shard_finder import ShardFinder
 from trainband.ps.worker.shard_link import Blocks, Link
 from trainband.runtime.logs import task_logger
+from trainband.runtime.step_recording import PushTimes
 from trainband.runtime.waiting import Waiting
 from trainband.wire import messages as m
 from trainband.wire.codec import decode_any, encode
@@ -87,6 +88,8 @@ class Exchanger:
         self._heartbeats = heartbeats
         self._log = task_logger(__name__, membership.task)
         self._sent_at = self._held_s = 0.0
+        self._sends: dict[int, tuple[float, float, int]] = {}
+        """Of a push that is recorded, by shard: when it began to go out and had gone, and its bytes."""
 
     def initialise(self, link: Link, values: Sequence[NDArray[Any]], *, bootstrapping: bool = False) -> None:
         """Chief only: sends a shard its first values; returns when the ps has them."""
@@ -114,21 +117,24 @@ class Exchanger:
         membership = self._membership
         begin = membership.runtime.clock()
         membership.sequence, membership.paused = membership.sequence + 1, False
+        recorded = membership.times.recorder is not None
+        self._sends.clear()
         shares = list(zip(self._links, gradients, versions, strict=True))
         headers = [
-            encode(m.Push(membership.sequence, v, examples, loss, finite, membership.fit, workload)) for v in versions
+            encode(m.Push(membership.sequence, v, examples, loss, finite, membership.fit, workload, recorded))
+            for v in versions
         ]
         if len(shares) == 1 or sum(block.nbytes for blocks in gradients for block in blocks) < AT_ONCE_BYTES:
             for (link, blocks, _), header in zip(shares, headers, strict=True):
-                self._send_one(link, header, blocks)
+                self._push_one(link, header, blocks, recorded=recorded)
         else:
             sends = [
-                partial(self._send_one, link, header, blocks)
+                partial(self._push_one, link, header, blocks, recorded=recorded)
                 for (link, blocks, _), header in zip(shares, headers, strict=True)
             ]
             membership.runtime.run_all(sends, "trainband-send")
         self._sent_at = membership.runtime.clock()
-        membership.times.send += self._sent_at - begin
+        membership.times.note("send", begin, self._sent_at)
 
     def assign(
         self, blocks: Sequence[Sequence[NDArray[Any]]], slices: Sequence[tuple[Sequence[int], Sequence[int]]]
@@ -145,6 +151,13 @@ class Exchanger:
             if added:
                 link.request = encode(m.Pull()), ()
         return self._collect("its answer to an assignment")
+
+    def _push_one(self, link: Link, header: bytes, blocks: Sequence[NDArray[Any]], *, recorded: bool) -> None:
+        begin = self._membership.runtime.clock() if recorded else 0.0
+        self._send_one(link, header, blocks)
+        if recorded:
+            nbytes = sum(block.nbytes for block in blocks)
+            self._sends[link.index] = (begin, self._membership.runtime.clock(), nbytes)
 
     def _send_one(self, link: Link, header: bytes, blocks: Sequence[NDArray[Any]]) -> None:
         if link.stream is None and not (self._membership.joined and self._membership.recovers):
@@ -173,6 +186,16 @@ class Exchanger:
         held_s = min(waited_s, max(0.0, self._held_s - hidden_s))
         times.ps += held_s
         times.network += waited_s - held_s
+        if times.recorder is not None:
+            times.recorder.span("wait", begin, now)
+
+    def _note_push(self, link: Link, answer: m.Params, blocks: Blocks) -> None:
+        """Notes the moments of a push that was recorded."""
+        begin, sent, nbytes = self._sends.pop(link.index)
+        recorder = self._membership.times.recorder
+        if recorder is not None:
+            now, answer_nbytes = self._membership.runtime.clock(), sum(block.nbytes for block in blocks)
+            recorder.push(PushTimes(link.name, nbytes, answer_nbytes, begin, sent, now, answer.moments))
 
     def _collect(self, what: str) -> Exchange:
         params: list[Blocks] = []
@@ -185,7 +208,9 @@ class Exchanger:
             begin = clock() if several else 0.0
             answer, blocks = self._receive(link, what)
             if several:
-                self._membership.times.note_wait(link.name, clock() - begin)
+                self._membership.times.note_wait(link.name, begin, clock())
+            if link.index in self._sends:
+                self._note_push(link, answer, blocks)
             self._held_s = max(self._held_s, answer.held_s)
             restarted = restarted or link.lineage != lineage
             # All ps divide alike, unless they hear of a worker's going at different steps: the word of one counts.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainband.errors import PeerError, Refused
+from trainband.ps.worker.clock_readings import ClockReadings
 from trainband.runtime import SYSTEM, Runtime
 from trainband.runtime.formatting import printable
 from trainband.wire import messages as m
@@ -26,9 +27,11 @@ class Heartbeater:
       transport: how bytes travel.
       timeouts: how long to wait for what.
       runtime: this task's.
+      readings: of the clocks of the ps, of which each answer is one.
       blocked_by: the workers that this one waits for, at any ps.
       paused: whether this one's data is used up.
       spent: the seconds that its steps have spent on each of `step_times.PARTS`.
+      memory: what it uses.
       urgent: whether something has gone wrong, be it at another ps.
       join: joins the ps over this connection; returns this worker's number there.
       heard: called with each answer; with `None` where there was none.
@@ -42,11 +45,13 @@ class Heartbeater:
         transport: Transport,
         timeouts: Timeouts,
         runtime: Runtime = SYSTEM,
+        readings: ClockReadings | None = None,
         *,
         blocked_by: Callable[[], tuple[str, ...]],
         paused: Callable[[], bool],
         first_batch: Callable[[], str],
         spent: Callable[[], tuple[float, ...]] = tuple,
+        memory: Callable[[], m.Memory] = m.Memory,
         urgent: Callable[[], bool],
         join: Callable[[Connection], int],
         heard: Callable[[int, m.JobState | None], None],
@@ -60,12 +65,15 @@ class Heartbeater:
         self._paused = paused
         self._first_batch = first_batch
         self._spent = spent
+        self._memory = memory
         self._urgent = urgent
         self._transport = transport
         self._timeouts = timeouts
         self._join = join
         self._heard = heard
         self._connection = transport.connect(address, timeouts)
+        self._clock = runtime.clock
+        self._readings = readings
         self._wake = runtime.event()
         self.knocks = False
         """Whether it joins the ps by itself where this worker has not, because it was not there."""
@@ -105,10 +113,20 @@ class Heartbeater:
     def look(self) -> m.JobState:
         """How the job is now; a sign of life, too. Raises `PeerError` where the ps does not say."""
         beat = m.Heartbeat(
-            self.worker, self._incarnation, self._blocked_by(), self._paused(), self._first_batch(), self._spent()
+            self.worker,
+            self._incarnation,
+            self._blocked_by(),
+            self._paused(),
+            self._first_batch(),
+            self._spent(),
+            self._memory(),
         )
+        asked = self._clock()
         answer = self._connection.call("heartbeat", encode(beat), timeout_s=self._timeouts.heartbeat_s)
-        return decode(answer, m.JobState, str(self))
+        answered, state = self._clock(), decode(answer, m.JobState, str(self))
+        if self._readings is not None:
+            self._readings.note(self.ps, asked, state.clock_s, answered)
+        return state
 
     def close(self) -> None:
         """Hangs up."""

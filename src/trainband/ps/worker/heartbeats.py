@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from trainband.errors import DeadlineExceeded, PeerError, RefusalCode, Refused
+from trainband.ps.worker.clock_readings import ClockReadings
 from trainband.ps.worker.cluster_view import ClusterView
 from trainband.ps.worker.heartbeater import Heartbeater
 from trainband.ps.worker.membership import PREEMPTED_WAIT_S, Membership
+from trainband.ps.worker.ordered_recordings import OrderedRecordings
 from trainband.ps.worker.shard_link import Link, Place
 from trainband.runtime.logs import task_logger
 from trainband.wire import messages as m
 from trainband.wire.codec import decode, encode
+from trainband.wire.recording import RecordingOrder
 from trainband.wire.replication import Vote, VoteRequest
 from trainband.wire.transport import Connection
 
@@ -53,6 +58,9 @@ class Heartbeats:
         self._cluster_view = cluster_view
         self._revive = revive
         self._urgent = False
+        readings = ClockReadings()
+        self.recordings = OrderedRecordings(membership, readings)
+        """What is recorded of this worker's steps."""
         self._log = task_logger(__name__, membership.task)
         self.heartbeaters = [
             Heartbeater(
@@ -62,10 +70,12 @@ class Heartbeats:
                 membership.transport,
                 membership.timeouts,
                 membership.runtime,
+                readings,
                 blocked_by=lambda: membership.blocked_by,
                 paused=lambda: membership.paused,
                 first_batch=lambda: membership.first_batch,
                 spent=lambda: tuple(membership.times.seconds().values()),
+                memory=membership.resources.memory,
                 urgent=self._is_urgent,
                 join=self._join_at,
                 heard=self._heard,
@@ -179,6 +189,7 @@ class Heartbeats:
             return
         if state is not None:
             self._look_for_lost_streams(ps, was_away=self._cluster_view.unanswered(ps) >= SILENT_BEATS)
+            self._record_steps(ps, state.recording)
         for vote_request in self._cluster_view.note(ps, state, begun=self._membership.fit > 0):
             self._decide(ps, vote_request)
         for link in self._links if self._membership.standbys else ():
@@ -186,6 +197,16 @@ class Heartbeats:
             if stream is not None and self._cluster_view.is_superseded(link):
                 stream.interrupt()  # whoever waits there waits in vain
         self._revive()
+
+    def _record_steps(self, ps: int, order: RecordingOrder | None) -> None:
+        recorded = self.recordings.heard(ps, order)
+        if recorded is None:
+            return
+        heartbeater = self.heartbeaters[ps]
+        try:
+            heartbeater.tell("recorded", encode(replace(recorded, worker=heartbeater.worker)))
+        except PeerError as exc:  # whoever waits for it is told that this worker has sent nothing
+            self._log.info("could not send %s the steps that it wanted: %s", heartbeater, exc)
 
     def _look_for_lost_streams(self, ps: int, *, was_away: bool) -> None:
         """Has streams opened anew on which a worker waits for a ps that answers otherwise; each once in an outage."""

@@ -6,6 +6,7 @@ from trainband.cluster import Cluster
 from trainband.errors import DeadlineExceeded
 from trainband.ps.description import Plan
 from trainband.ps.worker.bootstrapper import Bootstrapper
+from trainband.ps.worker.resources import WorkerResources
 from trainband.runtime import Runtime
 from trainband.runtime.step_times import StepTimes
 from trainband.runtime.waiting import Say, Waiting
@@ -31,6 +32,7 @@ class Membership:
       say: tells the user.
       runtime: this task's.
       incarnation: random, one for each life of the process.
+      resources: what this worker uses.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Membership:
         say: Say,
         runtime: Runtime,
         incarnation: str,
+        resources: WorkerResources,
     ) -> None:
         self.task = str(cluster.task)
         self.plan = plan
@@ -50,6 +53,7 @@ class Membership:
         self.say = say
         self.runtime = runtime
         self.incarnation = incarnation
+        self.resources = resources
         self.standbys = plan.description.standbys
         """How many each shard has."""
         self.bootstrapper: Bootstrapper | None = None
@@ -87,7 +91,17 @@ class Membership:
     def application(self) -> m.Join:
         """With which this worker joins a ps."""
         runtime, plan = self.runtime, self.plan.description
-        return m.Join(self.task, self.incarnation, runtime.host, runtime.pid, plan, self.job, self.paused, VERSION)
+        return m.Join(
+            self.task,
+            self.incarnation,
+            runtime.host,
+            runtime.pid,
+            plan,
+            self.job,
+            self.paused,
+            VERSION,
+            self.resources.device,
+        )
 
     def waiting(self, most_s: float) -> Waiting:
         """A wait that begins now."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from trainband.checkpoint import CheckpointDirectory
 from trainband.model.variables import PyTree
+from trainband.runtime.step_recording import StepRecorder, StepRecording
 from trainband.strategies.base import Progress
 from trainband.train.result import Evaluation
 
@@ -39,6 +40,17 @@ class Session(Protocol):
     def should_stop(self) -> bool: ...
 
     def request_stop(self, reason: str = "") -> None: ...
+
+
+class RecordedSession(Session, Protocol):
+    """What hooks ask that record steps."""
+
+    @property
+    def job(self) -> str: ...
+
+    def record_steps(self, steps: int, /) -> StepRecorder | None: ...
+
+    def recording(self, recorder: StepRecorder, /) -> StepRecording: ...
 
 
 class SavingSession(Session, Protocol):

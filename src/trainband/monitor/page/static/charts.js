@@ -110,6 +110,15 @@ export class Chart {
     return undefined;
   }
 
+  #legend(value) {
+    return value === null || value === undefined ? '–' : this.#write(value);
+  }
+
+  #where(value, time) {
+    if (value === null || value === undefined) return '–';
+    return time ? clock(value) : count(value);
+  }
+
   #write(value) {
     return WRITERS[this.#options.kind](value);
   }
@@ -150,35 +159,43 @@ export class Chart {
 
   #settings({ time, log, xLabel }) {
     const ink = colour('--ink-2');
+    const inks = this.#curves.map((curve) => colour(curve.colour) + (curve.faint ? '55' : ''));
     const grid = { stroke: colour('--grid'), width: 1 };
     const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font: '11px system-ui, sans-serif' };
-    const short = this.#options.kind === 'bytes' ? (value) => bytes(value) : (value) => abbreviated(value);
+    const short = this.#options.kind === 'bytes' ? (value) => bytes(value) : abbreviated;
     return {
       width: this.#box.clientWidth || 400,
       height: this.#options.height,
       cursor: { points: { size: 6 }, drag: { x: true, y: false } },
-      legend: { live: true },
+      legend: { live: true, markers: { width: 0, fill: (_, place) => inks[place - 1] } },
       padding: [10, 14, 0, 0],
-      scales: { x: { time }, y: { distr: log ? 3 : 1, range: log ? undefined : this.#options.kind === 'decimal' ? fitting : fromZero } },
+      scales: { x: { time, range: (plot, low, high) => (plot.data[0].length === 1 ? [low - 30, low + 30] : [low, high]) }, y: { distr: log ? 3 : 1, range: log ? undefined : this.#options.kind === 'decimal' ? fitting : fromZero } },
       hooks: { setCursor: [(plot) => this.#point(plot, time)] },
       axes: [
-        { ...axis, size: 30, space: 70, values: time ? (_, splits, __, ___, step) => splits.map((at) => tickOfTime(at, step)) : (_, splits) => splits.map(abbreviated) },
-        { ...axis, size: 54, values: (_, splits) => splits.map((value) => (value === null ? '' : short(value))) },
+        { ...axis, size: 30, space: 70, values: time ? (_, splits, __, ___, step) => splits.map((at) => tickOfTime(at, step)) : (_, splits) => ticks(splits, abbreviated) },
+        { ...axis, size: 54, values: (_, splits) => ticks(splits, short) },
       ],
       series: [
-        { label: time ? 'time' : xLabel || 'step', value: time ? undefined : (_, value) => (value === null ? '–' : count(value)) },
-        ...this.#curves.map((curve) => ({
+        { label: time ? 'time' : xLabel || 'step', value: (_, value, __, at) => (at === null ? 'latest' : this.#where(value, time)) },
+        ...this.#curves.map((curve, place) => ({
           label: curve.label,
-          stroke: colour(curve.colour) + (curve.faint ? '55' : ''),
+          class: curve.faint ? 'raw' : undefined,
+          stroke: inks[place],
           fill: this.#options.area && !curve.faint ? `${colour(curve.colour)}22` : undefined,
           width: curve.faint ? 1 : 1.6,
           points: { show: curve.x.length < 2 },
           spanGaps: this.#curves.length > 1,
-          value: (_, value) => (value === null || value === undefined ? '–' : this.#write(value)),
+          value: (plot, value, index, at) => this.#legend(at === null ? lastOf(plot.data[index]) : value),
         })),
       ],
     };
   }
+}
+
+/** The newest value of a curve: what a legend shows while no cursor points at another. */
+function lastOf(values) {
+  for (let place = values.length - 1; place >= 0; place -= 1) if (values[place] !== null && values[place] !== undefined) return values[place];
+  return null;
 }
 
 function fitting(_, low, high) {
@@ -192,7 +209,7 @@ function fromZero(_, low, high) {
   return high > 0 ? [0, high * 1.08] : [0, 1];
 }
 
-function tickOfTime(at, step) {
+export function tickOfTime(at, step) {
   if (at === null) return '';
   const date = new Date(at * 1000);
   const two = (value) => String(value).padStart(2, '0');
@@ -200,18 +217,26 @@ function tickOfTime(at, step) {
   return `${two(date.getHours())}:${two(date.getMinutes())}${step < 60 ? `:${two(date.getSeconds())}` : ''}`;
 }
 
-function abbreviated(value) {
-  if (value === null || value === undefined) return '';
-  const size = Math.abs(value);
-  if (size >= 1e9) return `${trimmed(value / 1e9)}G`;
-  if (size >= 1e6) return `${trimmed(value / 1e6)}M`;
-  if (size >= 1e4) return `${trimmed(value / 1e3)}k`;
-  if (size !== 0 && size < 1e-3) return value.toExponential(0);
-  return trimmed(value);
+/** The labels of an axis, with as many digits as it takes to tell them apart. */
+function ticks(splits, write) {
+  for (const digits of [4, 6, 8]) {
+    const labels = splits.map((value) => (value === null ? '' : write(value, digits)));
+    if (digits === 8 || new Set(labels.filter(Boolean)).size === labels.filter(Boolean).length) return labels;
+  }
+  return [];
 }
 
-function trimmed(value) {
-  return String(Number(value.toPrecision(4)));
+function abbreviated(value, digits = 4) {
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${trimmed(value / 1e9, digits)}G`;
+  if (size >= 1e6) return `${trimmed(value / 1e6, digits)}M`;
+  if (size >= 1e4) return `${trimmed(value / 1e3, digits)}k`;
+  if (size !== 0 && size < 1e-3) return value.toExponential(digits - 4);
+  return trimmed(value, digits);
+}
+
+function trimmed(value, digits) {
+  return String(Number(value.toPrecision(digits)));
 }
 
 /** A canvas of a table's cell, cleared: its pen, and its size in CSS pixels. */

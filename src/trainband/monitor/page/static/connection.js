@@ -4,38 +4,50 @@ const AGAIN_MS = 1000;
 /** The server sends something every 10 s at least; a comment is none that a page sees, but every second has news. */
 const SILENT_MS = 15_000;
 
-export class Connection {
-  #store;
+class Connection {
+  /** What came before anybody took it. */
+  #early = [];
+  #take = (...news) => this.#early.push(news);
+  #told = () => {};
   #source = null;
   #timer = 0;
   #heard = Date.now();
 
-  /** @param told is called with null while all is well, else with the time since when the server is silent. */
-  constructor(store, told) {
-    this.#store = store;
-    this.told = told;
+  constructor() {
     this.#open();
     setInterval(() => this.#look(), 1000);
+  }
+
+  /**
+   * Gives a store what has come and whatever comes.
+   * @param told is called with null while all is well, else with the time since when the server is silent.
+   */
+  follow(store, told) {
+    this.#told = told;
+    this.#take = (name, data) => {
+      told(null);
+      store[name](data);
+    };
+    for (const news of this.#early.splice(0)) this.#take(...news);
   }
 
   #open() {
     const source = new EventSource('/events');
     this.#source = source;
-    const on = (name, take) =>
+    const on = (name, taker) =>
       source.addEventListener(name, (event) => {
         this.#heard = Date.now();
-        this.told(null);
-        take(JSON.parse(event.data));
+        this.#take(taker, JSON.parse(event.data));
       });
-    on('full', (data) => this.#store.full(data));
-    on('now', (data) => this.#store.next(data));
-    on('events', (data) => this.#store.addEvents(data));
-    on('changed', (data) => this.#store.changed(data));
+    on('full', 'full');
+    on('now', 'next');
+    on('events', 'addEvents');
+    on('changed', 'changed');
     source.onerror = () => this.#again();
   }
 
   #again() {
-    this.told(this.#heard);
+    this.#told(this.#heard);
     this.#source?.close();
     this.#source = null;
     clearTimeout(this.#timer);
@@ -46,3 +58,6 @@ export class Connection {
     if (this.#source && Date.now() - this.#heard > SILENT_MS) this.#again();
   }
 }
+
+/** Begun as soon as this file is there, which is before the charts and the views are. */
+export const connection = new Connection();

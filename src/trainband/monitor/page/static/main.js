@@ -1,19 +1,11 @@
 // The page: what is common to all views, and which one is seen.
 
-import { Connection } from './connection.js';
+import { connection } from './connection.js';
 import { h, setAttribute, setText } from './dom.js';
 import { count, duration, clock, rate } from './format.js';
 import { Store } from './store.js';
-import { checkpoints } from './views/checkpoints.js';
-import { configuration } from './views/configuration.js';
-import { curves } from './views/curves.js';
-import { overview } from './views/overview.js';
-import { servers } from './views/servers.js';
-import { timeline } from './views/timeline.js';
-import { variables } from './views/variables.js';
-import { workers } from './views/workers.js';
+import { VIEWS, load } from './views.js';
 
-const VIEWS = [overview, curves, workers, servers, variables, timeline, checkpoints, configuration];
 const STATES = { waiting: 'waiting', running: 'running', ended: 'ended', unreachable: 'no answer' };
 
 const $ = (id) => document.getElementById(id);
@@ -27,11 +19,19 @@ const tabs = VIEWS.map((view, place) => {
   return link;
 });
 
-function show() {
-  const wanted = location.hash.slice(1);
-  if (wanted === 'main') return $('main').focus();
-  const view = VIEWS.find((one) => one.id === wanted) ?? overview;
-  if (shown?.view === view) return undefined;
+function chosen() {
+  return VIEWS.find((one) => one.id === location.hash.slice(1)) ?? VIEWS[0];
+}
+
+async function show() {
+  if (location.hash === '#main') return $('main').focus();
+  const view = chosen();
+  try {
+    await load(view);
+  } catch {
+    return $('main').replaceChildren(h('p', { class: 'empty' }, `The view ${view.title} could not be loaded: reload the page when its server answers.`));
+  }
+  if (view !== chosen() || shown?.view === view) return undefined; // another has been chosen meanwhile
   shown?.end?.();
   const root = h('div', { class: `view view-${view.id}` }, h('h2', { class: 'visually-hidden' }, view.title));
   $('main').replaceChildren(root);
@@ -50,8 +50,12 @@ function draw() {
   const { job } = store;
   if (!job) return;
   drawHead(job);
-  shown?.update();
+  if (!shown) return;
+  shown.update();
+  if (document.body.dataset.ready) return;
   document.body.dataset.ready = 'yes';
+  // All of them, for the server may end before they are looked at; what cannot be loaded is tried again when it is.
+  for (const view of VIEWS) load(view).catch(() => {});
 }
 
 function drawHead(job) {
@@ -86,7 +90,7 @@ store.addEventListener('happened', (event) => {
   if (grave.length) setText($('announcer'), grave.map((one) => one.text).join(' '));
 });
 
-new Connection(store, (heard) => {
+connection.follow(store, (heard) => {
   const banner = $('connection');
   banner.hidden = heard === null;
   if (heard === null) return;

@@ -2,11 +2,13 @@
 
 import { h, setAttribute, setText } from './dom.js';
 
+const collator = new Intl.Collator('en', { numeric: true });
 const ROW = 34;
 const SPARE = 8;
 
 /**
- * columns: {key, label, title, value(row) for sorting, text(row), draw(cell, row) instead of text, right, wide}
+ * columns: {key, label, title, value(row) for sorting, text(row), draw(cell, row) instead of text, right, wide,
+ * when(rows): whether there is anything to show in it}
  */
 export class Table {
   #columns;
@@ -15,6 +17,9 @@ export class Table {
   #table;
   #rows = [];
   #seen = [];
+  /** The rows of the document, of the records from number #first on, and those that are not in use. */
+  #drawn = [];
+  #first = 0;
   #pool = [];
   #above = h('tr', { 'aria-hidden': 'true', class: 'spacer' }, h('td'));
   #below = h('tr', { 'aria-hidden': 'true', class: 'spacer' }, h('td'));
@@ -32,8 +37,8 @@ export class Table {
     this.#table = h('table', { 'aria-label': label }, h('thead', {}, h('tr', { 'aria-rowindex': '1' }, this.#head)), this.#body);
     this.element = h('div', { class: 'table', role: 'region', tabindex: '0', 'aria-label': `${label}, a table that scrolls` }, this.#table);
     this.root = h('div', {}, this.element, this.#empty);
-    this.element.addEventListener('scroll', () => this.#draw(), { passive: true });
-    this.#observer = new ResizeObserver(() => this.#draw());
+    this.element.addEventListener('scroll', () => this.#draw(false), { passive: true });
+    this.#observer = new ResizeObserver(() => this.#draw(false));
     this.#observer.observe(this.element);
   }
 
@@ -54,6 +59,13 @@ export class Table {
 
   update(rows) {
     this.#rows = rows;
+    this.#columns.forEach((column, place) => {
+      if (!column.when) return;
+      const hidden = !column.when(rows);
+      if (this.#head[place].hidden === hidden) return;
+      this.#head[place].hidden = hidden;
+      for (const row of this.#pool) row.cells[place].hidden = hidden;
+    });
     this.#order();
   }
 
@@ -91,18 +103,31 @@ export class Table {
     this.#draw();
   }
 
-  #draw() {
+  /** Draws the rows that are seen; those that were seen before stay as they are unless `anew`. */
+  #draw(anew = true) {
     const height = this.element.clientHeight || 600;
     const first = Math.max(0, Math.min(Math.floor(this.element.scrollTop / ROW) - SPARE, this.#seen.length - 1));
     const last = Math.min(this.#seen.length, first + Math.ceil(height / ROW) + 2 * SPARE);
-    const wanted = Math.max(0, last - first);
-    while (this.#pool.length < wanted) this.#pool.push(this.#newRow());
-    this.#pool.forEach((row, place) => {
-      const inside = place < wanted;
-      if (inside && !row.element.isConnected) this.#below.before(row.element);
-      if (!inside && row.element.isConnected) row.element.remove();
-      if (inside) this.#fill(row, this.#seen[first + place], first + place);
+    if (!anew && first === this.#first && last === this.#first + this.#drawn.length) return;
+    const kept = new Map();
+    this.#drawn.forEach((row, index) => {
+      const place = this.#first + index;
+      if (place >= first && place < last) kept.set(place, row);
+      else {
+        row.element.remove();
+        this.#pool.push(row);
+      }
     });
+    this.#drawn = [];
+    this.#first = first;
+    let next = this.#above.nextSibling;
+    for (let place = first; place < last; place += 1) {
+      const row = kept.get(place) ?? this.#pool.pop() ?? this.#newRow();
+      if (row.element === next) next = next.nextSibling;
+      else next.before(row.element);
+      if (anew || !kept.has(place)) this.#fill(row, this.#seen[place], place);
+      this.#drawn.push(row);
+    }
     this.#above.firstChild.style.height = `${first * ROW}px`;
     this.#below.firstChild.style.height = `${Math.max(0, this.#seen.length - last) * ROW}px`;
     this.#above.hidden = first === 0;
@@ -117,6 +142,9 @@ export class Table {
         class: [column.right && 'right', column.wide && 'wide', column.class].filter(Boolean).join(' '),
       }),
     );
+    cells.forEach((cell, place) => {
+      cell.hidden = this.#head[place].hidden;
+    });
     return { element: h('tr', {}, cells), cells };
   }
 
@@ -124,6 +152,7 @@ export class Table {
     setAttribute(row.element, 'aria-rowindex', String(place + 2));
     this.#columns.forEach((column, index) => {
       const cell = row.cells[index];
+      if (cell.hidden) return undefined;
       if (column.draw) return column.draw(cell, record);
       const text = column.text(record);
       setText(cell, text);
@@ -137,5 +166,5 @@ function compare(a, b) {
   if (a === b) return 0;
   if (a === null || a === undefined) return 1;
   if (b === null || b === undefined) return -1;
-  return typeof a === 'string' ? a.localeCompare(b, 'en', { numeric: true }) : a - b;
+  return typeof a === 'string' ? collator.compare(a, b) : a - b;
 }

@@ -5,8 +5,6 @@ import { bytes, count, decimal, duration, moment, NONE } from '../format.js';
 import { Table } from '../table.js';
 
 export const checkpoints = {
-  id: 'checkpoints',
-  title: 'Checkpoints',
   open(root, store) {
     const table = new Table({
       label: 'Checkpoints',

@@ -4,16 +4,15 @@ import { h, replace } from '../dom.js';
 import { bytes, count, moment, NONE } from '../format.js';
 
 export const configuration = {
-  id: 'configuration',
-  title: 'Configuration',
   open(root, store) {
-    const box = h('div', { class: 'two' });
+    const box = h('div', { class: 'cards' });
     root.append(box);
     let key = '';
     return {
       update() {
         const { job } = store;
         const transports = tally(store.workers.filter((worker) => worker.transport).map((worker) => worker.transport));
+        const devices = tally(store.workers.filter((worker) => worker.device).map((worker) => worker.device));
         const hosts = new Set(store.workers.map((worker) => worker.host).filter(Boolean));
         const oldest = job.ps.reduce((longest, ps) => Math.max(longest, ps.uptime_s), 0);
         const parts = [
@@ -23,6 +22,7 @@ export const configuration = {
             ['Last step', job.last_step ? count(job.last_step) : 'not set'],
             ['Chief', job.chief || NONE],
             ['Workers', `${count(store.workers.length)} on ${count(hosts.size)} ${hosts.size === 1 ? 'machine' : 'machines'}`],
+            ['Devices of the workers', devices || NONE],
             ['Transports of the workers', transports || NONE],
             ['Model', `${count(store.variables.length)} variables, ${bytes(store.variables.reduce((sum, one) => sum + one.nbytes, 0))}`],
           ]],
@@ -32,7 +32,7 @@ export const configuration = {
             ['trainband', store.viewer.trainband ?? NONE],
             ['Metrics for Prometheus', '/metrics'],
             ['The same for programs', '/api/job, /api/series, /api/timeline, /api/checkpoints, /api/variables'],
-            ['Keys', '1 to 8: the views · / : filter · Esc: leave the filter'],
+            ['Keys', '1 to 9: the views · / : filter · Esc: leave the filter'],
           ]],
         ];
         const newKey = JSON.stringify(parts);

@@ -2,10 +2,11 @@
 
 import { ascending, Chart, COLOURS, smooth } from '../charts.js';
 import { h, replace } from '../dom.js';
-import { count, moment } from '../format.js';
+import { clock, count, moment } from '../format.js';
 
 const LIVE = [
   { key: 'loss', title: 'Loss' },
+  { key: 'learning_rate', title: 'Learning rate' },
   { key: 'rate', kept: 'steps_per_second', title: 'Steps per second', kind: 'rate' },
   { key: 'examples_rate', kept: 'examples_per_second', title: 'Examples per second', kind: 'rate' },
   { key: 'staleness', title: 'Staleness', unit: 'median, in updates', kind: 'count' },
@@ -13,6 +14,11 @@ const LIVE = [
   { key: 'bytes_in_rate', title: 'Gradients in', kind: 'bytes' },
   { key: 'bytes_out_rate', title: 'Params out', kind: 'bytes' },
 ];
+/** What a history has beside these, where it is no metric of the training. */
+const KEPT = {
+  memory_bytes: { title: 'Memory of the process', kind: 'bytes' },
+  device_memory_bytes: { title: 'Memory in use on its devices', kind: 'bytes' },
+};
 /** A job of 1,000 workers would have 3,000 curves of this kind. */
 const OF_A_TASK = /^(ps|worker|chief|evaluator):\d+\//;
 
@@ -22,10 +28,10 @@ const loading = new Set();
 let chosen = false;
 
 export const curves = {
-  id: 'curves',
-  title: 'Curves',
   open(root, store) {
-    const grid = h('div', { class: 'charts' });
+    const learnt = h('div', { class: 'charts' });
+    const speed = h('div', { class: 'charts' });
+    const empty = h('p', { class: 'empty' }, 'There are no values yet.');
     const shown = h('output', {}, settings.smoothing.toFixed(2));
     const smoothing = h('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: settings.smoothing, 'aria-label': 'Smoothing' });
     smoothing.addEventListener('input', () => {
@@ -55,7 +61,9 @@ export const curves = {
         h('label', {}, 'Over ', over),
       ),
       runs,
-      grid,
+      learnt,
+      speed,
+      empty,
     );
     const charts = new Map();
     let runKey = null;
@@ -78,7 +86,7 @@ export const curves = {
           box.addEventListener('change', () => choose(run.name, box.checked));
           const swatch = h('span', { class: 'swatch', 'aria-hidden': 'true' });
           swatch.style.background = `var(${inkOf(place)})`;
-          return h('label', { title: `${moment(run.started_at)}, to step ${count(run.steps)}${run.reason ? `: ${run.reason}` : ''}` }, box, swatch, run.name);
+          return h('label', { title: `${moment(run.started_at)}, to step ${count(run.steps)}${run.reason ? `: ${run.reason}` : ''}` }, box, swatch, run.name, h('span', { class: 'secondary' }, `${clock(run.started_at)}, to step ${count(run.steps)}`));
         }),
       );
     }
@@ -138,7 +146,7 @@ export const curves = {
       if (!charts.has(key)) {
         const chart = new Chart({ title, unit, kind, height: 230 });
         charts.set(key, chart);
-        grid.append(chart.element);
+        (key === 'loss' || !LIVE.some((one) => one.key === key) ? learnt : speed).append(chart.element);
       }
       const xLabel = settings.x === 'relative' ? 'seconds' : 'step';
       charts.get(key).update(curvesHere, { time: settings.x === 'time', log: settings.log, xLabel });
@@ -157,11 +165,9 @@ export const curves = {
       for (const one of LIVE) draw(one, sources);
       const names = new Set(sources.flatMap((source) => Object.keys(source.curves)).filter((name) => !OF_A_TASK.test(name)));
       for (const key of [...names].sort()) {
-        if (!LIVE.some((one) => (one.kept ?? one.key) === key)) draw({ key, title: key }, sources);
+        if (!LIVE.some((one) => (one.kept ?? one.key) === key)) draw({ key, title: key, ...KEPT[key] }, sources);
       }
-      grid.dataset.empty = String(!charts.size);
-      if (!charts.size && !grid.firstChild) grid.append(h('p', { class: 'empty' }, 'There are no values yet.'));
-      if (charts.size) grid.querySelector('.empty')?.remove();
+      empty.hidden = charts.size > 0;
     }
 
     return {

@@ -6,10 +6,10 @@ import { bytes, clock, count, decimal, duration, NONE, rate } from '../format.js
 
 const MARKS = { error: '✕', warning: '!', good: '✓', info: 'i' };
 const MOST_EVENTS = 8;
+/** The address of a job; a directory has none. */
+const OF_A_JOB = /:\d+$/;
 
 export const overview = {
-  id: 'overview',
-  title: 'Overview',
   open(root, store) {
     const tiles = {};
     const grid = h('dl', { class: 'tiles' });
@@ -53,8 +53,10 @@ export const overview = {
       const { job, series } = store;
       const live = store.workers.filter((worker) => worker.presence === 'live').length;
       const up = job.ps.filter((ps) => ps.up).length;
-      // A history alone knows neither tasks nor an end.
-      for (const key of ['workers', 'ps', 'staleness', 'left']) tiles[key].box.hidden = job.state !== 'waiting' && !job.ps.length;
+      // A history alone knows no tasks, and not always an end.
+      const isPast = !job.ps.length && !(job.state === 'waiting' && OF_A_JOB.test(job.source));
+      for (const key of ['workers', 'ps', 'staleness']) tiles[key].box.hidden = isPast;
+      tiles.left.box.hidden = isPast && job.left_s === null;
       const share = job.last_step ? Math.min(1, job.global_step / job.last_step) : null;
       progress.hidden = share === null;
       if (share !== null) {
@@ -83,7 +85,7 @@ export const overview = {
 
     function drawAlerts(job) {
       const said = [
-        ...(job.state === 'waiting' ? [{ severity: 'info', text: `Waiting for the job to answer. ${job.reason}` }] : []),
+        ...(job.state === 'waiting' ? [{ severity: 'info', text: OF_A_JOB.test(job.source) ? `Waiting for the job to answer. ${job.reason}` : 'No training has left anything in this directory yet; what it leaves will appear here.' }] : []),
         ...(job.state === 'unreachable'
           ? [{ severity: 'error', text: `No parameter server has answered for ${duration(store.now() - job.since)}: the job has ended, or they have died. What you see is how it was then.` }]
           : []),

@@ -1,15 +1,13 @@
 // The parameter servers, and who holds which shard.
 
 import { h, replace } from '../dom.js';
-import { bytes, count, decimal, duration, percent, rate } from '../format.js';
+import { bytes, count, decimal, duration, NONE, percent, rate } from '../format.js';
 import { Table } from '../table.js';
 import { badge } from './workers.js';
 
 const NUMBER = (name) => Number(name.split(':')[1]);
 
 export const servers = {
-  id: 'servers',
-  title: 'Parameter servers',
   open(root, store) {
     const table = new Table({
       label: 'Parameter servers',
@@ -27,6 +25,7 @@ export const servers = {
         { key: 'out', label: 'Params out', right: true, value: (ps) => ps.bytes_out_rate, text: (ps) => `${bytes(ps.bytes_out_rate)}/s` },
         { key: 'total', label: 'In all', right: true, value: (ps) => ps.bytes_in + ps.bytes_out, text: (ps) => bytes(ps.bytes_in + ps.bytes_out) },
         { key: 'shard', label: 'Shard', right: true, value: (ps) => ps.shard_bytes, text: (ps) => bytes(ps.shard_bytes), title: 'Bytes of its own shard' },
+        { key: 'memory', label: 'Memory', right: true, value: (ps) => ps.memory_bytes, text: (ps) => (ps.memory_bytes ? bytes(ps.memory_bytes) : NONE), title: 'Resident memory of its process' },
         { key: 'staleness', label: 'Staleness p99', right: true, value: (ps) => ps.staleness_p99, text: (ps) => decimal(ps.staleness_p99, 0) },
         { key: 'address', label: 'Address', value: (ps) => ps.address, text: (ps) => ps.address, class: 'mono' },
       ],
@@ -39,19 +38,23 @@ export const servers = {
         { key: 'shard', label: 'Shard', value: (shard) => shard.shard, text: (shard) => `shard ${shard.shard}` },
         { key: 'primary', label: 'Primary', value: (shard) => shard.primary, text: (shard) => (shard.primary < 0 ? 'none' : `ps:${shard.primary}`) },
         { key: 'standby', label: 'Standby', value: (shard) => shard.standby, text: (shard) => (shard.standby < 0 ? 'none' : `ps:${shard.standby}`) },
+        { key: 'variables', label: 'Variables', right: true, value: (shard) => shard.variables, text: (shard) => count(shard.variables), title: 'Those that it has rows of' },
+        { key: 'size', label: 'Size', right: true, value: (shard) => shard.nbytes, text: (shard) => bytes(shard.nbytes), title: 'Of the rows of variables that it has' },
         { key: 'term', label: 'Term', right: true, value: (shard) => shard.term, text: (shard) => count(shard.term) },
         { key: 'version', label: 'Version', right: true, value: (shard) => shard.version, text: (shard) => count(shard.version) },
         { key: 'behind', label: 'Standby behind', right: true, value: (shard) => shard.behind, text: (shard) => (shard.standby < 0 ? '–' : `${count(shard.behind)} records`) },
         { key: 'transport', label: 'Transport', value: (shard) => shard.transport, text: (shard) => shard.transport || '–' },
       ],
     });
+    let sizes = { of: null, found: new Map() };
     const silent = h('div', { class: 'alerts' });
     root.append(silent, table.root, h('h3', {}, 'Shards'), shards.root);
     return {
       update() {
         const { job } = store;
         table.update(job.ps);
-        shards.update(holders(job.ps));
+        if (sizes.of !== store.variables) sizes = { of: store.variables, found: sizesOf(store.variables) };
+        shards.update(holders(job.ps).map((one) => ({ ...one, ...(sizes.found.get(one.shard) ?? { variables: 0, nbytes: 0 }) })));
         const reasons = job.state === 'ended' ? [] : job.ps.filter((ps) => !ps.up && ps.reason);
         replace(silent, reasons.map((ps) => h('p', { class: 'alert error' }, h('span', { class: 'mark', 'aria-hidden': 'true' }, '✕'), h('span', {}, `${ps.task}: ${ps.reason}`))));
       },
@@ -76,13 +79,30 @@ function holders(servers) {
   return [...found.values()];
 }
 
+/** Of each shard, how many variables it has rows of, and how large these rows are. A slice names the shard's own server. */
+function sizesOf(variables) {
+  const found = new Map();
+  for (const variable of variables) {
+    const counted = new Set();
+    for (const slice of variable.slices) {
+      const shard = NUMBER(slice.ps);
+      const sum = found.get(shard) ?? { variables: 0, nbytes: 0 };
+      found.set(shard, sum);
+      sum.variables += counted.has(shard) ? 0 : 1;
+      counted.add(shard);
+      sum.nbytes += variable.slices.length === 1 ? variable.nbytes : (variable.nbytes / (variable.shape[0] || 1)) * (slice.stop - slice.start);
+    }
+  }
+  return found;
+}
+
 function chips(cell, ps) {
   const held = ps.replicas.filter((replica) => replica.role !== 'empty');
-  const key = JSON.stringify(held.map((replica) => [replica.shard, replica.role, replica.term]));
+  const key = JSON.stringify([ps.up, ...held.map((replica) => [replica.shard, replica.role, replica.term])]);
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
   replace(
     cell,
-    held.map((replica) => h('span', { class: `chip ${replica.role}`, title: `${replica.role} of shard ${replica.shard}, term ${replica.term}` }, `${replica.shard} ${replica.role}${replica.term > 1 ? `, term ${replica.term}` : ''}`)),
+    held.map((replica) => h('span', { class: `chip ${ps.up ? replica.role : 'past'}`, title: `${ps.up ? '' : 'When it was last heard: '}${replica.role} of shard ${replica.shard}, term ${replica.term}` }, `${replica.shard} ${replica.role}${replica.term > 1 ? `, term ${replica.term}` : ''}`)),
   );
 }

@@ -1,6 +1,6 @@
 // What has happened: the speed of the job, with a mark for every event, and below it a lane for each task.
 
-import { colour, withGaps } from '../charts.js';
+import { colour, tickOfTime, withGaps } from '../charts.js';
 import { h, replace, setText, svg } from '../dom.js';
 import { clock, count, rate } from '../format.js';
 import { eventItem } from './overview.js';
@@ -16,7 +16,7 @@ const INKS = {
   preempted: '--event-preempted',
   left: '--event-left',
   failover: '--event-failover',
-  standby_lost: '--event-stuck',
+  standby_lost: '--event-standby',
   restarted: '--event-failed',
   restored: '--event-failover',
   checkpoint: '--event-checkpoint',
@@ -31,13 +31,13 @@ const NAMES = {
   checkpoint: 'checkpoint', non_finite: 'not finite', chief: 'new chief', began: 'began', ended: 'ended',
 };
 const MOST_LANES = 40;
+/** Between two ticks of the time. */
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
 const SPANS = [['all', 'all'], ['300', '5 minutes'], ['3600', 'an hour'], ['86400', 'a day'], ['604800', 'a week']];
 
 const settings = { span: 'all', grave: false };
 
 export const timeline = {
-  id: 'timeline',
-  title: 'Timeline',
   open(root, store) {
     const picture = h('div', { class: 'picture' });
     const legend = h('ul', { class: 'legend', 'aria-hidden': 'true' });
@@ -92,7 +92,8 @@ export const timeline = {
       const points = times.map((at, place) => [at, store.series.rate?.[place] ?? null]).filter(([at, value]) => at >= first && value !== null);
       const highest = Math.max(...points.map(([, value]) => value), 1e-9) * 1.08;
       const y = (value) => top + height - (value / highest) * height;
-      for (const value of [0, highest / 2.16, highest / 1.08]) {
+      const rise = round(highest / 4);
+      for (let value = 0; value < highest; value += rise) {
         parts.push(svg('line', { x1: left, x2: right, y1: y(value), y2: y(value), stroke: colour('--grid') }));
         parts.push(svg('text', { x: left - 6, y: y(value) + 4, 'text-anchor': 'end', class: 'tick' }, rate(value)));
       }
@@ -123,11 +124,9 @@ export const timeline = {
           parts.push(bar);
         }
       });
-      const ticks = width < 500 ? 3 : 7;
-      for (let place = 0; place < ticks; place += 1) {
-        const at = first + ((last - first) * place) / (ticks - 1);
-        const anchor = place === 0 ? 'start' : place === ticks - 1 ? 'end' : 'middle';
-        parts.push(svg('text', { x: x(at), y: bottom + 14, 'text-anchor': anchor, class: 'tick' }, clock(at)));
+      for (const [at, label] of ticksOfTime(first, last, width < 500 ? 5 : 8)) {
+        parts.unshift(svg('line', { x1: x(at), x2: x(at), y1: top, y2: bottom, stroke: colour('--grid') }));
+        parts.push(svg('text', { x: x(at), y: bottom + 14, 'text-anchor': 'middle', class: 'tick' }, label));
       }
       const grave = events.filter((event) => event.severity === 'error').length;
       replace(picture, svg('svg', { width, height: bottom + 22, role: 'img', 'aria-label': `Speed from ${clock(first)} to ${clock(last)} with ${events.length} events, ${grave} of them errors; they are listed below.` }, parts));
@@ -144,6 +143,21 @@ export const timeline = {
     return { update, end: () => observer.disconnect() };
   },
 };
+
+/** The first of 1, 2, 5, 10, 20, 50, ... that is no less, and so on downwards. */
+function round(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * [1, 2, 5, 10].find((one) => one * power >= value * 0.999);
+}
+
+/** Round times of day from one moment to another, at most so many, with their labels. */
+function ticksOfTime(first, last, most) {
+  const step = STEPS_S.find((one) => (last - first) / one <= most) ?? STEPS_S.at(-1) * Math.ceil((last - first) / STEPS_S.at(-1) / most);
+  const zone = new Date(first * 1000).getTimezoneOffset() * 60;
+  const found = [];
+  for (let at = Math.ceil((first - zone) / step) * step + zone; at <= last; at += step) found.push([at, tickOfTime(at, step)]);
+  return found;
+}
 
 /** The points, cut where nothing was measured. */
 function stretches(points) {

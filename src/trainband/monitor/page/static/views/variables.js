@@ -7,8 +7,6 @@ import { Table } from '../table.js';
 const elements = (variable) => variable.shape.reduce((product, length) => product * length, 1);
 
 export const variables = {
-  id: 'variables',
-  title: 'Variables',
   open(root, store) {
     const table = new Table({
       label: 'Variables',

@@ -2,7 +2,7 @@
 
 import { colour, drawShares, drawSparkline } from '../charts.js';
 import { h, setText } from '../dom.js';
-import { count, decimal, duration, percent, rate } from '../format.js';
+import { bytes, count, decimal, duration, NONE, percent, rate } from '../format.js';
 import { Table } from '../table.js';
 
 /** The parts of a step, in the order of a bar, and the colour of each. */
@@ -16,17 +16,13 @@ const PARTS = [
 ];
 
 export const workers = {
-  id: 'workers',
-  title: 'Workers',
   open(root, store) {
-    const divided = store.workers.some((worker) => worker.share);
-    const timed = store.workers.some((worker) => Object.keys(worker.time ?? {}).length);
     const ink = { live: '', other: '', parts: [] };
     const table = new Table({
       label: 'Workers',
       sort: { key: 'task', down: false },
-      empty: 'No worker has joined yet, or none matches.',
-      words: (worker) => `${worker.task} ${worker.presence} ${worker.host} ${worker.transport} ${state(worker, store.job)}`,
+      empty: 'No worker has joined yet, or none matches. A job without parameter servers is shown by its history, which lists none.',
+      words: (worker) => `${worker.task} ${worker.presence} ${worker.host} ${worker.transport} ${worker.device} ${state(worker, store.job)}`,
       columns: [
         { key: 'task', label: 'Worker', value: (worker) => worker.task, text: (worker) => worker.task + (worker.task === store.job.chief ? ' ★' : ''), title: '★ is the chief' },
         { key: 'state', label: 'State', value: (worker) => state(worker, store.job), draw: (cell, worker) => badge(cell, state(worker, store.job)) },
@@ -41,8 +37,9 @@ export const workers = {
             drawSparkline(cell.firstChild, rates, worker.presence === 'live' ? ink.live : ink.other);
           },
         },
-        ...(timed ? [{
+        {
           key: 'time',
+          when: timed,
           label: 'Time',
           title: PARTS.map(([, words]) => words).join(', '),
           value: (worker) => worker.time?.compute ?? 0,
@@ -54,14 +51,17 @@ export const workers = {
             cell.title = words;
             drawShares(cell.firstChild, shares, ink.parts);
           },
-        }] : []),
+        },
         { key: 'staleness', label: 'Staleness', right: true, value: (worker) => worker.staleness, text: (worker) => decimal(worker.staleness, 1) },
         { key: 'loss', label: 'Loss', right: true, value: (worker) => worker.loss, text: (worker) => decimal(worker.loss) },
         { key: 'pushes', label: 'Pushes', right: true, value: (worker) => worker.pushes, text: (worker) => count(worker.pushes) },
         { key: 'dropped', label: 'Dropped', right: true, value: (worker) => worker.dropped, text: (worker) => count(worker.dropped), title: 'Pushes that came too late' },
         { key: 'refused', label: 'Not finite', right: true, value: (worker) => worker.refused + worker.non_finite_losses, text: (worker) => count(worker.refused + worker.non_finite_losses), title: 'Gradients and losses that were NaN or infinite' },
-        ...(divided ? [{ key: 'share', label: 'Share', right: true, value: (worker) => worker.share, text: (worker) => percent(worker.share), title: 'Of the examples of an update' }] : []),
+        { key: 'share', when: (rows) => rows.some((worker) => worker.share), label: 'Share', right: true, value: (worker) => worker.share, text: (worker) => percent(worker.share), title: 'Of the examples of an update' },
         { key: 'heard', label: 'Heard', right: true, value: (worker) => worker.heard_s, text: (worker) => (worker.heard_s < 10 ? `${worker.heard_s.toFixed(1)} s` : duration(worker.heard_s)), title: 'Since its last heartbeat' },
+        { key: 'memory', label: 'Memory', right: true, value: (worker) => worker.memory_bytes, text: (worker) => known(worker.memory_bytes), title: 'Resident memory of its process' },
+        { key: 'device-memory', when: (rows) => rows.some((worker) => worker.device_memory_limit_bytes), label: 'Device memory', right: true, value: (worker) => worker.device_memory_bytes, text: deviceMemory, title: 'In use on its devices, and how much it can have of them' },
+        { key: 'device', label: 'Device', value: (worker) => worker.device, text: (worker) => worker.device || NONE, title: 'What it computes on' },
         { key: 'transport', label: 'Transport', value: (worker) => worker.transport, text: (worker) => worker.transport || '–' },
         { key: 'process', label: 'Process', value: (worker) => `${worker.host} ${worker.pid}`, text: (worker) => `${worker.pid} on ${worker.host}`, long: true, class: 'long' },
       ],
@@ -72,20 +72,25 @@ export const workers = {
       summary();
     });
     const said = h('p', { class: 'secondary', role: 'status' });
-    const legend = h('p', { class: 'secondary' });
-    if (timed) {
-      for (const [, words, inkName] of PARTS) {
-        const mark = h('span', { class: 'mark' });
-        mark.style.background = `var(${inkName})`;
-        legend.append(mark, `${words} `);
-      }
-    }
-    root.append(h('div', { class: 'controls' }, filter, said), table.root, ...(timed ? [legend] : []));
+    const legend = h('ul', { class: 'legend', 'aria-label': 'What the time of the live workers goes on' });
+    const means = PARTS.map(([part, words, inkName]) => {
+      const swatch = h('span', { class: 'swatch' });
+      swatch.style.background = `var(${inkName})`;
+      const value = h('strong', {});
+      legend.append(h('li', {}, swatch, words, value));
+      return { part, value };
+    });
+    root.append(h('div', { class: 'controls' }, filter, said), table.root, legend);
 
     function summary() {
       const live = store.workers.filter((worker) => worker.presence === 'live');
       const rates = live.map((worker) => worker.rate).sort((a, b) => a - b);
       const text = rates.length ? ` · each ${rate(rates[0])} to ${rate(rates.at(-1))} steps/s, median ${rate(rates[rates.length >> 1])}` : '';
+      const measured = live.filter((worker) => Object.keys(worker.time ?? {}).length);
+      for (const { part, value } of means) {
+        const sum = measured.reduce((total, worker) => total + (worker.time[part] ?? 0), 0);
+        setText(value, measured.length ? percent(sum / measured.length) : '');
+      }
       const filtered = filter.value ? ` · ${count(table.shown)} match` : '';
       setText(said, `${count(live.length)} live of ${count(store.workers.length)}${text}${filtered}`);
     }
@@ -96,12 +101,26 @@ export const workers = {
         ink.other = colour('--ink-3');
         ink.parts = PARTS.map(([, , name]) => colour(name));
         table.update(store.workers);
+        legend.hidden = !timed(store.workers);
         summary();
       },
       end: () => table.end(),
     };
   },
 };
+
+function timed(workers) {
+  return workers.some((worker) => Object.keys(worker.time ?? {}).length);
+}
+
+function known(nbytes) {
+  return nbytes ? bytes(nbytes) : NONE;
+}
+
+function deviceMemory(worker) {
+  const limit = worker.device_memory_limit_bytes;
+  return limit ? `${bytes(worker.device_memory_bytes)} of ${bytes(limit)}` : NONE;
+}
 
 function state(worker, job) {
   if (worker.presence === 'live' && worker.stalled_s) return 'stuck';

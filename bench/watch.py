@@ -1,0 +1,156 @@
+"""What the page of a job costs it, with one viewer and with many (`trainband dashboard`).
+
+One job of `examples/mnist.py`, of 1 ps and 2 workers, and the server of its page beside it. In turns, the server is
+stopped (SIGSTOP), or serves one viewer, or many: the updates of the ps in each such window are counted, so that all
+three are measured on the same machine at the same time. The viewers share the machine with the job, at the lowest
+priority; browsers run elsewhere. On a machine that others use, too, the CPU time of a step says more than its pace: it
+is that of the job's tasks and of the page's server together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from bench.environments import ROOT, our_environment
+from bench.processes import CaseFailed, Processes, free_addresses
+from trainband.errors import PeerError
+from trainband.monitor.inquiry import Inquiry
+
+SETTLE_S = 1.5
+"""After each change, before anything is counted: viewers come, and get all that the page remembers."""
+BESIDE = ("page", "viewers")
+
+
+@click.command(help=__doc__.partition("\n")[0])
+@click.option("--rounds", type=click.IntRange(2), default=12, show_default=True, help="Windows of each kind.")
+@click.option("--window", "window_s", default=5.0, show_default=True, help="Seconds of each.")
+@click.option("--viewers", type=click.IntRange(2), default=50, show_default=True, help="The many.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--hidden", type=click.IntRange(1), default=100, show_default=True, help="Units of the network.")
+@click.option("--deadline", "deadline_s", default=120.0, show_default=True, help="Seconds for the job to come up.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+def main(
+    rounds: int, window_s: float, viewers: int, workers: int, hidden: int, deadline_s: float, as_json: bool
+) -> None:
+    """Run the job and its page, and print what came out."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-watch-") as directory, Processes(Path(directory)) as processes:
+            wanted = Path(directory) / "viewers-wanted"
+            found = measure(processes, wanted, rounds, window_s, viewers, workers, hidden, deadline_s)
+    except CaseFailed as exc:
+        raise click.ClickException(str(exc)) from exc
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    table = Table(title=f"The page beside 1 ps + {workers} workers")
+    for name in ("", "no page", "1 viewer", f"{viewers} viewers"):
+        table.add_column(name, justify="right" if name else "left")
+    cases = [found["0"], found["1"], found[str(viewers)]]
+    table.add_row("steps/s, median", *(f"{one['steps_s']:,.0f}" for one in cases))
+    table.add_row("of those without, median of rounds", *(f"{one['ratio']:.3f}" for one in cases))
+    table.add_row("its quartiles", *(" to ".join(f"{q:.3f}" for q in one["ratio_quartiles"]) for one in cases))
+    table.add_row("CPU a step, with the page's server", *(f"{one['cpu_ms']:.3f} ms" for one in cases))
+    table.add_row("cores of the server", *(f"{one['page_cores']:.4f}" for one in cases))
+    table.add_row("its share of all CPU", *(f"{one['page_share']:.2%}" for one in cases))
+    Console().print(table)
+
+
+def measure(
+    processes: Processes,
+    wanted: Path,
+    rounds: int,
+    window_s: float,
+    many: int,
+    workers: int,
+    hidden: int,
+    deadline_s: float,
+) -> dict[str, Any]:
+    """Brings everything up and measures."""
+    ps, web, *others = free_addresses(2 + workers)
+    environment = {**our_environment(workers), "TRAINBAND_INSECURE": "1"}
+    program: list[str | Path] = [sys.executable, ROOT / "examples" / "mnist.py", "--train_steps", "100000000"]
+    program += ["--ps_hosts", ps, "--worker_hosts", ",".join(others), "--hidden_units", str(hidden), "--device", "cpu"]
+    for job, count in (("ps", 1), ("worker", workers)):
+        for index in range(count):
+            processes.start(f"{job}:{index}", [*program, "--job_name", job, "--task_index", str(index)], environment)
+    wanted.write_text("0")
+    port = web.rpartition(":")[2]
+    with Inquiry(ps, 5.0) as inquiry:
+        processes.wait_for("the job trains", lambda: _version(inquiry) > 500, deadline_s)
+        page = [sys.executable, "-m", "trainband.cli.main", "dashboard", ps, "--port", port, "--insecure"]
+        processes.start("page", page, environment)
+        processes.wait_for("the page is served", lambda: _listens(web), deadline_s)
+        looking: list[str | Path] = [sys.executable, "-m", "bench.tasks.page_viewers", f"127.0.0.1:{port}", wanted]
+        processes.start("viewers", looking, environment)
+        processes.wait_a_while(2.0)
+        server = processes._running["page"].pid  # noqa: SLF001
+        kinds = (0, 1, many)
+        steps_s: dict[int, list[float]] = {kind: [] for kind in kinds}
+        spent: dict[int, list[tuple[float, float, int, float]]] = {kind: [] for kind in kinds}
+        for number in range(rounds):
+            for kind in kinds if number % 2 == 0 else reversed(kinds):  # a trend hits all alike
+                wanted.write_text(str(kind))
+                os.kill(server, signal.SIGCONT if kind else signal.SIGSTOP)
+                processes.wait_a_while(SETTLE_S)
+                used, before, since = cpu_of(processes), _version(inquiry), time.monotonic()
+                processes.wait_a_while(window_s)
+                steps, took_s = _version(inquiry) - before, time.monotonic() - since
+                job_s, page_s = (now - then for now, then in zip(cpu_of(processes), used, strict=True))
+                steps_s[kind].append(steps / took_s)
+                spent[kind].append((job_s, page_s, steps, took_s))
+                click.echo(f"round {number + 1} of {rounds}, {kind} viewers: {steps / took_s:,.0f} steps/s", err=True)
+        os.kill(server, signal.SIGCONT)
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        ratios = [one / alone for one, alone in zip(steps_s[kind], steps_s[0], strict=True)]
+        quartiles = statistics.quantiles(ratios, n=4)
+        found[str(kind)] = {
+            "steps_s": statistics.median(steps_s[kind]),
+            "ratio": statistics.median(ratios),
+            "ratio_quartiles": [quartiles[0], quartiles[2]],
+            "cpu_ms": 1e3 * statistics.median((job + page) / steps for job, page, steps, _ in spent[kind]),
+            "page_cores": statistics.median(page / took for _, page, _, took in spent[kind]),
+            "page_share": statistics.median(page / (job + page) for job, page, _, _ in spent[kind]),
+            "windows": steps_s[kind],
+        }
+    return found
+
+
+def cpu_of(processes: Processes) -> tuple[float, float]:
+    """The processor seconds of the job's tasks, and of the page's server."""
+    usage = processes.usage()
+    return sum(one.cpu_s for name, one in usage.items() if name not in BESIDE), usage["page"].cpu_s
+
+
+def _version(inquiry: Inquiry) -> int:
+    """Of the ps; 0 while it cannot be asked."""
+    try:
+        return inquiry.ask().version
+    except PeerError:
+        return 0
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Has steps of a running job recorded, and waits for what its workers send in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from trainband.errors import DeadlineExceeded, TrainbandError
+from trainband.monitor.trace import Event, trace_of
+from trainband.runtime import SYSTEM, Clock
+from trainband.runtime.step_recording import LONGEST_S, StepRecording
+from trainband.wire.recording import RecordingOrder, Recordings
+
+LOOK_S = 0.5
+MOST_WAIT_S = LONGEST_S + 5.0
+"""A worker sends what it has with the heartbeat after its last step, or after `LONGEST_S`."""
+
+
+class Asker(Protocol):
+    """Asks one ps for recordings."""
+
+    def record_steps(self, steps: int) -> RecordingOrder: ...
+
+    def recordings(self) -> Recordings: ...
+
+    def close(self) -> None: ...
+
+
+def record(
+    asker: Asker,
+    steps: int,
+    *,
+    heard: Callable[[int, int], object] | None = None,
+    stop: threading.Event | None = None,
+    most_s: float = MOST_WAIT_S,
+    clock: Clock = SYSTEM.clock,
+) -> Sequence[StepRecording]:
+    """Has the next steps of the workers recorded, and waits for the recordings.
+
+    Args:
+      asker: asks a ps of the job.
+      steps: of each worker.
+      heard: told how many recordings have come, and of how many.
+      stop: ends the wait early, with what has come.
+      most_s: seconds to wait; what has come by then is returned.
+      clock: monotonic.
+
+    Raises:
+      PeerError: no ps answers, or nobody trains.
+      DeadlineExceeded: not one worker has sent its steps.
+    """
+    stop = stop or threading.Event()
+    order = asker.record_steps(steps)
+    deadline = clock() + most_s
+    recordings: Sequence[StepRecording] = ()
+    while clock() < deadline and not stop.wait(LOOK_S):
+        found = asker.recordings()
+        if found.order is None or found.order.order != order.order:
+            break  # the ps has been started again, or others have ordered anew
+        recordings = found.recordings
+        if heard is not None:
+            heard(len(recordings), len(order.workers))
+        if found.complete:
+            break
+    if not recordings:
+        raise DeadlineExceeded(
+            f"none of {', '.join(order.workers[:8])}{' …' if len(order.workers) > 8 else ''} has sent its steps: each "
+            f"does so within a heartbeat after them, or after {LONGEST_S:g} s. See whether the workers train."
+        )
+    return recordings
+
+
+class RecorderState(Struct, frozen=True):
+    """What the page shows of a recording."""
+
+    state: Literal["none", "recording", "done", "failed"] = "none"
+    number: int = 0
+    """Of the recordings of this page's server."""
+    steps: int = 0
+    came: int = 0
+    workers: int = 0
+    error: str = ""
+    at: float = 0.0
+    """When it was ordered, in seconds since 1970."""
+
+
+class PageRecorder:
+    """Records steps for the page, one recording at a time, in a thread of its own; the last one is kept.
+
+    Args:
+      connect: makes what asks a ps of the job. It may raise `TrainbandError`.
+      clock: seconds since 1970.
+    """
+
+    def __init__(self, connect: Callable[[], Asker], clock: Clock) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.state = RecorderState()
+        """A frozen picture; replaced as a whole."""
+        self.trace: Event | None = None
+        """Of the last recording that has succeeded."""
+
+    def start(self, steps: int) -> RecorderState:
+        """Begins a recording; where one is under way, that one is meant."""
+        with self._lock:
+            if self.state.state == "recording":
+                return self.state
+            self.state = RecorderState("recording", self.state.number + 1, steps, at=self._clock())
+            self._thread = threading.Thread(target=self._run, name="trainband-page-recorder", daemon=True)
+            self._thread.start()
+            return self.state
+
+    def close(self) -> None:
+        """Waits no more."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        begun = self.state
+        try:
+            asker = self._connect()
+            try:
+                recordings = record(asker, begun.steps, heard=self._heard, stop=self._stop)
+            finally:
+                asker.close()
+            self.trace = trace_of(recordings)
+            self._become("done")
+        except TrainbandError as exc:
+            self._become("failed", str(exc))
+
+    def _heard(self, came: int, of: int) -> None:
+        state = self.state
+        self.state = RecorderState("recording", state.number, state.steps, came, of, at=state.at)
+
+    def _become(self, state: Literal["done", "failed"], error: str = "") -> None:
+        was = self.state
+        self.state = RecorderState(state, was.number, was.steps, was.came, was.workers, error, was.at)

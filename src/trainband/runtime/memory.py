@@ -1,0 +1,19 @@
+"""How much memory this process has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process, in bytes; 0 where there is no /proc to say it.
+
+    Source: proc_pid_statm(5). It takes about 20 microseconds.
+    """
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux
+        return 0

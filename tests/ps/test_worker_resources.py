@@ -1,0 +1,60 @@
+"""What a worker computes on and the memory that it uses, from its process to the status of every ps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.ps.jobs import PARAMS, Job, first_values, sgd_plan
+
+from trainband.ps.worker.resources import WorkerResources
+from trainband.runtime import SYSTEM, SystemRuntime
+from trainband.runtime.memory import resident_bytes
+from trainband.runtime.waiting import Waiting
+from trainband.wire.limits import LIMITS
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    """Of two ps."""
+    one = Job(ps=2).start()
+    yield one
+    one.close()
+
+
+def test_every_ps_tells_of_a_worker_what_its_heartbeats_say(job: Job) -> None:
+    plan = sgd_plan(2)
+    client = job.client(plan, 0, resources=WorkerResources(SYSTEM, "8 × TPU v5e", lambda: (40 << 30, 128 << 30)))
+    client.join(first_values(plan, PARAMS))
+    waiting = Waiting(10.0, job.said.append, SYSTEM.clock)
+    for service in job.services:
+        while not (worker := service.status().workers[0]).memory_bytes:
+            waiting.check("a heartbeat", "it should come twenty times a second")
+            SYSTEM.sleep(0.01)
+        assert worker.device == "8 × TPU v5e"
+        assert (worker.device_memory_bytes, worker.device_memory_limit_bytes) == (40 << 30, 128 << 30)
+        assert worker.memory_bytes > 10_000_000, "a process with JAX is larger"
+        assert abs(service.status().memory_bytes - resident_bytes()) < 500_000_000, "it is this process"
+
+
+def test_memory_is_looked_at_once_a_second_however_many_ps_are_told() -> None:
+    now, looks = 5.0, 0
+
+    def look() -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        return looks, 80
+
+    resources = WorkerResources(SystemRuntime(lambda: now), "gpu", look)
+    assert [resources.memory().device for _ in range(32)] == [1] * 32
+    now = 5.9
+    assert resources.memory().device == 1
+    now = 6.0
+    assert resources.memory().device == 2
+    assert looks == 2
+
+
+def test_no_name_of_a_device_keeps_a_worker_out_of_its_job() -> None:
+    device = WorkerResources(SYSTEM, "\x1b[2J\u202e" * 100).device
+    assert device.isprintable()
+    assert len(device) <= LIMITS.host_length
