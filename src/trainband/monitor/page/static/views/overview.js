@@ -57,6 +57,7 @@ export const overview = {
       const isPast = !job.ps.length && !(job.state === 'waiting' && OF_A_JOB.test(job.source));
       for (const key of ['workers', 'ps', 'staleness']) tiles[key].box.hidden = isPast;
       tiles.left.box.hidden = isPast && job.left_s === null;
+      grid.classList.toggle('few', isPast);
       const share = job.last_step ? Math.min(1, job.global_step / job.last_step) : null;
       progress.hidden = share === null;
       if (share !== null) {
