@@ -28,10 +28,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench.environments import ROOT, our_environment
+from bench.environments import ROOT
+from bench.mnist_job import MnistJob
 from bench.processes import CaseFailed, Processes, free_addresses
-from trainband.errors import PeerError
-from trainband.monitor.inquiry import Inquiry
 
 SETTLE_S = 0.7
 """After each change, before anything is counted."""
@@ -95,48 +94,33 @@ def measure(
 ) -> dict[str, Any]:
     """Brings everything up and measures."""
     ps, web, *others = free_addresses(2 + workers)
-    environment = {**our_environment(workers), "TRAINBAND_INSECURE": "1"}
-    program: list[str | Path] = [
-        sys.executable,
-        ROOT / "examples" / "mnist.py",
-        "--train_steps",
-        "100000000",
-        "--ps_hosts",
-        ps,
-    ]
-    program += ["--worker_hosts", ",".join(others), "--hidden_units", str(hidden), "--device", "cpu"]
-    for job, count in (("ps", 1), ("worker", workers)):
-        for index in range(count):
-            processes.start(f"{job}:{index}", [*program, "--job_name", job, "--task_index", str(index)], environment)
+    job = MnistJob(processes, [ps, *others], hidden, deadline_s)
     model = f"{ROOT / 'bench' / 'tasks' / 'mnist_predict.py'}:predict"
     serve = [sys.executable, "-m", "trainband.cli.main", "serve", "--model", model]
     serve += ["--input", "input:float32[batch,784]", "--follow", ps, "--follow-interval", str(interval_s)]
     serve += ["--port", web.rpartition(":")[2], "--max-batch", "1"]
-
-    with Inquiry(ps, 5.0) as inquiry:
-        processes.wait_for("the job trains", lambda: _version(inquiry) > 500, deadline_s)
-        processes.start("server", serve, environment)
-        processes.wait_for("the server serves", lambda: _answered(web) > 0, deadline_s)
-        server = processes._running["server"].pid  # noqa: SLF001
-        windows: dict[bool, list[float]] = {True: [], False: []}
-        spent: dict[bool, list[float]] = {True: [], False: []}
-        cores = []
-        for number in range(2 * pairs):
-            is_followed = (number % 4) in (1, 2)  # without, with, with, without: a trend hits both alike
-            os.kill(server, signal.SIGCONT if is_followed else signal.SIGSTOP)
-            processes.wait_a_while(SETTLE_S)
-            used, before, since = cpu_of(processes), _version(inquiry), time.monotonic()
-            processes.wait_a_while(window_s)
-            steps, took_s = _version(inquiry) - before, time.monotonic() - since
-            job_s, server_s = (now - then for now, then in zip(cpu_of(processes), used, strict=True))
-            windows[is_followed].append(steps / took_s)
-            spent[is_followed].append((job_s + server_s) / steps)
-            if is_followed:
-                cores.append(server_s / took_s)
-            click.echo(f"window {number + 1} of {2 * pairs}: {windows[is_followed][-1]:,.0f} steps/s", err=True)
-        os.kill(server, signal.SIGCONT)
-        processes.wait_a_while(2.0)
-        ages = freshness(inquiry, web, freshness_s)
+    processes.start("server", serve, job.environment)
+    processes.wait_for("the server serves", lambda: _answered(web) > 0, deadline_s)
+    server = processes._running["server"].pid  # noqa: SLF001
+    windows: dict[bool, list[float]] = {True: [], False: []}
+    spent: dict[bool, list[float]] = {True: [], False: []}
+    cores = []
+    for number in range(2 * pairs):
+        is_followed = (number % 4) in (1, 2)  # without, with, with, without: a trend hits both alike
+        os.kill(server, signal.SIGCONT if is_followed else signal.SIGSTOP)
+        processes.wait_a_while(SETTLE_S)
+        used, before, since = job.cpu_s("server"), job.version(), time.monotonic()
+        processes.wait_a_while(window_s)
+        steps, took_s = job.version() - before, time.monotonic() - since
+        job_s, server_s = (now - then for now, then in zip(job.cpu_s("server"), used, strict=True))
+        windows[is_followed].append(steps / took_s)
+        spent[is_followed].append((job_s + server_s) / steps)
+        if is_followed:
+            cores.append(server_s / took_s)
+        click.echo(f"window {number + 1} of {2 * pairs}: {windows[is_followed][-1]:,.0f} steps/s", err=True)
+    os.kill(server, signal.SIGCONT)
+    processes.wait_a_while(2.0)
+    ages = freshness(job, web, freshness_s)
     ratios = sorted(followed / alone for followed, alone in zip(windows[True], windows[False], strict=True))
     quartiles = statistics.quantiles(ratios, n=4)
     return {
@@ -156,13 +140,7 @@ def measure(
     }
 
 
-def cpu_of(processes: Processes) -> tuple[float, float]:
-    """The processor seconds of the job's tasks, and of the server."""
-    usage = processes.usage()
-    return sum(one.cpu_s for name, one in usage.items() if name != "server"), usage["server"].cpu_s
-
-
-def freshness(inquiry: Inquiry, web: str, seconds: float) -> list[float]:
+def freshness(job: MnistJob, web: str, seconds: float) -> list[float]:
     """How old each update of the ps was when an answer was first computed with it, sorted."""
     made: list[tuple[int, float]] = []
     answered: list[tuple[int, float]] = []
@@ -170,7 +148,7 @@ def freshness(inquiry: Inquiry, web: str, seconds: float) -> list[float]:
 
     def watch_ps() -> None:
         while time.monotonic() < end:
-            made.append((_version(inquiry), time.monotonic()))
+            made.append((job.version(), time.monotonic()))
             time.sleep(LOOK_S)
 
     watching = threading.Thread(target=watch_ps, daemon=True)
@@ -191,14 +169,6 @@ def freshness(inquiry: Inquiry, web: str, seconds: float) -> list[float]:
     if not ages:
         raise CaseFailed("no update was seen in an answer.")
     return sorted(ages)
-
-
-def _version(inquiry: Inquiry) -> int:
-    """Of the ps; 0 while it cannot be asked."""
-    try:
-        return inquiry.ask().version
-    except PeerError:
-        return 0
 
 
 def _answered(web: str) -> int:

@@ -24,14 +24,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench.environments import ROOT, our_environment
+from bench.mnist_job import MnistJob
 from bench.processes import CaseFailed, Processes, free_addresses
-from trainband.errors import PeerError
-from trainband.monitor.inquiry import Inquiry
 
 SETTLE_S = 1.5
 """After each change, before anything is counted: viewers come, and get all that the page remembers."""
-BESIDE = ("page", "viewers")
 
 
 @click.command(help=__doc__.partition("\n")[0])
@@ -80,39 +77,32 @@ def measure(
 ) -> dict[str, Any]:
     """Brings everything up and measures."""
     ps, web, *others = free_addresses(2 + workers)
-    environment = {**our_environment(workers), "TRAINBAND_INSECURE": "1"}
-    program: list[str | Path] = [sys.executable, ROOT / "examples" / "mnist.py", "--train_steps", "100000000"]
-    program += ["--ps_hosts", ps, "--worker_hosts", ",".join(others), "--hidden_units", str(hidden), "--device", "cpu"]
-    for job, count in (("ps", 1), ("worker", workers)):
-        for index in range(count):
-            processes.start(f"{job}:{index}", [*program, "--job_name", job, "--task_index", str(index)], environment)
+    job = MnistJob(processes, [ps, *others], hidden, deadline_s)
     wanted.write_text("0")
     port = web.rpartition(":")[2]
-    with Inquiry(ps, 5.0) as inquiry:
-        processes.wait_for("the job trains", lambda: _version(inquiry) > 500, deadline_s)
-        page = [sys.executable, "-m", "trainband.cli.main", "dashboard", ps, "--port", port, "--insecure"]
-        processes.start("page", page, environment)
-        processes.wait_for("the page is served", lambda: _listens(web), deadline_s)
-        looking: list[str | Path] = [sys.executable, "-m", "bench.tasks.page_viewers", f"127.0.0.1:{port}", wanted]
-        processes.start("viewers", looking, environment)
-        processes.wait_a_while(2.0)
-        server = processes._running["page"].pid  # noqa: SLF001
-        kinds = (0, 1, many)
-        steps_s: dict[int, list[float]] = {kind: [] for kind in kinds}
-        spent: dict[int, list[tuple[float, float, int, float]]] = {kind: [] for kind in kinds}
-        for number in range(rounds):
-            for kind in kinds if number % 2 == 0 else reversed(kinds):  # a trend hits all alike
-                wanted.write_text(str(kind))
-                os.kill(server, signal.SIGCONT if kind else signal.SIGSTOP)
-                processes.wait_a_while(SETTLE_S)
-                used, before, since = cpu_of(processes), _version(inquiry), time.monotonic()
-                processes.wait_a_while(window_s)
-                steps, took_s = _version(inquiry) - before, time.monotonic() - since
-                job_s, page_s = (now - then for now, then in zip(cpu_of(processes), used, strict=True))
-                steps_s[kind].append(steps / took_s)
-                spent[kind].append((job_s, page_s, steps, took_s))
-                click.echo(f"round {number + 1} of {rounds}, {kind} viewers: {steps / took_s:,.0f} steps/s", err=True)
-        os.kill(server, signal.SIGCONT)
+    page = [sys.executable, "-m", "trainband.cli.main", "dashboard", ps, "--port", port, "--insecure"]
+    processes.start("page", page, job.environment)
+    processes.wait_for("the page is served", lambda: _listens(web), deadline_s)
+    looking: list[str | Path] = [sys.executable, "-m", "bench.tasks.page_viewers", f"127.0.0.1:{port}", wanted]
+    processes.start("viewers", looking, job.environment)
+    processes.wait_a_while(2.0)
+    server = processes._running["page"].pid  # noqa: SLF001
+    kinds = (0, 1, many)
+    steps_s: dict[int, list[float]] = {kind: [] for kind in kinds}
+    spent: dict[int, list[tuple[float, float, int, float]]] = {kind: [] for kind in kinds}
+    for number in range(rounds):
+        for kind in kinds if number % 2 == 0 else reversed(kinds):  # a trend hits all alike
+            wanted.write_text(str(kind))
+            os.kill(server, signal.SIGCONT if kind else signal.SIGSTOP)
+            processes.wait_a_while(SETTLE_S)
+            used, before, since = job.cpu_s("page"), job.version(), time.monotonic()
+            processes.wait_a_while(window_s)
+            steps, took_s = job.version() - before, time.monotonic() - since
+            job_s, page_s = (now - then for now, then in zip(job.cpu_s("page"), used, strict=True))
+            steps_s[kind].append(steps / took_s)
+            spent[kind].append((job_s, page_s, steps, took_s))
+            click.echo(f"round {number + 1} of {rounds}, {kind} viewers: {steps / took_s:,.0f} steps/s", err=True)
+    os.kill(server, signal.SIGCONT)
     found: dict[str, Any] = {}
     for kind in kinds:
         ratios = [one / alone for one, alone in zip(steps_s[kind], steps_s[0], strict=True)]
@@ -127,20 +117,6 @@ def measure(
             "windows": steps_s[kind],
         }
     return found
-
-
-def cpu_of(processes: Processes) -> tuple[float, float]:
-    """The processor seconds of the job's tasks, and of the page's server."""
-    usage = processes.usage()
-    return sum(one.cpu_s for name, one in usage.items() if name not in BESIDE), usage["page"].cpu_s
-
-
-def _version(inquiry: Inquiry) -> int:
-    """Of the ps; 0 while it cannot be asked."""
-    try:
-        return inquiry.ask().version
-    except PeerError:
-        return 0
 
 
 def _listens(address: str) -> bool:
