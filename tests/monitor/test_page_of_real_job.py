@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,7 +102,15 @@ def status_of(address: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any
     return found
 
 
-def test_the_page_outlives_whatever_dies(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+def traced_tasks(address: str, path: Path) -> set[str]:
+    """The tasks in what `trainband profile` writes."""
+    with suppress(SystemExit):
+        main(["profile", address, "--steps", "2", "--output", str(path)])
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    return {event["args"]["name"] for event in events if event["name"] == "process_name"}
+
+
+def test_the_page_outlives_whatever_dies(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, job = watched.page, watched.job
     status = status_of(watched.ps[1], capsys)
     watched.keeps_up(status)
@@ -108,6 +118,9 @@ def test_the_page_outlives_whatever_dies(watched: Watched, capsys: pytest.Captur
     assert page.text("[data-tile=ps] .figure") == str(len(status["ps_addresses"])) == "2"
     assert f"chief {status['chief']}" in page.text("[data-tile=workers]")
     assert page.text(".alerts") == ""
+    everybody = {"worker:0", "worker:1", "network", "ps:0", "ps:1"}
+    assert traced_tasks(watched.ps[1], tmp_path / "trace.json.gz") == everybody
+    capsys.readouterr()
 
     os.kill(job["ps:0"].pid, signal.SIGKILL)  # the one by whose address the page was opened
     page.wait_for(f"document.querySelector('.alerts').innerText.includes('ps:0 at {watched.ps[0]} has not answered')")
