@@ -18,6 +18,7 @@ from trainband.errors import ClusterError, PeerError, YourError
 
 if TYPE_CHECKING:
     from trainband.monitor.feed import Feed
+    from trainband.monitor.live_values import LiveValues
     from trainband.monitor.page.access import Access
     from trainband.monitor.step_recordings import PageRecorder
 
@@ -102,11 +103,12 @@ def dashboard(
 
         directory = DirectorySource(checkpoint_dir, feed, alone=address is None, lives=of_launcher)
     recorder = None if address is None else _recorder(address, feed)
+    live = None if address is None else _live_values(address, feed)
     statuses = None if collector is None else collector.statuses
     app = make_app(
         feed,
         access,
-        summary=directory.summary if directory is not None else None,
+        summary=directory.summary if directory is not None else live.summary if live is not None else None,
         metrics=None if statuses is None else lambda: job_exposition(statuses()),
         recorder=recorder,
     )
@@ -152,6 +154,14 @@ def _recorder(address: str, feed: Feed) -> PageRecorder:
         return Inquiry(up, TIMEOUT_S, credentials=credentials_for(address))
 
     return PageRecorder(connect, time.time)
+
+
+def _live_values(address: str, feed: Feed) -> LiveValues:
+    """What reads variables of the job for the page."""
+    from trainband.cluster.resolvers.local_jobs import credentials_for
+    from trainband.monitor.live_values import LiveValues
+
+    return LiveValues(lambda: feed.snapshot, lambda: credentials_for(address))
 
 
 def _require_job(address: str) -> None:

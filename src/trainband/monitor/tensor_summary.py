@@ -1,4 +1,4 @@
-"""TensorSummary: the norm, the range and the histogram of a variable, from a checkpoint."""
+"""TensorSummary: the norm, the range and the histogram of a variable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TensorSummary(Struct, frozen=True):
 
     name: str
     global_step: int
-    """Of the checkpoint."""
+    """Of the checkpoint that they are from, or of the job when they were read."""
     elements: int
     finite: int
     zeros: int

@@ -68,3 +68,11 @@ def tensor_batches(schema: pa.Schema, values: NDArray[np.generic]) -> Iterator[p
         # By hand, not by FixedSizeListArray.from_arrays: that cannot tell the number of rows when a row is empty.
         storage = pa.Array.from_buffers(column.storage_type, len(part), [None], children=[items])
         yield pa.RecordBatch.from_arrays([pa.ExtensionArray.from_storage(column, storage)], schema=schema)
+
+
+def tensor_values(table: pa.Table) -> NDArray[Any]:
+    """The values that came as `tensor_batches` has sent them, in one dimension, in their own dtype."""
+    dtype = _dtype(table.schema.metadata[b"trainband.dtype"].decode())
+    chunks = [chunk.storage.flatten().to_numpy(zero_copy_only=False) for chunk in table["values"].chunks]
+    values: NDArray[Any] = np.concatenate(chunks) if chunks else np.empty(0, dtype)
+    return values.view(dtype)

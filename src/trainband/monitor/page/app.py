@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from trainband.errors import CheckpointError, YourError
+from trainband.errors import TrainbandError, YourError
 from trainband.monitor.feed import Feed
 from trainband.monitor.page.access import Access
 from trainband.monitor.page.frames import Frames, events_of, job_of, named, runs_of
@@ -138,10 +138,12 @@ def make_app(
 
     async def values(request: Request) -> Response:
         if summary is None:
-            return PlainTextResponse("The values of variables are read from checkpoints: give --checkpoint-dir.\n", 404)
+            return PlainTextResponse(
+                "The values of variables are read from ps or checkpoints: give HOST:PORT or --checkpoint-dir.\n", 404
+            )
         try:
             found = await asyncio.to_thread(summary, request.query_params.get("name", ""))
-        except CheckpointError as exc:
+        except TrainbandError as exc:
             return PlainTextResponse(f"{exc}\n", 404)
         return json(named(found))
 

@@ -35,7 +35,7 @@ export const variables = {
     async function show(name) {
       const close = h('button', { type: 'button', class: 'close', 'aria-label': 'Close', onclick: () => box.close() }, '×');
       const told = (...parts) => replace(box, close, h('h3', { class: 'mono' }, name), ...parts);
-      told(h('p', {}, 'Reading the newest checkpoint …'));
+      told(h('p', {}, 'Reading …'));
       if (!box.open) box.showModal();
       try {
         const answer = await fetch(`/api/values?name=${encodeURIComponent(name)}`);
@@ -65,7 +65,7 @@ export const variables = {
 
 function described(found) {
   const facts = [
-    ['Checkpoint of global step', count(found.global_step)],
+    ['Global step', count(found.global_step)],
     ['Elements', count(found.elements)],
     ['Norm', decimal(found.norm)],
     ['Mean', decimal(found.mean)],

@@ -1,0 +1,84 @@
+"""LiveValues: what the values of a variable are like now, read from the ps of a job that runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+from numpy.typing import NDArray
+
+from trainband.cluster.credentials import Credentials
+from trainband.cluster.identity import OBSERVER
+from trainband.errors import Unreachable, YourError
+from trainband.monitor.snapshot import JobSnapshot
+from trainband.monitor.tensor_summary import TensorSummary, summary_of
+from trainband.runtime.formatting import size
+from trainband.wire.columns import tensor_values
+from trainband.wire.flight import FlightConnection
+from trainband.wire.security import Security
+from trainband.wire.transport import Timeouts
+
+MOST_BYTES = 256 << 20
+"""Of a variable that is read: a ps copies its part, and sends it while it trains."""
+TIMEOUT_S = 10.0
+
+
+class LiveValues:
+    """Reads variables, one at a time, however many ask.
+
+    Args:
+      snapshot: what is known of the job now.
+      credentials: of the job; called when something is read.
+    """
+
+    def __init__(self, snapshot: Callable[[], JobSnapshot], credentials: Callable[[], Credentials]) -> None:
+        self._snapshot = snapshot
+        self._credentials = credentials
+        self._reading = threading.Lock()
+
+    def summary(self, name: str) -> TensorSummary:
+        """What the values of a variable are like. Any thread may ask.
+
+        Raises:
+          YourError: the job has no such variable, it is too large to be read from a job that trains, or it holds no
+            numbers.
+          PeerError: a ps that holds rows of it cannot be asked.
+        """
+        snapshot = self._snapshot()
+        variable = next((one for one in snapshot.variables if one.name == name), None)
+        if variable is None:
+            raise YourError(f"The job has no variable {name!r}.")
+        if variable.nbytes > MOST_BYTES:
+            raise YourError(
+                f"{name} has {size(variable.nbytes)}, and at most {size(MOST_BYTES)} are read from a job that trains. "
+                "With --checkpoint-dir, the values are those of the newest checkpoint."
+            )
+        addresses = {ps.task: ps.address for ps in snapshot.ps}
+        with self._reading:
+            pieces = [
+                self._read(addresses.get(one, ""), one, name) for one in dict.fromkeys(s.ps for s in variable.slices)
+            ]
+
+        def values() -> Iterator[NDArray[Any]]:
+            yield from pieces
+
+        try:
+            return summary_of(name, snapshot.global_step, values)
+        except (TypeError, ValueError) as exc:
+            raise YourError(f"{name} does not hold numbers ({exc}).") from exc
+
+    def _read(self, address: str, ps: str, name: str) -> NDArray[Any]:
+        """The rows that a ps holds."""
+        from pyarrow import ArrowException, flight  # here: a page that nobody asks for values need not wait for it
+
+        timeouts = Timeouts(connect_s=TIMEOUT_S, call_s=TIMEOUT_S)
+        security = Security.of(self._credentials(), OBSERVER)
+        with closing(FlightConnection(address, timeouts, security)) as connection:
+            client = connection.proved_client(timeout_s=TIMEOUT_S)
+            options = flight.FlightCallOptions(timeout=TIMEOUT_S)
+            try:
+                return tensor_values(client.do_get(flight.Ticket(name.encode()), options).read_all())
+            except ArrowException as exc:
+                raise Unreachable(f"{ps} at {address} did not give the values of {name}: {exc}") from exc
