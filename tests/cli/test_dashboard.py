@@ -153,6 +153,8 @@ def test_run_serves_a_page_of_its_job_that_ends_with_it(programs: Programs) -> N
         return int(told["global_step"]) if len(told["ps"]) == 2 else 0
 
     until(lambda: steps() > 0, "the first steps")
+    runs = f"{found[1]}api/runs"
+    until(lambda: bool(httpx.get(runs, headers=headers).json()), "the history that its chief keeps")
     run.succeed()
     with pytest.raises(httpx.ConnectError):
         httpx.get(found[1])

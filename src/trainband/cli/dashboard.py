@@ -17,10 +17,7 @@ from trainband.cluster.resolvers.joined import noted_history
 from trainband.errors import ClusterError, PeerError, YourError
 
 if TYPE_CHECKING:
-    from trainband.monitor.feed import Feed
-    from trainband.monitor.live_values import LiveValues
     from trainband.monitor.page.access import Access
-    from trainband.monitor.step_recordings import PageRecorder
 
 PORT = 8470
 ADVICE = (
@@ -61,6 +58,12 @@ _MOST_TOKEN = 256
 @click.option("--insecure", is_flag=True, help="Let anybody look who reaches the page.")
 @click.option("--wait", is_flag=True, help="Wait for the job to begin.")
 @click.option("--of-launcher", is_flag=True, hidden=True, help="End with the process that keeps stdin open.")
+@click.option(
+    "--shared",
+    type=click.Path(path_type=Path),
+    hidden=True,
+    help="The directory in which the tasks of that process say where their history is.",
+)
 @click.pass_context
 def dashboard(
     ctx: click.Context,
@@ -72,6 +75,7 @@ def dashboard(
     insecure: bool,
     wait: bool,
     of_launcher: bool,
+    shared: Path | None,
 ) -> None:
     """Shows the job that the ps at HOST:PORT serves on a page, until Ctrl-C.
 
@@ -89,29 +93,12 @@ def dashboard(
     from trainband.monitor.feed import Feed
     from trainband.monitor.page.app import make_app
     from trainband.monitor.page.server import PageServer
-    from trainband.monitor.prometheus import job_exposition
+    from trainband.monitor.sources import Sources
 
     access = _access(address, host, token_file, insecure=insecure, always=of_launcher)
     feed = Feed(address or _name_of(checkpoint_dir))
-    collector = directory = None
-    if address is not None:
-        from trainband.monitor.collector import Collector
-
-        collector = Collector(address, feed)
-    if checkpoint_dir is not None:
-        from trainband.monitor.directory_source import DirectorySource
-
-        directory = DirectorySource(checkpoint_dir, feed, alone=address is None, lives=of_launcher)
-    recorder = None if address is None else _recorder(address, feed)
-    live = None if address is None else _live_values(address, feed)
-    statuses = None if collector is None else collector.statuses
-    app = make_app(
-        feed,
-        access,
-        summary=directory.summary if directory is not None else live.summary if live is not None else None,
-        metrics=None if statuses is None else lambda: job_exposition(statuses()),
-        recorder=recorder,
-    )
+    sources = Sources(feed, address, checkpoint_dir, lives=of_launcher)
+    app = make_app(feed, access, summary=sources.summary, metrics=sources.metrics, recorder=sources.recorder)
     with ExitStack() as stack:
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -122,46 +109,18 @@ def dashboard(
         )
         if address is not None and not (wait or of_launcher):
             _require_job(address)
-        if recorder is not None:
-            stack.callback(recorder.close)
-        for source in (collector, directory):
-            if source is not None:
-                stack.enter_context(source)
+        stack.enter_context(sources)
         click.echo(server.url if of_launcher else f"trainband: the page is at {server.url}")
         sys.stdout.flush()
         if of_launcher:
             threading.Thread(target=_await_launcher, args=(stop,), daemon=True).start()
         while not stop.wait(_POLL_S):
-            pass
+            found = None if shared is None or sources.follows_directory else noted_history(shared)
+            if found is not None:
+                sources.follow(found)  # the chief says it when it begins to train
         if of_launcher:
-            if collector is not None:
-                collector.end()
-            if directory is not None:
-                directory.end()
+            sources.end()
             threading.Event().wait(_LINGER_S)
-
-
-def _recorder(address: str, feed: Feed) -> PageRecorder:
-    """What records steps for the page: a ps is asked for it that answers now."""
-    import time
-
-    from trainband.cluster.resolvers.local_jobs import credentials_for
-    from trainband.monitor.inquiry import Inquiry
-    from trainband.monitor.step_recordings import PageRecorder
-
-    def connect() -> Inquiry:
-        up = next((ps.address for ps in feed.snapshot.ps if ps.up), address)
-        return Inquiry(up, TIMEOUT_S, credentials=credentials_for(address))
-
-    return PageRecorder(connect, time.time)
-
-
-def _live_values(address: str, feed: Feed) -> LiveValues:
-    """What reads variables of the job for the page."""
-    from trainband.cluster.resolvers.local_jobs import credentials_for
-    from trainband.monitor.live_values import LiveValues
-
-    return LiveValues(lambda: feed.snapshot, lambda: credentials_for(address))
 
 
 def _require_job(address: str) -> None:

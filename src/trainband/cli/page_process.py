@@ -98,8 +98,14 @@ class PageProcess:
                 pass  # whoever prints much must not wait for a reader
 
 
-def ps_of(spec: ClusterSpec) -> Callable[[], Sequence[str] | None]:
-    """Finds the first ps of a job, once it listens."""
+def ps_of(spec: ClusterSpec, shared: Path | None) -> Callable[[], Sequence[str] | None]:
+    """Finds the first ps of a job, once it listens.
+
+    Args:
+      spec: of the job.
+      shared: as for `history_of`: the page follows the history as well, when there is one. `None` where tasks run
+        elsewhere.
+    """
     address = spec.address(spec.ps[0])
     target = Address.parse(address, "ps:0")
 
@@ -108,7 +114,7 @@ def ps_of(spec: ClusterSpec) -> Callable[[], Sequence[str] | None]:
             socket.create_connection((target.host, target.port), timeout=ANSWER_S).close()
         except OSError:
             return None
-        return [address]
+        return [address] if shared is None else [address, "--shared", str(shared)]
 
     return find
 

@@ -82,7 +82,7 @@ def launch(
     Raises:
       YourError: the job cannot be run there as it was asked for.
     """
-    if page and not request.ps:
+    if page:
         request = replace(request, environment={**request.environment, PAGE: "1"})
     run = backend.prepare(request, _watcher(output, logs))
     return _see_to_its_end(run, output, page_for=request.environment if page else None)
@@ -167,7 +167,7 @@ def _page(cluster: Run, environ: Mapping[str, str] | None, output: Output) -> Ab
 
     spec, shared = cluster.spec, cluster.shared_directory
     if spec is not None and spec.ps:
-        find = ps_of(spec)
+        find = ps_of(spec, shared)
     elif shared is not None:
         find = history_of(shared)
     else:

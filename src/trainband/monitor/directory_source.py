@@ -113,6 +113,11 @@ class DirectorySource:
         elif self._alone:
             self._age()
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there is one to read from."""
+        return bool(self._checkpoints)
+
     def summary(self, name: str) -> TensorSummary:
         """What the values of a variable are like in the newest checkpoint. Any thread may ask, one at a time.
 

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from trainband.cluster.credentials import Credentials
 from trainband.cluster.identity import OBSERVER
-from trainband.errors import Unreachable, YourError
+from trainband.errors import YourError
 from trainband.monitor.snapshot import JobSnapshot
 from trainband.monitor.tensor_summary import TensorSummary, summary_of
 from trainband.runtime.formatting import size
-from trainband.wire.columns import tensor_values
 from trainband.wire.flight import FlightConnection
 from trainband.wire.security import Security
 from trainband.wire.transport import Timeouts
@@ -57,9 +56,7 @@ class LiveValues:
             )
         addresses = {ps.task: ps.address for ps in snapshot.ps}
         with self._reading:
-            pieces = [
-                self._read(addresses.get(one, ""), one, name) for one in dict.fromkeys(s.ps for s in variable.slices)
-            ]
+            pieces = [self._read(addresses[ps], name) for ps in dict.fromkeys(one.ps for one in variable.slices)]
 
         def values() -> Iterator[NDArray[Any]]:
             yield from pieces
@@ -69,16 +66,8 @@ class LiveValues:
         except (TypeError, ValueError) as exc:
             raise YourError(f"{name} does not hold numbers ({exc}).") from exc
 
-    def _read(self, address: str, ps: str, name: str) -> NDArray[Any]:
+    def _read(self, address: str, name: str) -> NDArray[Any]:
         """The rows that a ps holds."""
-        from pyarrow import ArrowException, flight  # here: a page that nobody asks for values need not wait for it
-
         timeouts = Timeouts(connect_s=TIMEOUT_S, call_s=TIMEOUT_S)
-        security = Security.of(self._credentials(), OBSERVER)
-        with closing(FlightConnection(address, timeouts, security)) as connection:
-            client = connection.proved_client(timeout_s=TIMEOUT_S)
-            options = flight.FlightCallOptions(timeout=TIMEOUT_S)
-            try:
-                return tensor_values(client.do_get(flight.Ticket(name.encode()), options).read_all())
-            except ArrowException as exc:
-                raise Unreachable(f"{ps} at {address} did not give the values of {name}: {exc}") from exc
+        with closing(FlightConnection(address, timeouts, Security.of(self._credentials(), OBSERVER))) as connection:
+            return connection.read(name, timeout_s=TIMEOUT_S)

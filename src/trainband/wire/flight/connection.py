@@ -10,11 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
+from numpy.typing import NDArray
 
 from trainband.errors import AuthenticationError, PeerError, ProtocolError, RefusalCode, Unreachable
 from trainband.wire import handshake
 from trainband.wire import port as ports
 from trainband.wire.codec import decode, encode
+from trainband.wire.columns import tensor_values
 from trainband.wire.exchange import ClientStream
 from trainband.wire.flight.translation import translate, translate_stream
 from trainband.wire.handshake import ClientSide, Door, Hello, Proved
@@ -182,6 +184,19 @@ class FlightConnection:
         """Arrow's own client, on a connection on which we have proved who we are. It is the caller's to close."""
         self.door(timeout_s=timeout_s)
         return self._connected(timeout_s)
+
+    def read(self, variable: str, *, timeout_s: float) -> NDArray[Any]:
+        """The values of a variable that the listener has, in one dimension.
+
+        Raises:
+          PeerError: it cannot be asked, or has none of this variable.
+        """
+        client = self.proved_client(timeout_s=timeout_s)
+        options = flight.FlightCallOptions(timeout=timeout_s)
+        try:
+            return tensor_values(client.do_get(flight.Ticket(variable.encode()), options).read_all())
+        except (pa.ArrowException, flight.FlightError, OSError) as exc:
+            raise translate(exc, self._address, timeout_s) from exc
 
     def _without_secret(self) -> AuthenticationError:
         return AuthenticationError(

@@ -173,7 +173,7 @@ export class Chart {
       hooks: { setCursor: [(plot) => this.#point(plot, time)] },
       axes: [
         { ...axis, size: 30, space: 70, values: time ? (_, splits, __, ___, step) => splits.map((at) => tickOfTime(at, step)) : (_, splits) => ticks(splits, abbreviated) },
-        { ...axis, size: 54, values: (_, splits) => ticks(splits, short) },
+        { ...axis, size: (_, labels) => Math.max(54, 16 + 6.5 * Math.max(0, ...(labels ?? []).map((label) => label?.length ?? 0))), values: (_, splits) => ticks(splits, short) },
       ],
       series: [
         { label: time ? 'time' : xLabel || 'step', value: (_, value, __, at) => (at === null ? 'latest' : this.#where(value, time)) },

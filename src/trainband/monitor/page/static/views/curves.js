@@ -68,19 +68,29 @@ export const curves = {
     const charts = new Map();
     let runKey = null;
 
+    /** The run of the directory that is the job which is watched live: its history has what came before. */
+    function current() {
+      const since = store.series.at[0];
+      const [newest] = store.runs;
+      return !store.isPast && newest && since !== undefined && newest.ended_at >= since ? newest : null;
+    }
+
     function drawRuns() {
-      const key = store.runs.map((run) => run.name).join('\n');
+      const mine = current();
+      const others = store.runs.filter((run) => run !== mine);
+      const key = others.map((run) => run.name).join('\n');
       if (key === runKey) return;
       runKey = key;
-      runs.hidden = !store.runs.length;
-      if (!chosen && store.runs.length) {
+      runs.hidden = !others.length;
+      if (!chosen && !mine && store.runs.length) {
         chosen = true; // the newest, until somebody chooses: it has metrics that no parameter server knows
         void choose(store.runs[0].name, true);
       }
       replace(
         runs,
-        h('legend', {}, 'Runs of the directory'),
-        store.runs.map((run, place) => {
+        h('legend', {}, mine ? 'Earlier runs of the directory' : 'Runs of the directory'),
+        others.map((run) => {
+          const place = store.runs.indexOf(run);
           const box = h('input', { type: 'checkbox' });
           box.checked = settings.runs.has(run.name);
           box.addEventListener('change', () => choose(run.name, box.checked));
@@ -93,7 +103,7 @@ export const curves = {
 
     /** Blue is the live run where there is one. */
     function inkOf(place) {
-      return COLOURS[(place + (store.isPast ? 0 : 1)) % COLOURS.length];
+      return COLOURS[(place + (store.isPast || current() ? 0 : 1)) % COLOURS.length];
     }
 
     async function choose(name, on) {
@@ -131,6 +141,18 @@ export const curves = {
       return Object.fromEntries(LIVE.map(({ key, kept }) => [kept ?? key, { at, step, value: store.series[key] ?? [] }]));
     }
 
+    /** What is seen live, after what the history of the same run has from before, and with its metrics. */
+    function continued(found, past) {
+      const since = store.series.at[0];
+      const all = { ...past };
+      for (const [name, curve] of Object.entries(found)) {
+        if (!curve.value.some((value) => value !== null)) continue;
+        const kept = past[name]?.at.filter((at) => at < since).length ?? 0;
+        all[name] = Object.fromEntries(['at', 'step', 'value'].map((part) => [part, [...(past[name]?.[part].slice(0, kept) ?? []), ...curve[part]]]));
+      }
+      return all;
+    }
+
     function draw({ key, kept, title, unit = '', kind = 'decimal' }, sources) {
       const curvesHere = [];
       for (const { label, curves: found, ink } of sources) {
@@ -155,9 +177,11 @@ export const curves = {
     function update() {
       drawRuns();
       const sources = [];
-      if (store.series.at.length && !store.isPast) sources.push({ label: 'this run', curves: live(), ink: COLOURS[0] });
+      const mine = current();
+      if (mine && loaded.get(mine.name)?.points !== mine.points) void load(mine.name);
+      if (store.series.at.length && !store.isPast) sources.push({ label: 'this run', curves: continued(live(), loaded.get(mine?.name)?.curves ?? {}), ink: COLOURS[0] });
       store.runs.forEach((run, place) => {
-        if (!settings.runs.has(run.name)) return;
+        if (run === mine || !settings.runs.has(run.name)) return;
         if (loaded.get(run.name)?.points !== run.points) void load(run.name);
         const found = loaded.get(run.name);
         if (found) sources.push({ label: run.name, curves: found.curves, ink: inkOf(place) });

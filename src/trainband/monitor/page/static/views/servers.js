@@ -48,11 +48,13 @@ export const servers = {
     });
     let sizes = { of: null, found: new Map() };
     const silent = h('div', { class: 'alerts' });
-    root.append(silent, table.root, h('h3', {}, 'Shards'), shards.root);
+    const section = h('section', {}, h('h3', {}, 'Shards'), shards.root);
+    root.append(silent, table.root, section);
     return {
       update() {
         const { job } = store;
         table.update(job.ps);
+        section.hidden = !job.ps.length;
         if (sizes.of !== store.variables) sizes = { of: store.variables, found: sizesOf(store.variables) };
         shards.update(holders(job.ps).map((one) => ({ ...one, ...(sizes.found.get(one.shard) ?? { variables: 0, nbytes: 0 }) })));
         const reasons = job.state === 'ended' ? [] : job.ps.filter((ps) => !ps.up && ps.reason);

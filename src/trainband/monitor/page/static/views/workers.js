@@ -92,7 +92,7 @@ export const workers = {
         setText(value, measured.length ? percent(sum / measured.length) : '');
       }
       const filtered = filter.value ? ` · ${count(table.shown)} match` : '';
-      setText(said, `${count(live.length)} live of ${count(store.workers.length)}${text}${filtered}`);
+      setText(said, store.workers.length ? `${count(live.length)} live of ${count(store.workers.length)}${text}${filtered}` : '');
     }
 
     return {
